@@ -31,7 +31,7 @@ from orchestrator.engine.links import shape_of
 from orchestrator.engine.radio_kernel import FdmaLink
 from orchestrator.engine.slot_impairments import UP
 from orchestrator.engine.slots import Slots
-from orchestrator.engine.tcp_model import delivered, transport_of
+from orchestrator.engine.tcp_model import delivered, tcp_model_of
 from orchestrator.scenario.loading import validate
 
 CLIENTS = 10
@@ -54,7 +54,7 @@ def model(tree: dict[str, Any], rate_bps: float, size: int, count: int) -> list[
         scenario = validate(
             {**tree, "seed": seed, "uavs": {"tx_power_w": [1.0] * CLIENTS}}, "a benchmark"
         )
-        transport, shape = transport_of(scenario), shape_of(scenario)
+        transport, shape = tcp_model_of(scenario), shape_of(scenario)
         # Where links neither delay nor lose, it is the integral of the rate, eq. (3).
         on_link = size + math.ceil(size / (shape.mtu - 52)) * (66 if shape.charges_headers else 0)
         if transport is None:

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What `import orchestrator as tb` offers, in functions; the commands of `testbed` call the same.
+"""The functions of `import orchestrator as tb`, which the commands of `testbed` also call.
 
     import orchestrator as tb
     timeline = tb.predict("paper", rounds=10)
     run = tb.run("quickstart", out="runs/first")
 
 Nothing in here needs the main thread or the absence of a running event loop: scripts, notebooks
-and coroutines may call it. A call blocks until its result is there.
+and coroutines may call it. A call blocks until its result is available.
 """
 
 import logging
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Trace = str | Path | SlotTrace | Mapping[str, Any]
-"""A file, or what one holds: `gain` of shape [K, S], linear, and `slot_s`; `position` if known. In
-place of `gain`: `gain_up` and `gain_down`, or the rates `uplink_bps` and `downlink_bps`."""
+"""A file, or its contents: `gain` of shape [K, S], linear, and `slot_s`; `position` if known.
+Instead of `gain`: `gain_up` and `gain_down`, or the rates `uplink_bps` and `downlink_bps`."""
 Policy: TypeAlias = "str | Decide"
-"""A name as `allocation.policy` takes it, or a function from a `Situation` to an `Allocation`."""
+"""A name of `allocation.policy`, or a function from a `Situation` to an `Allocation`."""
 Comparable: TypeAlias = "Timeline | Run | str | Path"
 Capture = Literal["frames", "headers"]
 
 KEYS = ("round", "client", "iteration", "step")
-"""What tells a step of a timeline from all others."""
+"""The columns that identify a step of a timeline."""
 
 
 def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Scenario:
     """Read a scenario.
 
     Args:
-        path: A YAML file; or the name of one that comes with the testbed, such as `paper` and
-            `quickstart`, where there is no such file.
-        overrides: `dotted.key=value` each, as `--set` takes them, or a mapping from dotted keys.
+        path: A YAML file; or if it does not exist, the name of a scenario that comes with the
+            testbed, such as `paper` and `quickstart`.
+        overrides: Items `dotted.key=value`, as for `--set`, or a mapping from dotted keys.
 
     Raises:
-        InputError: One line that names the file or the field and what it may be.
+        InputError: The file or a field is wrong; one line names it and the allowed values.
     """
     if not isinstance(overrides, Mapping):
         return load_file(Path(path), overrides)
@@ -85,26 +85,26 @@ def predict(
 ) -> Timeline:
     """Predict rounds with the slot-level engine, from t = 0 and without a gap between them.
 
-    Where a planned fault ends the run early, the timeline's `ended` says so.
+    Where a planned fault ends the run early, the timeline's `ended` gives the reason.
 
     Args:
-        scenario: A scenario, or what `load` takes.
-        trace: The channel to replay; left out: ns-3 makes the scenario's own.
-        policy: Who decides on split and shares; left out: the scenario's `allocation`.
-        rounds: How many; left out: the scenario's.
-        wire: Whether to count the bytes of frames, and what links delay and lose, as `run` does
-            for `predicted_wire`; else payload bits alone, as the paper does.
-        progress: Told what is being done, how much of it is done, and how much there is.
+        scenario: A scenario, or an argument of `load`.
+        trace: Channel to replay. Default: ns-3 makes the scenario's own.
+        policy: Policy that decides on split and shares. Default: the scenario's `allocation`.
+        rounds: Number of rounds. Default: that of the scenario.
+        wire: Whether to count the bytes of frames, and the delay and loss of links, as `run` does
+            for `predicted_wire`; otherwise only the payload, as in the paper.
+        progress: Called with a description of the current step, its progress, and its total.
 
     Raises:
-        InputError: The scenario, the trace or the policy does not fit; the line names the field.
+        InputError: The scenario, the trace or the policy does not fit; the message names the field.
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
     if are_impaired(resolved) and not wire:
         log.warning(
-            "links.one_way_delay_s and links.loss are left out: this counts payload bits alone, "
-            "as the paper does; `wire` counts frames, delay and loss"
+            "links.one_way_delay_s and links.loss are ignored: only the payload counts, as in the "
+            "paper; `wire` counts frames, delay and loss"
         )
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
         from orchestrator.engine.plan import link_bytes, payload_bytes
@@ -134,28 +134,28 @@ def run(
     key: str | Path | None = None,
     progress: Progress = silent,
 ) -> "Run":
-    """Emulate rounds on real links and hold them against the prediction.
+    """Emulate rounds on real links and compare them with the prediction.
 
     Args:
-        scenario: A scenario, or what `load` takes.
-        trace: The channel to replay; left out: ns-3 makes the scenario's own.
-        policy: Who decides on split and shares; left out: the scenario's `allocation`.
-        out: The run directory to write, with a report; left out: a temporary one, gone when the
-            result is there.
-        rounds: How many; left out: the scenario's.
-        overwrite: Whether `out` may hold an earlier run, which the new one replaces.
-        resume: Whether to resume what a killed or failed run has left in `out`.
-        capture: Whether to capture whole frames, or their headers, into `out`.
-        scheduler: Address of a Dask scheduler on whose hosts nodes live; left out: here.
-        key: The scheduler's key file.
-        progress: Told what is being done, how much of it is done, and how much there is.
+        scenario: A scenario, or an argument of `load`.
+        trace: Channel to replay. Default: ns-3 makes the scenario's own.
+        policy: Policy that decides on split and shares. Default: the scenario's `allocation`.
+        out: Run directory to write, with a report. Default: a temporary one, which is removed at
+            the end.
+        rounds: Number of rounds. Default: that of the scenario.
+        overwrite: Whether an earlier run in `out` is replaced.
+        resume: Whether to resume a killed or failed run in `out`.
+        capture: Whether to capture whole frames, or only their headers, into `out`.
+        scheduler: Address of a Dask scheduler on whose hosts nodes live. Default: this machine.
+        key: Key file of the scheduler.
+        progress: Called with a description of the current step, its progress, and its total.
 
     Returns:
-        What `read_run` answers for the run directory.
+        The result of `read_run` for the run directory.
 
     Raises:
         InputError: Something does not fit, or this machine cannot run the scenario.
-        RunError: The run failed; what was measured until then is in `out`.
+        RunError: The run failed; its measurements until then are in `out`.
     """
     from orchestrator.emulated.guests import from_outside
     from orchestrator.emulated.options import RunOptions
@@ -186,7 +186,7 @@ def _emulate_in_guest(
     out: Path,
     options: "RunOptions",
 ) -> None:
-    """The work of `run` where the scenario asks for virtual time."""
+    """The work of `run` for scenarios with virtual time."""
     from orchestrator.emulated.virtual import run_in_guest
     from testbed.system.leftovers import temporary_folder
 
@@ -210,14 +210,14 @@ def emulate(
     out: Path | None,
     options: "RunOptions",
 ) -> "Emulation":
-    """The work of `run`; returns what was measured as it is in memory.
+    """The work of `run`; returns the measurements as they are in memory.
 
     Args:
-        scenario: What to emulate.
-        trace: The channel to replay; None: ns-3 makes the scenario's own.
-        policy: Who decides on split and shares; None: the scenario's `allocation`.
-        out: The run directory to write; None: nothing is kept.
-        options: How the run is played.
+        scenario: Scenario to emulate.
+        trace: Channel to replay; None: ns-3 makes the scenario's own.
+        policy: Policy that decides on split and shares; None: the scenario's `allocation`.
+        out: Run directory to write; None: a temporary one.
+        options: Options of the run.
     """
     from orchestrator.emulated.network import check_machine
     from orchestrator.emulated.run import run as run_scenario
@@ -245,7 +245,7 @@ def emulate(
 
 @contextmanager
 def _run_folder(out: Path | None, scenario: Scenario, options: "RunOptions") -> Iterator[Path]:
-    """The folder that a run fills; it gets a report, and is marked for `testbed clean`."""
+    """The folder that a run fills; it gets a report, and is registered for `testbed clean`."""
     from orchestrator.records.directory import run_folder
     from orchestrator.reporting.report import write_report
     from testbed.system.leftovers import noted
@@ -269,16 +269,16 @@ def play_session(
     """Play a session with these commands in its nodes: the work of `testbed up`.
 
     Args:
-        scenario: A scenario, or what `load` takes.
-        trace: The channel to replay; None: ns-3 makes the scenario's own.
-        out: The folder to make.
-        commands: By node, or `uav*`, in place of the scenario's: a text for a shell, or a program
-            and its arguments.
-        options: How the session is played.
-        until: Names of the nodes whose commands end the session; none: all that have one.
+        scenario: A scenario, or an argument of `load`.
+        trace: Channel to replay; None: ns-3 makes the scenario's own.
+        out: Folder to create.
+        commands: Commands by node, or `uav*`, which replace the scenario's: a command line for a
+            shell, or a program and its arguments.
+        options: Options of the session.
+        until: Names of the nodes whose commands end the session; none: all nodes with a command.
 
     Raises:
-        InputError: Something does not fit; the line names it.
+        InputError: Something does not fit; the message names it.
         RunError: The session failed.
     """
     from orchestrator.emulated.programs import commands_of
@@ -302,7 +302,7 @@ def play_session(
 
 
 def report_session(out: Path) -> None:
-    """Write a session's `report.html`, where the extra [report] is installed."""
+    """Write a session's `report.html`, if the extra [report] is installed."""
     if find_spec("jinja2") is not None:
         from orchestrator.reporting.session_report import write_session_report
 
@@ -310,10 +310,10 @@ def report_session(out: Path) -> None:
 
 
 def read_run(path: str | Path) -> "Run":
-    """Read a run directory: tables, timelines, error budget, verdict.
+    """Read a run directory: tables, timelines, error budget, validity.
 
     Raises:
-        InputError: It is none: its manifest or scenario is missing or broken.
+        InputError: It is not a run directory: its manifest or scenario is missing or broken.
     """
     from orchestrator.records.reader import read_run as read
 
@@ -324,13 +324,13 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
     """Join two timelines step by step.
 
     Args:
-        left: A timeline, or a run, which stands for what it measured.
-        right: What it is held against.
+        left: A timeline, or a run, of which the measured rounds are used.
+        right: The timeline or run with which `left` is compared.
 
     Returns:
-        One row a step that either has, by round, client, iteration, step: `left_start_s`,
-        `left_s` (duration), `right_start_s`, `right_s`, `difference_s` (right less left). NaN
-        where only the other has the step, as after the loss of a client.
+        One row per step of either, by round, client, iteration, step: `left_start_s`, `left_s`
+        (duration), `right_start_s`, `right_s`, `difference_s` (right minus left). NaN where only
+        the other has the step, e.g. after the loss of a client.
     """
     from testbed.core.timeline import STEPS
 
@@ -352,19 +352,19 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
 def comparison(
     results: "Sequence[Comparable] | Mapping[str, Comparable]", out: str | Path | None = None
 ) -> "Comparison":
-    """Hold any number of results against each other, as `testbed compare` does.
+    """Compare any number of results, as `testbed compare` does.
 
     Args:
-        results: Timelines, runs, and what `testbed compare` takes: directories of runs, sessions
-            and cross-checks, files of `--json`. As a mapping, by the names to show them under.
-        out: An HTML page to write.
+        results: Timelines, runs, and arguments of `testbed compare`: directories of runs, sessions
+            and cross-checks, and files of `--json`. A mapping gives them names.
+        out: HTML page to write.
 
     Returns:
-        The tables: `table` (a row a result), `rounds`, `steps`, `budgets`, `sessions`, and
+        The tables: `table` (one row per result), `rounds`, `steps`, `budgets`, `sessions`, and
         `differing`, the keys in which scenarios differ.
 
     Raises:
-        InputError: One of them is nothing that can be compared, or holds no round.
+        InputError: A result cannot be compared, or has no round.
     """
     from orchestrator.records.comparison import compare as hold
     from orchestrator.records.results import Result
@@ -398,7 +398,7 @@ def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
 def _hosts(
     scenario: Scenario, options: "Placing", *, learns: bool = True
 ) -> "AbstractContextManager[Hosts | None]":
-    """The hosts on which nodes live, while the context lasts; None: here."""
+    """The hosts on which nodes live, until the context ends; None: this machine."""
     if options.scheduler is None:
         return nullcontext()
     from orchestrator.emulated.hosts import hosts_of
@@ -407,13 +407,13 @@ def _hosts(
 
 
 def _nothing(folder: Path) -> None:
-    """Nothing is left to do for a folder that does not last."""
+    """Do nothing at the end, for a temporary folder."""
 
 
 def _resolved(
     given: Scenario | str | Path, policy: "Policy | None", rounds: int | None
 ) -> Scenario:
-    """The scenario with what else was asked for."""
+    """The scenario with further options applied."""
     scenario = given if isinstance(given, Scenario) else load(given)
     asked = {"rounds": rounds, "allocation.policy": policy if isinstance(policy, str) else None}
     changes = {key: value for key, value in asked.items() if value is not None}
@@ -421,7 +421,7 @@ def _resolved(
 
 
 def _decider(scenario: Scenario, policy: "Policy | None") -> "Decide | None":
-    """Who decides; None where split and shares simply stand in the scenario."""
+    """The function that decides; None where split and shares are those of the scenario."""
     from orchestrator.policies.registry import checked, decider
 
     if policy is None or isinstance(policy, str):
@@ -433,7 +433,7 @@ def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """The scenario with other values under dotted keys.
 
     Raises:
-        InputError: Names the key.
+        InputError: A value does not fit; the message names the key.
     """
     tree = scenario.model_dump(mode="json")
     for key, value in changes.items():
@@ -443,7 +443,7 @@ def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
 
 @contextmanager
 def _channel(scenario: Scenario, trace: Trace | None) -> Iterator[ChannelSource]:
-    """The channel, for as long as the context lasts; what ns-3 says is a `RunError`."""
+    """The channel, until the context ends; errors of ns-3 become `RunError`."""
     try:
         if trace is None or isinstance(trace, str | Path):
             with open_source(scenario, None if trace is None else Path(trace)) as source:

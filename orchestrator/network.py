@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`tb.Network`: the emulated network for programs that are started from Python."""
+"""The class `tb.Network`: the emulated network for programs that are started from Python."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ from testbed.system.leftovers import temporary_folder
 
 KEYS = ["slot", "client", "direction"]
 File = int | IO[Any] | None
-"""As `subprocess.Popen` takes it: None, `PIPE`, `DEVNULL`, a file or its descriptor."""
+"""A standard file as for `subprocess.Popen`: None, `PIPE`, `DEVNULL`, a file or its descriptor."""
 
 
 class Network:
@@ -41,21 +41,21 @@ class Network:
             net.run(10)
         print(net.valid, net.carried.groupby(["client", "direction"]).sum())
 
-    The commands of the scenario's `nodes` run from the beginning, and stand in `programs`. What
-    still runs at the end of the context is ended.
+    The commands of the scenario's `nodes` run from the beginning, and are in `programs`. Programs
+    that still run at the end of the context are ended.
 
     Args:
-        scenario: A scenario, or what `load` takes.
-        trace: The channel to replay; left out: ns-3 makes the scenario's own.
-        out: The folder to keep, as `testbed up` does; left out: a temporary one.
-        downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: whoever sends
-            has all of them, in the airtime that the others leave.
+        scenario: A scenario, or an argument of `load`.
+        trace: Channel to replay. Default: ns-3 makes the scenario's own.
+        out: Output folder, as with `testbed up`. Default: a temporary one.
+        downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: each sender has
+            all of them, in the airtime that the others leave.
         capture: Whether to capture every link into `out`.
-        overwrite: Whether `out` may hold an earlier session.
+        overwrite: Whether an earlier session in `out` is replaced.
 
     Raises:
-        InputError: On entering: something does not fit; the line names it.
-        RunError: On entering: this machine has no such network.
+        InputError: When the context is entered: something does not fit; the message names it.
+        RunError: When the context is entered: this machine does not support the network.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Network:
     ):
         self.scenario = api._resolved(scenario, None, None)
         self.programs: dict[str, Program] = {}
-        """Of the scenario's commands, by node."""
+        """Programs of the scenario's commands, by node."""
         self._trace = trace
         self._out = None if out is None else Path(out)
         if capture and out is None:
@@ -80,7 +80,7 @@ class Network:
         )
         self._session: Session | None = None
         self._about: dict[str, Any] = {}
-        """Its manifest, which is filled in at the end."""
+        """The manifest, which is completed at the end."""
         self._cleanup = ExitStack()
 
     def __enter__(self) -> "Network":
@@ -114,7 +114,7 @@ class Network:
         """A node: `bs`, `uav1`, …
 
         Raises:
-            InputError: There is none of that name.
+            InputError: There is no node of that name.
         """
         (node, *others) = nodes_named(name, self.scenario, "`node`")
         if others:
@@ -122,13 +122,13 @@ class Network:
         return Node(node, self._open())
 
     def run(self, seconds: float) -> Literal["time", "trace"]:
-        """Let so many emulated seconds pass; the first begins with slot 0.
+        """Wait for this number of emulated seconds; the first call begins with slot 0.
 
         Returns:
-            `time`; or `trace`, where the channel's trace ended before.
+            `time`; or `trace`, if the channel's trace ended before.
 
         Raises:
-            RunError: The network failed, or is no more.
+            RunError: The network failed, or has been closed.
         """
         session = self._open()
         ended = session.play(max(0.0, session.clock.now()) + seconds)
@@ -137,29 +137,30 @@ class Network:
 
     @property
     def epoch_ns(self) -> int:
-        """When slot 0 began, on `CLOCK_MONOTONIC`."""
+        """Start of slot 0, on `CLOCK_MONOTONIC`."""
         return self._begun().epoch_ns
 
     @property
     def rates(self) -> pd.DataFrame:
-        """What links were set to, a row a slot, client and direction (`up`, `down`): `rate_bps`.
+        """The rates of links, one row per slot, client and direction (`up`, `down`): `rate_bps`.
 
-        Until now, in whole slots; all of it, once the context has been left.
+        During the session it has the whole slots so far; all slots once the context has been left.
         """
         return self._rows()[[*KEYS, "rate_bps"]]
 
     @property
     def carried(self) -> pd.DataFrame:
-        """What links carried, in the same rows: `offered_bytes`, `carried_bytes`, `queued_bytes`.
+        """The bytes on links, in the same rows: `offered_bytes`, `carried_bytes`, `queued_bytes`.
 
-        Offered is what the slot's rate allows; queued is what waited at the slot's end.
+        Offered bytes are those that the slot's rate allows; queued bytes were waiting at the end of
+        the slot.
         """
         return self._rows()[[*KEYS, "offered_bytes", "carried_bytes", "queued_bytes"]]
 
     @property
     def calibration(self) -> pd.DataFrame | None:
-        """What transfers before slot 0 took against the rates, one row a link and level; None where
-        the scenario does without."""
+        """Calibration of the links before slot 0, one row per link and level; None if the scenario
+        has none."""
         return self._begun().calibration
 
     @property
@@ -170,9 +171,9 @@ class Network:
 
     @property
     def checks(self) -> pd.DataFrame:
-        """What the network was held against, one row a check: check, limit, value, ok, detail.
+        """Validity checks, one row per check: check, limit, value, ok, detail.
 
-        Without rows until the context has been left.
+        It is empty until the context has been left.
         """
         self._begun()
         columns = [field.name for field in fields(Check)]
@@ -194,7 +195,7 @@ class Network:
 
     def _open(self) -> Session:
         if (session := self._begun()).over:
-            raise RunError("the network is no more: its context has been left")
+            raise RunError("the network has been closed: its context has been left")
         return session
 
 
@@ -207,12 +208,12 @@ class Node:
 
     @property
     def home(self) -> Path:
-        """The folder that is its programs' home."""
+        """The home folder of its programs."""
         return self._session.home(self.id)
 
     @property
     def address(self) -> str:
-        """Its IPv4 address: the one at which all UAVs reach the base station, or a UAV's own."""
+        """Its IPv4 address; that of the base station is the same for all UAVs."""
         return BS_ADDRESS if self.id.is_bs else link_addresses(self.id.client)[1]
 
     def popen(
@@ -229,23 +230,23 @@ class Node:
         """Start a program in the node, as `subprocess.Popen` starts one.
 
         Args:
-            args: The program and its arguments, or a text for a shell.
-            stdin: What it reads; left out: nothing.
-            stdout: Where its output goes; left out: the node's log.
-            stderr: The same for its errors; `STDOUT` is where the output goes.
+            args: A program and its arguments, or a command line for a shell.
+            stdin: Standard input. Default: empty.
+            stdout: Standard output. Default: the node's log.
+            stderr: Standard error. Default: the node's log; `STDOUT` is the same as `stdout`.
             text: Whether pipes carry text.
-            cwd: Where it starts; left out: this process's working directory.
-            env: On top of what the node's programs find in their environment.
+            cwd: Working directory. Default: that of this process.
+            env: Variables in addition to those of the node.
 
         Raises:
             InputError: There is no such program.
-            RunError: The network failed, or is no more.
+            RunError: The network failed, or has been closed.
         """
         argv = argv_of(args, "`args`", image_of(self._session.scenario, self.id))
         pipes: dict[str, IO[Any]] = {}
         with ExitStack() as opened, self._log() as log:
 
-            def theirs(name: str, given: File, other: Callable[[], int]) -> int:
+            def child_end(name: str, given: File, other: Callable[[], int]) -> int:
                 if given is None:
                     return other()
                 if given == subprocess.PIPE:
@@ -260,10 +261,10 @@ class Node:
                 return given if isinstance(given, int) else given.fileno()
 
             nothing = opened.enter_context(Path(os.devnull).open("rb"))
-            read_from = theirs("stdin", stdin, nothing.fileno)
-            out = theirs("stdout", stdout, log.fileno)
+            read_from = child_end("stdin", stdin, nothing.fileno)
+            out = child_end("stdout", stdout, log.fileno)
             same = stderr == subprocess.STDOUT
-            errors = out if same else theirs("stderr", stderr, log.fileno)
+            errors = out if same else child_end("stderr", stderr, log.fileno)
             program = self._session.start(
                 self.id,
                 argv,
@@ -278,10 +279,10 @@ class Node:
     def run(
         self, args: str | Sequence[str], *, timeout: float | None = None, text: bool = True
     ) -> "subprocess.CompletedProcess[Any]":
-        """Run a program to its end, as `subprocess.run` does, and catch what it writes.
+        """Run a program to its end, as `subprocess.run` does, and return its output.
 
         Raises:
-            subprocess.TimeoutExpired: It has been killed after `timeout` real seconds.
+            subprocess.TimeoutExpired: The program has been killed after `timeout` real seconds.
         """
         kinds: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": text}
         program = self.popen(args, **kinds)

@@ -19,7 +19,7 @@ from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.tcp_model import TcpModel
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "clock", "rest")
@@ -93,7 +93,7 @@ def error_budget(
     slot_s: float,
     slot_edges_s: Array | None,
     faults: RoundFaults | None = None,
-    transport: Transport | None = None,
+    tcp: TcpModel | None = None,
     ahead_s: Array | None = None,
 ) -> Budget:
     """Split a round's difference by repeating the simulation with more and more measured data.
@@ -108,7 +108,7 @@ def error_budget(
         slot_s: Length of a slot, s.
         slot_edges_s: Actual times of rate changes, shape [S + 1], s; None if unknown.
         faults: Faults in the round. Steps that are missing in a stage then have no parts.
-        transport: Model of delay and loss; None: there are none.
+        tcp: Model of delay and loss; None: there are none.
         ahead_s: Offsets by which the clocks of the base station and the UAVs were ahead of what was
             assumed, shape [1 + K], emulated seconds; None: there is one clock.
     """
@@ -118,7 +118,7 @@ def error_budget(
     # Measured durations already include slow nodes.
     rest = faults and faults.at_full_speed()
     edges: dict[str, Any] = {"slot_edges_s": slot_edges_s, "faults": rest}
-    impairments: dict[str, Any] = {"transport": transport}
+    impairments: dict[str, Any] = {"tcp": tcp}
 
     def played(plan: RoundPlan, **given: Any) -> RoundTimes:
         return simulate(plan, radio, gain, slot_s, start_s, **given)
@@ -126,7 +126,7 @@ def error_budget(
     stages: list[RoundTimes] = [
         played(payload_plan, faults=faults),
         played(link_plan, faults=faults),
-        played(link_plan, faults=faults, transport=transport and transport.without_loss()),
+        played(link_plan, faults=faults, tcp=tcp and tcp.without_loss()),
         played(link_plan, faults=faults, **impairments),
         played(computed, faults=rest, **impairments),
         played(computed, **edges, **impairments),
@@ -200,7 +200,7 @@ def transfer_errors(
     radio: RadioAccess,
     gain: SlotValues,
     slot_s: float,
-    transport: Transport | None = None,
+    tcp: TcpModel | None = None,
 ) -> pd.DataFrame:
     """Compare every transfer of a round with the integral of its link's rates from its start on.
 
@@ -211,7 +211,7 @@ def transfer_errors(
         gain: Gains of the whole trace, shape [K, S] or for each direction; it must contain the
             transfers.
         slot_s: Length of a slot, s.
-        transport: Model whose delay is added for the last frame; windows and losses are part of the
+        tcp: Model whose delay is added for the last frame; windows and losses are part of the
             error.
 
     Returns:
@@ -221,8 +221,8 @@ def transfer_errors(
         error, the relative error.
     """
     rates = link_rates(link_plan, radio, gain)
-    if transport is not None and transport.slots is not None:
-        rates = rates.slowed(transport.slots)
+    if tcp is not None and tcp.slots is not None:
+        rates = rates.slowed(tcp.slots)
     links = {
         SM: (
             rates.gradient if link_plan.updates else rates.broadcast,
@@ -242,9 +242,9 @@ def transfer_errors(
         if math.isinf(due_s):
             continue
         mean_bps = bits / (due_s - start_s) if bits else np.nan
-        if transport is not None:
+        if tcp is not None:
             way = {SM: DOWN if link_plan.updates else BROADCAST, SG: DOWN}.get(step, UP)
-            due_s += transport.delay_at(way, client, start_s)
+            due_s += tcp.delay_at(way, client, start_s)
         times_s = start_s, end_s - start_s, due_s - start_s
         rows.append((client, iteration, step, *times_s, mean_bps))
     columns = [*KEYS[1:], "start_s", "duration_s", "due_s", "rate_bps"]

@@ -16,7 +16,7 @@ from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.radio import RadioAccess
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.tcp_model import TcpModel
 from testbed.core.timeline import Round
 
 PARTS = (
@@ -73,7 +73,7 @@ def waterfall(
     *,
     charges_headers: bool,
     faults: RoundFaults | None = None,
-    transport: Transport | None = None,
+    tcp: TcpModel | None = None,
 ) -> dict[str, float]:
     """Contribution of each of `PARTS` to a round's latency, s; their sum is the latency.
 
@@ -89,7 +89,7 @@ def waterfall(
         slot_edges_s: Actual times of rate changes, shape [S + 1], s.
         charges_headers: Whether the channel's rate includes headers of frames.
         faults: Faults in the round.
-        transport: Model of delay; effects of loss other than bytes are part of the rest.
+        tcp: Model of delay; effects of loss other than bytes are part of the rest.
     """
     nothing = np.zeros_like(payload_plan.cf_s)
     plans = [
@@ -107,12 +107,12 @@ def waterfall(
         simulate(plan, radio, gain, slot_s, start_s, faults=faults).latency_s for plan in plans
     ]
     at = radio, gain, slot_s, start_s
-    lossless = transport and transport.without_loss()
-    latencies.append(simulate(plans[-1], *at, faults=faults, transport=lossless).latency_s)
+    lossless = tcp and tcp.without_loss()
+    latencies.append(simulate(plans[-1], *at, faults=faults, tcp=lossless).latency_s)
     # Measured durations already include slow nodes.
     faults = faults and faults.at_full_speed()
     computed = measured_plan(measured, plans[-1])
-    latencies.append(simulate(computed, *at, faults=faults, transport=lossless).latency_s)
+    latencies.append(simulate(computed, *at, faults=faults, tcp=lossless).latency_s)
     service_order = measured_service_order(measured, payload_plan)
     for order in (BY_RULES, service_order):
         times = simulate(
@@ -121,7 +121,7 @@ def waterfall(
             slot_edges_s=slot_edges_s,
             service_order=order,
             faults=faults,
-            transport=lossless,
+            tcp=lossless,
         )
         latencies.append(times.latency_s)
     latencies.append(measured.latency_s)

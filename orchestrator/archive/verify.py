@@ -36,7 +36,7 @@ from orchestrator.campaign.verify import (
 )
 from orchestrator.engine.faults import FaultSchedule
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.rounds import Companion, Decision, EngineBackend
+from orchestrator.engine.rounds import Decision, EngineBackend, ShadowPrediction
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.manifest import environment
 from orchestrator.records.reader import Run, read_run
@@ -234,7 +234,7 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
     profile, faults = profile_of(scenario), FaultSchedule(scenario)
     kinds = {"predicted": payload_bytes, "predicted_wire": link_bytes}
     engines = {
-        kind: Companion(EngineBackend(scenario, channel, profile, sizing))
+        kind: ShadowPrediction(EngineBackend(scenario, channel, profile, sizing))
         for kind, sizing in kinds.items()
     }
     rounds: dict[str, list[Round]] = {kind: [] for kind in kinds}
@@ -247,7 +247,7 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
         decision = Decision(measured.index, measured.start_s, allocation)
         wrong = faults.round(measured.index, measured.start_s, allocation.clients)
         for kind, engine in engines.items():
-            rounds[kind].append(engine.of(decision, wrong))
+            rounds[kind].append(engine.next_round(decision, wrong))
         faults.played(measured)
     return {kind: Timeline(list_) for kind, list_ in rounds.items()}
 

@@ -26,7 +26,13 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from orchestrator.analysis import metrics
 from orchestrator.analysis.axes import Axis, Count, Label, Name
-from orchestrator.emulated.session_request import FIGURES, Asked, Read, check, named_programs
+from orchestrator.emulated.session_request import (
+    SESSION_METRICS,
+    Read,
+    SessionRequest,
+    check,
+    named_programs,
+)
 from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
 from orchestrator.scenario.schema import Scenario, Section
 from testbed.core.errors import InputError
@@ -59,7 +65,7 @@ RESERVED = {
 """Column names of the results, which axes must not use."""
 
 
-class PointOptions(Asked):
+class PointOptions(SessionRequest):
     """Keys in `set` and in axes that are not keys of the scenario: options of a point.
 
     The inherited ones are for sessions only.
@@ -92,7 +98,8 @@ class Compare(Section):
     baseline: Label
     """The value that the others are compared with."""
     of: list[str] = Field(default=["latency_s"], min_length=1)
-    """Columns of the results: `COLUMNS` or other metrics; for sessions `FIGURES` and reads."""
+    """Columns of the results: `COLUMNS` or other metrics, or for sessions `SESSION_METRICS` and
+    the names of `reads`."""
 
 
 class Plot(Section):
@@ -149,9 +156,9 @@ class Study(Section):
         if self.reads and mode != "up":
             raise ValueError(f"reads: only for sessions (mode 'up'); the mode is {mode!r}")
         for name in self.reads:
-            if name in RESERVED or name in FIGURES or name in self.axes:
+            if name in RESERVED or name in SESSION_METRICS or name in self.axes:
                 raise ValueError(f"reads: {name!r} is a column of the results; use another name")
-        known = [*self.reads, *FIGURES]
+        known = [*self.reads, *SESSION_METRICS]
         for place, name in self.shown.items():
             try:
                 if mode != "up":
@@ -447,9 +454,9 @@ def point_of(
         InputError: A file that the scenario names is missing, or the options do not fit the mode.
     """
     for key in options.model_dump(exclude_defaults=True):
-        if (key in Asked.model_fields) != (mode == "up"):
+        if (key in SessionRequest.model_fields) != (mode == "up"):
             which = "only for sessions (mode 'up')" if mode != "up" else "not for sessions"
-            if mode == "up" or key in Asked.model_fields:
+            if mode == "up" or key in SessionRequest.model_fields:
                 raise InputError(f"{key}: is {which}")
         elif mode == "run" and key != "metrics":
             raise InputError(f"{key}: is only for predicted points")

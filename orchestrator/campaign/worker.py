@@ -286,11 +286,11 @@ def _emulated(
 def _session(
     scenario: Scenario, source: ChannelSource, trace: Path | None, options: PointOptions
 ) -> Files:
-    from orchestrator.emulated.repeated_session import play_asked
+    from orchestrator.emulated.repeated_session import play_request
 
     with temporary_folder("point") as temporary:
         folder = temporary / "session"
-        found = play_asked(scenario, source, trace, folder, options, share=_share())
+        found = play_request(scenario, source, trace, folder, options, share=_share())
         # Home folders may be large: only files that were read are kept.
         nodes = {str(node) for read in options.reads.values() for node in read.paths(scenario)}
         files = _files_in(folder, lambda name: not name.startswith("nodes/") or name in nodes)

@@ -15,7 +15,7 @@ from testbed.system import inside
 def _main() -> None:
     settings = inside.guest_settings()
     if settings is None:
-        sys.exit("testbed: this is not virtual time")
+        sys.exit("testbed: this process is not in virtual time")
     os.environ["COLUMNS"] = str(settings["columns"])
     if settings["colour"]:
         os.environ["FORCE_COLOR"] = "1"

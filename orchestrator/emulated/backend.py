@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The emulated network as what plays an environment's rounds: a policy tried on real links."""
+"""The emulated network as a backend of an environment, which tries a policy on real links."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,10 +18,11 @@ from orchestrator.scenario.schema import Scenario
 
 
 def emulated_backend(folder: Path) -> MakeBackend:
-    """Rounds emulated with real links and processes; an episode has as many as its scenario.
+    """Rounds that are emulated with real links and processes; an episode has as many as its
+    scenario.
 
     Args:
-        folder: Existing folder that takes the nodes' logs.
+        folder: Existing folder for the logs of the nodes.
     """
 
     @contextlib.contextmanager

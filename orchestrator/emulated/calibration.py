@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A short calibration of every link before a run: does it carry what it is told to?
+"""A short calibration of every link before a run, which checks that links have the rates that were
+set.
 
-Each link carries one transfer a direction at the lowest, the middle and the highest rate that the
-predicted rounds will set, through the very programs and connections of the run. Uplinks, and
-downlinks that are shared, carry theirs at once; downlinks that take turns in a round do so here,
-too. It takes about two seconds of real time, whatever the dilation.
+Each link carries one transfer per direction at the lowest, middle and highest rate that the
+predicted rounds will set, sent by the programs and connections of the run. Uplinks, and downlinks
+that are shared, are measured in parallel; downlinks that are used one after the other in a round
+are measured one after the other. This takes about two seconds of real time, with any dilation.
 """
 
 from collections import Counter
@@ -27,38 +28,38 @@ from testbed.transport import wire
 from testbed.transport.framing import Framing
 
 LEVELS = ("lowest", "middle", "highest")
-"""Of a link's rates over the predicted rounds."""
+"""Levels of a link's rates over the predicted rounds."""
 
 # In real seconds:
 LEAD_S = 0.1
-"""From the order to the first level; nodes get ready meanwhile."""
+"""Time between the order and the first level, in which nodes get ready."""
 GAP_S = 0.01
-"""Before each transfer, so that the idle link saves up its credit."""
+"""Pause before each transfer, in which an idle link accumulates burst credit."""
 UPLINK_S = 0.2
 DOWNLINKS_S = 0.25
-"""All links' together where they take turns."""
+"""Time of all downlinks together where they take turns."""
 LEAST_S, LEAST_FRAMES = 0.01, 16
-"""Of a transfer: as long as the one, and as large as the other, at least."""
+"""Smallest duration and size of a transfer."""
 MOST_S = 2.0
-"""Which a slow link does not exceed for the sake of `LEAST_FRAMES`."""
+"""Largest duration of a transfer, which limits `LEAST_FRAMES` on slow links."""
 SPARE = ((0, 0), (0, 100))
-"""The last level's rates stay for so many times its length."""
+"""The rates of the last level are kept for this number of levels."""
 TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Which transfers calibrate the links, and the rates that these have meanwhile.
+    """The transfers that calibrate the links, and the rates of the links meanwhile.
 
-    Rates in emulated bit/s, shape [K, levels].
+    Rates are in emulated bit/s, shape [K, levels].
     """
 
     up_bps: Array
     down_bps: Array
     level_s: float
-    """Emulated seconds of each level."""
+    """Duration of each level in emulated seconds."""
     transfers: Sequence[tuple[int, Probe]]
-    """The level and transfer of each link, in their order."""
+    """Level and transfer of each link, in order."""
     dilation: float
 
     @property
@@ -68,11 +69,12 @@ class Trial:
 
     @property
     def lasts_s(self) -> float:
-        """Real seconds."""
+        """Duration in real seconds."""
         return len(LEVELS) * self.level_s * self.dilation
 
     def begin(self, injector: Injector) -> EmulatedClock:
-        """Let the links have these rates from a moment on; whose emulated time is 0."""
+        """Set the rates of the trial from a moment on, which is emulated time 0 of the returned
+        clock."""
         padded = (
             np.pad(bps / self.dilation, SPARE, "edge") for bps in (self.up_bps, self.down_bps)
         )
@@ -87,7 +89,7 @@ class Trial:
         injector.report()
 
     def table(self, received: Iterable[Received], emulation: Emulation) -> pd.DataFrame:
-        """What was received, compared with the rates.
+        """A comparison of the received transfers with the rates.
 
         Returns:
             One row per transfer: client, direction, level, rate_bps, bytes (on the link), start_s,
@@ -139,12 +141,12 @@ def trial_of(
     """Transfers at the lowest, middle and highest rates that links will have.
 
     Args:
-        up_bps: Rates of the uplinks in emulated bit/s, shape [K, S]; outages are left out.
-        down_bps: The same for the downlinks.
-        slot_s: Length of the slots.
-        shape: How links treat frames.
-        dilation: Real seconds for an emulated one.
-        in_turns: Whether downlinks wait for each other.
+        up_bps: Rates of the uplinks in emulated bit/s, shape [K, S]; outages are ignored.
+        down_bps: Rates of the downlinks, likewise.
+        slot_s: Length of a slot in seconds.
+        shape: Shape of the links.
+        dilation: Real seconds per emulated second.
+        in_turns: Whether downlinks are used one after the other.
         gap_s: Real seconds before each transfer.
     """
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
@@ -154,7 +156,7 @@ def trial_of(
 
 
 def _levels(rate_bps: Array, floor_bps: float) -> Array:
-    """Lowest, median and highest rate of each link, [K, 3]; 0 where it never has one."""
+    """Lowest, median and highest rate of each link, [K, 3]; 0 for links that are always out."""
     levels = np.zeros((len(rate_bps), len(LEVELS)))
     for level, row in zip(levels, rate_bps, strict=True):
         if (up := row[row >= floor_bps]).size:
@@ -170,14 +172,14 @@ def _schedule(
     dilation: float,
     least_gap_s: float = GAP_S,
 ) -> tuple[float, list[tuple[int, Probe]]]:
-    """Emulated seconds that a level takes; the level and transfer of each link, in their order.
+    """Emulated seconds of a level, and the level and transfer of each link, in order.
 
     Args:
         up_bps: Emulated bit/s, shape [K, 3].
-        down_bps: The same for the downlinks.
-        in_turns: Whether downlinks wait for each other.
-        shape: How links treat frames.
-        dilation: Real seconds for an emulated one.
+        down_bps: Rates of the downlinks, likewise.
+        in_turns: Whether downlinks are used one after the other.
+        shape: Shape of the links.
+        dilation: Real seconds per emulated second.
         least_gap_s: Real seconds before each transfer.
     """
     clients = len(up_bps)

@@ -1,15 +1,16 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`emulation.dilation: auto`: how much slower time must run for this machine to keep up.
+"""Chooses `emulation.dilation: auto`, the factor by which time must be slowed for this machine to
+keep up.
 
-The machine's speeds are measured on short turns of the real work, alone and as many at once as its
-cores take. From them follows when each computing step of a round would really be done: steps that
-compute at the same time share the cores. A step that is done later than its model says is an
-overrun; the engine, with these durations put in, says what the overruns do to the round. The
-smallest factor that keeps this below `emulation.overrun_bound` is chosen. What the network itself
-asks of the cores is not predicted; the run's validity tells. Only where a process delays and loses
-frames, no factor is chosen or accepted with which it could not keep up; see `frame_rate`.
+The machine's speeds are measured with short samples of the real work, alone and with as many in
+parallel as there are cores. They determine when each computing step of a round would really end:
+steps that compute at the same time share the cores. A step that ends later than its model says is
+an overrun; the engine, with these durations, gives the effect of overruns on the round. The
+smallest factor that keeps the effect below `emulation.overrun_bound` is chosen. The load of the
+network itself is not predicted; the validity checks of the run show it. Only where a process delays
+and loses frames, factors with which that process could not keep up are refused; see `frame_rate`.
 """
 
 import heapq
@@ -54,26 +55,26 @@ LADDER = tuple(
     for power in range(6)
     for factor in (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 )
-"""The factors to choose from."""
+"""Factors to choose from."""
 MOST_CHANGE = 10.0
-"""A factor at which a round would last so many times longer is not looked at."""
+"""Factors at which a round would last this many times longer are not examined."""
 MOST_TURNS = 50
-"""How often a round is predicted anew with the overruns that its last version had."""
+"""Largest number of repetitions of a prediction with the overruns of the previous one."""
 
 
 @dataclass(frozen=True)
 class Speeds:
-    """What the real work takes here, in real seconds of a step that has the machine for itself."""
+    """Durations of real computing on this machine, in real seconds per step that runs alone."""
 
     forward_s: float
     server_s: float
     backward_s: float
     contention: float
-    """How many times longer a step takes while every core has one."""
+    """Factor by which a step takes longer while every core has one."""
     cores: int
 
     def rate(self, threads: int) -> float:
-        """How fast each step goes while that many threads compute, at most 1."""
+        """Relative speed of each step while this number of threads compute, at most 1."""
         busy = min(threads, self.cores)
         slower = 1.0
         if self.cores > 1:
@@ -83,36 +84,36 @@ class Speeds:
 
 @dataclass(frozen=True)
 class DilationForecast:
-    """What a dilation is predicted to bring."""
+    """The predicted effects of a dilation."""
 
     dilation: float
     change: float
-    """What overruns do to a round's latency, as a share of it."""
+    """Effect of overruns on a round's latency, as a share of it."""
     overruns: int
-    """Of the computing steps of a round."""
+    """Number of computing steps of a round that overrun."""
     run_s: float
-    """Real seconds that all rounds will take."""
+    """Duration of all rounds in real seconds."""
 
     def __str__(self) -> str:
         minutes = f"{self.run_s / 60:.1f} min" if self.run_s >= 90 else f"{self.run_s:.0f} s"
         return (
-            f"dilation {self.dilation:g}: {self.overruns} steps of a round overrun and change it "
-            f"by {100 * self.change:.2f} %; the rounds take {minutes}"
+            f"dilation {self.dilation:g}: {self.overruns} steps of a round overrun and change its "
+            f"latency by {100 * self.change:.2f} %; the rounds take {minutes}"
         )
 
 
 def settle(
     scenario: Scenario, source: ChannelSource, profile: SplitProfile
 ) -> tuple[ResolvedScenario, Speeds | None, list[DilationForecast]]:
-    """The scenario with a number for its dilation.
+    """The scenario with a number as its dilation.
 
     Returns:
-        The scenario; this machine's speeds, None where nothing is computed in modelled time; and
-        what was predicted for each factor that was tried, the chosen one last. Nothing is tried
-        where the scenario itself names a number.
+        The scenario; the speeds of this machine, or None where no computing is modelled; and the
+        forecasts for each factor that was tried, the chosen one last. None is tried where the
+        scenario gives a number.
 
     Raises:
-        InputError: The trace is too short or does not fit, or frames ask for a larger dilation than
+        InputError: The trace is too short or does not fit, or frames need a larger dilation than
             the scenario's.
         RunError: The real work could not be measured, or no factor is large enough.
     """
@@ -148,11 +149,10 @@ def choose(
     rounds_s: float,
     least: float = 0.0,
 ) -> list[DilationForecast]:
-    """What is predicted for the factors of `LADDER` from `least`, up to the first one within the
-    bound.
+    """Forecasts for the factors of `LADDER` from `least` up to the first one within the bound.
 
     Raises:
-        RunError: Not even the largest is.
+        RunError: Even the largest factor is not within the bound.
     """
     radio, tried = radio_access(scenario, channel.now), []
     threads = (scenario.uavs.threads, scenario.base_station.threads)
@@ -187,19 +187,19 @@ def with_overruns(
     threads: tuple[int, int],
     dilation: float,
 ) -> tuple[RoundTimes, int]:
-    """A round whose computing steps take as long as this machine needs; how many of them overran.
+    """A round whose computing steps take as long as on this machine, and the number of overruns.
 
-    Overruns move later steps, which then meet others on the cores: the round is predicted again and
-    again until nothing moves any more.
+    Overruns delay later steps, which then share the cores with other steps: the prediction is
+    repeated until nothing changes.
 
     Args:
         plan: Modelled durations.
-        radio: What turns a gain into a rate.
+        radio: The radio access that converts gains to rates.
         gain: Shape [K, S].
         slot_s: Length of a slot.
-        speeds: Of this machine.
-        threads: With which a UAV and the server compute.
-        dilation: Real seconds for an emulated one.
+        speeds: Speeds of this machine.
+        threads: Threads with which a UAV and the server compute.
+        dilation: Real seconds per emulated second.
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
@@ -207,7 +207,7 @@ def with_overruns(
     actual = plan
     for _ in range(MOST_TURNS):
         times = simulate(actual, radio, gain, slot_s)
-        before, actual = actual, _really(plan, times.spans, speeds, threads, dilation)
+        before, actual = actual, _with_real_durations(plan, times.spans, speeds, threads, dilation)
         if np.abs(_durations(actual) - _durations(before)).max() < 1e-6:
             break
     overruns = int((_durations(actual) > _durations(plan) + 1e-9).sum())
@@ -218,14 +218,14 @@ def _durations(plan: RoundPlan) -> Array:
     return np.stack([plan.cf_s, plan.s_s, plan.cb_s])
 
 
-def _really(
+def _with_real_durations(
     plan: RoundPlan,
     spans: npt.NDArray[np.void],
     speeds: Speeds,
     threads: tuple[int, int],
     dilation: float,
 ) -> RoundPlan:
-    """The plan with durations as they become when steps start as in `spans`."""
+    """The plan with the real durations of steps that start as in `spans`."""
     jobs = []
     for step, work_s, modelled in (
         (CF, speeds.forward_s, plan.cf_s),
@@ -252,18 +252,19 @@ class Job:
     start_s: float
     due_s: float
     work_s: float
-    """By itself on the machine."""
+    """Duration when it runs alone."""
     by_server: bool
-    """The base station does one at a time, the one that is due first; UAVs do not wait."""
+    """Whether the base station does it; it does one job at a time, the earliest first, while UAVs
+    never wait."""
     what: tuple[int, int, int]
     """Step, client and iteration, from 0."""
 
 
 def finish(jobs: Sequence[Job], speeds: Speeds, threads: tuple[int, int]) -> list[float]:
-    """When each job is done where all that are under way share the cores evenly.
+    """The end of each job when all running jobs share the cores evenly.
 
-    All that compute do so at the same rate, so a job is done when the integral of that rate since
-    its start has come to its work: one heap of integrals is enough.
+    All running jobs have the same speed, so a job ends when the integral of the speed since its
+    start equals its work: one heap of integrals is enough.
     """
     arrivals = sorted(range(len(jobs)), key=lambda index: jobs[index].start_s)
     ends_s = [0.0] * len(jobs)
@@ -306,18 +307,18 @@ def finish(jobs: Sequence[Job], speeds: Speeds, threads: tuple[int, int]) -> lis
 
 
 def measure(scenario: Scenario, profile: SplitProfile) -> Speeds:
-    """Time this machine on the real work of a scenario's steps.
+    """Measure this machine's speeds with the real work of a scenario's steps.
 
     Raises:
         InputError: The model or its weights are unavailable.
-        RunError: The work failed.
+        RunError: The measurement failed.
     """
     learning = learning_settings(scenario)
     assert learning is not None
     split = split_of(scenario)
     if not isinstance(split, int):
         raise InputError(
-            "emulation.dilation: 'auto' times one split point; give a number where "
+            "emulation.dilation: 'auto' measures one split point; give a number where "
             "workload.split is a list"
         )
     cores = len(os.sched_getaffinity(0))
@@ -333,14 +334,14 @@ def measure(scenario: Scenario, profile: SplitProfile) -> Speeds:
         for program in programs:
             stack.callback(program.kill)
         for program in programs:
-            _tell(program, order)
+            _send(program, order)
         for program in programs:
-            _hear(program)
-        _tell(programs[0], "all")
-        alone = _hear(programs[0])
+            _receive(program)
+        _send(programs[0], "all")
+        alone = _receive(programs[0])
         for program in programs:
-            _tell(program, "forward")
-        shared_s = max(_hear(program)["forward_s"] for program in programs)
+            _send(program, "forward")
+        shared_s = max(_receive(program)["forward_s"] for program in programs)
     return Speeds(
         contention=max(1.0, shared_s / alone["forward_s"]),
         cores=cores,
@@ -349,7 +350,7 @@ def measure(scenario: Scenario, profile: SplitProfile) -> Speeds:
 
 
 MEASURE_S = 600.0
-"""How long a program may take for an answer: it loads a model, or repeats a step for a while."""
+"""Timeout of an answer of the program, which loads a model, or repeats a step for a while."""
 
 
 def _program() -> "subprocess.Popen[str]":
@@ -362,20 +363,20 @@ def _program() -> "subprocess.Popen[str]":
     )
 
 
-def _tell(program: "subprocess.Popen[str]", what: object) -> None:
+def _send(program: "subprocess.Popen[str]", what: object) -> None:
     assert program.stdin is not None
     program.stdin.write(json.dumps(what) + "\n")
     program.stdin.flush()
 
 
-def _hear(program: "subprocess.Popen[str]") -> dict[str, Any]:
+def _receive(program: "subprocess.Popen[str]") -> dict[str, Any]:
     assert program.stdout is not None
     if not readable(program.stdout, MEASURE_S):
         raise RunError(
-            f"emulation.dilation: waited {MEASURE_S:g} s for a program that times the real work"
+            f"emulation.dilation: waited {MEASURE_S:g} s for the measurement of the real work"
         )
     line = program.stdout.readline()
     if not line:
-        raise RunError("emulation.dilation: the real work failed while it was measured")
+        raise RunError("emulation.dilation: the measurement of the real work failed")
     answer: dict[str, Any] = json.loads(line)
     return answer

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Frames that a scenario has delayed or lost, against as many as this machine can carry.
+"""Compares the frames that a scenario delays or loses with the number that this machine can
+process.
 
-Where the kernel has no netem, a process handles them one by one; beyond what it can do they are
-late, and TCP meets another air than the scenario's.
+Where the kernel has no netem, a process handles frames one by one; beyond its capacity they are
+late, and TCP experiences other delays than the scenario's.
 """
 
 from dataclasses import dataclass
@@ -22,61 +23,61 @@ from testbed.network.shaping import Shape
 from workloads.costs.profile import SplitProfile
 
 BUSY = 0.8
-"""Share of its time that the process may be busy: above it, frames wait for each other."""
+"""Largest load of the process; above it, frames wait for each other."""
 _DELAYED_ACKNOWLEDGEMENTS = 0.5
-"""A packet of one frame has half of one, a packet of several its own."""
+"""Acknowledgements per packet: half of one for a packet of one frame, one for larger packets."""
 
 
 @dataclass(frozen=True)
 class Frames:
-    """What a scenario asks of the process, and what that can do here."""
+    """The packet rate that a scenario needs, and the one that the process can handle here."""
 
-    asked_s: float
-    """Packets in an emulated second, when they are most."""
-    carried_s: float
-    """In a real second."""
+    needed_s: float
+    """Largest number of packets per emulated second."""
+    capacity_s: float
+    """Capacity of the process in packets per real second."""
 
     @property
     def least_dilation(self) -> float:
-        """With which they come in time."""
-        return self.asked_s / (BUSY * self.carried_s)
+        """The smallest dilation with which no packet is late."""
+        return self.needed_s / (BUSY * self.capacity_s)
 
     def __str__(self) -> str:
         return (
-            f"without netem, a process delays and loses frames, here {self.carried_s:,.0f} a "
-            f"second at most, and rounds have up to {self.asked_s:,.0f}"
+            f"without netem, a process delays and loses frames, at most {self.capacity_s:,.0f} per "
+            f"second, and rounds have up to {self.needed_s:,.0f}"
         )
 
 
 def of_rounds(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> Frames | None:
-    """What the scenario's rounds ask; None where no process delays or loses their frames.
+    """The packet rate of the scenario's rounds; None where no process delays or loses their frames.
 
     Raises:
         InputError: The trace is too short, or does not fit.
-        RunError: This machine could not be tried.
+        RunError: The capacity of this machine could not be measured.
     """
     if not are_impaired(scenario):
         return None
-    carried_s = line_speed.measure()
-    if carried_s is None:
+    capacity_s = line_speed.measure()
+    if capacity_s is None:
         return None
     rounds = predict(scenario, source, profile, sizing=link_bytes)
     shape = shape_of(scenario)
     acts = tuple(tuple(each.acts for each in way) for way in impairments_of(scenario))
-    asked_s = max((frames_s(round_, shape, *acts) for round_ in rounds), default=0.0)
-    return Frames(asked_s, carried_s)
+    needed_s = max((frames_s(round_, shape, *acts) for round_ in rounds), default=0.0)
+    return Frames(needed_s, capacity_s)
 
 
 def frames_s(round_: Round, shape: Shape, up: tuple[bool, ...], down: tuple[bool, ...]) -> float:
-    """Packets in an emulated second that are delayed or lost, when they are most.
+    """Largest number of packets per emulated second that are delayed or lost.
 
-    Each transfer is taken to be as fast from its beginning to its end.
+    Each transfer is assumed to have a constant rate.
 
     Args:
-        round_: As predicted, with the bytes of frames.
-        shape: How links treat frames.
+        round_: Predicted round, with the bytes of frames.
+        shape: Shape of the links.
         up: Whether each UAV's uplink delays or loses frames.
-        down: The same of downlinks.
+        down: Whether each UAV's downlink delays or loses frames.
     """
     changes: list[tuple[float, float]] = []
     for client, _, step, start_s, end_s, size in round_.spans[round_.spans["bytes"] > 0].tolist():
@@ -87,6 +88,6 @@ def frames_s(round_: Round, shape: Shape, up: tuple[bool, ...], down: tuple[bool
         packets_s = rate_bps / (8 * shape.frame_bytes * frames)
         handled = packets_s * (data[client - 1] + acknowledged * back[client - 1])
         changes += [(start_s, handled), (end_s, -handled)]
-    # What ends at a moment is over when others begin.
+    # Transfers that end at some moment do not overlap those that begin then.
     at_once = np.cumsum([change for _, change in sorted(changes)])
     return float(at_once.max(initial=0.0))

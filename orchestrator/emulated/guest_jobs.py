@@ -5,8 +5,8 @@
 
     python -m orchestrator.emulated.guest_jobs
 
-is the program inside; the job is in the settings that the host has given its guest. Commands of
-`testbed` are run again as a whole instead: `orchestrator.cli.virtual`.
+is the program in the guest; the job is in the settings that the host has given it. Commands of
+`testbed` are repeated in the guest as a whole instead: `orchestrator.cli.virtual`.
 """
 
 import signal
@@ -23,7 +23,7 @@ JOBS = {"run": run_job, "session": play_job}
 def _main() -> int:
     settings = inside.guest_settings()
     if settings is None:
-        sys.exit("testbed: this is not virtual time")
+        sys.exit("testbed: this process is not in virtual time")
     ((name, job),) = ((name, settings[name]) for name in JOBS if name in settings)
     try:
         JOBS[name](job)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Commands and modules of ours in virtual time, and beside them what their nodes have computed."""
+"""Commands and modules in virtual time, and the process that computes for their nodes."""
 
 import io
 import signal
@@ -27,44 +27,44 @@ def kernel() -> Kernel:
     """The kernel that virtual time needs.
 
     Raises:
-        InputError: It has not been built.
+        InputError: The kernel has not been built.
     """
     found = find()
     if found is None:
         raise InputError(
-            "emulation.clock: 'virtual' needs a kernel that is built once: `testbed kernel build`"
+            "emulation.clock: 'virtual' needs a kernel, which is built once: `testbed kernel build`"
         )
     return found
 
 
 def from_outside(scenario: Scenario) -> bool:
-    """Whether the scenario asks for virtual time, and this process is not in it."""
+    """Whether the scenario needs virtual time, and this process is not in it."""
     return scenario.emulation.clock == "virtual" and inside.guest_settings() is None
 
 
 def play(
-    found: Kernel, argv: Sequence[str], *, told: dict[str, Any], learns: bool, **options: Any
+    found: Kernel, argv: Sequence[str], *, settings: dict[str, Any], learns: bool, **options: Any
 ) -> guest.Outcome:
-    """Run a command in a guest, and beside it what its nodes have computed.
+    """Run a command in a guest, next to a process outside that computes for its nodes.
 
     Args:
         found: See `kernel`.
-        argv: As `guest.run` has it.
-        told: Likewise, beside the kernel.
-        learns: Whether its nodes learn.
-        options: All others of `guest.run`.
+        argv: Command for `guest.run`.
+        settings: Settings for `guest.run`, in addition to the kernel.
+        learns: Whether its nodes train a model.
+        options: Further options of `guest.run`.
 
     Raises:
         RunError: The guest failed.
     """
-    told = {**told, "kernel": found.to_json()}
+    settings = {**settings, "kernel": found.to_json()}
     with ExitStack() as beside:
         if learns:
             place = beside.enter_context(answered(guest.environment()))
-            told["computing"] = str(place)
+            settings["computing"] = str(place)
             options["started"] = partial(rests_while_waiting, place)
             options["waits"] = partial(is_waited_for, place)
-        return guest.run(found, argv, settings=told, **options)
+        return guest.run(found, argv, settings=settings, **options)
 
 
 def in_guest(
@@ -75,17 +75,17 @@ def in_guest(
     share: float = 1.0,
     progress: Progress = silent,
 ) -> None:
-    """Run a module in a guest, which finds the job by its name in what it is told.
+    """Run a job in a guest, which finds it by name in its settings.
 
     Raises:
         InputError: There is no kernel, or the module ended with status 2.
-        RunError: It ended with another one but 0, or the guest failed.
+        RunError: The module ended with another status than 0 or 2, or the guest failed.
     """
     said, printed = io.BytesIO(), io.BytesIO()
     done = play(
         kernel(),
         [sys.executable, "-P", "-m", JOBS],
-        told={name: job},
+        settings={name: job},
         learns=learns,
         share=share,
         progress=progress,

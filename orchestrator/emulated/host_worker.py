@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a host is asked through Dask: what it is, and to start its agent."""
+"""Functions that run on a host through Dask: describe the host, and start its agent."""
 
 import os
 import platform
@@ -21,18 +21,18 @@ from testbed.host import doctor
 from testbed.system.files import sha256_of
 
 GPUS = "/proc/driver/nvidia/gpus"
-"""A folder for each, where there are any."""
+"""Folder with one entry per GPU, where there are any."""
 
 
 def examine(
     files: Sequence[str], queue: str, congestion_control: str, *, dask_worker: Any
 ) -> dict[str, Any]:
-    """What this host is; plain values.
+    """The properties of this host as plain values.
 
     Args:
-        files: Paths whose content matters: their digests come back, None where one is missing.
-        queue: What links are to have, which the kernel may lack; so with `congestion_control`.
-        congestion_control: Of links' ends.
+        files: Paths whose digests are returned; None for a missing file.
+        queue: Queueing discipline of the links, which the kernel may lack.
+        congestion_control: Congestion control of the links' ends, which the kernel may lack.
     """
     address = urlsplit(dask_worker.address).hostname or ""
     return {
@@ -48,12 +48,12 @@ def examine(
 
 
 def findings() -> list[dict[str, Any]]:
-    """What this host's doctor finds."""
+    """The findings of this host's doctor."""
     return [finding.to_json() for finding in doctor.examine()]
 
 
 def _mtu(address: str) -> int:
-    """Of the device that has an address; 0: none has."""
+    """MTU of the device with this address; 0 if there is none."""
     stats = psutil.net_if_stats()
     for device, addresses in psutil.net_if_addrs().items():
         if device in stats and any(each.address == address for each in addresses):
@@ -61,11 +61,11 @@ def _mtu(address: str) -> int:
     return 0
 
 
-def start_agent(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Start this host's agent; what it says."""
-    order = STARTING.decode(told, b"")
-    assert isinstance(order, BeHost)
+def start_agent(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Start this host's agent; returns its address and keys as the agent reports them."""
+    be_host = STARTING.decode(order, b"")
+    assert isinstance(be_host, BeHost)
     try:
-        return dict(encode(agent.start(order))[0])
+        return dict(encode(agent.start(be_host))[0])
     except (OSError, RunError) as error:
         return {"failure": str(error)}

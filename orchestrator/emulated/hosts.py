@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The hosts of a run: found through a Dask scheduler, compared, and given their parts.
+"""The hosts of a run: found through a Dask scheduler, compared with this machine, and given nodes.
 
 Dask finds hosts and starts their agents. Orders, reports and clocks travel between the orchestrator
-and the agents themselves, see `testbed.cluster`.
+and the agents directly, see `testbed.cluster`.
 """
 
 import contextlib
@@ -43,25 +43,25 @@ from testbed.transport.certificates import identities
 
 TOKEN_BYTES = 32
 SAME = ("source_sha256", "python", "packages")
-"""What must be the same everywhere, of `environment`."""
+"""Entries of `environment` that must be equal on all hosts."""
 
 
 @dataclass
 class Hosts:
-    """The hosts that a run's nodes live on."""
+    """The hosts on which a run's nodes live."""
 
     client: Any
-    """Of the scheduler."""
+    """Client of the Dask scheduler."""
     workers: Mapping[str, str]
-    """Their addresses there, by name of the host."""
+    """Addresses of the Dask workers, by host name."""
     facts: Mapping[str, Mapping[str, Any]]
-    """What each is; see `examine`."""
+    """Properties of each host; see `examine`."""
     places: Mapping[NodeId, str]
     """The host of each node."""
     network: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What links of each host lead over, once it has been measured: see `to_json`."""
+    """Measured network between hosts, by host name; see `to_json`."""
     started: HostsWorld | None = None
-    """What `start` has started, whether it still runs or not."""
+    """The world that `start` has started, whether it still runs or not."""
 
     @property
     def used(self) -> list[str]:
@@ -70,12 +70,12 @@ class Hosts:
 
     @property
     def relayed(self) -> bool:
-        """Whether relays carry what goes between hosts: one of them may make no tunnels."""
+        """Whether relays carry packets between hosts, because a host cannot create tunnels."""
         return len(self.used) > 1 and not all(self.facts[name]["tunnels"] for name in self.used)
 
     @property
     def around_bytes(self) -> int:
-        """What goes between hosts beside each IP packet of a link."""
+        """Bytes of headers that are added to each IP packet between hosts."""
         return RELAY_BYTES if self.relayed else TUNNEL_BYTES
 
     def start(
@@ -87,18 +87,18 @@ class Hosts:
         *,
         in_turns: bool,
     ) -> World:
-        """Start a world on them; see `testbed.runtimes.start`.
+        """Start a world on the hosts; see `testbed.runtimes.start`.
 
         Args:
-            scenario: What is emulated.
-            nodes: The first is the base station.
-            shape: How links treat frames.
-            rates: Of the slots that the run is expected to last, in emulated bit/s.
+            scenario: Scenario to emulate.
+            nodes: Nodes, the base station first.
+            shape: Shape of the links.
+            rates: Rates of the slots that the run is expected to last, in emulated bit/s.
             in_turns: Whether gradients are sent one after the other.
 
         Raises:
-            InputError: Links ask for more than the network between hosts carries.
-            RunError: A host failed; the message says which.
+            InputError: Links need more than the network between hosts carries.
+            RunError: A host failed; the message names it.
         """
 
         def judge(found: FlowsMeasured, packets_s: Mapping[str, float]) -> None:
@@ -116,7 +116,7 @@ class Hosts:
             check_demand(demand, found, scenario.dilation)
 
         ours, *theirs = identities(len(self.used))
-        told = {
+        orders = {
             name: BeHost(
                 self.facts[name]["address"],
                 secrets.token_hex(TOKEN_BYTES),
@@ -125,27 +125,27 @@ class Hosts:
             )
             for name, identity in zip(self.used, theirs, strict=True)
         }
-        with ThreadPoolExecutor(len(told)) as pool:
-            answers = pool.map(self._start_agent, told, told.values())
-            listening = dict(zip(told, answers, strict=True))
+        with ThreadPoolExecutor(len(orders)) as pool:
+            answers = pool.map(self._start_agent, orders, orders.values())
+            listening = dict(zip(orders, answers, strict=True))
         agents = {
             name: Agent(
-                told[name].address,
+                orders[name].address,
                 listening[name].port,
                 listening[name].clock_port,
                 listening[name].flow_port,
-                told[name].token,
+                orders[name].token,
                 NodeId(place_).host_name,
                 listening[name].relay_ports,
             )
-            for place_, name in enumerate(told, 1)
+            for place_, name in enumerate(orders, 1)
         }
         limit_s = startup_limit_s(scenario)
         self.started = world.start(nodes, shape, agents, self.places, ours, limit_s, judge)
         return self.started
 
     def _note(self, demand: Demand, found: FlowsMeasured, packets_s: Mapping[str, float]) -> None:
-        """Keep what links ask of the network, and what it carries."""
+        """Record the demand of the links and the capacity of the network."""
         self.network = {
             host: {"asked": asdict(asked), "carried": asdict(found.alone[host])}
             for host, asked in demand.by_host.items()
@@ -156,9 +156,9 @@ class Hosts:
             asked_s = demand.packets_s[host]
             self.network[host]["relay"] = {"asked_packets_s": asked_s, "packets_s": carried}
 
-    def _start_agent(self, name: str, told: BeHost) -> Listening:
+    def _start_agent(self, name: str, order: BeHost) -> Listening:
         where = self.workers[name]
-        answer = self.client.run(start_agent, encode(told)[0], workers=[where], on_error="return")
+        answer = self.client.run(start_agent, encode(order)[0], workers=[where], on_error="return")
         said = answer.get(where)
         if not isinstance(said, dict) or "failure" in said:
             why = said["failure"] if isinstance(said, dict) else said
@@ -168,19 +168,19 @@ class Hosts:
         return message
 
     def to_json(self, calibration: pd.DataFrame | None) -> list[dict[str, Any]]:
-        """As the manifest has them.
+        """The hosts as entries of the manifest.
 
-        `network` is what links between hosts ask for at most and what the network carried before
-        the run, of the base station's host that of all together: IP bits per second away from the
-        base station (`down_bps`) and to it (`up_bps`). Where links are relayed, `relay` is the
-        same of packets a second that pass the host's relay. `clock` is by how much its clock may
-        have differed from what rounds assumed, at most, and by how much it has jumped.
-        `lost` says why it was lost, if it was.
-        `calibration` is how wrong those transfers were whose rates this host set: the error's
-        median and maximum.
+        `network` has the largest demand of links between hosts and the measured capacity before the
+        run (for the base station's host, of all links together): IP bits per second away from the
+        base station (`down_bps`) and to it (`up_bps`). Where links are relayed, `relay` has the
+        same in packets per second through the relay of the host. `clock` has the largest error of
+        the assumed clock offset, and the jump of the clock. `lost` has the reason why the host was
+        lost, if it was. `calibration` has median and maximum of the error of transfers whose rates
+        this host set.
 
         Args:
-            calibration: As `orchestrator.emulated.calibration` makes it; None: there was none.
+            calibration: Table of `orchestrator.emulated.calibration`; None: there was no
+                calibration.
         """
         clocks = {} if self.started is None else self.started.clock_errors()
         lost = {} if self.started is None else self.started.lost
@@ -196,7 +196,7 @@ class Hosts:
         ]
 
     def _calibrated(self, host: str, table: pd.DataFrame | None) -> dict[str, float] | None:
-        """How wrong transfers were in the calibration whose senders this host has."""
+        """Calibration errors of the transfers whose senders are on this host."""
         if table is None:
             return None
         senders = (
@@ -213,16 +213,16 @@ class Hosts:
 def hosts_of(
     scenario: Scenario, scheduler: str, key: Path | None, *, learns: bool = True
 ) -> Iterator[Hosts]:
-    """The hosts of a scheduler, with a place for every node, for as long as the context lasts.
+    """The hosts of a scheduler, with a place for every node, until the context ends.
 
     Args:
-        scenario: What is to be emulated.
-        scheduler: Its address.
-        key: The scheduler's.
-        learns: Whether nodes do what the scenario's workload says; else they run other programs.
+        scenario: Scenario to emulate.
+        scheduler: Address of the scheduler.
+        key: Key file of the scheduler.
+        learns: Whether nodes train the scenario's model; otherwise they run other programs.
 
     Raises:
-        InputError: There are none, one differs from this machine, or the scenario does not fit.
+        InputError: There are no hosts, one differs from this machine, or the scenario does not fit.
     """
     check_spreadable(scenario)
     learning = learning_settings(scenario) if learns else None
@@ -248,11 +248,11 @@ def hosts_of(
 
 
 def findings_of(scheduler: str, key: Path | None) -> dict[str, list[Finding]]:
-    """What the doctor finds on each host of a scheduler.
+    """Findings of the doctor on each host of a scheduler.
 
     Raises:
-        InputError: There are none.
-        RunError: One could not say.
+        InputError: There are no hosts.
+        RunError: The doctor failed on a host.
     """
     with _found(scheduler, key) as (client, workers):
         answers = client.run(findings, workers=list(workers.values()), on_error="return")
@@ -267,10 +267,12 @@ def _found(scheduler: str, key: Path | None) -> Iterator[tuple[Any, dict[str, st
     """A client of a scheduler, and the addresses of its hosts by name.
 
     Raises:
-        InputError: There are none.
+        InputError: There are no hosts.
     """
     if not scheduler.startswith("tls:"):
-        raise InputError(f"`scheduler`: must be tls://…, not {scheduler}: hosts are told secrets")
+        raise InputError(
+            f"`scheduler`: must be tls://…, not {scheduler}: secrets are sent to hosts"
+        )
     with client_of(1, Cluster(scheduler, key=key)) as client:
         workers = {
             str(worker["name"]): address
@@ -278,15 +280,15 @@ def _found(scheduler: str, key: Path | None) -> Iterator[tuple[Any, dict[str, st
             if HOST in worker["resources"]
         }
         if not workers:
-            raise InputError("`scheduler`: no host is there; `testbed host` makes a machine one")
+            raise InputError("`scheduler`: it has no host; `testbed host` adds a machine")
         yield client, workers
 
 
 def check_spreadable(scenario: Scenario) -> None:
-    """Refuse what nodes on several machines cannot do.
+    """Refuse keys that nodes on several machines do not support.
 
     Raises:
-        InputError: Names the field.
+        InputError: A key does not fit; the message names it.
     """
     emulation = scenario.emulation
     for key, fits, due in (
@@ -299,12 +301,12 @@ def check_spreadable(scenario: Scenario) -> None:
 
 
 def _compare(facts: Mapping[str, Any], files: Sequence[str]) -> None:
-    """Refuse a host that differs from this machine, by its name."""
+    """Refuse a host that differs from this machine; the message names it."""
     here = environment()
     digests = {path: sha256_of(Path(path)) for path in files}
     for name, fact in facts.items():
         if not isinstance(fact, dict):
-            raise InputError(f"`scheduler`: host {name} cannot say what it is ({fact})")
+            raise InputError(f"`scheduler`: host {name} cannot describe itself ({fact})")
         for key in SAME:
             if fact[key] != here[key]:
                 raise InputError(
@@ -312,7 +314,7 @@ def _compare(facts: Mapping[str, Any], files: Sequence[str]) -> None:
                 )
         for path, digest in digests.items():
             if fact["files"][path] != digest:
-                raise InputError(f"`scheduler`: host {name} lacks {path}, or has another one")
+                raise InputError(f"`scheduler`: host {name} lacks {path}, or has a different one")
         try:
             ipaddress.IPv4Address(fact["address"])
         except ValueError:
@@ -332,7 +334,7 @@ def _difference(key: str, fact: Mapping[str, Any], here: Mapping[str, Any]) -> s
 
 
 def _check_kernels(hosts: Hosts) -> None:
-    """See that the kernel of each host that has nodes has what links are to have."""
+    """Check that the kernel of each host that has nodes supports the links."""
     for name in hosts.used:
         if (lacks := hosts.facts[name]["lacks"]) is not None:
             field_, there = lacks
@@ -340,7 +342,7 @@ def _check_kernels(hosts: Hosts) -> None:
 
 
 def _check_tunnels(scenario: Scenario, hosts: Hosts) -> None:
-    """See that frames of links between hosts fit into the network between them."""
+    """Check that frames of links between hosts fit into the network between them."""
     if len(hosts.used) == 1:
         return
     for name in hosts.used:

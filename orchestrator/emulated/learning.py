@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The learning as the orchestrator sees it: what nodes are told, and what they report."""
+"""Training as the orchestrator sees it: the settings of the nodes, and their results."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,20 +18,19 @@ from testbed.core.node import NodeId, uav
 from workloads.learning.settings import DataConfig, TrainingConfig
 
 SLOW_FLOPS = 5e9
-"""What a core computes in a second if it is slow or has much else to do."""
+"""FLOP/s of a slow or busy core."""
 START_S, NODE_S = 60.0, 2.0
-"""Real seconds that nodes may take to start, and each of them: containers share no imports."""
+"""Timeout of the start in real seconds, and its increase per node: containers share no imports."""
 LOAD_S = 600.0
-"""The same where they load a model."""
+"""Timeout of the start where nodes load a model, in real seconds."""
 CROSSINGS = 10
-"""How often a link is crossed, one way or the other, until two nodes have met: TLS takes six."""
+"""One-way delays until two nodes are connected: TLS needs six."""
 
 
 def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
-    """Settings of `workloads.learning.real` but for `place`, as plain values; None if nothing is
-    learned.
+    """Settings of `workloads.learning.real` except `place`, as plain values; None without training.
 
-    Builds the backbone's file if it is not there yet.
+    Builds the file of the backbone if it does not exist yet.
 
     Raises:
         InputError: The model or its weights are unavailable.
@@ -69,7 +68,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
 
 
 def startup_limit_s(scenario: ResolvedScenario) -> float:
-    """Real seconds that nodes may take until they are connected, all of them on one slow core."""
+    """Timeout in real seconds until nodes are connected, assuming that all share one slow core."""
     ways = impairments_of(scenario, scenario.dilation)
     delay_s = CROSSINGS * max(link.delay_s for way in ways for link in way)
     if scenario.workload.compute == "none":
@@ -78,24 +77,24 @@ def startup_limit_s(scenario: ResolvedScenario) -> float:
 
 
 def computing_limit_s(scenario: Scenario) -> float:
-    """Real seconds after which a round's real computing is given up, all of it on one slow core."""
+    """Timeout of a round's real computing in real seconds, as if all ran on one slow core."""
     workload = scenario.workload
     if workload.compute == "none":
         return 0.0
     profile = profile_of(scenario)
     forward_flops = profile.client_forward_flops[0] + profile.server_forward_flops[0]
     batches = (scenario.updates or scenario.uavs.count) * workload.local_iterations
-    # A backward pass takes about as long as the forward pass, and recomputing as long again.
+    # The backward pass takes about as long as the forward pass, and so does recomputing.
     return batches * workload.batch_size * 3 * forward_flops / SLOW_FLOPS
 
 
 def place(node: BaseStation | Uavs) -> dict[str, Any]:
-    """Where on this machine a node computes: what the settings of each kind of node add."""
+    """The device and threads of a node, which are added to the settings of each kind of node."""
     return {"device": node.device, "threads": node.threads}
 
 
 def evaluates_after(scenario: Scenario, rounds: int) -> bool:
-    """Whether the global state is held against held-out data after so many rounds."""
+    """Whether the global state is evaluated on held-out data after this number of rounds."""
     every = scenario.workload.evaluate_every
     if every == 0 or scenario.workload.compute == "none":
         return False
@@ -107,7 +106,7 @@ COLUMNS = ("round", "data", "client", "iteration", "time_s", "loss", "accuracy")
 
 
 def whole_table(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The tables of all rounds in one; empty where nothing was learned."""
+    """The tables of all rounds in one; empty if nothing was trained."""
     if not parts:
         return pd.DataFrame(columns=[*COLUMNS, *ERRORS])
     return pd.concat(parts, ignore_index=True)
@@ -116,13 +115,13 @@ def whole_table(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def learning_table(
     round_: int, bs: BaseStationReport, reports: Mapping[NodeId, RoundReport]
 ) -> pd.DataFrame:
-    """What a round's batches showed, one row each.
+    """The metrics of a round's batches, one row per batch.
 
     Returns:
         `COLUMNS`, with `data` = train and `time_s` the end of S; then `smashed_error` and
-        `gradient_error`, the wire's relative errors (NaN where nobody noted them).
+        `gradient_error`, the relative errors of the codec (NaN where they were not recorded).
     """
-    # Of a client that was lost, a batch may have been computed whose turn never ended.
+    # A lost client may have computed a batch whose step never ended.
     ends_s = {(span[0], span[1]): span[4] for span in bs.spans if span[2] == "S"}
     table = pd.DataFrame(
         [
@@ -139,7 +138,7 @@ def learning_table(
         "gradient_error": {int(k): own for k, own in bs.notes["wire_errors"].items()},
     }
     for column, by_client in errors.items():
-        # In the order of iterations; empty where nobody noted them.
+        # In the order of iterations; empty where they were not recorded.
         table[column] = [
             by_client[client][iteration - 1] if by_client[client] else math.nan
             for client, iteration in zip(table["client"], table["iteration"], strict=True)
@@ -151,9 +150,9 @@ def evaluation_table(round_: int, time_s: float, found: Evaluated) -> pd.DataFra
     """An evaluation as a row of `learning_table`: `data` is held-out, client and iteration 0.
 
     Args:
-        round_: After which, from 0; -1 before the first.
+        round_: Index of the round before the evaluation, from 0; -1 before the first.
         time_s: Emulated time at which the round ended.
-        found: Loss and accuracy.
+        found: Loss and accuracy of the evaluation.
     """
     row = (round_, "held-out", 0, 0, time_s, found.loss, found.accuracy, math.nan, math.nan)
     return pd.DataFrame([row], columns=[*COLUMNS, *ERRORS])

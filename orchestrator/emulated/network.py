@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The emulated network: nodes, links that the injector sets, calibration, impairments, capture.
+"""The emulated network: nodes, links with an injector, calibration, impairments, capture.
 
-It has two tenants: the rounds of a run (`orchestrator.emulated.rounds`), whose nodes are programs
-of ours, and sessions (`orchestrator.emulated.session`), in whose nodes users start theirs.
+It is used by the rounds of a run (`orchestrator.emulated.rounds`), whose nodes are programs of the
+testbed, and by sessions (`orchestrator.emulated.session`), in whose nodes users start their own.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
 
 Transfer = Callable[[EmulatedClock], Iterable[Received]]
-"""Sends a trial's transfers by a clock, and answers with what was received."""
+"""Sends a trial's transfers by a clock, and returns what was received."""
 
 
 class Hosts(Protocol):
@@ -48,22 +48,22 @@ class Hosts(Protocol):
         """Start a world on these machines, if their network carries the rates.
 
         Args:
-            scenario: What the network is like.
+            scenario: Scenario of the network.
             nodes: The nodes; see `testbed.runtimes.start`.
-            shape: How links treat frames.
-            rates: What links are expected to carry.
+            shape: Shape of the links.
+            rates: Expected rates of the links.
             in_turns: Whether gradients are sent one after the other.
         """
 
     def to_json(self, calibration: pd.DataFrame | None) -> list[dict[str, Any]]:
-        """The machines as the manifest has them, after a calibration of the links."""
+        """The machines as entries of the manifest, after a calibration of the links."""
 
 
 def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
-    """Refuse a network that this machine, or where its nodes live, cannot have.
+    """Check that this machine, or the machines of the nodes, support the scenario's network.
 
     Raises:
-        InputError: Names the field, and what there is.
+        InputError: A key is not supported; the message names it.
     """
     if hosts is not None:
         return
@@ -76,20 +76,20 @@ def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
 
 
 class EmulatedNetwork:
-    """Nodes and links that were started; leaving the context ends them and removes all of it."""
+    """Started nodes and links; leaving the context ends and removes them."""
 
     def __init__(self, world: World, scenario: ResolvedScenario, shape: Shape, folder: Path):
         self.world = world
         self.scenario = scenario
         self.shape = shape
-        """How links treat frames."""
+        """Shape of the links."""
         self.folder = folder
-        """The run's or session's folder."""
+        """Folder of the run or session."""
         self.calibration: pd.DataFrame | None = None
-        """What links carried before the clock began, see `Trial.table`; None: not tried."""
+        """Result of the calibration, see `Trial.table`; None: there was none."""
         self.capturing = False
         self.captured: Captured | None = None
-        """What the capture held, once it has ended."""
+        """The capture, once it has ended."""
 
     @classmethod
     def start(
@@ -104,20 +104,20 @@ class EmulatedNetwork:
         hosts: Hosts | None = None,
         **options: Any,
     ) -> "EmulatedNetwork":
-        """Start the nodes, wired, here or on other machines.
+        """Start and connect the nodes, here or on other machines.
 
         Args:
-            scenario: What the network is like.
-            specs: What each node is, the base station first.
-            shape: How links treat frames.
+            scenario: Scenario of the network.
+            specs: Specification of each node, the base station first.
+            shape: Shape of the links.
             folder: Existing folder for captures.
-            expected: What links are expected to carry, in emulated bit/s.
+            expected: Expected rates of the links, in emulated bit/s.
             in_turns: Whether gradients are sent one after the other.
-            hosts: Where nodes live; None: here.
-            options: Further ones of the runtime; see `testbed.runtimes.start`.
+            hosts: Hosts of the nodes; None: this machine.
+            options: Further options of the runtime; see `testbed.runtimes.start`.
 
         Raises:
-            InputError: The network between hosts does not carry what links ask for.
+            InputError: The network between hosts does not carry the demand of the links.
             RunError: This machine does not allow it, or a step failed.
         """
         if hosts is None:
@@ -133,12 +133,12 @@ class EmulatedNetwork:
         self.close()
 
     def close(self) -> None:
-        """End all nodes and remove what was made; may be called twice."""
+        """End all nodes and remove the network; may be called twice."""
         self.world.close()
 
     @property
     def injector(self) -> Injector:
-        """Sets the rates of links, and counts what they carry."""
+        """The injector, which sets the rates of links and counts the bytes that they carry."""
         return self.world.injector
 
     @property
@@ -161,15 +161,15 @@ class EmulatedNetwork:
         gap_s: float = GAP_S,
         choices: Emulation | None = None,
     ) -> None:
-        """Try every link at rates that it will have.
+        """Measure every link at rates that it will have.
 
         Args:
-            expected: Those rates, in emulated bit/s; outages are left out.
-            slot_s: Length of their slots.
-            ends: The programs at both ends of the links, ready to transfer while the context lasts.
-            in_turns: Whether downlinks wait for each other.
+            expected: These rates, in emulated bit/s; outages are ignored.
+            slot_s: Length of a slot in seconds.
+            ends: Provides programs at both ends of the links while the context lasts.
+            in_turns: Whether downlinks are used one after the other.
             gap_s: Real seconds before each transfer.
-            choices: How the transfers travel; None: as the scenario's rounds do.
+            choices: Transport options of the transfers; None: those of the scenario's rounds.
 
         Raises:
             RunError: A program failed.
@@ -183,7 +183,7 @@ class EmulatedNetwork:
         self.calibration = trial.table(received, choices or self.scenario.emulation)
 
     def impair(self) -> bool:
-        """Delay and lose frames from now on as the scenario says; whether it says so."""
+        """Apply the delay and loss of the scenario from now on; returns whether it has any."""
         if impaired := are_impaired(self.scenario):
             self.injector.impair(*impairments_of(self.scenario, self.scenario.dilation))
         return impaired
@@ -203,5 +203,5 @@ class EmulatedNetwork:
             self.capturing = False
 
     def report(self) -> Report:
-        """What the injector did since the last report, and the links' counters."""
+        """The injector's report since the last one, with the links' counters."""
         return self.injector.report()

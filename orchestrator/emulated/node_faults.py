@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Faults of a round that is being emulated: who is ended, who is lost, what the dead have left."""
+"""Faults of a round that is being emulated: processes to end, lost clients, and reports of dead
+nodes."""
 
 import logging
 import math
@@ -20,28 +21,28 @@ from testbed.runtimes import HostLost
 log = logging.getLogger(__name__)
 
 NOTICE_S = 0.1
-"""Real seconds that the base station is given to hear of a loss before it counts."""
+"""Real seconds in which a loss is reported to the base station before it takes effect."""
 
 
 class NodeFaults:
-    """The dead and the lost of one round; without faults there are none.
+    """The dead nodes and lost clients of one round.
 
-    Links fall silent by the table of rates alone, and nodes leave by themselves
-    (`workloads.nodes.faults`); this ends processes, and puts together what is known of those that
-    ended.
+    Link outages are part of the table of rates, and nodes handle their own faults
+    (`workloads.nodes.faults`). This class ends processes, and collects the reports of nodes that
+    have ended.
     """
 
     def __init__(self, nodes: Nodes, index: int, start_s: float, faults: RoundFaults | None):
-        """Begin; whose process should have ended before the round ends now."""
+        """Start a round; processes whose end is due are ended now."""
         self._nodes = nodes
         self._index = index
         self._start_s = start_s
         self._faults = faults
         self._clock: EmulatedClock | None = None
-        self.struck: list[Fault] = []
-        """Hosts that were lost."""
-        self._told: dict[NodeId, StepsSoFar] = {}
-        nodes.hears[StepsSoFar] = self._told.__setitem__
+        self.unplanned: list[Fault] = []
+        """Faults of lost hosts, which the scenario does not plan."""
+        self._progress: dict[NodeId, StepsSoFar] = {}
+        nodes.hears[StepsSoFar] = self._progress.__setitem__
         nodes.hears[Abandoned] = self._abandoned
         if faults is None:
             return
@@ -49,12 +50,15 @@ class NodeFaults:
             if stop_s <= start_s and uav(client) in nodes.alive:
                 nodes.kill(uav(client))
 
-    def bear_losses(self, strike: Callable[[Fault], RoundFaults], timeout_s: float) -> None:
-        """From here on, take the loss of a host for a fault of the round.
+    def handle_host_losses(
+        self, add_fault: Callable[[Fault], RoundFaults], timeout_s: float
+    ) -> None:
+        """From now on, treat the loss of a host as a fault of the round.
 
         Args:
-            strike: Lets such a fault happen, and answers with all of the round.
-            timeout_s: Emulated seconds of silence after which its nodes count as lost.
+            add_fault: Adds a fault and returns all faults of the round.
+            timeout_s: Emulated seconds of silence after which the nodes of the host are considered
+                lost.
         """
 
         def lose(lost: HostLost) -> None:
@@ -64,34 +68,34 @@ class NodeFaults:
                 noticed_s = clock.now() + NOTICE_S / clock.dilation
             lost_s = max(at_s + timeout_s, noticed_s)
             fault = Fault.of_host(lost.host, lost.nodes, at_s, lost_s)
-            log.warning("%s; its nodes count as lost at %.3f s", lost, lost_s)
-            self.struck.append(fault)
-            self._faults = strike(fault)
+            log.warning("%s; its nodes are considered lost from %.3f s", lost, lost_s)
+            self.unplanned.append(fault)
+            self._faults = add_fault(fault)
             if clock is not None:
-                self._tell_bs(fault)
+                self._report_to_bs(fault)
 
         self._nodes.on_lost = lose
 
-    def _tell_bs(self, struck: Fault) -> None:
+    def _report_to_bs(self, fault: Fault) -> None:
         assert self._faults is not None
-        clients = tuple(node.client for node in struck.nodes)
-        self._nodes.send(BS, LoseClients(clients, struck.lost_s, self._faults.drops))
+        clients = tuple(node.client for node in fault.nodes)
+        self._nodes.send(BS, LoseClients(clients, fault.lost_s, self._faults.drops))
 
     def of_bs(self) -> BsFaults | None:
-        """What the base station is told of them."""
+        """The faults that the base station has to know."""
         faults = self._faults
         return None if faults is None or faults.are_none else faults.of_bs()
 
     def of_uav(self, client: int) -> UavFaults | None:
-        """What a UAV is told of them."""
+        """The faults that a UAV has to know."""
         faults = self._faults
         return None if faults is None or faults.are_none else faults.of_uav(client)
 
     def follow(self, clock: EmulatedClock) -> None:
-        """The round begins: end processes when it is time."""
+        """Start the clock of the round: processes are ended when it is time."""
         self._clock = clock
-        for fault in self.struck:  # The base station could not hear of it before.
-            self._tell_bs(fault)
+        for fault in self.unplanned:  # The base station could not be told earlier.
+            self._report_to_bs(fault)
         if self._faults is None:
             return
         for client, stop_s in enumerate(self._faults.stop_s.tolist(), 1):
@@ -102,18 +106,18 @@ class NodeFaults:
             self._nodes.at(clock.monotonic_ns(self._faults.bs_crash_s), self._bs_crashes)
 
     def reports(self, reports: Mapping[NodeId, RoundReport]) -> dict[NodeId, RoundReport]:
-        """The round has ended: the reports, and what stands in for those of the dead."""
+        """The reports after the end of the round, completed by substitutes for dead nodes."""
         self._nodes.forget_alarms()
         dead = {node: self._report_of_dead(node) for node in self._nodes.killed - reports.keys()}
         return dead | dict(reports)
 
     def _report_of_dead(self, node: NodeId) -> RoundReport:
-        """What a node's last words say; nothing where it has told nothing."""
-        told = self._told.get(node, StepsSoFar((), ()))
-        return RoundReport(told.spans, told.going, (), {"wire_errors": []}, 0.0)
+        """The last reported progress of a node, or an empty report if it had reported nothing."""
+        progress = self._progress.get(node, StepsSoFar((), ()))
+        return RoundReport(progress.spans, progress.going, (), {"wire_errors": []}, 0.0)
 
     def lost(self, noted: Sequence[LostClient]) -> list[Loss]:
-        """Who was absent from the start, or lost by what the base station has noted."""
+        """Clients that were absent from the start, or that the base station recorded as lost."""
         if self._faults is None:
             return []
         lost = {

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The node programs of a run, as the orchestrator talks to them and watches over them."""
+"""The node programs of a run: sends them orders, collects their messages, and detects failures."""
 
 import contextlib
 import heapq
@@ -20,7 +20,7 @@ from testbed.runtimes import Exit, HostLost, World
 Kind = TypeVar("Kind")
 POLL_S = 0.2
 KILL_TIMEOUT_S = 30.0
-"""Real seconds after which a killed process has ended."""
+"""Real seconds in which a killed process must have ended."""
 
 
 class Nodes:
@@ -29,14 +29,13 @@ class Nodes:
     def __init__(self, world: World, stack: contextlib.ExitStack, timeout_s: float):
         self.world = world
         self.hears: dict[type, Callable[[NodeId, Any], object]] = {}
-        """By kind of message, who takes what nodes tell on the way, whatever is waited for."""
+        """Handlers of messages that nodes may send at any time, by type."""
         self._alarms: list[tuple[int, int, Callable[[], object]]] = []
         self._serial = itertools.count()
         self.killed: set[NodeId] = set()
         """Nodes that `kill` has ended, or that were lost with their hosts."""
         self.on_lost: Callable[[HostLost], object] | None = None
-        """Told of a host that was lost with its nodes, none of which is waited for any more; None:
-        nothing goes on without it."""
+        """Called when a host is lost; its nodes are no longer waited for. None: the run fails."""
         self._nodes: dict[NodeId, NodeControl[NodeReport]] = {}
         for node, sock in world.connect(timeout_s).items():
             self._nodes[node] = at_orchestrator(sock)
@@ -44,7 +43,7 @@ class Nodes:
 
     @property
     def may_lose_hosts(self) -> bool:
-        """Whether nodes live on several."""
+        """Whether nodes live on several hosts."""
         return len(set(self.world.places.values())) > 1
 
     @property
@@ -53,16 +52,19 @@ class Nodes:
         return list(self._nodes)
 
     def at(self, monotonic_ns: int, action: Callable[[], object]) -> None:
-        """Have something done at that moment, while `collect` waits."""
+        """Call `action` at that moment, while `collect` waits."""
         heapq.heappush(self._alarms, (monotonic_ns, next(self._serial), action))
 
     def forget_alarms(self) -> None:
-        """Do nothing any more of what `at` was told."""
+        """Cancel all actions of `at`."""
         self._alarms.clear()
 
     def kill(self, node: NodeId) -> None:
-        """End a node's process by SIGKILL, and wait until it has ended; nobody waits for it any
-        more, and what it has told is heard. Nothing happens to one that has been lost."""
+        """End a node's process by SIGKILL, and wait until it has ended.
+
+        Its earlier messages are still processed, and later calls do not wait for it. A node that
+        was lost is ignored.
+        """
         if node in self.killed:
             return
         control = self._nodes.pop(node)
@@ -75,17 +77,17 @@ class Nodes:
                     hear(node, message)
 
     def send(self, node: NodeId, order: NodeOrder) -> None:
-        """Send an order to one node; nothing, where it was lost with its host.
+        """Send an order to one node; does nothing if the node was lost with its host.
 
         Raises:
-            RunError: It ended; the message says how.
+            RunError: The node has ended; the message gives the reason.
         """
         if node in self.killed:
             return
         try:
             self._nodes[node].send(self.world.ordered(node, order))
         except ControlLost as lost:
-            self._gone(node, lost)
+            self._on_disconnect(node, lost)
 
     def send_all(self, order: NodeOrder) -> None:
         """Send the same order to every node; see `send`."""
@@ -99,11 +101,12 @@ class Nodes:
         limit_s: float,
         watch: Callable[[], None] = lambda: None,
     ) -> dict[NodeId, Kind]:
-        """Wait for one message of that kind from each of these nodes that is not lost meanwhile,
-        watching over everything.
+        """Wait for one message of that kind from each of these nodes that is not lost meanwhile.
+
+        The whole world is monitored in the meantime.
 
         Raises:
-            RunError: A node failed or ended, or the time is up: the message says who.
+            RunError: A node failed or ended, or the timeout expired; the message names the nodes.
         """
         deadline = time.monotonic() + limit_s
         received: dict[NodeId, Kind] = {}
@@ -111,7 +114,7 @@ class Nodes:
         poll = select.poll()
         for descriptor in (*waiting, self.world.fileno()):
             poll.register(descriptor, select.POLLIN)
-        # A message may have come together with an earlier one, and then lies here already.
+        # A message may have arrived together with an earlier one, and is then here already.
         ready = list(waiting)
         while True:
             for descriptor in ready:
@@ -124,12 +127,12 @@ class Nodes:
                         continue
                     if not isinstance(message, kind):
                         came = type(message).__name__
-                        raise RunError(f"{node}: {came} came where {kind.__name__} was due")
+                        raise RunError(f"{node}: {came} arrived where {kind.__name__} was expected")
                     received[node] = message
                     poll.unregister(descriptor)
                     del waiting[descriptor]
                 elif ended := self._exits():
-                    raise self._last_words(ended[0])
+                    raise self._end_reason(ended[0])
             while self._alarms and self._alarms[0][0] <= time.monotonic_ns():
                 heapq.heappop(self._alarms)[2]()
             for descriptor in [d for d, node in waiting.items() if node in self.killed]:
@@ -140,23 +143,24 @@ class Nodes:
             watch()
             is_late = time.monotonic() > deadline
             ready = [descriptor for descriptor, _ in poll.poll(1000 * self._rest_s())]
-            # What has come meanwhile is not late: it may be we who took so long.
+            # Messages that have arrived are not late: this process may have been slow.
             if is_late and not ready:
                 late = ", ".join(map(str, sorted(waiting.values())))
                 raise RunError(f"waited {limit_s:g} s for {kind.__name__} from {late}")
 
     def _rest_s(self) -> float:
-        """Real seconds until there is something to be done."""
+        """Real seconds until the next action is due."""
         if not self._alarms:
             return POLL_S
         return max(0.0, min(POLL_S, (self._alarms[0][0] - time.monotonic_ns()) / 1e9))
 
     def _take_from(self, node: NodeId) -> NodeReport | None:
-        """The next message of a node, if it is there.
+        """The next message of a node, if there is one.
 
         Raises:
-            InputError: The node found the scenario wrong, as data that do not fit the model.
-            RunError: The node failed or ended; the message says how.
+            InputError: The node found an error in the scenario, e.g. data that do not fit the
+                model.
+            RunError: The node failed or ended; the message gives the reason.
         """
         if node in self.killed:
             return None
@@ -165,22 +169,22 @@ class Nodes:
         except ControlLost as lost:
             if isinstance(lost, NodeFailed) and lost.wrong_input:
                 raise InputError(str(lost)) from None
-            self._gone(node, lost)
+            self._on_disconnect(node, lost)
             return None
 
-    def _gone(self, node: NodeId, lost: ControlLost) -> None:
-        """A node is.
+    def _on_disconnect(self, node: NodeId, lost: ControlLost) -> None:
+        """Handle a node whose control connection has ended.
 
         Raises:
-            RunError: Not with its host: says how it ended.
+            RunError: The node ended while its host is alive; the message gives the reason.
         """
-        why = self._why(node, lost)
+        why = self._reason(node, lost)
         if node not in self.killed:
             raise RunError(why) from None
 
-    def _why(self, node: NodeId, lost: ControlLost) -> str:
-        """How a node ended, or who was ended before it failed; else what it said itself."""
-        # The world tells; let it come to that.
+    def _reason(self, node: NodeId, lost: ControlLost) -> str:
+        """The reason why a node, or another one before it, ended; otherwise its own message."""
+        # The world reports the reason, possibly a moment later.
         deadline = time.monotonic() + 1
         while time.monotonic() < deadline and node not in self.killed:
             for ended in self._exits():
@@ -190,20 +194,20 @@ class Nodes:
         return f"{node}: {lost}"
 
     def _exits(self) -> list[Exit]:
-        """The nodes that ended since the last call, and should not have."""
+        """The nodes that ended unexpectedly since the last call."""
         found = []
         for news in self.world.news():
             if isinstance(news, HostLost):
-                self._lose(news)
+                self._handle_host_loss(news)
             elif isinstance(news, Exit) and news.node not in self.killed:
                 found.append(news)
         return found
 
-    def _lose(self, lost: HostLost) -> None:
-        """Go on without a host, and hear what its nodes have told before.
+    def _handle_host_loss(self, lost: HostLost) -> None:
+        """Continue without a host, after processing the earlier messages of its nodes.
 
         Raises:
-            RunError: Nothing goes on without it.
+            RunError: Rounds cannot continue without it.
         """
         if self.on_lost is None:
             raise RunError(str(lost))
@@ -216,8 +220,8 @@ class Nodes:
                         hear(node, message)
         self.on_lost(lost)
 
-    def _last_words(self, ended: Exit) -> InputError | RunError:
-        """How a node ended, with the reason it gave if it could still give one."""
+    def _end_reason(self, ended: Exit) -> InputError | RunError:
+        """How a node ended, with the reason that it reported, if any."""
         if ended.node in self._nodes:
             try:
                 self._nodes[ended.node].take()

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who may watch a run from within: told of rounds as they begin, go on and end."""
+"""The interface of observers, which are notified when rounds begin, progress and end."""
 
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from testbed.core.timeline import Round
 
 
 class Observer(Protocol):
-    """Told what happens within rounds; must not keep the run waiting."""
+    """Is notified of events within rounds; must return quickly."""
 
     def begin(
         self,
@@ -26,16 +26,16 @@ class Observer(Protocol):
         """A round begins.
 
         Args:
-            expected: As the engine predicts it from this start, with the bytes on the link.
-            clock: The round's.
-            first: Slot of the rates' first column.
-            uplink_bps: Shape [K, slots], as `downlink_bps`.
-            downlink_bps: Of gradients.
-            position_m: Shape [K, S, 3] from slot 0; None where the trace brings none.
+            expected: Prediction of the round from this start, with the bytes of frames.
+            clock: Clock of the round.
+            first: Slot of the first column of rates.
+            uplink_bps: Uplink rates, shape [K, slots].
+            downlink_bps: Downlink rates of gradients, shape [K, slots].
+            position_m: Positions, shape [K, S, 3] from slot 0; None if the trace has none.
         """
 
     def heard(self, message: Progress) -> None:
-        """The base station told how far its round is."""
+        """The base station has reported the progress of its round."""
 
     def finished(self, measured: Round) -> None:
-        """The round has ended: now all its steps are known."""
+        """The round has ended, and all its steps are known."""

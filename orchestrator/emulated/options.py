@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How a run or a session is played, beside its scenario: options that are passed on whole."""
+"""Options of runs and sessions, i.e. what is not part of the scenario, passed on as one object."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,55 +22,56 @@ Downlink = Literal["dedicated", "shared"]
 
 @dataclass(frozen=True)
 class Placing:
-    """Where results are kept and nodes live; the options that runs and sessions have in common."""
+    """Options that runs and sessions have in common: where results are kept and nodes live."""
 
     overwrite: bool = False
-    """Whether the output folder may hold an earlier run or session, which is replaced."""
+    """Whether an earlier run or session in the output folder is replaced."""
     scheduler: str | None = None
-    """Address of a Dask scheduler on whose hosts nodes live; None: here."""
+    """Address of a Dask scheduler on whose hosts nodes live; None: this machine."""
     key: Path | None = None
-    """The scheduler's key file."""
+    """Key file of the scheduler."""
     progress: Progress = silent
-    """Called with what is being done, how much of it is done, and how much there is."""
+    """Called with a description of the current step, its progress, and its total."""
     hosts: Hosts | None = None
-    """The scheduler's hosts, once they have been found."""
+    """Hosts of the scheduler, once they have been found."""
 
 
 @dataclass(frozen=True)
 class RunOptions(Placing):
-    """How a run is played."""
+    """Options of a run."""
 
     resume: bool = False
-    """Whether to resume what a killed or failed run has left."""
+    """Whether to resume a run that was killed or failed."""
     capture: Capture | None = None
-    """Whether to capture whole frames, or their headers."""
+    """Whether to capture whole frames, or only their headers."""
     keep: bool = False
-    """Whether the run directory is to last: a checkpoint after each round, and a report."""
+    """Whether the run directory is kept, with a checkpoint after each round and a report."""
     view: Callable[[Scenario], AbstractContextManager[Observer]] | None = None
-    """Shows the run as it goes, while the context lasts that this makes."""
+    """Displays the run while the context that this returns is open."""
     decide: Decide | None = None
-    """Who allocates; None: the scenario's own split and shares."""
+    """Function that decides allocations; None: the scenario's own split and shares."""
     observer: Observer | None = None
-    """Told what happens within rounds; what `view` has made."""
+    """Observer of events within rounds, which `view` has created."""
 
 
 DEFAULTS = RunOptions()
-"""A run of which nothing is kept, on this machine."""
+"""A run on this machine whose run directory is not kept."""
 
 
 @dataclass(frozen=True)
 class SessionOptions(Placing):
-    """How a session is played."""
+    """Options of a session."""
 
     downlink: Downlink = "dedicated"
-    """Whether downlinks have shares of W_D and P_S of their own, or share the cell's airtime."""
+    """Whether downlinks have shares of W_D and P_S of their own, or share the airtime of the cell.
+    """
     seconds: float | None = None
-    """Emulated seconds that the session lasts at most."""
+    """Largest duration of the session in emulated seconds."""
     until: Sequence[NodeId] = ()
-    """Nodes whose commands end the session and decide on its success; none: all that have one."""
+    """Nodes whose commands end the session and must succeed; none: all nodes with a command."""
     capture: bool = False
     """Whether to capture every link."""
     keep_rows: bool = False
-    """Whether to keep in memory what goes into `session.parquet`."""
+    """Whether the rows of `session.parquet` are also kept in memory."""
     began: Callable[[Any], AbstractContextManager[Any]] = nullcontext
-    """Given the session once commands run; its context is left when the session ends."""
+    """Called with the session once commands run; its context is left when the session ends."""

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Programs in nodes: what they find there, and a handle of one that runs."""
+"""Programs in nodes: their environment, and a handle of a running program."""
 
 import os
 import shlex
@@ -31,31 +31,29 @@ from testbed.runtimes import OWN_FOLDERS, Command, World, passed_on
 from testbed.system.files import mode_of
 
 SOURCES = Path(__file__).resolve().parents[2]
-"""Where this process has the testbed's own modules from."""
+"""Folder from which this process imports the testbed's own modules."""
 OWN = frozenset(map(Path, OWN_FOLDERS))
 SHELL_SIGNS = set("|&;<>()$`\\\"'*?[]#~=%{}!\n")
 
 
 def check_nodes(scenario: Scenario) -> None:
-    """Refuse what `nodes` of a scenario asks for and this runtime has not.
+    """Check that this runtime supports the section `nodes` of a scenario.
 
     Raises:
-        InputError: Names the field.
+        InputError: A key is not supported; the message names it.
     """
     contained = scenario.emulation.runtime == "docker"
     for name, programs in scenario.nodes.items():
         for key in ("image", "cpus", "memory_bytes"):
             if getattr(programs, key) is not None and not contained:
-                raise InputError(
-                    f"nodes.{name}.{key}: the namespace runtime has nothing of the kind"
-                )
+                raise InputError(f"nodes.{name}.{key}: not supported by the namespace runtime")
         if programs.image is not None:
             _check_image(programs.image, None, f"nodes.{name}.image")
         writable_of(programs.writable, f"nodes.{name}.writable")
 
 
 def image_of(scenario: Scenario, node: NodeId) -> str | None:
-    """The image in which a node's programs run; None: this machine's own system."""
+    """The image in which a node's programs run; None: the file system of this machine."""
     emulation = scenario.emulation
     usual = emulation.docker_image if emulation.runtime == "docker" else "host"
     image: str = scenario.programs_of(node).image or usual
@@ -73,18 +71,16 @@ def _check_image(image: str, program: str | None, source: str) -> None:
 
 
 def writable_of(paths: Sequence[str], source: str) -> list[Path]:
-    """What a node may write beside its home, as absolute paths.
+    """The paths that a node may write in addition to its home, as absolute paths.
 
     Raises:
-        InputError: It is not there, or outside of the working directory.
+        InputError: A path does not exist, or is outside of the working directory.
     """
     found = []
     for given in paths:
         path = Path(given).resolve()
         if not path.is_relative_to(Path.cwd()):
-            raise InputError(
-                f"{source}: {given} lies outside of the working directory {Path.cwd()}"
-            )
+            raise InputError(f"{source}: {given} is outside of the working directory {Path.cwd()}")
         if not path.exists():
             raise InputError(f"{source}: {given} does not exist")
         found.append(path)
@@ -97,8 +93,8 @@ def commands_of(
     """Programs and their arguments, by node.
 
     Args:
-        scenario: Whose `nodes` have commands.
-        given: Commands that take their place, by name; a UAV's own goes before that of all.
+        scenario: Scenario with commands in `nodes`.
+        given: Commands that replace them, by name; a UAV's own overrides that of `uav*`.
 
     Raises:
         InputError: There is no such node, or no such program.
@@ -114,26 +110,26 @@ def commands_of(
 
 
 def argv_of(command: str | Sequence[str], source: str, image: str | None = None) -> list[str]:
-    """The program and its arguments: a text goes to a shell.
+    """A program and its arguments; a text is run by a shell.
 
     Args:
-        command: What is to run.
-        source: Where that stands.
-        image: Whose programs there are; left out: this machine's.
+        command: Command to run.
+        source: Origin of the command, for messages.
+        image: Image with the programs. Default: this machine.
 
     Raises:
-        InputError: There is no such program, or nothing at all.
+        InputError: There is no such program, or the command is empty.
     """
     words = [command] if isinstance(command, str) else list(command)
     if not words or not words[0].strip():
-        raise InputError(f"{source}: is empty; which program?")
+        raise InputError(f"{source}: is empty; it must be a program")
     if image is not None:
         _check_image(image, "sh" if isinstance(command, str) else words[0], source)
         return ["sh", "-c", command] if isinstance(command, str) else words
     if not isinstance(command, str):
         _check_program(words[0], source)
         return words
-    # The first word of what a shell is to do, where nothing but a program can stand there.
+    # The first word of a shell command, where it can only be a program.
     first = command.split()[0]
     if not set(first) & SHELL_SIGNS:
         _check_program(first, source, shell=True)
@@ -150,7 +146,8 @@ def _check_program(name: str, source: str, shell: bool = False) -> None:
 
 
 def hosts_of(scenario: Scenario) -> str:
-    """The text of /etc/hosts in every node. IPv6 has names of its own: `ip6-bs`, `ip6-uav1`, …"""
+    """The text of /etc/hosts in every node. IPv6 addresses have their own names: `ip6-bs`,
+    `ip6-uav1`, …"""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost", f"{BS_ADDRESS} {BS}"]
     v6 = [f"{BS_ADDRESS_V6} ip6-{BS}"]
     for node in uavs(scenario.uavs.count):
@@ -162,9 +159,10 @@ def hosts_of(scenario: Scenario) -> str:
 def environment_of(
     node: NodeId, home: Path, epoch_ns: int, *, image: str | None = None, far: bool = False
 ) -> dict[str, str]:
-    """What a node's programs find in their environment: this user's, but for what leads out.
+    """Environment variables of a node's programs: this user's, except those that refer to this
+    machine.
 
-    In an image of its own, that image's; on another host, that host's, which adds it.
+    In an image, the image's variables are used; on another host, that host adds its own.
     """
     own = passed_on() if image is None and not far else {}
     return own | {
@@ -177,13 +175,13 @@ def environment_of(
 
 
 def shown_to(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> list[Path]:
-    """What a program needs of this machine, and what it is told of in folders that nodes own."""
+    """The files that a program needs, and those in nodes' folders that its arguments name."""
     found = [folder, Path(sys.prefix), Path(sys.base_prefix), SOURCES]
     found += [Path(place) for place in env.get("PATH", "").split(os.pathsep)]
     words = (word for text in argv for word in _words(text) if word.startswith("/"))
     for path in (Path(os.path.normpath(word)) for word in words):
         if not OWN.isdisjoint(path.parents):
-            # What lies beside a file is likely to be its own.
+            # Files next to a program are likely to belong to it.
             alone = path.parent in OWN or stat.S_ISDIR(mode_of(path))
             found.append(path if alone else path.parent)
     return [path for path in dict.fromkeys(found) if path.is_absolute() and path not in OWN]
@@ -197,13 +195,13 @@ def _words(text: str) -> list[str]:
 
 
 class Program:
-    """A program in a node, as `subprocess.Popen` has one."""
+    """A program in a node, with the interface of `subprocess.Popen`."""
 
     def __init__(self, node: NodeId, argv: Sequence[str], given: bool):
         self.node = node
         self.args = list(argv)
         self.given = given
-        """Whether it was given when the session began, which depends on how it ends."""
+        """Whether its exit status decides on the success of the session."""
         self.number = 0
         self.returncode: int | None = None
         """Its exit status; the negative signal number where a signal ended it."""
@@ -213,33 +211,33 @@ class Program:
         self.stdout: IO[Any] | None = None
         self.stderr: IO[Any] | None = None
         self.stopped = False
-        """Whether the session's end ended it."""
+        """Whether it was ended by the end of the session."""
         self._done = threading.Event()
         self._world: World | None = None
 
     def start(self, world: World, command: Command, files: tuple[int, int, int]) -> None:
-        """Start it; see `World.spawn`."""
+        """Start the program; see `World.spawn`."""
         self._world = world
         self.number = world.spawn(command, files)
 
     def over(self, status: int | None) -> None:
-        """Take note that it has ended; None: with the world, before it could say how."""
+        """Record that the program has ended; None: with the world, and its status is unknown."""
         self.returncode = status
         self.ended_ns = time.monotonic_ns()
         self._done.set()
 
     def poll(self) -> int | None:
-        """Its exit status, or None as long as it runs."""
+        """The exit status, or None while the program runs."""
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait until it has ended.
+        """Wait until the program has ended.
 
         Returns:
-            Its exit status.
+            The exit status.
 
         Raises:
-            subprocess.TimeoutExpired: It runs on after `timeout` real seconds.
+            subprocess.TimeoutExpired: The program still runs after `timeout` real seconds.
             RunError: The session failed meanwhile.
         """
         if not self._done.wait(timeout):
@@ -250,7 +248,7 @@ class Program:
         return self.returncode
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
-        """Send `input`, read what it writes to pipes until it has ended; as `Popen.communicate`."""
+        """Send `input`, and read from pipes until the program has ended; as `Popen.communicate`."""
         found: dict[str, Any] = {}
 
         def read(name: str, stream: IO[Any]) -> None:
@@ -266,7 +264,7 @@ class Program:
         for reader in readers:
             reader.start()
         if self.stdin is not None:
-            # As `Popen` has it: who ends without reading has not failed.
+            # As with `Popen`, a program may end without reading its input.
             with suppress(BrokenPipeError), self.stdin:
                 if input:
                     self.stdin.write(input)
@@ -276,7 +274,7 @@ class Program:
         return found.get("out"), found.get("err")
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to it and to what it has started; nothing, once it has ended."""
+        """Send a signal to the program and its children; does nothing once it has ended."""
         if self.returncode is None and self._world is not None:
             self._world.signal(self.number, number)
 

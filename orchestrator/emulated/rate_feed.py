@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Link rates of the emulated network: from channel and radio to the injector, slot by slot.
+"""Link rates of the emulated network: computed from channel and radio for the injector, by slot.
 
-`RateFeed` computes what links carry in a range of slots and hands it to the injector. Its two
-schedules are `RoundRates`, which grows while a round lasts, and `SessionRates`, which keeps some
-seconds ahead of a session for as long as that lasts.
+`RateFeed` passes rates to the injector. `RoundRates` provides those of a round, and extends them
+while the round lasts; `SessionRates` keeps some seconds ahead of a session.
 """
 
 import math
@@ -21,8 +20,8 @@ from orchestrator.engine.links import vary_by_slot
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation
 from orchestrator.engine.radio import LinkRates, RadioAccess, radio_access
 from orchestrator.engine.rates import impaired_slots, link_rates, on_channel
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotAir
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments
+from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.timeline import Round
@@ -31,13 +30,14 @@ from testbed.network.shaping import Shape
 
 Played = TypeVar("Played")
 WARN_SLOTS = 20
-"""Slots before the end of its rates at which the injector of a round asks for more."""
+"""Slots before the end of its rates at which the injector requests more during a round."""
 AHEAD_S = 30.0
-"""Emulated seconds of rates that the injector of a session has at least; it gets twice as many."""
+"""Emulated seconds of rates that the injector of a session has at least; twice as many are added.
+"""
 
 
 class RateFeed:
-    """Gives an injector the rates of links, and what they do to frames."""
+    """Gives an injector the rates and impairments of links."""
 
     def __init__(self, channel: Channel, radio: RadioAccess, dilation: float):
         self.channel = channel
@@ -58,10 +58,12 @@ class RateFeed:
         """Give the injector a table of rates.
 
         Args:
-            injector: Who sets the rates.
-            first: The slot of the first column.
-            tables_bps: Emulated bit/s, [K, n] each: uplinks, then downlinks by phase of a round.
-            impairments: What slots do to frames, as `SlotAir.given` has it; None: nothing.
+            injector: Injector that sets the rates.
+            first: Slot of the first column.
+            tables_bps: Emulated bit/s, shape [K, n] each: uplinks, then downlinks by phase of a
+                round.
+            impairments: Impairments by slot as returned by `SlotImpairments.given`; None: there are
+                none.
             warn_slots: See `Injector.rates`.
         """
         if impairments is not None:
@@ -71,7 +73,7 @@ class RateFeed:
 
 
 class RoundRates(RateFeed):
-    """Link rates of a round's slots, in emulated bit/s; grows while the round lasts."""
+    """Link rates of a round's slots, in emulated bit/s, extended while the round lasts."""
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class RoundRates(RateFeed):
         channel: Channel,
         first: int,
         faults: RoundFaults | None,
-        transport: Transport | None = None,
+        tcp: TcpModel | None = None,
         dilation: float = 1.0,
     ):
         super().__init__(channel, radio, dilation)
@@ -88,31 +90,31 @@ class RoundRates(RateFeed):
         self.first = first
         self.end = first
         self.faults = faults
-        self.transport = transport
-        """As far as the rates go."""
+        self.tcp = tcp
+        """The TCP model, for the same slots as the rates."""
 
     def grow(self, end: int) -> None:
-        """Have rates up to slot `end`, or as far as the channel goes."""
+        """Extend the rates to slot `end`, or as far as the channel reaches."""
         trace = self.channel.trace(end)
         self.end = min(end, trace.slots)
         self.gain = trace.values
         if self.faults is not None:
             self.gain = self.faults.silenced(self.gain)
         self.rates = link_rates(self.plan, self.radio, self.gain[:, self.first : self.end])
-        self.transport = on_channel(self.transport, self.plan, self.radio, trace)
+        self.tcp = on_channel(self.tcp, self.plan, self.radio, trace)
 
-    def strike(self, faults: RoundFaults) -> None:
-        """From now on, these faults silence links."""
+    def add_fault(self, faults: RoundFaults) -> None:
+        """Apply these faults, which silence links, from now on."""
         self.faults = faults
         self.grow(self.end)
 
     def retry_until_channel_suffices(self, played: Callable[[], Played]) -> Played:
-        """What `played` answers, over as many slots as it takes.
+        """The result of `played`, which is repeated with more slots until they suffice.
 
-        The engine may take longer than the emulated round has.
+        The engine may predict a longer round than the emulated one.
 
         Raises:
-            TraceExhausted: It outlasts the channel.
+            TraceExhausted: The channel is too short.
         """
         while True:
             try:
@@ -121,8 +123,8 @@ class RoundRates(RateFeed):
                 self.grow(self.channel.grow().slots)
 
     def give(self, injector: Injector) -> None:
-        """Hand the table to the injector: uplinks, broadcast, then gradients."""
-        rates, slots = self.rates, None if self.transport is None else self.transport.slots
+        """Pass the table to the injector: uplinks, broadcast, then gradients."""
+        rates, slots = self.rates, None if self.tcp is None else self.tcp.slots
         given = None
         if slots is not None:
             rates = rates.slowed(slots, self.first)
@@ -130,7 +132,7 @@ class RoundRates(RateFeed):
         self.hand_over(injector, self.first, rates, given)
 
     def frame(self, measured: Round) -> pd.DataFrame:
-        """The rates of the slots that the round took: slot, time_s, client, uplink, downlink."""
+        """Rates of the slots of the round: slot, time_s, client, uplink, downlink."""
         end = math.ceil((measured.start_s + measured.latency_s) / self.slot_s)
         count = max(0, min(end, self.end) - self.first)
         clients = self.plan.clients
@@ -147,7 +149,7 @@ class RoundRates(RateFeed):
 
 
 class SessionRates(RateFeed):
-    """Keeps the injector of a session supplied ahead of time, and knows what the rates were."""
+    """Provides the injector of a session with rates ahead of time."""
 
     def __init__(self, scenario: ResolvedScenario, channel: Channel, shape: Shape):
         super().__init__(channel, radio_access(scenario, channel.trace(1)), scenario.dilation)
@@ -158,29 +160,31 @@ class SessionRates(RateFeed):
         self._repeats = scenario.links.at_trace_end == "repeat"
         self._given = 0
         self.slots: int | None = None
-        """How many there are, once the end of a trace that is not repeated has come in sight."""
+        """Number of slots, once the end of a trace that is not repeated has been reached."""
 
     def open_up(self, injector: Injector) -> None:
-        """Give one slot of rates, for links that nobody uses yet.
+        """Set the rates of one slot on links that are not used yet.
 
-        A new link's shaper knows no rate. Were it only closed, the first frame to wait would be
-        charged at next to none, and the link be in debt for a second after it opens.
+        The shaper of a new link has no rate yet. If the link were only closed, the first waiting
+        frame would be charged at almost no rate, and the link would be blocked for a second after
+        it opens.
         """
         tables = [np.maximum(bps[:, :1], self._floor_bps) for bps in self.rates(0, 1)]
         self.hand_over(injector, 0, tables, warn_slots=0)
 
     def ahead(self) -> LinkRates:
-        """Rates of the first `2 * AHEAD_S`, or of all that there are; nothing is broadcast."""
+        """Rates of the first `2 * AHEAD_S`, or of the whole trace if it is shorter; broadcast rates
+        are 0."""
         slots = max(1, round(2 * AHEAD_S / self.slot_s))
         up, down = self.rates(0, min(slots, self.channel.trace(slots).slots))
         return LinkRates(up, np.zeros_like(down), down)
 
     def lead_in(self, injector: Injector, slots: int) -> None:
-        """Give the first rates, after a number of slots in which all links are closed."""
+        """Set the first rates, after a number of slots in which all links are closed."""
         self._extend(injector, 0, slots)
 
     def follow(self, injector: Injector, time_s: float) -> None:
-        """See that there are rates for a while from that moment on."""
+        """Ensure that rates are available for some time after this moment."""
         if self.slots is None and self._given < (time_s + AHEAD_S) / self.slot_s:
             self._extend(injector, self._given, 0)
 
@@ -194,7 +198,7 @@ class SessionRates(RateFeed):
         tables = [np.pad(bps, padding) for bps in self.rates(first, end)]
         given = None
         if self._varying is not None:
-            # Before slot 0 as in it; beyond the end of a trace nothing is sent.
+            # Slots before 0 are like slot 0; nothing is sent after the end of a trace.
             trace = self.channel.now
             around = trace.at(np.arange(first - closed, end + 1).clip(0) % trace.slots)
             slots = self._impairments(self._varying, around)
@@ -204,13 +208,13 @@ class SessionRates(RateFeed):
         self._given = end
 
     def rates(self, first: int, end: int) -> tuple[Array, Array]:
-        """What uplinks and downlinks carry in those slots, in emulated bit/s, each [K, n].
+        """Rates of uplinks and downlinks in these slots, in emulated bit/s, each of shape [K, n].
 
-        Downlinks that share the cell have what each would carry alone. 0 where the link is out: see
-        `Shape.lowest_rate`.
+        If downlinks share the cell, each rate is that of a downlink alone. A rate is 0 where the
+        link is out: see `Shape.lowest_rate`.
         """
         trace = self.channel.trace(end)
-        # These alone: what is asked for every second must not take longer every hour.
+        # Only these slots, so that the effort per call does not grow with the session.
         trace = trace.at(np.arange(first, end) % trace.slots)
         rates = self.radio.link_rates(self._shares, trace.values, in_turns=self.shared)
         up, down = rates.uplink, rates.gradient
@@ -219,6 +223,6 @@ class SessionRates(RateFeed):
             up, down = up / sent[UP], down / sent[BROADCAST if self.shared else DOWN]
         return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)
 
-    def _impairments(self, scenario: ResolvedScenario, trace: SlotTrace) -> SlotAir:
-        """What frames meet in each slot of a trace."""
+    def _impairments(self, scenario: ResolvedScenario, trace: SlotTrace) -> SlotImpairments:
+        """The impairments in each slot of a trace."""
         return impaired_slots(scenario, self._shares, self.radio, trace, in_turns=self.shared)

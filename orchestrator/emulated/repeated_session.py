@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Sessions that a campaign repeats: how they are asked for, and the numbers that come of them."""
+"""Sessions that a campaign repeats, and the metrics of their output."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.emulated.guests import from_outside, in_guest
 from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import commands_of
-from orchestrator.emulated.session_request import Asked, Read, nodes_named
+from orchestrator.emulated.session_request import Read, SessionRequest, nodes_named
 from orchestrator.emulated.up import Outcome, check_playable, play
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
@@ -22,60 +22,60 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import RunError
 
 
-def play_asked(
+def play_request(
     scenario: Scenario,
     source: ChannelSource,
     trace: Path | None,
     out: Path,
-    asked: Asked,
+    request: SessionRequest,
     share: float = 1.0,
 ) -> dict[str, float]:
-    """Play a session, in virtual time where the scenario asks for it.
+    """Play a session, in virtual time if the scenario has that clock.
 
     Args:
-        scenario: With the nodes' commands.
-        source: Its channel.
-        trace: The same as a file; None: ns-3 makes it.
-        out: The folder to make.
-        asked: How it is played.
-        share: Of this machine's memory, where several are played beside each other.
+        scenario: Scenario with the commands of the nodes.
+        source: Channel of the scenario.
+        trace: The channel as a file; None: ns-3 makes it.
+        out: Folder to create.
+        request: How the session is played.
+        share: Share of this machine's memory, where several sessions run in parallel.
 
     Returns:
-        What its programs wrote that was asked for, and `FIGURES`, by name.
+        The numbers that were requested, and `SESSION_METRICS`, by name.
 
     Raises:
-        InputError: Something does not fit; names it.
-        RunError: The session failed, one of its commands did, or a number is missing.
+        InputError: Something does not fit; the message names it.
+        RunError: The session or one of its commands failed, or a number is missing.
     """
     if from_outside(scenario):
         job = {
             "scenario": scenario.model_dump(mode="json"),
             "trace": None if trace is None else str(trace.absolute()),
             "out": str(out.absolute()),
-            "asked": asked.model_dump(
-                mode="json", include=set(Asked.model_fields), exclude_unset=True
+            "request": request.model_dump(
+                mode="json", include=set(SessionRequest.model_fields), exclude_unset=True
             ),
         }
         in_guest("session", job, share=share)
     else:
-        _play(scenario, source, out, asked)
-    return figures_of(out, scenario, asked.reads)
+        _play(scenario, source, out, request)
+    return metrics_of(out, scenario, request.reads)
 
 
-def figures_of(folder: Path, scenario: Scenario, reads: Mapping[str, Read]) -> dict[str, float]:
-    """What was asked for, of what a session has left.
+def metrics_of(folder: Path, scenario: Scenario, reads: Mapping[str, Read]) -> dict[str, float]:
+    """`SESSION_METRICS` and the requested numbers of a session.
 
     Raises:
-        RunError: A number is missing; names it.
+        RunError: A number is missing; the message names it.
     """
     table = pd.read_parquet(folder / "session.parquet")
-    return _figures_of_table(table, scenario.slot_s) | {
+    return _metrics_of_table(table, scenario.slot_s) | {
         name: read.value(folder, scenario, f"reads.{name}") for name, read in reads.items()
     }
 
 
-def _figures_of_table(table: pd.DataFrame, slot_s: float) -> dict[str, float]:
-    """`FIGURES` of a session's table."""
+def _metrics_of_table(table: pd.DataFrame, slot_s: float) -> dict[str, float]:
+    """`SESSION_METRICS` of a session's table."""
     slots = table["slot"].nunique()
     found = {"session_s": float(slots * slot_s)}
     for name, way in (("uplink", "up"), ("downlink", "down")):
@@ -86,11 +86,11 @@ def _figures_of_table(table: pd.DataFrame, slot_s: float) -> dict[str, float]:
     return found
 
 
-def _play(scenario: Scenario, source: ChannelSource, out: Path, asked: Asked) -> None:
+def _play(scenario: Scenario, source: ChannelSource, out: Path, request: SessionRequest) -> None:
     check_playable(scenario)
     commands = commands_of(scenario, {})
-    until = [node for name in asked.until for node in nodes_named(name, scenario, "until")]
-    options = SessionOptions(downlink=asked.downlink, seconds=asked.seconds, until=until)
+    until = [node for name in request.until for node in nodes_named(name, scenario, "until")]
+    options = SessionOptions(downlink=request.downlink, seconds=request.seconds, until=until)
     done = play(scenario, source, out, commands, options)
     if not done.succeeded:
         raise RunError(_why_not(done, out))
@@ -107,7 +107,7 @@ def _why_not(done: Outcome, out: Path) -> str:
 
 
 def play_job(job: dict[str, Any]) -> None:
-    """Play the session of a job of `play_asked`, in the guest."""
+    """Play the session of a job of `play_request`, inside the guest."""
     scenario = validate(job["scenario"], "session")
     with open_source(scenario, job["trace"] and Path(job["trace"])) as source:
-        _play(scenario, source, Path(job["out"]), Asked.model_validate(job["asked"]))
+        _play(scenario, source, Path(job["out"]), SessionRequest.model_validate(job["request"]))

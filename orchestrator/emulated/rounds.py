@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A scenario emulated: real links, real processes, measured times, beside their predictions.
+"""Emulates a scenario: real links, real processes and measured times, next to their predictions.
 
 `open_rounds` makes a `Backend` of the emulated network; `emulate` lets the loop of
 `orchestrator.engine.rounds` play a run's rounds on it.
@@ -39,9 +39,9 @@ from orchestrator.engine.plan import (
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import (
-    Companion,
     Decision,
     EngineBackend,
+    ShadowPrediction,
     play_rounds,
     predict,
 )
@@ -65,24 +65,24 @@ def emulate(
     options: RunOptions = DEFAULTS,
     checkpoint: Checkpoint | None = None,
 ) -> Generator[Emulation, None, None]:
-    """Emulate the scenario's rounds; yields what there is after each round.
+    """Emulate the rounds of a scenario; yields the state of the run after each round.
 
-    A run that is resumed from a checkpoint yields first what that brought.
+    A run that is resumed from a checkpoint first yields the state of the checkpoint.
 
     Close the generator (`contextlib.closing`) to end the nodes before the last round.
 
     Args:
-        scenario: What to emulate.
-        source: Channels.
+        scenario: Scenario to emulate.
+        source: Channel of the scenario.
         profile: Costs of each split.
-        folder: Existing folder that takes the nodes' logs.
-        options: How the run is played.
-        checkpoint: What the run is resumed from.
+        folder: Existing folder for the logs of the nodes.
+        options: Options of the run.
+        checkpoint: Checkpoint from which the run is resumed.
 
     Raises:
-        InputError: The trace is too short, or does not fit; or the scenario asks for virtual time,
-            and this process does not run in it.
-        RunError: A node or link failed, or something took too long; nothing is left running.
+        InputError: The trace is too short, or does not fit; or the scenario needs virtual time, and
+            this process does not run in it.
+        RunError: A node or link failed, or a timeout expired; all nodes have been ended.
     """
     channel = Channel.of(source)
     record = Emulation(scenario, channel)
@@ -97,10 +97,11 @@ def emulate(
 
 
 def check_clock(scenario: ResolvedScenario) -> None:
-    """Refuse to emulate by another clock than the scenario's.
+    """Check that this process runs with the clock of the scenario.
 
     Raises:
-        InputError: It asks for virtual time, and this process does not run in it; or the reverse.
+        InputError: The scenario needs virtual time and this process does not run in it, or the
+            reverse.
     """
     clock = "real" if inside.guest_settings() is None else "virtual"
     if scenario.emulation.clock != clock:
@@ -114,22 +115,22 @@ def check_clock(scenario: ResolvedScenario) -> None:
 def open_rounds(
     record: Emulation, profile: SplitProfile, folder: Path, options: RunOptions = DEFAULTS
 ) -> Iterator["EmulatedRounds"]:
-    """A world of nodes, started, connected and calibrated, that plays what `record` still lacks.
+    """Nodes that are started, connected and calibrated, for the rounds that `record` still lacks.
 
     Args:
-        record: What the run has done so far; gets what is done from now on.
+        record: The run so far; new rounds are appended.
         profile: Costs of each split.
-        folder: Existing folder that takes the nodes' logs.
-        options: How the run is played.
+        folder: Existing folder for the logs of the nodes.
+        options: Options of the run.
 
     Raises:
         InputError: The trace is too short, or does not fit.
-        RunError: A node or link failed, or something took too long; nothing is left running.
+        RunError: A node or link failed, or a timeout expired; all nodes have been ended.
     """
     scenario, channel = record.scenario, record.channel
     check_clock(scenario)
     check_machine(scenario, options.hosts)
-    # Refuses a trace that is too short before anything starts, and says how long rounds may take.
+    # Refuses a trace that is too short before anything starts, and gives the timeout of rounds.
     expected = predict(scenario, channel, profile, sizing=link_bytes)
     learning = learning_settings(scenario)
     options.progress("starting nodes", 0, 1)
@@ -148,18 +149,18 @@ def open_rounds(
             options.progress("calibrating links", 0, 1)
             network.calibrate(rates, channel.slot_s, stage.ends, in_turns=in_turns(scenario))
         accounts = stage.account(SET_UP)
-        if (anew := stage.impair()) is not None:
-            accounts = pd.concat([accounts, anew])
+        if (reconnected := stage.impair()) is not None:
+            accounts = pd.concat([accounts, reconnected])
         evaluation = None
         if record.state:
             stage.restore(record.state)
         elif evaluates_after(scenario, 0):
             evaluation = evaluation_table(-1, 0.0, stage.evaluate())
         record.set_ups.append(SetUp(accounts, network.calibration, evaluation))
-        # A daemon's containers are not our children; in virtual time nobody else is there.
+        # Containers are children of a daemon; in virtual time there are no other programs.
         where = scenario.emulation
-        told_apart = where.clock == "real" and where.runtime == "namespace"
-        before = Programs.outside(os.getpid()) if told_apart else None
+        distinguishable = where.clock == "real" and where.runtime == "namespace"
+        before = Programs.outside(os.getpid()) if distinguishable else None
         yield EmulatedRounds(record, profile, stage, options.progress)
         if before is not None:
             record.others = Programs.outside(os.getpid()).since(before)
@@ -172,7 +173,7 @@ class EmulatedRounds:
     def __init__(
         self, record: Emulation, profile: SplitProfile, stage: Stage, progress: Progress
     ) -> None:
-        """Go on after the rounds that `record` has."""
+        """Continue after the rounds that `record` has."""
         self._record = record
         self._profile = profile
         self._stage = stage
@@ -182,7 +183,9 @@ class EmulatedRounds:
         self._faults = FaultSchedule(record.scenario)
         self._faults.resume(record.measured)
         self._payload, self._wire = (
-            Companion(EngineBackend(record.scenario, record.channel, profile, sizing), rounds)
+            ShadowPrediction(
+                EngineBackend(record.scenario, record.channel, profile, sizing), rounds
+            )
             for sizing, rounds in (
                 (payload_bytes, record.predicted),
                 (link_bytes, record.predicted_wire),
@@ -193,15 +196,15 @@ class EmulatedRounds:
         """Emulate a round.
 
         Raises:
-            InputError: It is not the next one.
+            InputError: The round is not the next one.
             RunEnds: A planned fault ends the run before the round is over, or the scenario has no
                 more rounds.
-            RunError: A node or link failed, or something took too long.
+            RunError: A node or link failed, or a timeout expired.
         """
         scenario, stage, index = self._record.scenario, self._stage, decision.index
         if index != len(self._record.rounds):
             raise InputError(
-                f"backend: emulated rounds begin with the first, they cannot be resumed at {index}"
+                f"backend: emulated rounds begin with the first, and cannot start at round {index}"
             )
         if index >= scenario.rounds:
             raise RunEnds(f"the scenario has {scenario.rounds} rounds", decision.start_s)
@@ -209,18 +212,18 @@ class EmulatedRounds:
         faults = self._faults.round(index, decision.start_s, decision.allocation.clients)
         staged = StagedRound(
             decision=decision,
-            predicted=self._payload.of(decision, faults),
-            predicted_wire=self._wire.of(decision, faults),
+            predicted=self._payload.next_round(decision, faults),
+            predicted_wire=self._wire.next_round(decision, faults),
             payload_plan=self._payload.engine.plan(decision.allocation),
             link_plan=self._wire.engine.plan(decision.allocation),
-            transport=self._wire.engine.transport(index),
+            tcp=self._wire.engine.tcp(index),
             sizes=[
                 round_sizes(scenario, self._profile, split)
                 for split in decision.allocation.splits.tolist()
             ],
             radio=self._radio,
             faults=faults,
-            struck=self._struck,
+            with_fault=self._with_fault,
         )
         played = stage.play(staged, self._record.channel, self._progress)
         self._faults.played(played.measured)
@@ -233,25 +236,25 @@ class EmulatedRounds:
         self._record.rounds.append(played)
         return played.measured
 
-    def _struck(self, staged: StagedRound, fault: Fault) -> StagedRound:
-        """The round that is being played, and its predictions, with one fault more."""
+    def _with_fault(self, staged: StagedRound, fault: Fault) -> StagedRound:
+        """The current round and its predictions with one more fault."""
         for schedule in (self._faults, self._payload.engine, self._wire.engine):
-            schedule.strike(fault)
-        self._record.struck.append(fault)
+            schedule.add_fault(fault)
+        self._record.unplanned_faults.append(fault)
         decision = staged.decision
         clients = decision.allocation.clients
         faults = self._faults.round(decision.index, decision.start_s, clients)
         predicted, predicted_wire = (
-            companion.again(decision, faults) for companion in (self._payload, self._wire)
+            shadow.repeat_round(decision, faults) for shadow in (self._payload, self._wire)
         )
         return replace(staged, predicted=predicted, predicted_wire=predicted_wire, faults=faults)
 
     def _take_losses(self, start_s: float) -> None:
-        """Hosts were lost since the last round: their nodes are absent from the next one on."""
+        """Make the nodes of hosts that were lost since the last round absent from now on."""
         for lost in self._stage.lost_hosts:
             fault = Fault.of_host(lost.host, lost.nodes, start_s, start_s)
-            self._faults.strike(fault)
-            self._record.struck.append(fault)
-            for companion in (self._payload, self._wire):
-                companion.strike(lost.host, lost.nodes)
+            self._faults.add_fault(fault)
+            self._record.unplanned_faults.append(fault)
+            for shadow in (self._payload, self._wire):
+                shadow.add_fault(lost.host, lost.nodes)
         self._stage.lost_hosts.clear()

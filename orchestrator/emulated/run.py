@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed run`: emulate, compare, and keep it all in a run directory."""
+"""The command `testbed run`: emulate, compare, and write the run directory."""
 
 import contextlib
 import json
@@ -46,17 +46,17 @@ def run(
 ) -> Emulation:
     """Emulate the scenario and write its run directory into `folder`.
 
-    A run that fails keeps what it measured until then; its manifest says so.
+    A run that fails keeps the rounds that it measured; its manifest records the failure.
 
     Args:
-        scenario: What to emulate.
-        source: Channels.
-        folder: See `orchestrator.records.directory`.
-        options: How the run is played; `keep` resumes from a checkpoint in `folder`, too.
+        scenario: Scenario to emulate.
+        source: Channel of the scenario.
+        folder: Run directory; see `orchestrator.records.directory`.
+        options: Options of the run; `keep` also resumes from a checkpoint in `folder`.
 
     Raises:
-        InputError: This machine cannot run the scenario as it is.
-        RunError: The run failed; nothing of it is left running.
+        InputError: This machine cannot run the scenario.
+        RunError: The run failed; all nodes have been ended.
     """
     check_machine(scenario, options.hosts)
     profile = profile_of(scenario)
@@ -102,7 +102,7 @@ def run(
         if options.hosts is not None:
             about["hosts"] = options.hosts.to_json(None if done is None else done.calibration)
         if done is not None and done.measured:
-            about["faults"] += [fault.to_json() for fault in done.struck]
+            about["faults"] += [fault.to_json() for fault in done.unplanned_faults]
             done.checks = validity(done)
             about["valid"] = done.valid
             about["validity"] = to_json(done.checks)
@@ -113,7 +113,12 @@ def run(
                 [r.passes for r in done.rounds if r.passes is not None]
             )
             about["partition"] = next(
-                (told for r in done.rounds if (told := (r.passes or {}).get("partition"))), None
+                (
+                    partition
+                    for r in done.rounds
+                    if (partition := (r.passes or {}).get("partition"))
+                ),
+                None,
             )
             write_run(done, folder)
             write_json(folder / MANIFEST, about)
@@ -122,7 +127,7 @@ def run(
 
 
 def _data(scenario: Scenario) -> str:
-    """What the clients train on, in words."""
+    """A description of the training data."""
     if scenario.workload.compute == "none":
         return "none: zeros of the same size"
     if scenario.workload.data.source == "synthetic":
@@ -134,7 +139,7 @@ def _data(scenario: Scenario) -> str:
 
 
 def write_run(done: Emulation, folder: Path) -> None:
-    """Write everything but the manifest of a run directory."""
+    """Write a run directory except for its manifest."""
     rounds = done.rounds
     timelines = {
         "predicted": Timeline(done.predicted),
@@ -205,7 +210,7 @@ def write_run(done: Emulation, folder: Path) -> None:
 
 
 def passes_in_short(passes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How the server computed, by split: batches, passes, and the times that decided it."""
+    """Batches, passes and measured times of the server, by split."""
     short: dict[int, dict[str, Any]] = {}
     for noted in passes:
         entry = short.setdefault(

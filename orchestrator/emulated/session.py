@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A session: a world whose links follow the channel, and programs that come and go in its nodes.
+"""A session: links that follow the channel, and programs that users start in its nodes.
 
-Theory of operation. Nodes are sandboxes (`testbed.runtimes.Sandbox`): network and places, but
-nobody
-in them. Links are closed until emulated time 0, so that programs can be started before; from there
-on the injector plays a table of rates, and counts at every slot boundary what was carried. One
-thread feeds it with rates, takes its counts, hears which programs have ended, and serves those who
-come in from other shells (`visits.py`). Everybody else starts programs and waits.
+Nodes are sandboxes (`testbed.runtimes.Sandbox`) with a network and folders, but without programs.
+Links are closed until emulated time 0, so that programs can be started before; from then on the
+injector plays a table of rates, and counts the bytes of each slot. One thread provides rates, reads
+the counters, handles the exit of programs, and serves visitors from other shells (`visits.py`). All
+other threads start programs and wait.
 """
 
 import logging
@@ -57,24 +56,26 @@ log = logging.getLogger(__name__)
 
 # In real seconds:
 LEAD_S = {"namespace": (0.2, 0.02), "docker": (0.7, 0.6), "hosts": (0.5, 0.1)}
-"""Before emulated time 0, in which programs are started one by one, and more for each UAV.
+"""Time before emulated time 0 in which programs are started, and its increase per UAV.
 
-A container takes 0.1 s on idle cores, and has been seen to take 0.45 s on busy ones."""
+A container takes 0.1 s on idle cores, and up to 0.45 s on busy ones.
+"""
 ROUND_S = 0.1
-"""Between two looks of the session's thread at what is not heard."""
+"""Polling interval of the session's thread."""
 COUNT_EVERY_S = 1.0
-"""Between two times that counts are taken from the injector."""
+"""Interval between readings of the injector's counters."""
 COUNTED_S = 0.05
-"""After a slot boundary until its counts are there."""
+"""Time after a slot boundary until its counters are available."""
 GRACE_S = 2.0
-"""Between SIGTERM and SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 
 End = Literal["commands", "time", "trace", "interrupted"]
-"""Why a session ended: its commands have, its time is over, the trace is, or somebody said so."""
+"""Why a session ended: its commands ended, its time was over, the trace ended, or it was
+interrupted."""
 
 
 class Session:
-    """A session that runs; `opened` makes one."""
+    """A running session, made by `opened`."""
 
     def __init__(
         self,
@@ -89,11 +90,11 @@ class Session:
         self.options = options
         self.recorder = recorder
         self.programs: list[Program] = []
-        """All that were started, in that order."""
+        """All programs, in the order in which they were started."""
         self.report: Report
-        """Of the injector, once the session is over."""
+        """Report of the injector, once the session is over."""
         self.machine: Machine
-        """What passed on this machine while it went."""
+        """Load of this machine during the session."""
         self._world = network.world
         self._feed = feed
         self._running: dict[int, Program] = {}
@@ -103,7 +104,7 @@ class Session:
         self._interrupted = False
         self._closing = False
         self._end_slot: int | None = None
-        """The first slot that does not count any more."""
+        """End of the slots that count."""
         self.clock = self._begin()
         self._before = Machine.now()
         self._visits = Visits(self.folder, self.scenario, self.home, self.start)
@@ -118,7 +119,7 @@ class Session:
         self._feed.open_up(injector)
         injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, dilation), slot_s)
         self._feed.lead_in(injector, math.ceil(lead_s / slot_s))
-        injector.pause()  # No slot of the one that was is to be counted.
+        injector.pause()  # Slots of the calibration must not be counted.
         injector.watch()
         clock = EmulatedClock(next_tick(), -lead_s, dilation)
         injector.epoch(clock, slot_s)
@@ -126,7 +127,7 @@ class Session:
 
     @property
     def epoch_ns(self) -> int:
-        """Monotonic time of emulated time 0."""
+        """Monotonic time of emulated time 0 in ns."""
         return self.clock.monotonic_ns(0.0)
 
     @property
@@ -136,11 +137,11 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether it is being closed, or has been."""
+        """Whether the session is being closed, or has been."""
         return self._closing
 
     def home(self, node: NodeId) -> Path:
-        """The folder that is a node's home."""
+        """The home folder of a node."""
         return self.folder / "nodes" / str(node)
 
     def start(
@@ -157,16 +158,18 @@ class Session:
         """Start a program in a node.
 
         Args:
-            node: Which.
+            node: Node of the program.
             argv: The program and its arguments.
-            files: Its standard files, which stay ours; left out: nothing to read, the node's log.
-            env: On top of what the node's programs find in their environment.
-            folder: Where it starts; left out: this process's working directory.
-            terminal: Whether its standard input is a terminal that is to be its own.
-            given: Whether it counts for how the session ends.
+            files: Its standard files, which remain open here. Default: no input, and the node's
+                log.
+            env: Variables in addition to those of the node.
+            folder: Its working directory. Default: that of this process.
+            terminal: Whether its standard input is a terminal that becomes its controlling
+                terminal.
+            given: Whether its exit status decides on the success of the session.
 
         Raises:
-            InputError: It is too long.
+            InputError: The command is too long.
             RunError: The session has failed, or is over.
         """
         image = image_of(self.scenario, node)
@@ -193,16 +196,16 @@ class Session:
         return program
 
     def check(self) -> None:
-        """See that the session goes on.
+        """Check that the session has not failed.
 
         Raises:
-            RunError: It has failed; says why.
+            RunError: The session has failed; the message gives the reason.
         """
         if self._failure is not None:
             raise self._failure
 
     def interrupt(self) -> None:
-        """Have `play` return; for signal handlers."""
+        """Make `play` return; for signal handlers."""
         self._interrupted = True
 
     def play(
@@ -211,15 +214,15 @@ class Session:
         awaited: Sequence[Program] = (),
         progress: Progress = silent,
     ) -> End:
-        """Let it go on.
+        """Wait while the session runs.
 
         Args:
             until_s: Emulated time at which to return.
-            awaited: Programs; once all of these have ended, return.
-            progress: Told how far it is.
+            awaited: Programs; the method returns once all have ended.
+            progress: Called with the progress.
 
         Returns:
-            Why it returns.
+            The reason for which it returns.
 
         Raises:
             RunError: The session failed.
@@ -242,10 +245,10 @@ class Session:
             progress("session", now_s, max(0.0, now_s) if until_s is None else until_s)
 
     def close(self, end_s: float | None = None) -> None:
-        """End the session: count the slot that goes on, end all programs, remove the network.
+        """End the session: finish the current slot, end all programs, remove the network.
 
         Args:
-            end_s: Emulated time up to which slots count; left out: to the end of this one.
+            end_s: Emulated time up to which slots count. Default: the end of the current slot.
         """
         if self._closing:
             return
@@ -274,13 +277,13 @@ class Session:
             self._give_up_programs()
 
     def count(self) -> None:
-        """Take what was counted until now into the table; behind a trace's end there is nothing."""
+        """Add the counted slots to the table; there are none after the end of a trace."""
         end = self._feed.slots if self._end_slot is None else self._end_slot
         with self._counting:
             self.recorder.take(self._world.injector.samples(), end)
 
     def _stop_programs(self) -> None:
-        """Ask all to end, and then make them."""
+        """Send SIGTERM to all programs, and SIGKILL after the grace period."""
         for how in ("terminate", "kill"):
             with self._news:
                 for program in self._running.values():
@@ -289,7 +292,7 @@ class Session:
                 self._news.wait_for(lambda: not self._running or self._failure, GRACE_S)
 
     def _give_up_programs(self) -> None:
-        """Nobody will say how those ended that still run."""
+        """Mark running programs as ended; their exit status is unknown."""
         for program in self._running.values():
             program.over(None)
         self._running.clear()
@@ -298,7 +301,7 @@ class Session:
         self._visits.close()
         self._thread.join()
 
-    # What follows runs in the session's thread.
+    # The following methods run in the session's thread.
 
     def _serve(self) -> None:
         try:
@@ -307,13 +310,13 @@ class Session:
                 heard: list[HasFileno] = [self._world, *self._visits.files]
                 ready = _readable(heard, ROUND_S)
                 if self._world in ready:
-                    self._hear()
+                    self._handle_events()
                 self._visits.serve(ready)
                 self._feed.follow(self._world.injector, self.clock.now())
                 if time.monotonic() - counted_s >= COUNT_EVERY_S:
                     counted_s = time.monotonic()
                     self.count()
-        except Exception as error:  # Nobody else would hear of it.
+        except Exception as error:  # The thread has no caller.
             known = isinstance(error, (RunError, ChannelError, OSError))
             with self._news:
                 self._failure = RunError(
@@ -325,7 +328,7 @@ class Session:
         finally:
             self._visits.dismiss()
 
-    def _hear(self) -> None:
+    def _handle_events(self) -> None:
         for news in self._world.news():
             if not isinstance(news, Ended):
                 raise RunError(str(news))
@@ -337,7 +340,7 @@ class Session:
 
 
 def _readable(files: Sequence[HasFileno], timeout_s: float) -> list[HasFileno]:
-    """Which of these can be read, within so many seconds; their numbers may be of any size."""
+    """The files that can be read within a timeout; file descriptors may have any number."""
     poll = select.poll()
     for file in files:
         poll.register(file, select.POLLIN)
@@ -352,17 +355,17 @@ def opened(
     folder: Path,
     options: SessionOptions,
 ) -> Iterator[Session]:
-    """A session, for as long as the context lasts.
+    """A session that runs until the context ends.
 
     Args:
-        scenario: What the network is like.
-        channel: Its channel.
-        folder: Where to keep what it leaves; it is there, and has no `nodes` yet.
-        options: How the session is played.
+        scenario: Scenario of the network.
+        channel: Channel of the scenario.
+        folder: Existing output folder, which has no `nodes` yet.
+        options: Options of the session.
 
     Raises:
-        InputError: The network between hosts does not carry what links ask for.
-        RunError: This machine does not allow it, or it failed.
+        InputError: The network between hosts does not carry the demand of the links.
+        RunError: This machine does not allow it, or the session failed.
     """
     folder = folder.resolve()
     shape = replace(
@@ -412,7 +415,7 @@ def opened(
 
 
 def _specs(scenario: ResolvedScenario, folder: Path) -> list[NodeSpec]:
-    """The session's nodes, in which nothing runs yet, with a home and a log each."""
+    """The session's nodes without programs, each with a home folder and a log."""
     (folder / "logs").mkdir()
     names, specs = hosts_of(scenario), []
     for node in (BS, *uavs(scenario.uavs.count)):

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The ends of the transfers that calibrate a session's links.
+"""Programs at the ends of the transfers that calibrate a session's links.
 
-In a run they are its own programs. A session's nodes have none: programs of this machine's system
-are started in them, which know no more of the links than the user's that come later.
+A run uses its own programs. The nodes of a session have none, so programs of this machine are
+started in them, which treat the links like the user's programs.
 """
 
 import json
@@ -36,20 +36,21 @@ from workloads.nodes.probing import Task
 
 PROGRAM = Module("workloads.nodes.probing")
 CONNECT_BPS = 1e8
-"""Of all links while the ends connect, in real bit/s."""
+"""Rate of all links while the programs connect, in real bit/s."""
 IDLE_LOOKS = 4
-"""At a cell's airtime, between downlinks that take turns: each finds all of it free."""
+"""Pause between downlinks that take turns, in polling intervals of the cell's airtime, so that each
+finds all of it free."""
 CHUNK = 1 << 16
 
 
 @contextmanager
 def ends(network: EmulatedNetwork, trial: Trial) -> Iterator[Transfer]:
-    """Programs at both ends of each link of nodes in which nothing runs, ready to transfer.
+    """Programs at both ends of each link of empty nodes, ready to transfer until the context ends.
 
     They are gone when the context is left.
 
     Raises:
-        RunError: A program failed; the message says which, and what it said.
+        RunError: A program failed; the message has its name and its output.
     """
     world, clients = network.world, network.scenario.uavs.count
     network.open_links(np.full((clients, 1), CONNECT_BPS))
@@ -64,36 +65,36 @@ def ends(network: EmulatedNetwork, trial: Trial) -> Iterator[Transfer]:
 
         list(pool.map(start, programs.values()))
 
-        def told(node: NodeId) -> None:
+        def send_task(node: NodeId) -> None:
             own = _of(node, trial.probes)
             task = Task(node.client, clients, BS_ADDRESS, limit_s, network.shape.credit_s, own)
-            programs[node].tell(asdict(task))
+            programs[node].send(asdict(task))
 
-        told(BS)
-        programs[BS].hear(limit_s)
+        send_task(BS)
+        programs[BS].receive(limit_s)
         for node in network.nodes[1:]:
-            told(node)
+            send_task(node)
         for program in programs.values():
-            program.hear(limit_s)
+            program.receive(limit_s)
         network.injector.pause()
 
         def transfer(clock: EmulatedClock) -> list[Received]:
             for program in programs.values():
                 start_ns = world.moment_at(program.node, clock.start_ns)
-                program.tell((start_ns, clock.start_s, clock.dilation))
-            return [row for program in programs.values() for row in program.hear(limit_s)]
+                program.send((start_ns, clock.start_s, clock.dilation))
+            return [row for program in programs.values() for row in program.receive(limit_s)]
 
         yield transfer
     _await_ends(world, {program.number for program in programs.values()})
 
 
 def gap_s(shape: Shape) -> float:
-    """Real seconds before each transfer: where downlinks share airtime, all of it must be free."""
+    """Real seconds before each transfer; where downlinks share airtime, all of it must be free."""
     return IDLE_LOOKS * EVERY_NS * 1e-9 if shape.shared_downlink else GAP_S
 
 
 def choices(scenario: ResolvedScenario) -> Emulation:
-    """How the transfers travel: over TCP connections that are kept."""
+    """Transport options of the transfers: TCP connections that are kept."""
     return scenario.emulation.model_copy(update={"transport": "tcp", "connection": "kept"})
 
 
@@ -102,7 +103,7 @@ def _of(node: NodeId, probes: Sequence[Probe]) -> tuple[Probe, ...]:
 
 
 class _End:
-    """The program at one end, or at the base station's of all links."""
+    """The program at one end of a link, or at the base station's end of all links."""
 
     def __init__(self, node: NodeId):
         self.node = node
@@ -113,7 +114,7 @@ class _End:
         self._theirs = [self._orders_from, self._answers_to]
 
     def start(self, world: World, home: Path) -> None:
-        """Start it in its node."""
+        """Start the program in its node."""
         far = bool(world.places)
         env, argv = environment_of(self.node, home, 0, far=far), PROGRAM.argv()
         env["PYTHONPATH"] = str(SOURCES)
@@ -122,8 +123,8 @@ class _End:
         while self._theirs:
             os.close(self._theirs.pop())
 
-    def tell(self, order: Any) -> None:
-        """Give it a line."""
+    def send(self, order: Any) -> None:
+        """Send it an order."""
         data = (json.dumps(order) + "\n").encode()
         try:
             while data:
@@ -131,11 +132,11 @@ class _End:
         except OSError:
             raise self._failed() from None
 
-    def hear(self, timeout_s: float) -> Any:
-        """Its next answer.
+    def receive(self, timeout_s: float) -> Any:
+        """The next answer of the program.
 
         Raises:
-            RunError: It ended before, or took too long.
+            RunError: The program ended before, or the timeout expired.
         """
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._said:
@@ -153,15 +154,15 @@ class _End:
             raise self._failed() from None
 
     def _failed(self) -> RunError:
-        """Why: the last line that it says."""
+        """The error with the last line of its output."""
         while more := os.read(self._answers, CHUNK):
             self._said += more
         words = self._said.decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(words) if line.strip()), "it says nothing")
+        last = next((line.strip() for line in reversed(words) if line.strip()), "no output")
         return RunError(f"calibration: {self.node}: {last}")
 
     def close(self) -> None:
-        """It then ends by itself."""
+        """Close its input, on which the program ends."""
         for descriptor in (self._orders, self._answers, *self._theirs):
             os.close(descriptor)
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How a session is asked for: its length, its end, and the numbers to read from what it leaves."""
+"""What a session request contains: duration, end, and the metrics to read from the output."""
 
 import json
 import math
@@ -21,9 +21,9 @@ from testbed.core.node import BS, NodeId, uavs
 from testbed.core.words import not_one_of
 from testbed.system.files import mode_of
 
-FIGURES = ("session_s", "uplink_bps", "uplink_use", "downlink_bps", "downlink_use")
-"""Numbers of every session: how long it was, what all links of a direction carried together, and
-what that is of what they could have carried."""
+SESSION_METRICS = ("session_s", "uplink_bps", "uplink_use", "downlink_bps", "downlink_use")
+"""Metrics of every session: its duration, and for each direction the throughput of all links
+together and its ratio to the capacity of the links."""
 Several = Literal["mean", "sum", "min", "max"]
 _MERGE: dict[str, Callable[[Sequence[float]], float]] = {
     "first": lambda found: found[0],
@@ -36,10 +36,10 @@ _MERGE: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def nodes_named(name: str, scenario: Scenario, source: str) -> list[NodeId]:
-    """The nodes that a name stands for: one, or all UAVs.
+    """The nodes that a name denotes: one node, or all UAVs.
 
     Raises:
-        InputError: Nobody is called so; the line begins with `source`.
+        InputError: No node has that name; the message begins with `source`.
     """
     if name == ALL_UAVS:
         return list(uavs(scenario.uavs.count))
@@ -50,20 +50,20 @@ def nodes_named(name: str, scenario: Scenario, source: str) -> list[NodeId]:
 
 
 class Read(Section):
-    """A number in what programs write: a key of a JSON text, or what a regular expression finds."""
+    """A number to read from the output of programs, by a key in JSON or by a regular expression."""
 
     node: str = ALL_UAVS
-    """Whose programs write it: bs, uav1, …; uav* is every UAV."""
+    """Node whose programs write it: bs, uav1, …; uav* is every UAV."""
     file: str | None = None
-    """In the node's home; left out: the node's output."""
+    """File in the node's home. Default: the node's output."""
     key: str | None = Field(default=None, min_length=1)
-    """Where it stands in a JSON text: `end.streams.0.rtt`; a number counts in a list, from 0."""
+    """Key in a JSON text: `end.streams.0.rtt`; a number is an index of a list, from 0."""
     pattern: str | None = None
     """A regular expression whose one group is the number."""
     match: Literal["first", "last"] | Several = "last"
-    """Which of several matches of the pattern in one node's text counts, or what of all."""
+    """Which match of the pattern in one node's text is used, or how all are combined."""
     over: Several = "mean"
-    """What of several nodes' numbers counts."""
+    """How the numbers of several nodes are combined."""
 
     @field_validator("file")
     @classmethod
@@ -82,7 +82,7 @@ class Read(Section):
         try:
             groups = re.compile(pattern).groups
         except re.error as error:
-            raise ValueError(f"is no regular expression: {error}") from None
+            raise ValueError(f"is not a regular expression: {error}") from None
         if groups != 1:
             raise ValueError(f"must have one group, the number; has {groups}")
         return pattern
@@ -96,26 +96,26 @@ class Read(Section):
         return self
 
     def nodes(self, scenario: Scenario, source: str) -> list[NodeId]:
-        """Whose numbers it is of.
+        """The nodes whose numbers are read.
 
         Raises:
-            InputError: There is no such node; the line begins with `source`.
+            InputError: There is no such node; the message begins with `source`.
         """
         return nodes_named(self.node, scenario, f"{source}.node")
 
     def paths(self, scenario: Scenario) -> list[str]:
-        """Of the files that it reads, within a session's folder."""
+        """Paths of the files to read, within a session's folder."""
         return [self.path(node) for node in self.nodes(scenario, "reads")]
 
     def path(self, node: NodeId) -> str:
-        """Of the file, within a session's folder."""
+        """Path of the file of a node, within a session's folder."""
         return f"logs/{node}.log" if self.file is None else f"nodes/{node}/{self.file}"
 
     def value(self, folder: Path, scenario: Scenario, source: str) -> float:
-        """The number, of what a session has left in its folder.
+        """The number, read from the folder of a session.
 
         Raises:
-            RunError: It is not there; the line begins with `source`, and names the file.
+            RunError: It is missing; the message begins with `source`, and names the file.
         """
         found = []
         for node in self.nodes(scenario, source):
@@ -132,7 +132,7 @@ class Read(Section):
         try:
             value = json.loads(text)
         except ValueError as error:
-            raise RunError(f"{place}: is no JSON ({error})") from None
+            raise RunError(f"{place}: is not JSON ({error})") from None
         for part in self.key.split("."):
             try:
                 value = value[int(part)] if isinstance(value, list) else value[part]
@@ -152,34 +152,34 @@ class Read(Section):
             try:
                 numbers.append(_finite(float(word), place))
             except ValueError:
-                raise RunError(f"{place}: {word[:80]!r} is no number") from None
+                raise RunError(f"{place}: {word[:80]!r} is not a number") from None
         return _MERGE[self.match](numbers)
 
 
 def _finite(value: float, place: str) -> float:
     if not math.isfinite(value):
-        raise RunError(f"{place}: {value} is no finite number")
+        raise RunError(f"{place}: {value} is not finite")
     return value
 
 
-class Asked(Section):
-    """How a session is played, and what is read from it."""
+class SessionRequest(Section):
+    """How a session is played, and which numbers are read from its output."""
 
     seconds: float | None = Field(default=None, gt=0)
-    """Emulated seconds that it lasts at most."""
+    """Largest duration in emulated seconds."""
     until: list[str] = Field(default=[])
-    """Nodes whose commands end it and must succeed; none: all that have one."""
+    """Nodes whose commands end the session and must succeed; none: all nodes with a command."""
     downlink: Downlink = "dedicated"
-    """Whether downlinks have shares of their own, or share the cell's airtime."""
+    """Whether downlinks have shares of their own, or share the airtime of the cell."""
     reads: dict[str, Read] = Field(default={})
-    """By name: numbers that its programs write."""
+    """Numbers that programs write, by name."""
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """Refuse what is of rounds alone, whatever this machine is like.
+    """Refuse keys that only rounds support, independent of this machine.
 
     Raises:
-        InputError: Names the field.
+        InputError: A key does not fit; the message names it.
     """
     if scenario.allocation.policy not in ("fixed", "equal"):
         raise InputError(
@@ -190,27 +190,27 @@ def check_scenario(scenario: Scenario) -> None:
         raise InputError("faults: belong to rounds, and a session has none")
 
 
-def check(scenario: Scenario, asked: Asked) -> None:
-    """Refuse what cannot be played, as far as that can be told on any machine.
+def check(scenario: Scenario, request: SessionRequest) -> None:
+    """Refuse a session that no machine could play.
 
     Raises:
-        InputError: Names the field.
+        InputError: A key does not fit; the message names it.
     """
     check_scenario(scenario)
     nodes = (BS, *uavs(scenario.uavs.count))
     busy = [node for node in nodes if scenario.programs_of(node).command is not None]
-    if asked.seconds is None and not busy:
+    if request.seconds is None and not busy:
         raise InputError("seconds: must be given where no node has a command")
-    for name in asked.until:
+    for name in request.until:
         for node in nodes_named(name, scenario, "until"):
             if node not in busy:
                 raise InputError(f"until: {node} has no command that could end")
-    for name, read in asked.reads.items():
+    for name, read in request.reads.items():
         read.nodes(scenario, f"reads.{name}")
 
 
 def named_programs(scenario: Scenario) -> list[str]:
-    """Files that commands name by a word of theirs, as they stand there: scripts, inputs."""
+    """Paths of the files that commands name, e.g. scripts and inputs, as they are written."""
     found = set()
     for programs in scenario.nodes.values():
         texts = programs.command or []

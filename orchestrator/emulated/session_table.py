@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a session's links carried, slot by slot: `session.parquet`, written as the session goes."""
+"""The bytes that a session's links carried in each slot: `session.parquet`, written during the
+session."""
 
 import array
 from collections.abc import Callable
@@ -30,19 +31,20 @@ SCHEMA = pa.schema(
     ]
 )
 Counts = npt.NDArray[np.int64]
-"""Shape [n, K, 2]."""
+"""Bytes by slot, client and direction, shape [n, K, 2]."""
 Watcher = Callable[[int, npt.NDArray[np.float64], Counts, Counts], object]
-"""Told of slots as they are counted: the first, and what was offered, carried, and queued at their
-ends, in bytes, each [n, K, 2]."""
+"""Called with slots as they are counted: the first slot, and the bytes that were offered, carried,
+and queued at the end of each, [n, K, 2] each."""
 ROWS_AT_ONCE = 20_000
-"""Rows of a row group of the file; as many are kept in memory."""
+"""Rows of a row group of the file, which are kept in memory until it is full."""
 LEAST_FRAMES = 50
-"""A slot that carries fewer is off by a frame more or less: by 2 % and more."""
+"""Smallest number of frames of a slot for which errors are computed: one frame is at most 2 % of
+it."""
 
 
 @dataclass
 class Totals:
-    """What is known of a whole session; arrays by client and direction, [K, 2]."""
+    """Totals of a whole session; arrays by client and direction, [K, 2]."""
 
     offered_bytes: npt.NDArray[np.float64]
     carried_bytes: npt.NDArray[np.int64]
@@ -51,7 +53,7 @@ class Totals:
 
 
 class Recorder:
-    """Turns samples into the table; whole slots alone count, from slot 0 on."""
+    """Turns counter readings into the table; only whole slots count, from slot 0 on."""
 
     def __init__(
         self, feed: SessionRates, clients: int, frame_bytes: int, path: Path, *, keep: bool = False
@@ -60,23 +62,23 @@ class Recorder:
         self._frame_bytes = frame_bytes
         self._writer = pq.ParquetWriter(path, SCHEMA)
         self._read: tuple[Counts, Counts] | None = None
-        """The last reading: when, and what had been sent by then; each [1, K, 2]."""
+        """The last reading: its time, and the bytes that had been sent by then; each [1, K, 2]."""
         self._last: tuple[int, tuple[Counts, Counts, Counts]] | None = None
         self._waiting: list[pd.DataFrame] = []
         zeros = np.zeros((clients, 2), np.int64)
         self.totals = Totals(zeros.astype(float), zeros.copy(), zeros.copy())
         self.lateness_s = array.array("d")
-        """Of each slot: how long after its boundary its rates were set."""
+        """Delay after the boundary of each slot until its rates were set, in seconds."""
         self.busy_errors = array.array("d")
-        """Of each slot and direction that had bytes waiting at its start and at its end, and was to
-        carry `LEAST_FRAMES` or more: what it carried of that, less 1."""
+        """Relative errors of the carried bytes, of slots and directions with bytes waiting at both
+        ends, and an offered load of `LEAST_FRAMES` or more."""
         self.exhausted = 0
         self.watcher: Watcher | None = None
         self.kept: list[pd.DataFrame] | None = [] if keep else None
-        """All rows until now, where these are kept."""
+        """All rows so far, if they are kept."""
 
     def take(self, samples: Samples, end: int | None) -> None:
-        """Note what was counted since the last time, in slots before `end`."""
+        """Add the counters since the last call, for slots before `end`."""
         sent = self._sent_at_boundaries(samples)
         kept = samples.slot >= 0
         if end is None:
@@ -104,9 +106,12 @@ class Recorder:
             self.totals.dropped_frames += dropped[-1] - dropped[0]
 
     def _sent_at_boundaries(self, samples: Samples) -> Counts:
-        """What had been sent when slots began: counters are read some tenths of a millisecond
-        later, in which a busy link goes on. Of one that has nothing left to send, all of it counts:
-        after the last slot, nobody would count the rest."""
+        """Bytes that had been sent when slots began.
+
+        Counters are read some tenths of a millisecond after the boundary, in which a busy link
+        continues. If a link has nothing left to send, all its bytes count: after the last slot, the
+        rest would not be counted otherwise.
+        """
         counted_ns, sent = samples.counted_ns, samples.sent_bytes
         if len(sent) == 0:
             return sent
@@ -121,7 +126,8 @@ class Recorder:
         return np.where(samples.queued_bytes > 0, whole, samples.sent_bytes)
 
     def _add(self, first: int, carried: Counts, queued: Counts) -> None:
-        """The slots from `first` on: carried bytes [n, K, 2], queued ones at n + 1 moments."""
+        """Add the slots from `first` on: carried bytes [n, K, 2], and queued bytes at n + 1
+        moments."""
         slots, clients, _ = carried.shape
         rates = np.stack(self._feed.rates(first, first + slots), axis=-1).transpose(1, 0, 2)
         offered = rates * self._feed.slot_s / 8
@@ -133,7 +139,7 @@ class Recorder:
         many = offered >= LEAST_FRAMES * self._frame_bytes
         busy = (queued[:-1] > 0) & (queued[1:] > 0) & many
         if self._feed.shared:
-            # One cell for all downlinks: together they are to fill its time.
+            # All downlinks share a cell: together they should use all of its airtime.
             used = np.divide(carried, offered, out=np.zeros(offered.shape), where=offered > 0)
             together = busy[:, :, 1].any(axis=1)
             self.busy_errors.extend((used[:, :, 1].sum(axis=1)[together] - 1).tolist())
@@ -162,7 +168,7 @@ class Recorder:
         self._waiting.clear()
 
     def close(self) -> None:
-        """Finish the file."""
+        """Complete the file."""
         if self._waiting:
             self._write()
         self._writer.close()

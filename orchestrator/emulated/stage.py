@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A scenario's rounds played on the nodes of a world: orders out, rates in, reports back."""
+"""Plays a scenario's rounds on started nodes: sends orders, sets rates, collects reports."""
 
 import contextlib
 import itertools
@@ -39,7 +39,7 @@ from orchestrator.engine.plan import RoundPlan
 from orchestrator.engine.radio import LinkRates, RadioAccess, ShannonFdma
 from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.rounds import Decision, simulate_on
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.records.emulation import RoundRecord
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
@@ -94,55 +94,55 @@ from testbed.transport.wire import RoundSizes
 from workloads.learning.settings import ONE_THREAD
 
 PORT = 5201
-"""Where UAVs find the base station first; those that it has lost find it again one further up."""
+"""First port at which UAVs connect to the base station; each reconnection uses the next one."""
 NODE_IMPORTS = ("workloads.nodes.base_station", "workloads.nodes.uav")
 LEARNING_IMPORTS = (*NODE_IMPORTS, "workloads.learning.real")
-"""With torch and timm: seconds and half a gigabyte a node, were they not shared."""
+"""Imports with torch and timm; sharing them saves seconds and half a gigabyte per node."""
 LEAD_S = 0.1
 """Real seconds between the order to begin a round and its beginning."""
 ANSWER_TIMEOUT_S = 60.0
-"""Real seconds that nodes may take for what takes milliseconds, many on few cores."""
+"""Real seconds in which nodes must answer, generous for many nodes on few cores."""
 REST_S = 0.25
-"""Real seconds after a round until the last acknowledgement has been sent, and counted."""
+"""Real seconds after a round until the last acknowledgement has been sent and counted."""
 REST_TRIES = 10
-"""So often books and counters are read until nothing went meanwhile."""
+"""How often accounts and counters are read until no frame was sent in between."""
 SPARE_SLOTS = 100
-"""How many slots more than a round is predicted to last the injector is given at first."""
+"""Slots that the injector is given in addition to the predicted duration of a round."""
 
 
 @dataclass(frozen=True)
 class StagedRound:
-    """What is known of a round before it is played."""
+    """The data of a round before it is played."""
 
     decision: Decision
     predicted: Round
-    """Payload bits only, on the timeline of such rounds."""
+    """Prediction with payload only, on the timeline of such rounds."""
     predicted_wire: Round
-    """With the bytes of frames, on the timeline of such rounds."""
+    """Prediction with the bytes of frames, on the timeline of such rounds."""
     payload_plan: RoundPlan
     link_plan: RoundPlan
-    transport: Transport | None
-    """What delays and losses mean for its transfers; None: there are neither."""
+    tcp: TcpModel | None
+    """Model of the effects of delay and loss on transfers; None: there are neither."""
     sizes: Sequence[RoundSizes]
-    """Of each client."""
+    """Sizes of the messages of each client."""
     radio: RadioAccess
     faults: RoundFaults | None
-    struck: Callable[["StagedRound", Fault], "StagedRound"]
-    """The same round after something that no scenario plans."""
+    with_fault: Callable[["StagedRound", Fault], "StagedRound"]
+    """Returns the round with an additional, unplanned fault."""
 
     @property
     def index(self) -> int:
-        """From 0."""
+        """Index of the round, from 0."""
         return self.decision.index
 
     @property
     def start_s(self) -> float:
-        """On the timeline of measured rounds."""
+        """Start on the timeline of measured rounds."""
         return self.decision.start_s
 
     @property
     def clients(self) -> list[int]:
-        """Who takes part, from 1."""
+        """The clients that take part, from 1."""
         everyone = range(1, self.link_plan.clients + 1)
         return [k for k in everyone if self.faults is None or not self.faults.absent[k - 1]]
 
@@ -154,13 +154,13 @@ def start_network(
     hosts: Hosts | None,
     expected: LinkRates,
 ) -> EmulatedNetwork:
-    """Start the node programs, wired but not yet told who they are.
+    """Start the node programs and links; the nodes are not set up yet.
 
     Args:
-        scenario: What the network is like.
-        folder: The run's, which takes the nodes' logs.
-        learning: What nodes learn, see `learning_settings`; None: nothing.
-        hosts: Where nodes live; None: here.
+        scenario: Scenario of the network.
+        folder: Folder of the run, for the logs of the nodes.
+        learning: Settings of the learning, see `learning_settings`; None: none.
+        hosts: Hosts of the nodes; None: this machine.
         expected: Rates that links are expected to have.
     """
     logs = folder / "logs"
@@ -206,7 +206,7 @@ def in_turns(scenario: Scenario) -> bool:
 
 
 class Stage:
-    """A scenario's rounds, played on the nodes of a world."""
+    """Plays the rounds of a scenario on started nodes."""
 
     def __init__(
         self,
@@ -223,41 +223,40 @@ class Stage:
             nodes.hears[StepsProgress] = lambda _, message: observer.heard(message)
         self.ports = itertools.count(PORT)
         self.linked: set[int] = set()
-        """Clients that the base station is connected to."""
+        """Clients that are connected to the base station."""
         self.injector = network.injector
         self.scenario = scenario
         self.limit_s = 60 + 3 * predicted.longest_s * scenario.dilation
         self.limit_s += computing_limit_s(scenario)
-        """Real seconds that a round may take before the run is given up."""
+        """Timeout of a round, in real seconds."""
         self.startup_s = startup_limit_s(scenario)
         # The server may measure its passes first.
         self.ready_s = self.startup_s + computing_limit_s(scenario)
         self.traces: Path | None = None
-        """Where what QUIC connections did is to be written."""
+        """Folder for the events of QUIC connections."""
         self._counters: Report | None = None
         self.lost_hosts: list[HostLost] = []
-        """Between rounds, those that were lost since the last one."""
+        """Hosts that were lost between rounds, since the last one."""
         self.shape = network.shape
-        # Adapters of an asynchronous round have their turns.
+        # The adapters of an asynchronous round are sent one after the other.
         self.holds = scenario.emulation.connection == "kept" and not scenario.updates
-        """Whether links hold the broadcast back until it is due: not where it opens connections."""
+        """Whether links delay the broadcast until it is due; not if it opens connections."""
 
     @property
     def counters(self) -> Report:
-        """As of the last `account`: what the injector did since its last report, and what the
-        links had carried."""
+        """The injector's report at the last `account`, with the counters of the links."""
         assert self._counters is not None
         return self._counters
 
     def capture(self, *, headers_only: bool) -> None:
-        """Capture every link from now on, and what QUIC connections do."""
+        """Capture every link from now on, and record the events of QUIC connections."""
         self.network.capture(headers_only=headers_only)
         if self.scenario.emulation.transport_kind.writes_qlog:
             self.traces = self.network.folder / "qlog"
 
     @contextlib.contextmanager
     def ends(self, trial: Trial) -> Iterator[Transfer]:
-        """The run's own programs as the ends of a calibration's transfers."""
+        """The programs of the run as the ends of a calibration's transfers."""
 
         def transfer(clock: EmulatedClock) -> list[Received]:
             self.nodes.send(BS, ProbeLinks(trial.probes, clock))
@@ -270,9 +269,10 @@ class Stage:
         yield transfer
 
     def impair(self) -> pd.DataFrame | None:
-        """Let links delay and lose frames from now on; what connecting anew carried, if they do.
+        """Apply delay and loss from now on; returns the accounts of the reconnection, if any.
 
-        Connections that have been calibrated know how the links were without delay.
+        Connections that were calibrated have measured links without delay, so they are opened
+        again.
         """
         if not self.network.impair():
             return None
@@ -280,28 +280,29 @@ class Stage:
         return self.account(SET_UP)
 
     def account(self, round_: int) -> pd.DataFrame:
-        """The accounts since the last time, once the links have come to rest.
+        """The accounts since the last call, taken while the links are idle.
 
-        Programs may speak on their own at any time, as gRPC does to measure the link: books and
-        counters belong together only if nothing went while the books were collected.
+        Programs may send frames on their own at any time, as gRPC does to measure the link:
+        accounts and counters fit together only if no frame was sent while the accounts were
+        collected.
 
         Args:
-            round_: What it was for.
+            round_: Round of the accounts.
         """
         time.sleep(REST_S)
         report = self.injector.report()
         sent: list[tuple[str, int, Counts]] = []
         for _ in range(REST_TRIES):
             self.nodes.send_all(CountFrames())
-            books = self.nodes.collect(FramesSent, self.nodes.alive, ANSWER_TIMEOUT_S)
+            frames_sent = self.nodes.collect(FramesSent, self.nodes.alive, ANSWER_TIMEOUT_S)
             sent += [
                 ("down" if node.is_bs else "up", client, counts)
-                for node, message in books.items()
+                for node, message in frames_sent.items()
                 for client, counts in message.frames
             ]
             now = self.injector.report()
             rested = (now.uplink, now.downlink) == (report.uplink, report.downlink)
-            # The slots that were set are in the first one.
+            # The first report contains the slots that were set.
             report = replace(
                 report, uplink=now.uplink, downlink=now.downlink, asked_ns=now.asked_ns
             )
@@ -312,7 +313,7 @@ class Stage:
         return completed(table, round_, before, report, self.shape)
 
     def set_up(self, learning: dict[str, Any] | None) -> None:
-        """Tell every node who it is, and wait until all are connected over the links."""
+        """Send every node its settings, and wait until all are connected over the links."""
         clients = self.scenario.uavs.count
         settings = transport_settings_of(
             self.scenario,
@@ -332,8 +333,8 @@ class Stage:
     def _connect(self, clients: Sequence[int]) -> None:
         """Connect UAVs to the base station, over links that are all good for the moment."""
         count = self.scenario.uavs.count
-        open_sky, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
-        uplink = ShannonFdma.of(self.scenario).uplink_bps(equal, open_sky)
+        clear_channel, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
+        uplink = ShannonFdma.of(self.scenario).uplink_bps(equal, clear_channel)
         self.network.open_links(uplink)
         port = next(self.ports)
         self.nodes.send(BS, Accept(tuple(clients), ("0.0.0.0", port)))
@@ -345,40 +346,38 @@ class Stage:
         self.linked |= set(clients)
 
     def play(self, round_: StagedRound, channel: Channel, progress: Progress) -> RoundRecord:
-        """One round: orders, links, reports.
+        """Play one round: send orders, set rates, collect reports.
 
         Raises:
             RunEnds: A planned fault ends the run before the round is over.
-            RunError: A node or link failed, or something took too long.
+            RunError: A node or link failed, or a timeout expired.
         """
         scenario, plan, injector = self.scenario, round_.link_plan, self.injector
         faults = round_.faults
         node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
-        times = simulate_on(
-            plan, round_.radio, channel, round_.start_s, faults, transport=round_.transport
-        )
+        times = simulate_on(plan, round_.radio, channel, round_.start_s, faults, tcp=round_.tcp)
         expected = round_of(round_.index, plan, times)
         slot_s, dilation = channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = RoundRates(plan, round_.radio, channel, first, faults, round_.transport, dilation)
+        table = RoundRates(plan, round_.radio, channel, first, faults, round_.tcp, dilation)
         table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
 
-        def strike(fault: Fault) -> RoundFaults:
+        def add_fault(fault: Fault) -> RoundFaults:
             nonlocal round_
-            round_ = round_.struck(round_, fault)
+            round_ = round_.with_fault(round_, fault)
             assert round_.faults is not None
-            table.strike(round_.faults)
+            table.add_fault(round_.faults)
             table.give(injector)
             return round_.faults
 
-        node_faults.bear_losses(strike, scenario.faults.loss_timeout_s)
+        node_faults.handle_host_losses(add_fault, scenario.faults.loss_timeout_s)
         rejoined = self._rejoin(round_.clients)
         nodes = self._alive([BS, *map(uav, round_.clients)])
         self._order(round_, table, node_faults)
         table.give(injector)
         # Nothing is broadcast in an asynchronous round.
         injector.phase(1 if plan.updates else 0)
-        # What it has done until now, as to connect nodes, is not the round's.
+        # Earlier work of the injector, e.g. to connect nodes, does not belong to the round.
         links_before = injector.report()
         before = Machines.now(self.nodes.world)
         clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
@@ -415,8 +414,8 @@ class Stage:
             self.network.end_capture(self.counters.asked_ns)
             if self.traces is not None:
                 self.nodes.send_all(AskTraces())
-                told = self.nodes.collect(Traces, self.nodes.alive, ANSWER_TIMEOUT_S)
-                qlog.write(self.traces, told)
+                traces = self.nodes.collect(Traces, self.nodes.alive, ANSWER_TIMEOUT_S)
+                qlog.write(self.traces, traces)
         lost = node_faults.lost(bs.lost)
         measured = _measured(round_, reports, lost)
         if round_.faults is not None:
@@ -430,9 +429,7 @@ class Stage:
             predicted=round_.predicted,
             predicted_wire=round_.predicted_wire,
             measured=measured,
-            transfers=transfer_errors(
-                measured, plan, round_.radio, table.gain, slot_s, table.transport
-            ),
+            transfers=transfer_errors(measured, plan, round_.radio, table.gain, slot_s, table.tcp),
             rates=table.frame(measured),
             injector=self._changes(table),
             links=self.counters,
@@ -455,7 +452,7 @@ class Stage:
         return [node for node in nodes if node not in self.nodes.killed]
 
     def _rejoin(self, clients: Sequence[int]) -> pd.DataFrame | None:
-        """Connect those anew that were lost before and take part again; what that carried."""
+        """Reconnect clients that were lost and take part again; returns the accounts."""
         back = [k for k in clients if k not in self.linked and uav(k) not in self.nodes.killed]
         if not back:
             return None
@@ -521,7 +518,7 @@ class Stage:
         table: RoundRates,
         clock: EmulatedClock,
     ) -> dict[str, Any]:
-        """Error budget and waterfall, with the rates as they really changed."""
+        """The error budget and waterfall, with the rates as they actually changed."""
         slots = self.counters
         boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
         later = slots.slot > table.first
@@ -537,7 +534,7 @@ class Stage:
             table.slot_s,
             edges_s,
             round_.faults,
-            table.transport,
+            table.tcp,
             self._clocks_ahead_s(),
         )
         made_of = waterfall(
@@ -550,12 +547,13 @@ class Stage:
             edges_s,
             charges_headers=self.scenario.emulation.rate_counts == "frame",
             faults=round_.faults,
-            transport=table.transport,
+            tcp=table.tcp,
         )
         return {"budget": budget, "waterfall": made_of}
 
     def _clocks_ahead_s(self) -> npt.NDArray[np.float64] | None:
-        """By how much nodes' clocks were ahead of what the round took them for, [1 + K]."""
+        """Error of the nodes' clocks relative to the assumed ones, positive if ahead, shape [1 +
+        K]."""
         ahead_s = self.nodes.world.clocks_ahead_s()
         if not ahead_s:
             return None
@@ -573,17 +571,17 @@ class Stage:
         return self.nodes.collect(Evaluated, [BS], self.limit_s)[BS]
 
     def restore(self, state: bytes) -> None:
-        """Let the base station go on from a global state."""
+        """Restore a global state at the base station."""
         self.nodes.send(BS, Restore(state))
         self.nodes.collect(Restored, [BS], ANSWER_TIMEOUT_S)
 
     def stop(self) -> None:
-        """Let every node end by itself."""
+        """Ask every node to end."""
         self.nodes.send_all(Stop())
 
 
 def _first_gradients(plan: RoundPlan, table: RoundRates) -> FirstGradients | None:
-    """τ'_SG(0) of every slot that has rates; None where no order asks for it."""
+    """τ'_SG(0) of every slot that has rates; None where no order needs it."""
     if not plan.paradigm.asks_for_first_gradient:
         return None
     seconds = first_gradient_s(plan, table.rates.gradient)
@@ -593,10 +591,10 @@ def _first_gradients(plan: RoundPlan, table: RoundRates) -> FirstGradients | Non
 def _measured(
     round_: StagedRound, reports: Mapping[NodeId, RoundReport], lost: Sequence[Loss]
 ) -> Round:
-    """The round out of what its nodes noted."""
+    """The measured round, from the reports of its nodes."""
     steps = {
         (client, iteration, STEPS.index(step)): rest
-        # A step that goes on for one node may have ended for the other.
+        # A step that one node reports as unfinished may have ended for the other.
         for noted in (
             *(report.going for report in reports.values()),
             *(report.spans for report in reports.values()),

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""This shell's terminal, lent to a program of another session."""
+"""A terminal for a program in another session that is connected to this shell's terminal."""
 
 import fcntl
 import os
@@ -19,9 +19,10 @@ CHUNK = 1 << 16
 
 @contextmanager
 def lent() -> Iterator[int]:
-    """A new terminal that shows on ours and reads from it, for as long as the context lasts.
+    """A new terminal that is connected to this shell's until the context ends.
 
-    The program must not get ours: it could type into it what others then read.
+    The program must not get this shell's terminal itself: it could insert input that other programs
+    then read.
 
     Yields:
         Its open file.
@@ -52,14 +53,14 @@ def _resize(terminal: int) -> None:
 
 
 def _relay(ours: int, until: int) -> None:
-    """Carry what is typed there and what is shown here, until all is shown that was to be."""
+    """Copy input and output between the terminals until all output has been shown."""
     sources = [0, ours, until]
     ending = False
     while ready := select.select(sources, [], [], 0 if ending else None)[0]:
         if ours in ready:
             try:
                 data = os.read(ours, CHUNK)
-            except OSError:  # Nobody has it open any more.
+            except OSError:  # It has been closed.
                 return
             with suppress(OSError):
                 os.write(sys.stdout.fileno(), data)

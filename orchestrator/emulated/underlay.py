@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Whether the network between hosts carries what a scenario's links ask for."""
+"""Checks whether the network between hosts carries the demand of a scenario's links."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -17,25 +17,30 @@ from testbed.network.fabric import TUNNEL_BYTES
 from testbed.network.shaping import Shape
 
 USABLE = 0.95
-"""Of what the network carries: beyond, tunnels wait for each other, and rates are not kept."""
+"""Usable share of the network's capacity; above it, tunnels delay each other, and rates are not
+kept."""
 RELAY_USABLE = 0.5
-"""Of the packets that a relay handled while its machine had little else to do."""
+"""Usable share of the packet rate that a relay reached while its machine was almost idle."""
 WAYS = 2
-"""Every packet has an acknowledgement, at most, which is a packet, too."""
+"""Packets per data packet: each has at most one acknowledgement."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What links ask of the network between hosts at most, in real bit/s with tunnels' headers."""
+    """Largest demand of the links on the network between hosts, with tunnel headers.
+
+    All rates are in real bit/s.
+    """
 
     centre: str
-    """The base station's host, where all links end."""
+    """Host of the base station, where all links end."""
     by_host: Mapping[str, Flow]
-    """Of each other host that has UAVs."""
+    """Demand of each other host that has UAVs."""
     together: Flow
-    """All at once."""
+    """Demand of all hosts at the same time."""
     packets_s: Mapping[str, float]
-    """Of each host that has an end of such a link: packets both ways, with acknowledgements."""
+    """Packets per second of each host that has an end of such a link: in both directions, with
+    acknowledgements."""
 
 
 def demand_of(
@@ -48,16 +53,16 @@ def demand_of(
     broadcasts: bool,
     around_bytes: int = TUNNEL_BYTES,
 ) -> Demand:
-    """What a run's links ask for, slot by slot, at most.
+    """The largest demand of a run's links over all slots.
 
     Args:
-        rates: Of the slots that the run is expected to last, in emulated bit/s.
+        rates: Rates of the slots that the run is expected to last, in emulated bit/s.
         places: The host of each node.
-        shape: How links treat frames.
-        dilation: Real seconds for an emulated one.
+        shape: Shape of the links.
+        dilation: Real seconds per emulated second.
         in_turns: Whether gradients are sent one after the other.
         broadcasts: Whether a round begins with all downlinks at once.
-        around_bytes: What the network sees beside each IP packet.
+        around_bytes: Bytes of headers that are added to each IP packet.
     """
     outer = (shape.mtu + around_bytes) / shape.frame_bytes / dilation
     frames = np.vectorize(shape.packet_frames, otypes=[float])
@@ -89,52 +94,52 @@ def demand_of(
 
 
 def check_relays(demand: Demand, packets_s: Mapping[str, float], dilation: float) -> None:
-    """Refuse a scenario whose links ask for more than the relays of hosts handle.
+    """Refuse a scenario whose links need more than the relays of hosts can process.
 
     Args:
-        demand: What links ask for.
-        packets_s: What each relay handles; nothing where there are none.
-        dilation: Real seconds for an emulated one.
+        demand: Demand of the links.
+        packets_s: Capacity of each relay; empty where there are none.
+        dilation: Real seconds per emulated second.
 
     Raises:
-        InputError: Names the field, and the figures of the narrowest place.
+        InputError: The capacity is too small; the message names the key and the bottleneck.
     """
     for host, carried in sorted(
-        packets_s.items(), key=lambda told: told[1] / demand.packets_s[told[0]]
+        packets_s.items(), key=lambda entry: entry[1] / demand.packets_s[entry[0]]
     ):
-        asked = demand.packets_s[host]
-        share = asked / max(RELAY_USABLE * carried, 1.0)
+        needed = demand.packets_s[host]
+        share = needed / max(RELAY_USABLE * carried, 1.0)
         if share > 1:
             raise InputError(
                 f"emulation.dilation: must be at least {dilation * share * 1.005:.3g} on these "
-                f"hosts: links ask the relay of host {host} for {asked:.0f} packets a second with "
-                f"their acknowledgements, and it handles {carried:.0f}, of which "
-                f"{RELAY_USABLE:.0%} can be used; where hosts are root's, tunnels take its place"
+                f"hosts: links need {needed:.0f} packets per second through the relay of host "
+                f"{host}, with acknowledgements, and it processes {carried:.0f}, of which "
+                f"{RELAY_USABLE:.0%} can be used; hosts with root use tunnels instead"
             )
 
 
 def check_demand(demand: Demand, found: FlowsMeasured, dilation: float) -> None:
-    """Refuse a scenario whose links ask for more than the network carries.
+    """Refuse a scenario whose links need more than the network carries.
 
     Raises:
-        InputError: Names the field, and the figures of the narrowest place.
+        InputError: The capacity is too small; the message names the key and the bottleneck.
     """
-    flows = [(host, asked, found.alone[host]) for host, asked in demand.by_host.items()]
+    flows = [(host, needed, found.alone[host]) for host, needed in demand.by_host.items()]
     if len(flows) > 1:
         flows.append((", ".join(demand.by_host), demand.together, found.together))
     ways = [
         way
-        for far, asked, carried in flows
+        for far, needed, carried in flows
         for way in (
-            (f"from {demand.centre} to {far}", asked.down_bps, carried.down_bps),
-            (f"from {far} to {demand.centre}", asked.up_bps, carried.up_bps),
+            (f"from {demand.centre} to {far}", needed.down_bps, carried.down_bps),
+            (f"from {far} to {demand.centre}", needed.up_bps, carried.up_bps),
         )
     ]
-    where, asked_bps, carried_bps = max(ways, key=lambda way: way[1] / max(way[2], 1.0))
-    share = asked_bps / max(USABLE * carried_bps, 1.0)
+    where, needed_bps, carried_bps = max(ways, key=lambda way: way[1] / max(way[2], 1.0))
+    share = needed_bps / max(USABLE * carried_bps, 1.0)
     if share > 1:
         raise InputError(
             f"emulation.dilation: must be at least {dilation * share * 1.005:.3g} on these hosts: "
-            f"links {where} ask for {asked_bps / 1e6:.4g} Mb/s with their headers, and the network "
+            f"links {where} need {needed_bps / 1e6:.4g} Mb/s with their headers, and the network "
             f"carries {carried_bps / 1e6:.4g} Mb/s, of which {USABLE:.0%} can be used"
         )

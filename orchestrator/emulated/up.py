@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A session from its folder's beginning to its manifest: what `testbed up` does."""
+"""The command `testbed up`: a session from the creation of its folder to its manifest."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,26 +32,26 @@ from testbed.system.files import write_json
 
 @dataclass
 class Outcome:
-    """What came of a session."""
+    """The result of a session."""
 
     ended: End
     programs: list[Program]
-    """Those that were given, in the order of their nodes."""
+    """Programs of the commands, in the order of their nodes."""
     counting: list[Program]
-    """Those of them that its success depends on."""
+    """Those programs that decide on the success of the session."""
     checks: list[Check] = field(default_factory=list)
 
     @property
     def succeeded(self) -> bool:
-        """Whether all that count ended with status 0 by themselves."""
+        """Whether all these programs ended with status 0 by themselves."""
         return all(p.returncode == 0 and not p.stopped for p in self.counting)
 
 
 def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
-    """Refuse what a session cannot do, here or on several machines.
+    """Refuse keys that sessions do not support, here or on several machines.
 
     Raises:
-        InputError: Names the field.
+        InputError: A key does not fit; the message names it.
     """
     check_machine(scenario, hosts)
     if scenario.emulation.clock == "virtual" and inside.guest_settings() is None:
@@ -63,8 +63,8 @@ def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
     for name, programs in scenario.nodes.items():
         if programs.writable:
             raise InputError(
-                f"nodes.{name}.writable: must be empty where nodes are on several machines: what "
-                "programs leave in their home is brought here"
+                f"nodes.{name}.writable: must be empty where nodes are on several machines: files "
+                "of programs are copied from their home to this machine"
             )
 
 
@@ -75,21 +75,21 @@ def held(
     out: Path,
     options: SessionOptions,
 ) -> Iterator[tuple[Session, dict[str, Any]]]:
-    """A session in a folder of its own, and its manifest, written when the context ends.
+    """A session in a folder of its own, with its manifest, which is written when the context ends.
 
     Raises:
-        InputError: The scenario cannot be played, or the folder is taken.
-        RunError: The session failed; what it left is in the folder.
+        InputError: The scenario cannot be played, or the folder is not free.
+        RunError: The session failed; its output is in the folder.
     """
     check_playable(scenario, options.hosts)
     if options.hosts is not None and options.capture:
-        raise InputError("`capture`: links between machines are not captured")
+        raise InputError("`capture`: is not supported for links between machines")
     dilation = scenario.emulation.dilation
     channel = Channel.of(source)
     resolved = scenario.resolved(1.0 if dilation == "auto" else dilation)
-    # What is replayed has its own: whoever reads the session counts in these.
+    # A replayed trace has slots of its own length, in which a session is counted.
     resolved = resolved.model_copy(update={"slot_s": channel.slot_s})
-    about = manifest(resolved, "whatever the nodes' programs bring")
+    about = manifest(resolved, "the data of the nodes' programs")
     about |= {"kind": "session", "downlink": options.downlink}
     if runs_in(out):
         raise InputError(f"`out`: a session is running in {out}")
@@ -129,14 +129,14 @@ def play(
     """Play a session with these commands in its nodes.
 
     Args:
-        scenario: What the network is like.
-        source: Its channel.
-        out: The folder to make.
+        scenario: Scenario of the network.
+        source: Channel of the scenario.
+        out: Folder to create.
         commands: Programs and their arguments, by node.
-        options: How the session is played.
+        options: Options of the session.
 
     Raises:
-        InputError: Something does not fit; names it.
+        InputError: Something does not fit; the message names it.
         RunError: The session failed.
     """
     with held(scenario, source, out, options) as (session, about):
@@ -151,7 +151,7 @@ def play(
 
 
 def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]) -> None:
-    """Write what a session leaves beside its tables."""
+    """Write the remaining files of a session."""
     totals = session.recorder.totals
     about["finished"] = now()
     about["slots"] = totals.slots
@@ -183,6 +183,6 @@ def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]
     about["captured"] = None if session.network.captured is None else vars(session.network.captured)
     channel.now.save(out / "trace.npz")
     for home in (out / "nodes").iterdir():
-        with suppress(OSError):  # It holds something.
+        with suppress(OSError):  # It is not empty.
             home.rmdir()
     write_json(out / MANIFEST, about)

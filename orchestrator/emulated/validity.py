@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Whether a run or a session may be believed: what was observed, compared with limits.
+"""Checks whether a run or a session is valid: observed values are compared with limits.
 
-Results that are not valid keep everything that was measured; manifest, console and report say why
-they are not. `CHECKS` has everything about each check but its limit by the real clock, which is a
-key of `emulation.limits` in the scenario, under the same name.
+Results that are not valid keep all measurements; manifest, console and report give the reasons.
+`CHECKS` has everything about each check except for its limit with the real clock, which is a key of
+`emulation.limits` in the scenario, under the same name.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +25,9 @@ from testbed.network.shaping import Shape
 from testbed.system.machine import Machine
 
 PAUSE_S = 0.002
-"""Real seconds for which a busy machine may keep a program from a transfer's end."""
+"""Real seconds by which a busy machine may delay the end of a transfer."""
 _JITTERS = 5
-"""A frame may be earlier than its delay by this many standard deviations."""
+"""Standard deviations of the delay by which a frame may arrive early."""
 IDLE = "wait until the machine is idle"
 SLOWER = "raise emulation.dilation"
 IN_VIRTUAL_TIME = (
@@ -37,29 +37,29 @@ IN_VIRTUAL_TIME = (
 """The remedy for any check that fails in virtual time."""
 
 Observed = Iterator[tuple[float, str]]
-"""The worst value of a check and where it was seen; nothing where the check does not apply."""
+"""The worst value of a check and where it was observed; empty where the check does not apply."""
 
 
 @dataclass(frozen=True)
 class ValidityCheck:
-    """One condition for believing a result: a value that was observed is at most a limit."""
+    """One condition of validity: an observed value must not exceed a limit."""
 
     title: str
     remedy: str
-    """What the user can do about it by the real clock."""
+    """Advice to the user, for the real clock."""
     of_run: Callable[[Emulation], Observed] | None = None
-    """How a run's value is observed; None: the check is not one of runs."""
+    """Observes the value of a run; None: the check does not apply to runs."""
     of_session: Callable[[Session], Observed] | None = None
-    """How a session's value is observed."""
+    """Observes the value of a session; None: the check does not apply to sessions."""
     virtual_limit: float | None = None
-    """The limit in virtual time, unless the scenario has one of its own; None: as by real time."""
+    """Default limit in virtual time; None: that of the real clock."""
     real_clock_alone: bool = False
-    """Whether the check is not made in virtual time, where no other program runs."""
+    """Whether the check is skipped in virtual time, where no other program runs."""
     falls_with_dilation: bool = False
-    """Whether the value falls about in proportion as dilation grows."""
+    """Whether the value is about inversely proportional to dilation."""
 
     def limit(self, name: str, emulation: EmulationSection) -> float:
-        """The most that may be observed by the scenario's clock."""
+        """The limit for the scenario's clock."""
         limit: float = getattr(emulation.limits, name)
         is_default = limit == Limits.model_fields[name].default
         if emulation.clock == "virtual" and is_default and self.virtual_limit is not None:
@@ -73,10 +73,10 @@ def validity(done: Emulation) -> list[Check]:
 
 
 def session_validity(session: Session) -> list[Check]:
-    """All checks of a session that is over.
+    """All checks of a session that has ended.
 
-    What programs do is their own business: whether links carried what they should have is judged by
-    the slots in which they had something waiting all the time.
+    The programs of a session are arbitrary, so links are judged only by the slots in which bytes
+    were waiting all the time.
     """
     emulation = session.scenario.emulation
     return list(_judged(emulation, lambda check: check.of_session, session))
@@ -91,19 +91,19 @@ def _judged(
             continue
         limit = check.limit(name, emulation)
         if isinstance(observed, Session) and name == "transfer_error":
-            # A frame more or less is 2 % of the slots that count, whatever the clock.
+            # One frame is up to 2 % of a slot, with either clock.
             limit = emulation.limits.transfer_error
         for value, where in observe(observed):
             yield Check(name, limit, float(value), bool(value <= limit), where)
 
 
 def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
-    """The checks as the manifest has them."""
+    """The checks as entries of the manifest."""
     return [asdict(check) for check in checks]
 
 
 def remedies(checks: object, dilation: object, clock: object) -> dict[str, str]:
-    """What to do about each failed one of a manifest's checks, by name."""
+    """Advice for each failed check of a manifest, by name."""
     return {
         check["check"]: remedy(check["check"], check["value"], check["limit"], dilation, clock)
         for check in (checks if isinstance(checks, list) else [])
@@ -114,14 +114,14 @@ def remedies(checks: object, dilation: object, clock: object) -> dict[str, str]:
 def remedy(
     name: str, value: object, limit: object, dilation: object, clock: object = "real"
 ) -> str:
-    """What to do about a failed check; empty for one that is not known.
+    """Advice for a failed check; empty if the check is unknown.
 
     Args:
-        name: The check's name.
-        value: What was observed.
-        limit: The most it may be.
-        dilation: The run's dilation.
-        clock: The run's clock.
+        name: Name of the check.
+        value: Observed value.
+        limit: Limit of the value.
+        dilation: Dilation of the run.
+        clock: Clock of the run.
     """
     check = CHECKS.get(name)
     if check is None:
@@ -175,7 +175,7 @@ def _backlog(done: Emulation) -> Observed:
     backlog = np.array(_counts(done, "backlog_bytes"))
     by_link = backlog.reshape(len(backlog), 2, -1)
     for of_round, round_ in zip(by_link, done.measured, strict=True):
-        for loss in round_.lost:  # what its links held when it was given up stays there
+        for loss in round_.lost:  # the backlog of lost clients remains
             of_round[:, loss.client - 1] = 0
     yield _worst_link(done, backlog.max(axis=0))
 
@@ -187,7 +187,7 @@ def _late_frames(done: Emulation) -> Observed:
 
 
 def _share(part: str) -> Callable[[Emulation], Observed]:
-    """The share of a part of the error budget in a round's latency."""
+    """The observation of a part of the error budget as a share of a round's latency."""
 
     def observe(done: Emulation) -> Observed:
         shares = [abs(r.budget.seconds[part]) / r.measured.latency_s for r in done.rounds]
@@ -207,7 +207,7 @@ def _compute_share(done: Emulation) -> Observed:
 
 
 def _rest_share(done: Emulation) -> Observed:
-    # What the engine says of windows and losses is a model, and none of the emulation's errors.
+    # Effects of windows and losses come from a model, and are not errors of the emulation.
     if not are_impaired(done.scenario):
         yield from _share("rest")(done)
 
@@ -227,7 +227,7 @@ def _drift_ppm(passed: Machine) -> float:
 
 
 def _of_machines(value_of: Callable[[Machine], float]) -> Callable[[Emulation], Observed]:
-    """The worst value of all machines that carry nodes."""
+    """The worst value of all machines that have nodes."""
 
     def observe(done: Emulation) -> Observed:
         machines = [
@@ -258,11 +258,11 @@ def _broadcast_error(done: Emulation) -> Observed:
 
 
 def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
-    """How far transfers were from their links' rates: of the broadcast, or of all others.
+    """Errors of transfers relative to their links' rates, for the broadcast or for all others.
 
-    That one ends a packet early is no rate's error, however short it is. Where links delay or
-    lose frames, windows and retransmissions make transfers late: then only those count that ended
-    before rates and delay allow.
+    A transfer may end a packet early, however short it is. Where links delay or lose frames,
+    windows and retransmissions delay transfers; then only transfers count that ended earlier than
+    rates and delay allow.
     """
     scenario = done.scenario
     if vary_by_slot(scenario):
@@ -288,15 +288,16 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
 
 
 def _early_s(rate_bps: "pd.Series[float]", shape: Shape, dilation: float) -> "pd.Series[float]":
-    """By how much a transfer may end early, in emulated seconds, at a rate in emulated bit/s."""
+    """The tolerance for early ends in emulated seconds, at a rate in emulated bit/s."""
     return rate_bps.map(
         lambda rate: shape.early_at(rate / dilation, shape.packet_frames(rate)) / dilation,
-        na_action="ignore",  # of transfers of nothing
+        na_action="ignore",  # empty transfers
     )
 
 
 def _loss_deviation(done: Emulation) -> Observed:
-    """How far the frames lost on the worst link are from what was asked, in standard deviations."""
+    """Deviation of the lost frames of the worst link from the expected number, in standard
+    deviations."""
     if not are_impaired(done.scenario):
         return
     worst, where = 0.0, ""
@@ -316,11 +317,11 @@ def _loss_deviation(done: Emulation) -> Observed:
 
 
 def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tuple[float, str]:
-    """How wrong the worst link was before the run, and where; `table` as `calibrate` makes it.
+    """The rate error of the worst link before the run, and where it was observed.
 
-    That a transfer ends a packet early is no rate's error, however short the transfer.
-    A link's median over its rates forgives one disturbed transfer. It must not forgive a rate at
-    which the link is always wrong, so each counts by what a pause of `PAUSE_S` does not explain.
+    `table` is the result of `calibrate`. A transfer may end a packet early, however short it is.
+    The median over a link's rates tolerates one disturbed transfer. It must not hide a rate that is
+    always wrong, so each rate also counts with the error that a pause of `PAUSE_S` cannot explain.
     """
     early_s = _early_s(table["rate_bps"], shape, dilation)
     sizes = table.assign(error=(table["error"].abs() - early_s / table["due_s"]).clip(lower=0))
@@ -338,7 +339,7 @@ def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tup
 
 
 def _in_all(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
-    """Totals of links' counters [rounds, ways], which begin anew where a run was resumed."""
+    """Totals of the links' counters [rounds, ways], which restart at 0 where a run was resumed."""
     table = np.array(counts)
     begun_anew = (np.diff(table, axis=0) < 0).any(axis=1)
     total: npt.NDArray[np.int64] = table[-1] + table[:-1][begun_anew].sum(axis=0)
@@ -482,5 +483,5 @@ CHECKS = {
 }
 """Every check by its name in `emulation.limits`, in the order in which results list them.
 
-Of virtual limits, each is above what docs/virtual-time.md has measured.
+The limits in virtual time are above the values that docs/virtual-time.md has measured.
 """

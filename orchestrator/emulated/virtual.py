@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A run in virtual time, for the Python API and for a campaign's workers."""
+"""Runs in virtual time, for the Python API and for a campaign's workers."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ from testbed.virtual import guest
 
 
 def prepare(scenario: Scenario, trace: Path | None) -> None:
-    """Compile and count here, and leave in the caches, what a guest would have to.
+    """Compile and count in advance, so that a guest finds the results in the caches.
 
-    There it takes several times as long, and the more memory.
+    In a guest, this takes several times as long, and more memory.
 
     Raises:
         InputError: The trace is too short, or does not fit; or a model's weights are unavailable.
@@ -43,14 +43,14 @@ def run_in_guest(
     *,
     share: float = 1.0,
 ) -> None:
-    """Emulate the scenario in a guest, which writes its run directory into `folder`.
+    """Emulate the scenario in a guest, which writes the run directory into `folder`.
 
     Args:
-        scenario: What to emulate, by virtual time; its own policy allocates.
+        scenario: Scenario in virtual time; its own policy allocates.
         trace: The channel to replay; None: ns-3 makes the scenario's own.
-        folder: See `orchestrator.records.directory`.
-        options: How the run is played.
-        share: Of this machine's memory, where several guests run next to each other.
+        folder: Run directory; see `orchestrator.records.directory`.
+        options: Options of the run.
+        share: Share of this machine's memory, where several guests run in parallel.
 
     Raises:
         InputError: There is no kernel, or the scenario cannot run there.
@@ -64,7 +64,7 @@ def run_in_guest(
         "keep": options.keep,
     }
     if guest.hidden([job["folder"], job["trace"] or ""], Path("/")):
-        raise InputError("`out`: cannot lie in /dev, of which virtual time has its own")
+        raise InputError("`out`: must not be in /dev, which differs in virtual time")
     kernel()
     prepare(scenario, trace)
     learns = scenario.workload.compute == "real"
@@ -72,7 +72,7 @@ def run_in_guest(
 
 
 def run_job(job: dict[str, Any]) -> None:
-    """Emulate the scenario of a job of `run_in_guest`, in the guest."""
+    """Emulate the scenario of a job of `run_in_guest`, inside the guest."""
     scenario = validate(job["scenario"], "run")
     trace = None if job["trace"] is None else Path(job["trace"])
     options = RunOptions(

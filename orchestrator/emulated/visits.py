@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Programs started in a running session from another shell, over a unix socket in its folder.
+"""Programs started in a running session from another shell, over a Unix socket in its folder.
 
-Who comes in sends one datagram, with the standard files of what is to be started, and is told
-whether it was, and how it ended. Whoever leaves before ends what was started. The socket is its
-owner's alone. A session in virtual time lets nobody in: its host has the socket, and says so.
+A visitor sends one datagram with a request and the standard files of the program, and receives
+whether it was started, and its exit status. If a visitor disconnects, its program is ended. Only
+the owner can use the socket. A session in virtual time accepts no visitors: its host has the
+socket, and answers so.
 """
 
 import errno
@@ -31,13 +32,13 @@ from testbed.system import inside
 SOCKET = "session.sock"
 MOST_BYTES = 1 << 20
 WISH_S = 5.0
-"""Until a visitor who is not let in has said what he wants."""
+"""Timeout of an unauthorised exec request."""
 _CREDENTIALS = struct.Struct("3i")
 
 
 @contextmanager
 def _address(folder: Path) -> Iterator[str]:
-    """The socket's address, however long the folder's name is: a unix address has 107 bytes."""
+    """Address of the socket, of at most 107 bytes, however long the name of the folder is."""
     place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{place}/{SOCKET}"
@@ -55,7 +56,7 @@ def _listener(folder: Path) -> socket.socket:
 
 
 class Visits:
-    """The session's end; served by one thread."""
+    """The session's end of the socket, served by one thread."""
 
     def __init__(
         self,
@@ -67,59 +68,59 @@ class Visits:
         """Open the socket.
 
         Args:
-            folder: The session's.
-            scenario: Whose nodes a visitor may name.
-            home: The folder in which a node's shell starts.
+            folder: Folder of the session.
+            scenario: Scenario with the nodes that a visitor may name.
+            home: Returns the folder in which a node's shell starts.
             start: Starts a program in a node: `orchestrator.emulated.session.Session.start`.
         """
         self._scenario, self._home, self._start_program = scenario, home, start
-        # In virtual time that of the folder is the host's, and nobody comes to this one.
+        # In virtual time, the socket in the folder is the host's, and this one has no visitors.
         self._place = folder if inside.guest_settings() is None else Path(tempfile.mkdtemp())
-        (self._place / SOCKET).unlink(missing_ok=True)  # Of one that was killed.
+        (self._place / SOCKET).unlink(missing_ok=True)  # It may remain from a killed session.
         self._listener = _listener(self._place)
         self._visitors: dict[socket.socket, Program | None] = {}
         self._close = threading.Event()
 
     @property
     def closed(self) -> bool:
-        """Whether nobody is let in any more."""
+        """Whether visitors are no longer accepted."""
         return self._close.is_set()
 
     def close(self) -> None:
-        """Let nobody in any more; what visitors have started is the session's to end."""
+        """Accept no more visitors; their programs are ended by the session."""
         self._close.set()
         (self._place / SOCKET).unlink(missing_ok=True)
 
     def dismiss(self) -> None:
-        """Close what is open, from the thread that has served it."""
+        """Close all sockets, from the thread that has served them."""
         for opened in self.files:
             opened.close()
 
     @property
     def files(self) -> list[socket.socket]:
-        """What to look at."""
+        """The sockets to poll."""
         return [self._listener, *self._visitors]
 
     def serve(self, ready: Sequence[Any]) -> None:
-        """Let visitors in, and hear those that are."""
+        """Accept visitors, and handle their requests."""
         if self._listener in ready:
             visitor, _ = self._listener.accept()
             self._visitors[visitor] = None
         for visitor in [v for v in self._visitors if v in ready]:
-            self._hear(visitor)
+            self._handle_request(visitor)
 
-    def _hear(self, visitor: socket.socket) -> None:
+    def _handle_request(self, visitor: socket.socket) -> None:
         program, files = self._visitors[visitor], list[int]()
         try:
             data, files, _, _ = socket.recv_fds(visitor, MOST_BYTES, 3)
             if data and program is None and len(files) == 3:
                 self._visitors[visitor] = self._start(visitor, json.loads(data), files)
                 return
-        # Whatever a visitor asks for, the session goes on.
+        # No request of a visitor may end the session.
         except (InputError, RunError, OSError) as error:
-            _tell(visitor, {"error": str(error)})
+            _answer(visitor, {"error": str(error)})
         except (ValueError, LookupError, TypeError):
-            _tell(visitor, {"error": "the session is of another release of the testbed"})
+            _answer(visitor, {"error": "the session uses another release of the testbed"})
         finally:
             for descriptor in files:
                 os.close(descriptor)
@@ -133,11 +134,11 @@ class Visits:
     ) -> Program:
         raw = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(raw)[1] != os.geteuid():
-            raise InputError("the session is another user's")
+            raise InputError("the session belongs to another user")
         (node, *others) = nodes_named(wish["node"], self._scenario, "NODE")
         if others:
             raise InputError("NODE: must be one node")
-        # An image need not have the shell that this user has.
+        # The image may lack this user's shell.
         shell = wish["shell"] if image_of(self._scenario, node) is None else "sh"
         return self._start_program(
             node,
@@ -149,30 +150,30 @@ class Visits:
         )
 
     def ended(self, program: Program) -> None:
-        """Tell whoever has started it."""
+        """Report the end of a program to the visitor who has started it."""
         for visitor, started in list(self._visitors.items()):
             if started is program:
-                _tell(visitor, {"status": program.returncode})
+                _answer(visitor, {"status": program.returncode})
                 del self._visitors[visitor]
                 visitor.close()
 
 
-def _tell(visitor: socket.socket, what: Mapping[str, Any]) -> None:
+def _answer(visitor: socket.socket, what: Mapping[str, Any]) -> None:
     with suppress(OSError):
         visitor.send(json.dumps(what).encode())
 
 
-# What follows runs outside of a session in virtual time.
+# The following functions run outside of a session in virtual time.
 
 
 @contextmanager
 def closed_to_visitors(folder: Path, why: str) -> Iterator[None]:
-    """Hold a session's folder while the context lasts, and tell whoever wants to come in why not.
+    """Reserve a session's folder while the context lasts, and refuse visitors with a reason.
 
-    The folder is made where it is missing, and removed again if nothing else came into it.
+    The folder is created if it does not exist, and removed if it stays empty.
 
     Raises:
-        InputError: A session runs there, or it cannot be made.
+        InputError: A session runs there, or the folder cannot be created.
     """
     if runs_in(folder):
         raise InputError(f"`out`: a session is running in {folder}")
@@ -181,15 +182,15 @@ def closed_to_visitors(folder: Path, why: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise InputError(f"`out`: {folder} cannot be made ({error.strerror})") from None
+        raise InputError(f"`out`: {folder} cannot be created ({error.strerror})") from None
     try:
         fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        (folder / SOCKET).unlink(missing_ok=True)  # of one that was killed
+        (folder / SOCKET).unlink(missing_ok=True)  # it may remain from a killed session
         listener = _listener(folder)
     except BlockingIOError:
         os.close(place)
         raise InputError(f"`out`: a session is running in {folder}") from None
-    thread = threading.Thread(target=_turn_away, args=(listener, why), daemon=True)
+    thread = threading.Thread(target=_refuse_visitors, args=(listener, why), daemon=True)
     thread.start()
     try:
         yield
@@ -199,22 +200,22 @@ def closed_to_visitors(folder: Path, why: str) -> Iterator[None]:
         listener.close()
         (folder / SOCKET).unlink(missing_ok=True)
         os.close(place)
-        with suppress(OSError):  # It holds a session.
+        with suppress(OSError):  # It is not empty.
             for path in made:
                 path.rmdir()
 
 
-def _turn_away(listener: socket.socket, why: str) -> None:
+def _refuse_visitors(listener: socket.socket, why: str) -> None:
     with suppress(OSError):  # It has been shut down.
         while True:
             visitor, _ = listener.accept()
             with visitor, suppress(OSError):
                 visitor.settimeout(WISH_S)
                 if visitor.recv(MOST_BYTES):
-                    _tell(visitor, {"error": why})
+                    _answer(visitor, {"error": why})
 
 
-# What follows runs in the other shell.
+# The following functions run in the other shell.
 
 
 def visit(
@@ -229,16 +230,16 @@ def visit(
     """Run a program in a node of a running session.
 
     Args:
-        folder: The session's.
-        node: Which.
+        folder: Folder of the session.
+        node: Node of the program.
         argv: The program and its arguments, started in this process's working directory; none: a
             shell in the node's home.
         files: Its standard files.
-        env: On top of what the node's programs find in their environment.
-        terminal: Whether the first of these is a terminal that is to be its own.
+        env: Variables in addition to those of the node.
+        terminal: Whether its standard input is a terminal that becomes its controlling terminal.
 
     Returns:
-        Its exit status.
+        The exit status of the program.
 
     Raises:
         InputError: No session runs there, or it has no such node.
@@ -267,16 +268,16 @@ def visit(
         answer = session.recv(MOST_BYTES)
     if not answer:
         raise RunError("the session ended")
-    told = json.loads(answer)
-    if "error" in told:
-        raise InputError(told["error"])
-    if told["status"] is None:
+    result = json.loads(answer)
+    if "error" in result:
+        raise InputError(result["error"])
+    if result["status"] is None:
         raise RunError("the session failed")
-    return int(told["status"])
+    return int(result["status"])
 
 
 def runs_in(folder: Path) -> bool:
-    """Whether a session lives in a folder."""
+    """Whether a session runs in a folder."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe, _address(folder) as at:
             probe.connect(at)

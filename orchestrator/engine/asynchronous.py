@@ -1,15 +1,16 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Asynchronous split learning: a round in which nobody waits for anybody's adapters.
+"""Asynchronous split learning: rounds in which no client waits for the adapters of another.
 
-Each client gets the global adapters (SM), trains for I iterations with the server, and sends its
-own (CM); the server mixes them into the global model as they come, and sends that back at once, as
-long as the round has updates left. Downlink transfers, adapters and gradients alike, share or queue
-for the downlink as the paradigm says; queues go by arrival, then by client.
+Each client receives the global adapters (SM), trains for I iterations with the server, and sends
+its own (CM). The server merges them into the global model as they arrive, and sends the result back
+at once, as long as the round has updates left. Downlink transfers (adapters and gradients) share
+the downlink or queue for it, depending on the paradigm; queues are served by arrival, then by
+client.
 
-Iterations of a client count on from update to update; SM counts to the first of its update, CM to
-the last.
+Iterations of a client are numbered across updates; SM belongs to the first iteration of its update,
+CM to the last.
 """
 
 import heapq
@@ -33,41 +34,41 @@ from testbed.core.faults import slowed_end
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, S
 
 LOST = 99
-"""In place of a step that ends: the client's time is over."""
+"""The step number of the event that a client is lost."""
 
 
 _transfer = compiled(transfer)
 Waiting = tuple[float, int, int]
-"""Since when, the client, and the step it waits for."""
+"""Start of the waiting time, client, and the step for which it waits."""
 
 
 @dataclass
 class _Station:
-    """Server's computing or downlink: who waits, whom it serves."""
+    """A resource that serves clients: the server's computing, or the downlink."""
 
     sequential: bool
     free_s: float
     busy: bool = False
     serves: int = -1
-    """The last that it began with."""
+    """The client that was served last."""
     queue: deque[Waiting] = field(default_factory=deque)
 
     def begins(self) -> Iterator[Waiting]:
-        """Who is served from when on, and with what."""
+        """Pairs of a start time and the client and step whose service begins."""
         while self.queue and not (self.sequential and self.busy):
             came_s, k, step = self.queue.popleft()
             self.busy, self.serves = True, k
             yield max(came_s, self.free_s) if self.sequential else came_s, k, step
 
     def lose(self, k: int, now_s: float) -> None:
-        """Have no more to do with a client."""
+        """Remove a client."""
         self.queue = deque(waiting for waiting in self.queue if waiting[1] != k)
         if self.busy and self.serves == k:
             self.busy, self.free_s = False, now_s
 
 
 class _Round:
-    """One asynchronous round; clients and iterations count from 0 in here."""
+    """One asynchronous round; clients and iterations count from 0 here."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class _Round:
             np.full(plan.clients, np.inf) if faults is None else np.array(faults.lost_s, float)
         )
         self.gone: list[bool] = [False] * plan.clients if faults is None else faults.absent.tolist()
-        """Absent, lost, or finished."""
+        """Whether each client is absent, lost, or finished."""
         self.trace_end_s = (
             float(slots.edges_s[-1])
             if slots.edges_s.size
@@ -102,14 +103,14 @@ class _Round:
         self.slot = [max(0, first)] * plan.clients
         self.spans: list[tuple[int, int, int, float, float, int]] = []
         self.events: list[tuple[int, bool, int, float, int]] = []
-        """Moment in whole ns, whether it is a loss, client, exact moment, and what ends there."""
+        """Time in whole ns, whether it is a loss, client, exact time, and the step that ends."""
         for k in range(plan.clients):
             if not self.gone[k]:
                 self._begin_update(k, start_s)
                 self._watch(k)
 
     def play(self) -> npt.NDArray[np.void]:
-        """All its steps, dtype `SPAN`, by client, then start.
+        """Simulate the round; returns all its steps, dtype `SPAN`, by client, then start.
 
         Raises:
             TraceExhausted: The round lasts longer than the trace.
@@ -128,7 +129,7 @@ class _Round:
         for now_s, k, step in self.computing.begins():
             self._computes(k, step, now_s)
         if self.events and self.events[0][0] == moment:
-            return  # computing took no time: there is more to this moment
+            return  # computing took no time, so there are more events now
         for now_s, k, step in self.downlink.begins():
             self._transfers(k, step, now_s)
 
@@ -142,7 +143,7 @@ class _Round:
             self.end_s = max(self.end_s, now_s)
 
     def _watch(self, k: int) -> None:
-        """Give a client up once its time is over."""
+        """Schedule the loss of a client."""
         if self.lost_s[k] < np.inf:
             self._happens(k, LOST, float(self.lost_s[k]))
 
@@ -172,7 +173,7 @@ class _Round:
             self._begin_update(k, now_s)
 
     def _end(self, node: int, start_s: float, work_s: float) -> float:
-        """When computing ends that a node (0 the base station) starts."""
+        """The time at which computing ends that a node (0 is the base station) starts."""
         if self.faults is None:
             return start_s + work_s
         return slowed_end(start_s, work_s, self.faults.slow_of(node))
@@ -214,14 +215,14 @@ class _Round:
         if down:
             self.downlink.free_s = end_s
             if self.paths is not None:
-                # The next one waits for the receipt, and makes up for a bit of that.
+                # The next transfer waits for the receipt, and catches up part of this time.
                 received_s = note(self.paths, UP, k, end_s)
                 self.downlink.free_s = max(end_s, received_s - self.paths.credit_s)
 
     def _fails(self, faults: RoundFaults, k: int, step: int, now_s: float, end_s: float) -> bool:
-        """Whether a transfer is none, or its client is lost before it is over."""
+        """Whether a transfer cannot start, or its client is lost before it ends."""
         if step in (CA, CM) and now_s >= faults.stop_s[k]:
-            return True  # it got no further
+            return True  # it was lost before
         if step == CA and now_s >= faults.wrong_s[k]:
             shown_s = end_s if faults.wrong[k] == "duplicate-frame" else now_s
             self.lost_s[k] = min(self.lost_s[k], shown_s)
@@ -245,17 +246,17 @@ def play_asynchronously(
     start_s: float,
     faults: RoundFaults | None = None,
 ) -> tuple[npt.NDArray[np.void], float, Array]:
-    """An asynchronous round: its steps, dtype `SPAN`, by client, then start; when it ends; and when
-    each client was lost, shape [K], infinity: it was not.
+    """Simulate an asynchronous round. Returns its steps, dtype `SPAN`, by client, then start; its
+    end; and the time at which each client was lost, shape [K], infinity if it was not.
 
     Args:
-        plan: With an entry an iteration in every array, shape [K, updates · I].
+        plan: Plan with one entry per iteration in every array, shape [K, updates · I].
         links: See `radio_kernel.links_of`.
         slots: The channel.
-        paths: Links that delay and lose; None: they do neither.
-        start_s: When the round starts.
-        faults: What goes wrong; a step of a lost client may end when it is long gone: the caller
-            cuts it.
+        paths: Links with delay and loss; None: links without either.
+        start_s: Start of the round.
+        faults: Faults of the round; a step of a lost client may end after its loss, and is cut by
+            the caller.
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.

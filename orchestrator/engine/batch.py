@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""All rounds of a scenario at once where nothing is decided on the way: compiled code alone."""
+"""Predicts all rounds of a scenario at once, in compiled code, where no decision depends on earlier
+rounds."""
 
 import numpy as np
 
@@ -17,19 +18,18 @@ from workloads.costs.profile import SplitProfile
 
 
 def is_known_beforehand(scenario: Scenario) -> bool:
-    """Whether every round has the scenario's own split and shares, everybody takes part, and
-    nothing goes wrong."""
+    """Whether every round has the scenario's own split and shares, all clients, and no faults."""
     decided = scenario.allocation.policy not in {"fixed", "equal"} or selection(scenario)
     dropped = planned(scenario) or scenario.participation.deadline_s is not None
     return not decided and not scenario.scheme.asynchronous and not dropped
 
 
 def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> BatchTimes:
-    """The rounds of `predict`, to the last bit, without their steps.
+    """The rounds of `predict`, equal to the last bit, without their steps.
 
     Args:
-        scenario: One for which `is_known_beforehand`.
-        source: Channels; asked for more slots as the rounds need them.
+        scenario: Scenario for which `is_known_beforehand` is true.
+        source: Source of the channel, which is extended as the rounds need it.
         profile: Costs of each split.
 
     Raises:

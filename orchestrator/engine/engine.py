@@ -47,7 +47,7 @@ from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, paylo
 from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.radio_kernel import links_of
 from orchestrator.engine.slots import EXHAUSTED, Slots
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
@@ -152,7 +152,7 @@ def simulate(
     slot_edges_s: Array | None = None,
     service_order: npt.NDArray[np.int64] = BY_RULES,
     faults: RoundFaults | None = None,
-    transport: Transport | None = None,
+    tcp: TcpModel | None = None,
 ) -> RoundTimes:
     """Predict one round.
 
@@ -168,7 +168,7 @@ def simulate(
         service_order: Shape [2, K, I], see `service_order_of`: in which order sequential stations
             serve, in place of the paradigm's rules.
         faults: What goes wrong; lost clients are dropped, whatever the scenario says about them.
-        transport: Links that delay and lose; None: they do neither.
+        tcp: Model of links with delay and loss; None: links without either.
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
@@ -176,7 +176,7 @@ def simulate(
     """
     slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
-        return _simulate_asynchronously(plan, radio, gain, slots, start_s, transport, faults)
+        return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)
     work = Work(
         plan.cf_s,
         plan.cb_s,
@@ -193,7 +193,7 @@ def simulate(
     medium = medium_of(plan.clients) if radio.shares_uplink else None
     assert medium is None or (faults is None and transport is None)
     wrong = None if faults is None else _for_kernel(faults)
-    paths = None if transport is None else transport.fresh()
+    paths = None if tcp is None else tcp.fresh()
     order = machine_code(plan.paradigm)
     latency = play_round(
         rules,
@@ -237,11 +237,11 @@ def _simulate_asynchronously(
     gain: SlotValues,
     slots: Slots,
     start_s: float,
-    transport: Transport | None,
+    tcp: TcpModel | None,
     faults: RoundFaults | None,
 ) -> RoundTimes:
     links = _links(plan, radio)
-    paths = None if transport is None else transport.fresh()
+    paths = None if tcp is None else tcp.fresh()
     spans, end_s, lost_s = play_asynchronously(plan, links, slots, paths, float(start_s), faults)
     lost = [] if faults is None else _losses(faults, lost_s)
     if faults is not None:

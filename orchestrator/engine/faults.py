@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Faults of a run: what a scenario plans, and what that means for each round.
+"""Faults of a run: those that a scenario plans, and their effects on each round.
 
 The same `RoundFaults` go to the engine and, through `of_uav` and `of_bs`, to the emulated nodes, so
-that both do the same. Faults begin and end at slot boundaries, as links do.
+that both have the same faults. Faults begin and end at slot boundaries, as rates do.
 
-A client is *silent* while its link is out or its process has ended. It counts as *lost* when it has
-been silent for the loss timeout, whoever waits for it or not, or at once when it sends what is
-refused, or at the deadline of the round, if there is one. What a round does then is the scenario's
-`faults.on_loss`.
+A client is *silent* while its link is out or its process has ended. It is *lost* when it has been
+silent for the loss timeout, whether a node waits for it or not; or at once when it sends a frame
+that is refused; or at the deadline of the round, if there is one. The scenario's `faults.on_loss`
+says what a round does then.
 """
 
 import contextlib
@@ -33,46 +33,46 @@ from testbed.core.timeline import Loss, Round
 SILENCING = ("uav-crash", "link-outage", "partition")
 WRONG = ("corrupt-frame", "duplicate-frame")
 HOST_LOSS = "host-loss"
-"""No scenario plans it: the machine that a client lives on is gone."""
+"""The unplanned loss of the host of a client."""
 DEADLINE = "deadline"
-"""Why a client is lost that has not finished by `participation.deadline_s`."""
+"""Cause of the loss of a client that has not finished by `participation.deadline_s`."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, its moments resolved."""
+    """One fault with absolute times."""
 
     kind: str
     nodes: tuple[NodeId, ...]
     round: int | None
-    """The round from whose start its moments count; None: from the start of the run."""
+    """The round from whose start the times count; None: from the start of the run."""
     start_s: float
     end_s: float
-    """Infinity: never."""
+    """End of the fault; infinity: never."""
     factor: float
     origin: str
-    """Where the scenario says so; of a host that was lost, which."""
+    """Key of the scenario that plans the fault, or the host that was lost."""
     lost_s: float = math.inf
-    """When its nodes count as lost, where that is no matter of silence."""
+    """Time at which its nodes are lost, if it does not follow from silence."""
 
     @classmethod
     def of_host(cls, host: str, nodes: Sequence[NodeId], start_s: float, lost_s: float) -> "Fault":
-        """A host was lost with its nodes at a moment, of which they count as lost later."""
+        """The loss of a host with its nodes at `start_s`; the nodes are lost at `lost_s`."""
         origin = f"host {host}"
         return cls(HOST_LOSS, tuple(nodes), None, start_s, math.inf, 1.0, origin, lost_s)
 
     @property
     def cause(self) -> str:
-        """What a client is said to be lost to."""
+        """The cause of a client's loss, as results show it."""
         return f"loss of {self.origin}" if self.kind == HOST_LOSS else self.kind
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in the manifest."""
+        """The fault as an entry of the manifest."""
         names = list(map(str, self.nodes))
         end_s = self.end_s if math.isfinite(self.end_s) else None
-        told = asdict(self) | {"nodes": names, "end_s": end_s}
-        del told["lost_s"]
-        return told
+        tree = asdict(self) | {"nodes": names, "end_s": end_s}
+        del tree["lost_s"]
+        return tree
 
     def __str__(self) -> str:
         return f"{self.kind} at {self.start_s:g} s, {self.origin}"
@@ -80,30 +80,31 @@ class Fault:
 
 @dataclass(frozen=True)
 class RoundFaults:
-    """What goes wrong in one round of K clients; times in absolute emulated seconds."""
+    """Faults in one round of K clients; times in absolute emulated seconds."""
 
     absent: npt.NDArray[np.bool_]
-    """Shape [K]: who has no part in it: rests, or is lost when the round starts."""
+    """Clients that do not take part, because they rest or are lost at the start; shape [K]."""
     stop_s: Array
-    """Shape [K]: when its process ends; infinity: not."""
+    """End of each client's process, shape [K]; infinity: none."""
     lost_s: Array
-    """Shape [K]: when it counts as lost; infinity: never."""
+    """Time at which each client is lost, shape [K]; infinity: never."""
     wrong_s: Array
-    """Shape [K]: its first smashed data sent from then on are sent wrongly; infinity: never."""
+    """Time from which the first smashed data of each client are sent wrongly, shape [K]; infinity:
+    never."""
     wrong: Sequence[Any]
-    """Shape [K]: how, one of `testbed.core.faults.Wrong`, or None."""
+    """How they are wrong: one of `testbed.core.faults.Wrong`, or None; shape [K]."""
     slow: Array
-    """Shape [n, 4]: client (0: the base station), start, end, factor; see
-    `testbed.core.faults.slowed_end`."""
+    """Intervals of slow computing, shape [n, 4]: client (0: the base station), start, end, factor;
+    see `testbed.core.faults.slowed_end`."""
     silent: Sequence[tuple[int, int, int | None]]
-    """Client (from 1), first slot and end slot (None: to the end) without a link."""
+    """Intervals without a link: client (from 1), first slot and end slot (None: no end)."""
     bs_crash_s: float
     drops: bool
-    """Whether the round goes on without a lost client."""
+    """Whether the round continues without a lost client."""
     causes: dict[int, str]
-    """By client, what it is lost to."""
+    """Cause of the loss of each client."""
     resting: npt.NDArray[np.bool_]
-    """Shape [K]: who was not chosen for it."""
+    """Clients that were not chosen for the round, shape [K]."""
 
     def silenced(self, gain: SlotValues) -> SlotValues:
         """The gains [K, S] with every silent link at 0."""
@@ -115,7 +116,7 @@ class RoundFaults:
         return replace(gain, values=values) if isinstance(gain, TwoWay) else values
 
     def of_uav(self, client: int) -> UavFaults:
-        """What UAV `client` (from 1) is told."""
+        """The faults that UAV `client` (from 1) has to know."""
         k = client - 1
         return UavFaults(
             crash_s=_finite(self.stop_s[k]),
@@ -126,42 +127,43 @@ class RoundFaults:
         )
 
     def at_full_speed(self) -> "RoundFaults":
-        """The same without slow nodes: for plans whose durations have it in them already."""
+        """The same faults without slow nodes, for plans whose durations already include them."""
         return replace(self, slow=np.empty((0, 4)))
 
     @property
     def are_none(self) -> bool:
-        """Whether clients rest, and nothing else is to be said."""
+        """Whether there are no faults; clients may rest."""
         ends_s = [*self.lost_s, *self.stop_s, *self.wrong_s, self.bs_crash_s]
         return not any(map(math.isfinite, ends_s)) and not len(self.slow) and not self.silent
 
     def of_bs(self) -> BsFaults:
-        """What the base station is told."""
+        """The faults that the base station has to know."""
         lost_s = [_finite(at_s) for at_s in self.lost_s]
         return BsFaults(lost_s, self.drops, self.slow_of(BS.client))
 
     def slow_of(self, node: int) -> list[list[float]]:
-        """When a node (0 the base station) is slow, see `slowed_end`."""
+        """Intervals in which a node (0 is the base station) is slow, see `slowed_end`."""
         rows: list[list[float]] = self.slow[self.slow[:, 0] == node][:, 1:].tolist()
         return rows
 
     def loss(self, client: int, lost_s: float, refused: str = "") -> Loss:
-        """Client `client` (from 1) was lost at that time; what it sent was refused, or nothing."""
+        """The loss of client `client` (from 1) at that time; `refused` is empty unless its frame
+        was refused."""
         stopped_s = min(lost_s, float(self.stop_s[client - 1]))
         is_early = lost_s < self.lost_s[client - 1]
         cause = self.wrong[client - 1] or refused if is_early else self.causes[client]
         return Loss(client, lost_s, stopped_s, cause)
 
     def check(self, index: int, end_s: float, lost: Sequence[Loss]) -> None:
-        """Refuse to go on where the round could not.
+        """Check that the round can be completed.
 
         Args:
-            index: The round's.
-            end_s: When it ended or would have ended.
-            lost: Who was lost in it, or before.
+            index: Index of the round.
+            end_s: Actual or possible end of the round.
+            lost: Clients that were lost during the round, or before.
 
         Raises:
-            RunEnds: It has no base station, a client that it may not go on without, or none left.
+            RunEnds: The base station, a client that may not be dropped, or all clients are lost.
         """
         first = min((loss.lost_s for loss in lost), default=math.inf)
         if lost and not self.drops and first <= self.bs_crash_s:
@@ -169,27 +171,27 @@ class RoundFaults:
         if self.bs_crash_s <= end_s:
             raise RunEnds(
                 f"round {index}: the base station crashed at {self.bs_crash_s:g} s, as planned, "
-                "and no round goes on without it",
+                "and no round continues without it",
                 self.bs_crash_s,
             )
         if len(lost) == len(self.absent) - self.resting.sum():
             raise RunEnds(f"round {index}: no client is left at {end_s:g} s", end_s)
 
     def ends(self, index: int, loss: Loss) -> RunEnds:
-        """Why the run ends with the loss of a client."""
+        """The exception for a run that ends with the loss of a client."""
         return RunEnds(
-            f"round {index}: the base station waited for {uav(loss.client)}, which is lost since "
+            f"round {index}: the base station waited for {uav(loss.client)}, lost at "
             f"{loss.lost_s:g} s ({loss.cause}), and faults.on_loss does not drop it",
             loss.lost_s,
         )
 
 
 def planned(scenario: Scenario) -> list[Fault]:
-    """All faults of a scenario: the given ones, then those drawn by seed."""
-    return [*_given(scenario), *_drawn(scenario)]
+    """All faults of a scenario: the given ones, then those that are drawn by seed."""
+    return [*_given_faults(scenario), *_drawn_faults(scenario)]
 
 
-def _given(scenario: Scenario) -> Iterator[Fault]:
+def _given_faults(scenario: Scenario) -> Iterator[Fault]:
     for index, event in enumerate(scenario.faults.events):
         lasts_s = math.inf if event.duration_s is None else event.duration_s
         yield Fault(
@@ -203,7 +205,7 @@ def _given(scenario: Scenario) -> Iterator[Fault]:
         )
 
 
-def _drawn(scenario: Scenario) -> Iterator[Fault]:
+def _drawn_faults(scenario: Scenario) -> Iterator[Fault]:
     settings = scenario.faults.random
     if settings is None:
         return
@@ -220,7 +222,7 @@ def _drawn(scenario: Scenario) -> Iterator[Fault]:
 
 
 class FaultSchedule:
-    """How the faults of a scenario go in one timeline, round by round."""
+    """The faults of a scenario on one timeline, round by round."""
 
     def __init__(self, scenario: Scenario):
         self._policy = scenario.faults.on_loss
@@ -231,21 +233,21 @@ class FaultSchedule:
         self._planned = planned(scenario)
         self._faults = [self._on_slots(f, 0.0) for f in self._planned if f.round is None]
         self._index = -1
-        """Of the round that was begun last."""
+        """Index of the last round that was started."""
         self._before = list(self._faults)
-        """What there was when it was begun."""
+        """The faults when that round was started."""
 
     def round(
         self, index: int, start_s: float, clients: Collection[int] | None = None
     ) -> RoundFaults | None:
-        """The faults of the round that starts now; None where there are none any more.
+        """The faults of the round that starts now; None if there are none left.
 
-        The last round may be begun once more, when something has struck since.
+        The last round may be started again after a fault has been added.
 
         Args:
-            index: The round's.
-            start_s: When it starts.
-            clients: Who takes part; left out: everybody. Nothing goes wrong with the others.
+            index: Index of the round.
+            start_s: Start of the round.
+            clients: Participating clients, which alone are subject to faults. Default: all.
 
         Raises:
             RunEnds: The round cannot begin: see `RoundFaults.check`.
@@ -283,22 +285,22 @@ class FaultSchedule:
         found.check(index, start_s, absent)
         return found
 
-    def strike(self, fault: Fault) -> None:
-        """Something happens that no scenario has planned; its moment is that of the next slot."""
+    def add_fault(self, fault: Fault) -> None:
+        """Add a fault that the scenario does not plan, starting at the next slot."""
         start_s = math.ceil(fault.start_s / self._slot_s - 1e-9) * self._slot_s
-        struck = replace(fault, start_s=start_s)
-        self._faults.append(struck)
-        self._before.append(struck)
+        added = replace(fault, start_s=start_s)
+        self._faults.append(added)
+        self._before.append(added)
 
     def resume(self, rounds: Sequence[Round]) -> None:
-        """Go on after rounds that have been played."""
+        """Continue after rounds that have been played."""
         for round_ in rounds:
-            with contextlib.suppress(RunEnds):  # It went further than was predicted.
+            with contextlib.suppress(RunEnds):  # It lasted longer than predicted.
                 self.round(round_.index, round_.start_s, round_.clients)
             self.played(round_)
 
     def played(self, round_: Round) -> None:
-        """A wrong frame is sent once: forget those that were."""
+        """Remove wrong frames that have been sent, since each is sent once."""
         for loss in round_.lost:
             for fault in self._faults:
                 if (
@@ -310,7 +312,7 @@ class FaultSchedule:
                     break
 
     def _on_slots(self, fault: Fault, origin_s: float) -> Fault:
-        """The fault in absolute time, from one slot boundary to another."""
+        """The fault in absolute time, with start and end at slot boundaries."""
         first = round((origin_s + fault.start_s) / self._slot_s)
         end_s = fault.end_s
         if math.isfinite(end_s):
@@ -356,14 +358,15 @@ class FaultSchedule:
             found.lost_s[client - 1] = lost_s
 
     def _in_time(self, client: int, start_s: float, found: RoundFaults) -> None:
-        """It is lost at the deadline, if it is not before."""
+        """Lose the client at the deadline, if it is not lost earlier."""
         if self._deadline_s is not None and start_s + self._deadline_s < found.lost_s[client - 1]:
             found.lost_s[client - 1] = start_s + self._deadline_s
             found.causes[client] = DEADLINE
 
     @staticmethod
     def _slow(faults: Sequence[Fault]) -> Array:
-        """Disjoint rows of slowness, a node's in order; overlapping factors multiply."""
+        """Disjoint intervals of slow computing, in order for each node; overlapping factors
+        multiply."""
         rows = []
         slow = [f for f in faults if f.kind == "slow-node"]
         for node in sorted({node for fault in slow for node in fault.nodes}):
@@ -377,7 +380,7 @@ class FaultSchedule:
 
 
 def _merged(silences: Sequence[Fault]) -> list[tuple[float, float, str]]:
-    """Silences that meet, as one: start, end, and what began it."""
+    """Intervals of silence with adjacent ones merged: start, end, and the cause of the first."""
     merged: list[tuple[float, float, str]] = []
     for fault in sorted(silences, key=lambda fault: fault.start_s):
         if merged and fault.start_s <= merged[-1][1]:

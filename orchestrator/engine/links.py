@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The links of a scenario, as the kernel, nodes, or a simulation of them are told of them."""
+"""The links of a scenario as settings for the kernel, for nodes, and for simulations."""
 
 import hashlib
 import secrets
@@ -25,11 +25,11 @@ from testbed.transport.wire import TOKEN_BYTES
 
 
 def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False) -> Shape:
-    """How the scenario's links treat frames.
+    """The shape of the scenario's links.
 
     Args:
-        scenario: What its links are like.
-        dilation: Real seconds for an emulated one.
+        scenario: Scenario with the links.
+        dilation: Real seconds per emulated second.
         network: See `Shape.network`.
     """
     return Shape(
@@ -39,7 +39,7 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         initial_window=scenario.emulation.initial_window,
         queue=scenario.links.queue,
         ecn=scenario.links.ecn,
-        # Datagrams of UDP are packets, and frames, one by one.
+        # Each UDP datagram is one packet and one frame.
         packet_s=Shape.packet_s if scenario.emulation.transport_kind.is_tcp else 0.0,
         impaired=are_impaired(scenario),
         single_frames=any(
@@ -53,7 +53,7 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
 def transport_settings_of(
     scenario: Scenario, timeout_s: float, meeting_s: float, *, qlog: bool = False
 ) -> list[TransportSettings]:
-    """How each node talks, the base station first; secrets are made anew."""
+    """Transport settings of each node, the base station first, with new secrets."""
     choices = scenario.emulation
     inside.draw_as("secrets")
     settings = TransportSettings(
@@ -77,13 +77,13 @@ def transport_settings_of(
 def impairments_of(
     scenario: Scenario, dilation: float = 1.0
 ) -> tuple[tuple[Impairment, ...], tuple[Impairment, ...]]:
-    """What the air does to frames of each uplink, and of each downlink; delays in real seconds.
+    """Constant impairments of each uplink and each downlink; delays in real seconds.
 
-    What slots say beside that: `orchestrator.engine.slot_impairments`.
+    Impairments that change by slot are those of `orchestrator.engine.slot_impairments`.
 
     Args:
-        scenario: What its links are like.
-        dilation: Real seconds for an emulated one.
+        scenario: Scenario with the links.
+        dilation: Real seconds per emulated second.
     """
     links, count = scenario.links, scenario.uavs.count
     delay_s = links.one_way_delay_s or scenario.emulation.one_way_delay_s
@@ -115,17 +115,17 @@ def are_impaired(scenario: Scenario) -> bool:
 
 
 def vary_by_slot(scenario: Scenario) -> bool:
-    """Whether slots have delays, jitters or losses of their own."""
+    """Whether delay, jitter or loss differ between slots."""
     return any(each.by_slot for way in impairments_of(scenario) for each in way)
 
 
 def needs_snr(scenario: Scenario) -> bool:
-    """Whether losses follow the signal-to-noise ratio."""
+    """Whether loss depends on the signal-to-noise ratio."""
     return any(isinstance(scenario.links.loss_of(side), SnrLoss) for side in ("up", "down"))
 
 
 def varies(value: object) -> bool:
-    """Whether a key of the links is a model that speaks of slots."""
+    """Whether a key of `links` is a model whose values change by slot."""
     return isinstance(value, (ByDistance, OfTrace, SnrLoss))
 
 
@@ -163,6 +163,6 @@ def _independent(probability: float) -> Losses | None:
 
 
 def _seed(seed: int, client: int, down: bool) -> int:
-    """Of 63 bits, for each direction of each link another; near ones have nothing in common."""
+    """A seed of 63 bits for each direction of each link; similar inputs have unrelated seeds."""
     digest = hashlib.blake2b(f"{seed} {client} {down}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

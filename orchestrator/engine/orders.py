@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Service orders as machine code, for the engine to ask.
+"""Service orders as machine code that the engine calls.
 
-An order's function becomes a C function of plain numbers, and the engine's kernel gets its address:
-it is compiled once for all of them, and apart from that for the paper's two, which have none. With
-numba's first-class functions, finding out what it was given would take each call 20 µs.
+An order's function is compiled to a C function of plain numbers, whose address the engine's kernel
+gets. The kernel is compiled once for all such orders, and separately for the two orders of the
+paper, which need no function. With numba's first-class functions, each call would take 20 µs to
+find out the types of its arguments.
 """
 
 import inspect
@@ -35,7 +36,7 @@ SIGNATURE = int64(*[int64] * 5, *[float64] * 11)
 
 @intrinsic  # type: ignore[untyped-decorator]
 def place_of(_: Any, address: Any, numbers: Any) -> Any:
-    """Call, from compiled code, what `machine_code` made, with a tuple of its arguments."""
+    """Call a function of `machine_code` from compiled code, with a tuple of its arguments."""
 
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         kinds = [context.get_value_type(kind) for kind in SIGNATURE.args]
@@ -47,8 +48,8 @@ def place_of(_: Any, address: Any, numbers: Any) -> Any:
 
 
 def machine_code(paradigm: Paradigm) -> int | None:
-    """The address of a C function that gives the place of a client's request (`orders.place`);
-    None: the order is one of the paper's.
+    """The address of a C function that returns the place of a client's request (`orders.place`);
+    None for the orders of the paper.
 
     Raises:
         InputError: The order is unknown, or numba cannot compile it.
@@ -58,10 +59,11 @@ def machine_code(paradigm: Paradigm) -> int | None:
 
 @cache
 def _c_function(paradigm: Paradigm) -> Any:
-    """As `machine_code`.
+    """The C function of `machine_code`.
 
-    Its arguments: at_downlink, client, clients, iteration, iterations; enqueued_s, client_s,
-    upload_s, server_s, gradient_s, as `orders.request` takes them; and `Ahead` from compute_s on.
+    Its arguments are at_downlink, client, clients, iteration, iterations; enqueued_s, client_s,
+    upload_s, server_s, gradient_s, as `orders.request` takes them; and those of `Ahead` from
+    compute_s on.
     """
     rank = paradigm.rank
     assert rank is not None
@@ -120,7 +122,7 @@ def _c_function(paradigm: Paradigm) -> Any:
 
 
 def _with_parameters(rank: "partial[float]") -> Any:
-    """Its parameters as constants."""
+    """The function with its parameters as constants."""
     given = inspect.signature(rank.func).bind(None, **rank.keywords)
     given.apply_defaults()
     function, values = rank.func, given.args[1:]
@@ -129,13 +131,13 @@ def _with_parameters(rank: "partial[float]") -> Any:
 
 
 def refused(paradigm: Paradigm) -> InputError:
-    """What to raise where an order's function failed, or gave no number, in the engine."""
-    why = "fails, or answers with no number, for some request"
+    """The exception for an order whose function failed, or did not return a number."""
+    why = "fails, or does not return a number, for some request"
     return ORDERS.unfit(paradigm.order, why)
 
 
 def _first_line(error: Exception) -> str:
-    """The part of numba's page of reasons that says what it was."""
+    """The line of numba's message with the cause."""
     lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines()]
     says = [line for line in lines if line and not line.startswith(("Failed in", "During", "File"))]
     return says[0] if says else type(error).__name__

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The plan of a round: durations of computing and sizes of transfers, before any rate is known."""
+"""Round plan: computing times and transfer sizes, before rates are known."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -22,34 +22,36 @@ Array = npt.NDArray[np.float64]
 FLOAT32_BYTES = 4
 
 Split = int | tuple[int, ...]
-"""One split point for all clients, or one for each."""
+"""One split point for all clients, or one for each client."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """The decision of a round: where to cut the model and how to share the resources."""
+    """The decision of a round: the split points, and the shares of resources."""
 
     split: Split
-    """u, parts of the model on the client; or one u_k for each, as long as they differ."""
+    """Number of parts of the model on the client, u; or one u_k per client if they differ."""
     alpha: Array
     """Shares of the server's computing speed, shape [K]."""
     beta: Array
-    """Shares of the uplink bandwidth (and of the downlink's under parallel transmission), [K]."""
+    """Shares of the uplink bandwidth, and with parallel transmission of the downlink bandwidth,
+    [K]."""
     rho: Array
-    """Shares of the base station's transmit power under parallel transmission, [K]."""
+    """Shares of the base station's transmit power with parallel transmission, [K]."""
     clients: tuple[int, ...] | None = None
-    """Who takes part, from 1, among whom alone the shares are; None: everybody. A policy leaves it
-    out."""
+    """Participating clients, from 1, among which the shares are divided; None: all. Policies do not
+    set it."""
 
     def __post_init__(self) -> None:
-        """Split points that are all the same are one number."""
+        """Replace equal split points by one number."""
         if isinstance(self.split, list | tuple | np.ndarray):
             points = tuple(np.ravel(self.split).tolist())
             same = len(set(points)) == 1 and len(points) == len(np.ravel(self.alpha))
             object.__setattr__(self, "split", points[0] if same else points)
 
     def among(self, clients: Collection[int] | None) -> "Allocation":
-        """The same for some of the clients: they share what the others leave."""
+        """The allocation for some of the clients, which divide the shares of the others among
+        themselves."""
         if clients is None or len(clients) == len(self.beta):
             return self
         here = np.array(sorted(clients)) - 1
@@ -62,7 +64,7 @@ class Allocation:
 
     @property
     def splits(self) -> npt.NDArray[np.int64]:
-        """u_k, shape [K]."""
+        """Split points u_k, shape [K]."""
         return np.broadcast_to(np.array(self.split, np.int64), np.shape(self.beta))
 
 
@@ -70,66 +72,70 @@ class Allocation:
 class RoundPlan:
     """One round for K clients and I local iterations.
 
-    Durations in emulated seconds, shape [K, I]. Transfers in bytes: payload as the paper counts,
-    or what the frames of the link take, whoever made the plan.
+    Durations are in emulated seconds, shape [K, I]. Transfers are in bytes: the payload as in the
+    paper, or the frames of the link, depending on `sizing` of `plan_round`.
     """
 
     paradigm: Paradigm
     allocation: Allocation
     cf_s: Array
-    """Client forward of one batch."""
+    """Client's forward pass of one batch."""
     cb_s: Array
-    """Client backward of one batch."""
+    """Client's backward pass of one batch."""
     s_s: Array
-    """Server forward and backward of one batch: by the client's share, or with all of the server
-    under sequential computing."""
+    """Server's forward and backward pass of one batch: with the client's share, or with the whole
+    server under sequential computing."""
     sm_bytes: npt.NDArray[np.int64]
-    """The adapters that the base station broadcasts, shape [K]."""
+    """Adapters that the base station broadcasts, shape [K]."""
     ca_bytes: npt.NDArray[np.int64]
     """Smashed data, shape [K, I]."""
     sg_bytes: npt.NDArray[np.int64]
     """Gradients, shape [K, I]."""
     cm_bytes: npt.NDArray[np.int64]
-    """The adapters that each client sends back, shape [K]."""
+    """Adapters that each client sends back, shape [K]."""
     backward_ratio: float
-    """ς; stands in for the client's backward before the first iteration: τ_CB(0) = ς τ_CF(1)."""
+    """Ratio ς; replaces the client's backward pass before the first iteration: τ_CB(0) = ς τ_CF(1).
+    """
     compute_power_w: Array | float
-    """ω f³ of each UAV, shape [K], or of all."""
+    """Computing power ω f³ of each UAV, shape [K], or of all."""
     energy_weight: float
-    """λ of the objective."""
+    """Weight λ of the objective."""
     updates: int = 0
-    """Of an asynchronous round: how many updates the server mixes in. Then every array but powers
-    has shape [K, updates · I], adapters where an update begins or ends; nobody comes to all."""
+    """Number of updates of an asynchronous round; 0 for other rounds.
+
+    In an asynchronous round, every array but powers has shape [K, updates · I], with adapters where
+    an update begins or ends; no client reaches all entries.
+    """
 
     @property
     def iterations_of_update(self) -> int:
-        """I of an asynchronous round."""
+        """Iterations I of an update of an asynchronous round."""
         return self.iterations // self.updates
 
     @property
     def in_turns(self) -> bool:
-        """Whether gradients have the whole downlink one after the other, instead of shares."""
+        """Whether gradients use the whole downlink one after the other, instead of shares."""
         return self.paradigm.gradient_transmission == "sequential"
 
     @property
     def clients(self) -> int:
-        """K."""
+        """Number of clients, K."""
         return int(self.cf_s.shape[0])
 
     @property
     def iterations(self) -> int:
-        """I."""
+        """Number of iterations, I."""
         return int(self.cf_s.shape[1])
 
 
 def split_of(scenario: Scenario) -> Split:
-    """The split point that the scenario states, or one for each client."""
+    """The split point of the scenario, or one for each client."""
     split = scenario.workload.split
     return split if isinstance(split, int) else tuple(split)
 
 
 def fixed_allocation(scenario: Scenario) -> Allocation:
-    """The split and shares that the scenario itself states."""
+    """The split and shares of the scenario itself."""
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
 
     def shares(value: list[float] | str) -> Array:
@@ -153,21 +159,22 @@ class Transfers:
 
 
 Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
-"""How the bytes of a round at a split point are counted."""
+"""Computes the bytes of a round's transfers at a split point."""
 
 
 def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
-    """Tensors alone, as the paper counts."""
+    """Size of the tensors only, as in the paper."""
     values = scenario.workload.batch_size * profile.smashed_bytes[split - 1] // FLOAT32_BYTES
     smashed = scenario.workload.codec.size(values)
     return Transfers(profile.adapter_bytes[split - 1], smashed, smashed)
 
 
 def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
-    """What the links are charged: headers, labels, the transport, and the frames around it all.
+    """Bytes that the links carry: payload, headers, labels, transport protocol, and Ethernet
+    frames.
 
-    Where `emulation.rate_counts` is `payload`, frames cost nothing and only the stream counts. With
-    a connection for each transfer, what its sender sends to open it counts, too.
+    Where `emulation.rate_counts` is `payload`, frames have no overhead and only the stream counts.
+    With a connection per transfer, the bytes that its sender needs to open it count, too.
     """
     payload = payload_bytes(scenario, profile, split)
     names = profile.adapter_header_bytes[split - 1]
@@ -180,7 +187,7 @@ def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfe
 
 
 def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundSizes:
-    """What nodes are told about the frames of a round at a split point."""
+    """Sizes of a round's messages at a split point, for the nodes."""
     payload = payload_bytes(scenario, profile, split)
     return RoundSizes(
         adapters=payload.adapters,
@@ -192,7 +199,7 @@ def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundS
 
 
 def transfer_bytes(choices: Emulation, extra_bytes: int, payload_bytes: int) -> int:
-    """What a link is charged for a frame with that much beside its header."""
+    """Bytes on the link for a message with this many bytes in addition to its header."""
     kind = choices.transport_kind
     framing = Framing(choices.mtu, charges_headers=choices.rate_counts == "frame")
     head_bytes = wire.HEADER_BYTES + extra_bytes
@@ -208,13 +215,13 @@ def plan_round(
     allocation: Allocation,
     sizing: Sizing = payload_bytes,
 ) -> RoundPlan:
-    """The plan of one round (durations by the paper's eqs. of steps 2, 4, 5 and 7).
+    """The plan of one round, with the durations of the paper's equations for steps 2, 4, 5 and 7.
 
     Args:
-        scenario: Where speeds, batch size and iterations come from.
+        scenario: Scenario with speeds, batch size and iterations.
         profile: Costs of each split.
         allocation: The round's decision.
-        sizing: How bytes are counted.
+        sizing: Function that computes bytes.
     """
     clients, iterations = scenario.uavs.count, scenario.iterations
     batch, ratio = scenario.workload.batch_size, scenario.workload.backward_ratio
@@ -253,7 +260,7 @@ def plan_round(
 
 
 def prospects_of(plan: RoundPlan) -> Prospects:
-    """What a service order may know of a round whose iterations are alike."""
+    """The information for service orders about a round whose iterations are all equal."""
 
     def first(values: npt.NDArray[np.generic]) -> tuple[Any, ...]:
         return tuple((values if values.ndim == 1 else values[:, 0]).tolist())

@@ -18,7 +18,7 @@ from orchestrator.engine.compiling import Ints, read_only
 from orchestrator.engine.links import needs_snr
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.radio_kernel import FdmaBands, GivenRates
-from orchestrator.engine.slot_impairments import SlotAir
+from orchestrator.engine.slot_impairments import SlotImpairments
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 
@@ -31,7 +31,7 @@ class LinkRates(NamedTuple):
     gradient: Array
     """The downlink once the broadcast is over: shared out, or all of it in turns."""
 
-    def slowed(self, slots: SlotAir, first: int = 0) -> "LinkRates":
+    def slowed(self, slots: SlotImpairments, first: int = 0) -> "LinkRates":
         """What is left of the rates where frames are sent more than once, from a slot on."""
         end = first + self.uplink.shape[1]
         up, down, broadcast = slots.airtime[:, :, first:end]

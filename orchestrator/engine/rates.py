@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a round makes of its link rates: the first lag, what orders know, and impaired slots."""
+"""Values that follow from link rates: the first lag, the information for orders, and slot
+impairments."""
 
 from dataclasses import replace
 
@@ -11,18 +12,18 @@ from ns3_scenarios.trace import SlotTrace, SlotValues
 from orchestrator.engine.links import needs_snr
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, prospects_of
 from orchestrator.engine.radio import LinkRates, RadioAccess, ShannonFdma
-from orchestrator.engine.slot_impairments import SlotAir, slot_air
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.slot_impairments import SlotImpairments, impairments_by_slot
+from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import RoundAhead
 from testbed.core import orders
 
 OUTAGE_S = 1e9
-"""What counts as the time of a gradient that cannot be sent: longer than any."""
+"""Duration of a gradient during an outage, longer than any other."""
 
 
 def link_rates(plan: RoundPlan, radio: RadioAccess, values: SlotValues) -> LinkRates:
-    """The rates of a round's links under its allocation; values [K, S], or each way."""
+    """Link rates of a round under its allocation; values of shape [K, S], or per direction."""
     return radio.link_rates(plan.allocation, values, in_turns=plan.in_turns)
 
 
@@ -30,7 +31,7 @@ def first_gradient_s(plan: RoundPlan, gradient_bps: Array) -> Array:
     """τ'_SG(0), for the first lag of eq. (22): the first gradient at the rate of a slot.
 
     Args:
-        plan: The round's.
+        plan: Plan of the round.
         gradient_bps: Rates of the slots in which smashed data may arrive, shape [K, S].
 
     Returns:
@@ -43,31 +44,29 @@ def first_gradient_s(plan: RoundPlan, gradient_bps: Array) -> Array:
 
 def impaired_slots(
     scenario: Scenario, shares: Allocation, radio: RadioAccess, trace: SlotTrace, *, in_turns: bool
-) -> SlotAir:
-    """What links that differ from slot to slot do to frames, for each slot of a trace."""
+) -> SlotImpairments:
+    """The impairments of links that differ between slots, for each slot of a trace."""
     snr = None
     if needs_snr(scenario):
-        assert isinstance(radio, ShannonFdma)  # `Rates.of` refuses it
+        assert isinstance(radio, ShannonFdma)  # `Rates.of` refuses other ones
         snr = radio.snr(shares, trace.values, in_turns=in_turns)
-    return slot_air(scenario, trace, snr)
+    return impairments_by_slot(scenario, trace, snr)
 
 
 def on_channel(
-    transport: Transport | None, plan: RoundPlan, radio: RadioAccess, trace: SlotTrace
-) -> Transport | None:
-    """The transport of a round whose links differ from slot to slot, as far as a trace goes."""
-    if transport is None or transport.scenario is None:
-        return transport
-    slots = impaired_slots(
-        transport.scenario, plan.allocation, radio, trace, in_turns=plan.in_turns
-    )
-    return replace(transport, slots=slots, slot_s=trace.slot_s)
+    tcp: TcpModel | None, plan: RoundPlan, radio: RadioAccess, trace: SlotTrace
+) -> TcpModel | None:
+    """The TCP model of a round with the slot impairments of a trace."""
+    if tcp is None or tcp.scenario is None:
+        return tcp
+    slots = impaired_slots(tcp.scenario, plan.allocation, radio, trace, in_turns=plan.in_turns)
+    return replace(tcp, slots=slots, slot_s=trace.slot_s)
 
 
 def ahead_of(
     plan: RoundPlan, rates: LinkRates, first_slot: int, slot_s: float
 ) -> RoundAhead | None:
-    """What a round's order may know, at rates from a slot on; None: it is one of the paper's."""
+    """The information for a round's order, at rates from a slot on; None for the paper's orders."""
     if plan.paradigm.order in orders.PAPERS:
         return None
     up, down = (tuple(map(tuple, each.tolist())) for each in (rates.uplink, rates.gradient))

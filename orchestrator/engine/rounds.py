@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Rounds that follow each other: decided, played, kept, by one loop whoever plays them.
+"""Consecutive rounds: one loop decides, plays and records them with any backend.
 
-A `Backend` plays: the engine in predicted time (`EngineBackend`), ns-3 packet by packet, the
-kernel's links in real time. `play_rounds` is the loop; `predict` is the loop with the engine.
+A `Backend` plays rounds: the engine in predicted time (`EngineBackend`), ns-3 packet by packet, or
+the kernel's links in real time. `play_rounds` is the loop; `predict` is the loop with the engine.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -29,7 +29,7 @@ from orchestrator.engine.plan import (
 from orchestrator.engine.radio import RadioAccess, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.selection import RoundStart, selection
-from orchestrator.engine.tcp_model import Transport, transport_of
+from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
 from orchestrator.scenario.channel import Channel, observed
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
@@ -40,19 +40,19 @@ from workloads.costs.profile import SplitProfile
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known when a round starts, for whoever decides its allocation."""
+    """The information at the start of a round, on which its allocation is decided."""
 
     index: int
-    """The round's, from 0."""
+    """Index of the round, from 0."""
     start_s: float
     rounds: Sequence[Round]
-    """Rounds done so far."""
+    """Previous rounds."""
     allocations: Sequence[Allocation]
-    """Their allocations."""
+    """Allocations of the previous rounds."""
     channel: SlotTrace
-    """Slots up to the one in which the round starts; nothing of the future."""
+    """Slots up to the one in which the round starts; no future slots."""
     clients: Collection[int] | None = None
-    """Who takes part in the round, from 1; None: everybody."""
+    """Participating clients, from 1; None: all."""
 
 
 Decide = Callable[[Situation], Allocation]
@@ -64,18 +64,18 @@ class Decision:
     """A round that is to be played."""
 
     index: int
-    """From 0."""
+    """Index of the round, from 0."""
     start_s: float
     allocation: Allocation
     decision_s: float = 0.0
-    """Real seconds that the allocation took to decide."""
+    """Real seconds that the decision took."""
 
 
 class Backend(Protocol):
-    """Who plays rounds; everything else about them is the same for all."""
+    """Plays rounds; the loop around it is the same for all backends."""
 
     def play(self, decision: Decision) -> Round:
-        """Play one round from its start on; rounds are played in their order.
+        """Play one round from its start; rounds are played in order.
 
         Raises:
             RunEnds: A planned fault ends the run before the round is over.
@@ -95,15 +95,16 @@ def play_rounds(
     """Decide on each round and play it, one after the other without a gap, from t = 0.
 
     Args:
-        scenario: What happens in a round.
-        channel: What is known of it goes to whoever decides.
-        backend: Who plays.
-        rounds: How many there are in the end; left out: the scenario's.
-        decide: Who allocates; left out: the scenario's own split and shares.
-        done: Rounds that have been played before, which this goes on from.
+        scenario: Scenario of the rounds.
+        channel: Channel, whose past slots are the basis of decisions.
+        backend: Backend that plays the rounds.
+        rounds: Total number of rounds. Default: that of the scenario.
+        decide: Function that decides allocations. Default: the scenario's own split and shares.
+        done: Rounds that have been played before.
 
     Raises:
-        InputError: The channel's UAVs are not the scenario's, or its trace is too short.
+        InputError: The scenario has another number of UAVs than the channel, or the trace is too
+            short.
         RunEnds: A planned fault ends the run.
     """
     if channel.uavs != scenario.uavs.count:
@@ -148,19 +149,22 @@ def predict(
 ) -> Timeline:
     """Predict rounds from t = 0, one after the other without a gap.
 
-    Where a fault of the scenario ends the run, the timeline has the rounds before, and says so.
+    Where a fault of the scenario ends the run, the timeline has the rounds before it, and the
+    reason.
 
     Args:
-        scenario: What happens in a round.
-        source: Channels; asked for more slots as the rounds go on.
+        scenario: Scenario of the rounds.
+        source: Source of the channel, which is extended as the rounds need it.
         profile: Costs of each split.
-        sizing: How bytes are counted; with `link_bytes`, links delay and lose as the scenario says.
-        rounds: How many; left out: the scenario's.
-        decide: Who allocates; left out: the scenario's own split and shares.
+        sizing: Function that computes bytes; with `link_bytes`, links have the delay and loss of
+            the scenario.
+        rounds: Number of rounds. Default: that of the scenario.
+        decide: Function that decides allocations. Default: the scenario's own split and shares.
         progress: Called after each round with the number of rounds done.
 
     Raises:
-        InputError: The source's UAVs are not the scenario's, or its trace is too short.
+        InputError: The scenario has another number of UAVs than the source, or its trace is too
+            short.
     """
     channel = Channel.of(source)
     engine = EngineBackend(scenario, channel, profile, sizing)
@@ -176,13 +180,14 @@ def predict(
 
 
 class EngineBackend:
-    """Rounds of one timeline in predicted time, with the faults that the scenario plans.
+    """Predicted rounds of one timeline, with the faults that the scenario plans.
 
     Args:
-        scenario: What happens in a round.
-        source: Channels.
+        scenario: Scenario of the rounds.
+        source: Source of the channel.
         profile: Costs of each split.
-        sizing: How bytes are counted; with `link_bytes`, links delay and lose as the scenario says.
+        sizing: Function that computes bytes; with `link_bytes`, links have the delay and loss of
+            the scenario.
     """
 
     def __init__(
@@ -196,7 +201,7 @@ class EngineBackend:
         self._channel = Channel.of(source)
         self._profile = profile
         self._sizing = sizing
-        self._transport = transport_of(scenario) if sizing is link_bytes else None
+        self._tcp = tcp_model_of(scenario) if sizing is link_bytes else None
         self._radio = radio_access(scenario, self._channel.now)
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
@@ -217,71 +222,69 @@ class EngineBackend:
         return round_
 
     def play_with(self, decision: Decision, faults: RoundFaults | None) -> Round:
-        """Predict a round with these faults, in place of what this timeline makes of them."""
+        """Predict a round with these faults instead of those of this timeline."""
         round_ = self._simulate(decision, faults)
         self._faults.played(round_)
         return round_
 
     def plan(self, allocation: Allocation) -> RoundPlan:
-        """What a round is under that allocation, before the air has its say."""
+        """The plan of a round with this allocation: computing times and transfer sizes."""
         if self._planned is None or self._planned[0] is not allocation:
             plan = plan_round(self._scenario, self._profile, allocation, self._sizing)
             self._planned = allocation, plan
         return self._planned[1]
 
-    def transport(self, index: int) -> Transport | None:
-        """What delays and losses mean for a round's transfers; None: there are neither."""
-        return self._transport and self._transport.of_round(index)
+    def tcp(self, index: int) -> TcpModel | None:
+        """Model of delay and loss for a round's transfers; None: there are neither."""
+        return self._tcp and self._tcp.of_round(index)
 
-    def strike(self, fault: Fault) -> None:
-        """See `FaultSchedule.strike`."""
-        self._faults.strike(fault)
+    def add_fault(self, fault: Fault) -> None:
+        """Add an unplanned fault; see `FaultSchedule.add_fault`."""
+        self._faults.add_fault(fault)
 
     def resume(self, rounds: Sequence[Round]) -> None:
-        """Go on after rounds of this timeline that were played before."""
+        """Continue after rounds of this timeline that were played before."""
         self._faults.resume(rounds)
 
     def _simulate(self, decision: Decision, faults: RoundFaults | None) -> Round:
         plan = self.plan(decision.allocation)
-        transport = self.transport(decision.index)
-        times = simulate_on(
-            plan, self._radio, self._channel, decision.start_s, faults, transport=transport
-        )
+        tcp = self.tcp(decision.index)
+        times = simulate_on(plan, self._radio, self._channel, decision.start_s, faults, tcp=tcp)
         return round_of(decision.index, plan, times)
 
 
-class Companion:
-    """A timeline of predicted rounds that goes along with a measured one."""
+class ShadowPrediction:
+    """A timeline of predicted rounds, in step with measured rounds."""
 
     def __init__(self, engine: EngineBackend, rounds: Sequence[Round] = ()):
-        """Go on after rounds that were predicted before."""
+        """Continue after rounds that were predicted before."""
         self.engine = engine
         self._start_s = self._end_s = rounds[-1].end_s if rounds else 0.0
         engine.resume(rounds)
 
-    def of(self, decision: Decision, faults: RoundFaults | None) -> Round:
-        """The next round, from the end of the last prediction on.
+    def next_round(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """The next round, which starts at the end of the last prediction.
 
         Args:
-            decision: As it was taken for the measured round.
-            faults: What went wrong in that.
+            decision: Decision of the measured round.
+            faults: Faults of the measured round.
         """
         self._start_s = self._end_s
         try:
             round_ = self.engine.play(replace(decision, start_s=self._end_s))
-        except RunEnds:  # The run has come further than was predicted: predict it from there.
+        except RunEnds:  # The run lasts longer than predicted: continue from there.
             round_ = self.engine.play_with(decision, faults)
         self._end_s = round_.end_s
         return round_
 
-    def again(self, decision: Decision, faults: RoundFaults | None) -> Round:
-        """The last round once more, with what has struck since; see `of`."""
+    def repeat_round(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """The last round again, after a fault has been added; see `next_round`."""
         self._end_s = self._start_s
-        return self.of(decision, faults)
+        return self.next_round(decision, faults)
 
-    def strike(self, host: str, nodes: Sequence[NodeId]) -> None:
-        """A host was lost between two rounds: its nodes have no part in what follows."""
-        self.engine.strike(Fault.of_host(host, nodes, self._end_s, self._end_s))
+    def add_fault(self, host: str, nodes: Sequence[NodeId]) -> None:
+        """Add the loss of a host between two rounds: its nodes are absent from now on."""
+        self.engine.add_fault(Fault.of_host(host, nodes, self._end_s, self._end_s))
 
 
 def simulate_on(
@@ -290,9 +293,9 @@ def simulate_on(
     channel: Channel,
     start_s: float,
     faults: RoundFaults | None = None,
-    transport: Transport | None = None,
+    tcp: TcpModel | None = None,
 ) -> RoundTimes:
-    """The times of a round on a channel that grows as far as the round needs it.
+    """Simulate a round on a channel that is extended as the round needs it.
 
     Raises:
         TraceExhausted: The channel ends before the round does.
@@ -307,7 +310,7 @@ def simulate_on(
                 trace.slot_s,
                 start_s,
                 faults=faults,
-                transport=on_channel(transport, plan, radio, trace),
+                tcp=on_channel(tcp, plan, radio, trace),
             )
         except TraceExhausted:
             channel.grow()
@@ -319,7 +322,7 @@ def _too_short(
     dead = _dead_links(trace, start_s)
     advice = [dead or "give a longer trace"]
     if index:
-        advice.append(f"`rounds` {index} at most")
+        advice.append(f"use `rounds` {index} or fewer")
     return (
         f"trace: its {end.available} slots of {trace.slot_s:g} s end in round {index} of "
         f"0–{count - 1}, which starts at {start_s:.1f} s; "
@@ -328,10 +331,11 @@ def _too_short(
 
 
 def _dead_links(trace: SlotTrace, start_s: float) -> str:
-    """Who can never end a round that begins then, where a trace says so."""
+    """A description of the clients that cannot end a round that begins at `start_s`, according to a
+    trace."""
     first = int(start_s / trace.slot_s)
     dead = np.any([~way[:, first:].any(axis=1) for way in both_ways(trace.values)], axis=0)
     if first >= trace.slots or not dead.any():
         return ""
     uavs = ", ".join(map(str, np.flatnonzero(dead) + 1))
-    return f"links of {'all UAVs' if dead.all() else f'UAV {uavs}'} carry nothing from there on"
+    return f"links of {'all UAVs' if dead.all() else f'UAV {uavs}'} carry nothing from then on"

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who is chosen for a round: rules that pick some of the clients when it starts."""
+"""Rules that choose the participating clients when a round starts."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -17,23 +17,23 @@ from testbed.core.timeline import Round
 
 @dataclass(frozen=True)
 class RoundStart:
-    """What is known when a round starts, for whoever chooses its clients."""
+    """The information at the start of a round, on which its clients are chosen."""
 
     index: int
-    """The round's, from 0."""
+    """Index of the round, from 0."""
     start_s: float
     rounds: Sequence[Round]
-    """Rounds done so far."""
+    """Previous rounds."""
     channel: SlotTrace
-    """Slots up to the one in which the round starts; nothing of the future."""
+    """Slots up to the one in which the round starts; no future slots."""
 
 
 Choose = Callable[[RoundStart], Collection[int]]
-"""The clients of a round, from 1."""
+"""Chooses the clients of a round, from 1."""
 
 
 def random(scenario: Scenario) -> Choose:
-    """As many as the scenario says, by its seed and the round."""
+    """Random clients, by the scenario's seed and the round."""
     count, everyone = _count(scenario), np.arange(1, scenario.uavs.count + 1)
 
     def choose(start: RoundStart) -> Collection[int]:
@@ -45,7 +45,7 @@ def random(scenario: Scenario) -> Choose:
 
 
 def by_channel(scenario: Scenario) -> Choose:
-    """Those with the best uplinks in the slot that is known last; ties go by client."""
+    """The clients with the best uplinks in the last known slot; ties go to lower numbers."""
     count = _count(scenario)
 
     def choose(start: RoundStart) -> Collection[int]:
@@ -57,7 +57,7 @@ def by_channel(scenario: Scenario) -> Choose:
 
 
 def round_robin(scenario: Scenario) -> Choose:
-    """One after the other, in the clients' order."""
+    """Clients in turns, in the order of their numbers."""
     count, clients = _count(scenario), scenario.uavs.count
     return lambda start: [1 + (start.index * count + n) % clients for n in range(count)]
 
@@ -68,10 +68,10 @@ def _count(scenario: Scenario) -> int:
 
 
 def selection(scenario: Scenario) -> Choose | None:
-    """Who chooses the scenario's clients; None where all take part in every round.
+    """The rule that chooses the scenario's clients; None where all take part in every round.
 
     Raises:
-        InputError: A package's rule cannot be loaded, or refuses its parameters.
+        InputError: A plug-in rule cannot be loaded, or refuses its parameters.
     """
     section = scenario.participation
     if section.rule in PARTICIPATION.built_in and section.clients is None:
@@ -81,7 +81,7 @@ def selection(scenario: Scenario) -> Choose | None:
 
 
 def _checked(scenario: Scenario, name: str, choose: Choose) -> Choose:
-    """A rule whose choices are checked, and sorted."""
+    """A rule whose choices are checked and sorted."""
 
     def chosen(start: RoundStart) -> Collection[int]:
         where = f"participation.rule {name!r}, round {start.index + 1}"

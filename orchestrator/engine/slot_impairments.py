@@ -1,17 +1,16 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What links do to frames from slot to slot: losses by signal-to-noise ratio, delays by distance.
+"""Impairments that change from slot to slot: loss by signal-to-noise ratio, delay by distance.
 
-A frame errs by a curve over the signal-to-noise ratio of its slot. Each time that it errs, the
-radio sends it again (HARQ), each time with the same chance, since nothing is gained from what came
-before; after the last time, it is lost. So of a frame that errs with probability e, sent n times at
-most,
+The frame error rate e of a slot is a function of its signal-to-noise ratio. The radio retransmits a
+frame with errors (HARQ); each transmission has the same error rate, since transmissions are not
+combined. After n transmissions with errors, the frame is lost. Hence
 
-- e^n is lost;
-- the link is taken for (1 - e^n) / (1 - e) times as long in the mean;
-- those that arrive were sent t times with probability e^(t-1) (1 - e) / (1 - e^n), and are later by
-  t - 1 retransmissions. Links are told mean and standard deviation of that.
+- the loss probability is e^n;
+- the mean number of transmissions is (1 - e^n) / (1 - e), by which the airtime grows;
+- a frame that arrives was sent t times with probability e^(t-1) (1 - e) / (1 - e^n), and is delayed
+  by t - 1 retransmissions. Links are given the mean and standard deviation of this delay.
 """
 
 from dataclasses import dataclass, replace
@@ -26,38 +25,40 @@ from orchestrator.scenario.schema import ByDistance, OfTrace, Scenario, SnrLoss
 Array = npt.NDArray[np.float64]
 
 UP, DOWN, BROADCAST = 0, 1, 2
-"""Ways of a frame; the broadcast is a downlink that may have bandwidth and power of its own."""
+"""Directions of a frame; the broadcast is a downlink that may have its own bandwidth and power."""
 LIGHT_M_S = 299_792_458.0
 CERTAIN = 1 - 1e-12
 
 
 @dataclass(frozen=True)
-class SlotAir:
-    """What becomes of frames in each slot; arrays of shape [3, K, S], by way."""
+class SlotImpairments:
+    """Impairments of frames in each slot; arrays of shape [3, K, S], by direction as in `UP`,
+    `DOWN`, `BROADCAST`."""
 
     delay_s: Array
     jitter_s: Array
     """Standard deviation of the delay."""
     loss: Array
-    """Probability of a frame to be lost; in the good state, where there are two."""
+    """Probability of frame loss; in the good state, where there are two."""
     airtime: Array
-    """How often a frame is sent in the mean, 1 or more: the link's rate is divided by it."""
+    """Mean number of transmissions of a frame, 1 or more, by which the link's rate is divided."""
 
     def given(self, first: int, end: int, dilation: float) -> list[Array]:
-        """What uplinks, broadcasts and other downlinks are told of those slots: delay and jitter in
-        real seconds, and loss, shape [K, n, 3] each."""
+        """Delay and jitter in real seconds, and loss, shape [K, n, 3] each, of uplinks, broadcast
+        and other downlinks in these slots."""
         parts = ((self.delay_s, dilation), (self.jitter_s, dilation), (self.loss, 1.0))
         table = np.stack([part[..., first:end] * by for part, by in parts], axis=-1)
         return [table[way] for way in (UP, BROADCAST, DOWN)]
 
 
-def slot_air(scenario: Scenario, trace: SlotTrace, snr: Array | None) -> SlotAir:
-    """What the scenario's links do to frames in each slot of a trace.
+def impairments_by_slot(scenario: Scenario, trace: SlotTrace, snr: Array | None) -> SlotImpairments:
+    """The impairments of the scenario's links in each slot of a trace.
 
     Args:
-        scenario: What its links are like.
-        trace: S slots; it has what `orchestrator.scenario.channel.check_trace` asks for.
-        snr: Signal-to-noise ratios, linear, shape [3, K, S]; None where no loss asks for them.
+        scenario: Scenario with the links.
+        trace: Trace of S slots with the data that `orchestrator.scenario.channel.check_trace`
+            requires.
+        snr: Signal-to-noise ratios, linear, shape [3, K, S]; None where no loss depends on them.
     """
     shape = (3, trace.uavs, trace.slots)
     delay_s, jitter_s, loss = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -84,20 +85,20 @@ def slot_air(scenario: Scenario, trace: SlotTrace, snr: Array | None) -> SlotAir
             loss[way] = trace.loss[side]
         elif isinstance(model, SnrLoss):
             assert snr is not None
-            lost, sent, later_s, spread_s = _sent_again(model, error_rate(model, snr[way]))
+            lost, sent, later_s, spread_s = _retransmissions(model, error_rate(model, snr[way]))
             loss[way], airtime[way] = lost, sent
             delay_s[way] += later_s
             jitter_s[way] = np.hypot(jitter_s[way], spread_s)
-    return SlotAir(delay_s, jitter_s, loss, airtime)
+    return SlotImpairments(delay_s, jitter_s, loss, airtime)
 
 
-def lossless(air: SlotAir) -> SlotAir:
-    """The same where no frame is lost."""
-    return replace(air, loss=np.zeros_like(air.loss))
+def lossless(impairments: SlotImpairments) -> SlotImpairments:
+    """The same impairments without frame loss."""
+    return replace(impairments, loss=np.zeros_like(impairments.loss))
 
 
 def error_rate(model: SnrLoss, snr: Array) -> Array:
-    """Share of frames that err at these signal-to-noise ratios, linear, of any shape."""
+    """Frame error rates at these signal-to-noise ratios, which are linear and of any shape."""
     with np.errstate(divide="ignore"):
         ratio_db = 10 * np.log10(snr)
     if model.table is not None:
@@ -108,9 +109,9 @@ def error_rate(model: SnrLoss, snr: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(margin)))
 
 
-def _sent_again(model: SnrLoss, errs: Array) -> tuple[Array, Array, Array, Array]:
-    """Share lost, how often frames are sent, and how much later they are: mean and deviation."""
-    e, most = np.minimum(errs, CERTAIN), model.retransmissions + 1
+def _retransmissions(model: SnrLoss, errors: Array) -> tuple[Array, Array, Array, Array]:
+    """Loss probability, mean number of transmissions, and mean and deviation of the delay."""
+    e, most = np.minimum(errors, CERTAIN), model.retransmissions + 1
     lost = e**most
     again = np.arange(most, dtype=float)
     chance = e[..., None] ** again * ((1 - e) / (1 - lost))[..., None]

@@ -1,44 +1,44 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How long TCP takes over links that delay and lose frames: windows, flight by flight.
+"""The duration of TCP transfers over links with delay and loss, simulated window by window.
 
-Where nothing is lost and delays are 0, a transfer takes the integral of its link's rate, and none
-of this is used. Elsewhere a transfer is a sequence of *flights*, a window of frames each:
+Without loss and delay, the duration of a transfer follows from the integral of its link's rate, and
+this model is not used. Otherwise a transfer is a sequence of *flights*, a window of frames each:
 
-- A flight leaves at the link's rate, once the one before has left and the acknowledgement of that
-  one's first frame is back. Windows that fill the pipe thus cost nothing, and small ones wait.
-- In slow start a window grows by each frame acknowledged, up to twice the pipe. HyStart ends it
-  (Ha and Rhee 2011): after acknowledgements no further apart than 2 ms that last a round trip and
-  1 ms, as Linux has it where senders are paced.
-- Then `cubic` grows as RFC 9438 says (C = 0.4, β = 0.7, Reno's pace where that is faster), with
-  Linux's bound of 5 % a round trip before the first loss; `reno` by one frame a round trip
-  (RFC 5681). `bbr` fills the pipe (Cardwell et al. 2016): its window doubles each round trip, but
-  for that in which it begins to recover from a loss, where it sends what is acknowledged. Ten
-  seconds after the shortest round trip that it has seen, which is that of the connection's own
-  frames and later that of receipts, it sends four frames a round trip for 200 ms; but not where it
-  was idle then. Its probing for more is left out.
+- A flight leaves at the link's rate, once the previous one has left and the acknowledgement of its
+  first frame has arrived. Windows that fill the pipe thus cause no delay, and small ones do.
+- In slow start a window grows by each acknowledged frame, up to twice the pipe. HyStart ends it (Ha
+  and Rhee 2011): after acknowledgements at most 2 ms apart that last a round trip and 1 ms, as in
+  Linux with paced senders.
+- Then `cubic` grows by RFC 9438 (C = 0.4, β = 0.7, as Reno where that is faster), with Linux's
+  bound of 5 % per round trip before the first loss; `reno` by one frame per round trip (RFC 5681).
+  `bbr` fills the pipe (Cardwell et al. 2016): its window doubles each round trip, except for the
+  one in which it begins to recover from a loss, where it sends as much as is acknowledged. Ten
+  seconds after the shortest round trip that it has measured, which is that of the connection's own
+  frames and later that of receipts, it sends four frames per round trip for 200 ms, unless it was
+  idle then. The model omits its probing for bandwidth.
 - Each frame is lost by the link's own process. A loss shrinks the window, to whole frames as Linux
-  counts them, once three frames have arrived after it. The next flight is larger by what had left
-  until then and by what is sent for each further acknowledgement (RFC 6937). Losses among what had
-  left shrink nothing more (RFC 6675: the recovery point); the window grows by what is acknowledged
-  before the loss and after that point. What was lost goes ahead of all else; what is lost a second
-  time is noticed if three frames of the same flight arrive after it. Else it waits for a timeout,
-  200 ms and a round trip, twice that the next time, and the window begins anew from one frame
-  (RFC 5681, RFC 6298); but for `bbr`, which keeps enough on its way to notice. Where the last
-  frames of a transfer are lost, nobody notices: a probe goes after two round trips, or after 200 ms
-  and one where it was a single frame (RFC 8985).
+  counts them, once three frames have arrived after it. The next flight is larger by the frames that
+  had left until then, and by those sent for each further acknowledgement (RFC 6937). Losses among
+  frames that had left do not shrink the window again (RFC 6675: the recovery point); it grows by
+  the frames acknowledged before the loss and after that point. Retransmissions are sent first; the
+  loss of one is detected if three frames of the same flight arrive after it. Otherwise it waits for
+  a timeout of 200 ms and a round trip, twice that the next time, and the window restarts from one
+  frame (RFC 5681, RFC 6298); not with `bbr`, which has enough frames in flight to detect it. The
+  loss of the last frames of a transfer is detected by a probe after two round trips, or after 200
+  ms and one round trip for a single frame (RFC 8985).
 - Where slots differ in delay, jitter or loss (`slots`), a flight has those of the slot in which it
-  begins. Frames that the radio sends again take the link for so much longer.
-- An idle sender halves its window once a retransmission timeout (RFC 2861). A receiver's buffer
-  begins at 64 KiB and follows what has come; it opens with each packet, and where those are single
-  frames, as on links that lose some, it holds no sender back.
+  begins. Retransmissions of the radio occupy the link longer.
+- An idle sender halves its window per retransmission timeout (RFC 2861). A receiver's buffer begins
+  at 64 KiB and grows with the received bytes; it grows with each packet, and where packets are
+  single frames, as on links with loss, it does not limit the sender.
 
-Acknowledgements are neither lost nor late; a round begins with new windows. A message is whole when
-the last of its frames is there, in order or not: that TCP may take frames which are overtaken for
-lost (RFC 8985 waits for them, once it has seen some) is left out. Losses are drawn by the
-scenario's seed, for each round and direction of a link: they are as many as the kernel's and ns-3's
-in the mean, but not the same.
+Acknowledgements are neither lost nor late; a round begins with new windows. A message is complete
+when the last of its frames has arrived, in any order: the model does not take overtaken frames for
+lost, as TCP may (RFC 8985 waits for them, once it has detected some). Losses are drawn by the
+scenario's seed, for each round and direction of a link: their mean number is that of the kernel and
+of ns-3, but not the individual losses.
 """
 
 import math
@@ -50,78 +50,79 @@ import numpy.typing as npt
 
 from orchestrator.engine.compiling import Array, compiled, inlined
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
-from orchestrator.engine.slot_impairments import DOWN, UP, SlotAir, lossless
+from orchestrator.engine.slot_impairments import DOWN, UP, SlotImpairments, lossless
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried
 from orchestrator.scenario.schema import Scenario
 from testbed.transport.framing import ETHERNET_BYTES
 
 CUBIC, RENO, BBR = 0, 1, 2
 CONTROLS = {"cubic": CUBIC, "reno": RENO, "bbr": BBR}
-"""Congestion controls that the model knows; others are taken for cubic."""
+"""Congestion controls of the model; others are treated as cubic."""
 INITIAL_FRAMES = 10
-"""RFC 6928."""
+"""Initial window (RFC 6928)."""
 LEAST_TIMEOUT_S = 0.2
-"""Linux's least retransmission timeout beyond the round trip."""
+"""Linux's smallest retransmission timeout in addition to the round trip."""
 PROBE_S = 0.02
-"""Two ticks of a kernel's timers, which a probe waits longer."""
+"""Additional delay of a probe: two ticks of a kernel's timers."""
 HYSTART_FRAMES, HYSTART_SPACING_S, HYSTART_BEYOND_S = 16, 2e-3, 1e-3
 BETA, SCALE = 717 / 1024, 0.4
-"""Of cubic, as Linux has them."""
+"""Parameters of cubic, with the values of Linux."""
 FIRST_GROWTH = 20.0
-"""Frames acknowledged for one more, at most, before cubic has seen a loss."""
+"""Largest number of acknowledged frames per frame of window growth, before cubic has had a loss."""
 QUEUE_FRAMES, QUEUE_S = 3.0, 1.2e-3
-"""What Linux keeps in a sender's own queue (TCP small queues): frames at least, or time."""
+"""Limit of a sender's own queue in Linux (TCP small queues): the larger of frames and time."""
 RECEIVER_FRAMES = 45.0
-"""64 KiB: what a receiver offers at first."""
+"""Initial window that a receiver offers: 64 KiB."""
 RECEIVER_GROWTH = 3.0
 PROBE_RTT_EVERY_S, PROBE_RTT_S, PROBE_RTT_FRAMES = 10.0, 0.2, 4.0
-"""Of bbr, when it looks for the shortest round trip."""
+"""Interval, duration and window of bbr's search for the shortest round trip."""
 CONNECTED_S = 1.9
-"""So long before a UAV's first upload its connection is made, as measured; emulated seconds."""
+"""Time between the opening of a connection and a UAV's first upload, as measured; emulated seconds.
+"""
 LATER_FRAMES = 3
-"""Whose acknowledgements show that one before them was lost (RFC 5681)."""
+"""Number of later frames whose acknowledgements show that a frame was lost (RFC 5681)."""
 
-# What is known of a sender.
+# The state of a sender.
 WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFERED = range(9)
 LOOK_S, LOOKED_S, BAD = range(9, 12)
-"""When bbr is to look for the shortest round trip, and until when it last did so."""
+"""Start of bbr's next search for the shortest round trip, and end of its last one."""
 
 
 class Paths(NamedTuple):
-    """Links that delay and lose, for compiled code; arrays of [2, K] are up, then down.
+    """Links with delay and loss, for compiled code; arrays of [2, K] are for up, then down.
 
-    Those of [3, K, S] are by way and slot; S is 1 where slots do not differ.
+    Arrays of [3, K, S] are by direction and slot; S is 1 where slots do not differ.
     """
 
     delay_s: Array
-    """Shape [3, K, S]."""
+    """One-way delay, shape [3, K, S]."""
     jitter_s: Array
-    """Shape [3, K, S]."""
+    """Standard deviation of the delay, shape [3, K, S]."""
     loss: Array
-    """Shape [3, K, S]: of a frame in the good state."""
+    """Probability of frame loss in the good state, shape [3, K, S]."""
     airtime: Array
-    """Shape [3, K, S]: how often a frame is sent."""
+    """Mean number of transmissions of a frame, shape [3, K, S]."""
     slot_s: float
     losses: Array
-    """Shape [2, K, 4]: a `Losses` each."""
+    """A `Losses` for each link, shape [2, K, 4]."""
     control: int
     frame_bits: float
     initial: float
     offered: float
-    """Frames that a receiver has room for at first."""
+    """Initial window that a receiver offers, in frames."""
     credit_s: float
-    """For so long the sender of a gradient makes up, in emulated seconds."""
+    """Burst credit of the sender of a gradient, in emulated seconds."""
     round_trips: int
-    """That opening a connection for each transfer takes."""
+    """Round trips to open a connection for each transfer."""
     sender: Array
-    """Shape [2, K, 12]; written to."""
+    """State of each sender, shape [2, K, 12]; written to."""
     draws: npt.NDArray[np.uint64]
-    """Shape [2, K], states of generators; written to."""
+    """States of the random generators, shape [2, K]; written to."""
 
 
 @dataclass(frozen=True)
-class Transport:
-    """A scenario's links and transport; arrays as in `Paths`."""
+class TcpModel:
+    """TCP over the links of a scenario; arrays as in `Paths`."""
 
     delay_s: Array
     jitter_s: Array
@@ -135,29 +136,29 @@ class Transport:
     seeds: npt.NDArray[np.uint64]
     round: int = 0
     scenario: Scenario | None = None
-    """Whose slots differ; None: they do not."""
-    slots: SlotAir | None = None
-    """How, once a channel and the round's shares are known."""
+    """The scenario, if its slots differ; otherwise None."""
+    slots: SlotImpairments | None = None
+    """Slot impairments, once a channel and the round's shares are known."""
     slot_s: float = 1.0
 
-    def of_round(self, index: int) -> "Transport":
-        """The same for a round, which has draws of its own."""
+    def of_round(self, index: int) -> "TcpModel":
+        """The model for one round, which has random draws of its own."""
         return replace(self, round=index)
 
-    def without_loss(self) -> "Transport":
-        """The same where no frame is lost."""
+    def without_loss(self) -> "TcpModel":
+        """The same model without frame loss."""
         slots = self.slots and lossless(self.slots)
         return replace(self, losses=np.zeros_like(self.losses), slots=slots)
 
     def delay_at(self, way: int, client: int, time_s: float) -> float:
-        """How long a frame is under way that a client's link carries then."""
+        """One-way delay of a frame that a client's link carries at this time."""
         if self.slots is None:
             return float(self.delay_s[min(way, DOWN), client - 1])
         of_link = self.slots.delay_s[way, client - 1]
         return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
 
     def fresh(self) -> Paths:
-        """As a round finds it when it begins."""
+        """The state of all links at the beginning of a round."""
         sender = np.zeros((*self.delay_s.shape, BAD + 1))
         sender[..., WINDOW] = self.initial
         sender[..., THRESHOLD] = math.inf
@@ -171,7 +172,7 @@ class Transport:
                 np.ascontiguousarray(each[[UP, DOWN, DOWN]][..., None])
                 for each in (self.delay_s, self.jitter_s, self.losses[..., 2])
             )
-            slots = SlotAir(delay_s, jitter_s, loss, np.ones_like(loss))
+            slots = SlotImpairments(delay_s, jitter_s, loss, np.ones_like(loss))
         return Paths(
             slots.delay_s,
             slots.jitter_s,
@@ -190,8 +191,8 @@ class Transport:
         )
 
 
-def transport_of(scenario: Scenario) -> Transport | None:
-    """The scenario's transport; None where its links neither delay nor lose."""
+def tcp_model_of(scenario: Scenario) -> TcpModel | None:
+    """The TCP model of a scenario; None where its links have neither delay nor loss."""
     if not are_impaired(scenario):
         return None
     ways = impairments_of(scenario)
@@ -209,7 +210,7 @@ def transport_of(scenario: Scenario) -> Transport | None:
         ]
         for way in ways
     ]
-    return Transport(
+    return TcpModel(
         delay_s=each("delay_s"),
         jitter_s=each("jitter_s"),
         losses=np.array(processes),
@@ -231,7 +232,7 @@ _SHIFT_1, _SHIFT_2, _SHIFT_3, _SHIFT_4 = np.uint64(30), np.uint64(27), np.uint64
 
 @inlined
 def _slot_of(paths: Paths, time_s: float) -> int:
-    """The slot of a moment, as far as slots differ."""
+    """The slot of a moment; 0 where slots do not differ."""
     slots: int = paths.loss.shape[2]
     if slots == 1 or time_s >= slots * paths.slot_s:
         return slots - 1
@@ -240,7 +241,7 @@ def _slot_of(paths: Paths, time_s: float) -> int:
 
 @inlined
 def _uniform(paths: Paths, way: int, k: int) -> float:
-    """The next number from 0 to below 1: splitmix64 (Steele, Lea and Flood 2014)."""
+    """The next random number from 0 to below 1, by splitmix64 (Steele, Lea and Flood 2014)."""
     state = paths.draws[way, k] + _STEP
     paths.draws[way, k] = state
     state = (state ^ (state >> _SHIFT_1)) * _MIX_1
@@ -263,14 +264,14 @@ def _is_lost(paths: Paths, way: int, k: int, now: int) -> bool:
 
 @inlined
 def _normal(paths: Paths, way: int, k: int) -> float:
-    """A normal number (Box and Muller 1958)."""
+    """A random number of the normal distribution (Box and Muller 1958)."""
     radius = math.sqrt(-2.0 * math.log(1.0 - _uniform(paths, way, k)))
     return radius * math.cos(2.0 * math.pi * _uniform(paths, way, k))
 
 
 @inlined
 def _arrival(paths: Paths, way: int, k: int, sent_s: float, spacing_s: float) -> float:
-    """When a frame is there; none overtakes those that were sent shortly before."""
+    """Arrival time of a frame; it does not overtake those that were sent shortly before."""
     now, side = _slot_of(paths, sent_s), min(way, DOWN)
     jitter_s, delay_s = paths.jitter_s[way, k, now], paths.delay_s[way, k, now]
     if jitter_s == 0.0:
@@ -284,7 +285,7 @@ def _arrival(paths: Paths, way: int, k: int, sent_s: float, spacing_s: float) ->
 
 @compiled
 def note(paths: Paths, way: int, k: int, time_s: float) -> float:
-    """When a message of a single frame is there."""
+    """Arrival time of a message of a single frame."""
     now, end_s = _slot_of(paths, time_s), paths.loss.shape[2] * paths.slot_s
     timeout_s = LEAST_TIMEOUT_S + paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
     while _is_lost(paths, way, k, now):
@@ -309,8 +310,8 @@ def _after_idle(paths: Paths, way: int, k: int, time_s: float, timeout_s: float)
 
 
 @inlined
-def _put_off_look(paths: Paths, way: int, k: int, time_s: float) -> None:
-    """Put off bbr's look for the shortest round trip, where a transfer begins."""
+def _postpone_probe(paths: Paths, way: int, k: int, time_s: float) -> None:
+    """Postpone bbr's search for the shortest round trip when a transfer begins."""
     sender = paths.sender[way, k]
     if paths.round_trips > 0:
         sender[LOOK_S] = time_s + PROBE_RTT_EVERY_S
@@ -321,8 +322,8 @@ def _put_off_look(paths: Paths, way: int, k: int, time_s: float) -> None:
 
 
 @inlined
-def _looks(paths: Paths, way: int, k: int, start_s: float, trip_s: float) -> bool:
-    """Whether bbr keeps its window small in a flight, to see the shortest round trip."""
+def _probes_round_trip(paths: Paths, way: int, k: int, start_s: float, trip_s: float) -> bool:
+    """Whether bbr keeps its window small in a flight, to measure the shortest round trip."""
     sender = paths.sender[way, k]
     if start_s >= sender[LOOK_S]:
         sender[LOOKED_S] = start_s + trip_s + PROBE_RTT_S
@@ -332,7 +333,7 @@ def _looks(paths: Paths, way: int, k: int, start_s: float, trip_s: float) -> boo
 
 @inlined
 def _shrink(paths: Paths, way: int, k: int) -> None:
-    """What a loss does to a window, in whole frames."""
+    """Reduce the window after a loss, in whole frames."""
     sender = paths.sender[way, k]
     window = math.floor(sender[WINDOW])
     if paths.control == BBR:
@@ -353,19 +354,20 @@ def _shrink(paths: Paths, way: int, k: int) -> None:
 def _recovery(
     paths: Paths, way: int, k: int, frames: int, first: int, grown: float
 ) -> tuple[int, float]:
-    """Shrink the window for a flight of so many frames, the `first` of which to shrink it is lost.
+    """Shrink the window for a flight of `frames` frames, whose frame `first` is the first loss to
+    shrink it.
 
     Args:
-        paths: The links.
-        way: Of the link.
-        k: Of the client, from 0.
-        frames: Of the flight.
-        first: The place of the lost one.
+        paths: Links of the round.
+        way: Direction of the link.
+        k: Client, from 0.
+        frames: Number of frames of the flight.
+        first: Position of the lost frame.
         grown: Frames by which the window has grown since the flight left.
 
     Returns:
-        Frames of the next flight that leave before the loss shows, and by how many that flight
-        is larger than the window.
+        Frames of the next flight that leave before the loss is detected, and by how many that
+        flight is larger than the window.
     """
     sender = paths.sender[way, k]
     before = sender[WINDOW]
@@ -373,7 +375,8 @@ def _recovery(
     if paths.control == BBR:
         return 0, 0.0
     shows = min(frames, first + 1 + LATER_FRAMES)
-    left = max(first, shows - 2) + grown  # The last that shows it lets go of what was lost.
+    # The last acknowledgement that shows the loss releases the retransmission.
+    left = max(first, shows - 2) + grown
     flight = left + 1 + sender[WINDOW] / before * (frames - shows)
     return int(left), max(0.0, flight - sender[WINDOW])
 
@@ -382,7 +385,7 @@ def _recovery(
 def _grow(
     paths: Paths, way: int, k: int, frames: int, pipe: float, trip_s: float, frame_s: float
 ) -> None:
-    """What the acknowledgement of a flight of so many frames does to a window."""
+    """Grow the window after the acknowledgement of a flight of this many frames."""
     sender = paths.sender[way, k]
     window = sender[WINDOW]
     if paths.control == BBR:
@@ -402,7 +405,7 @@ def _grow(
         sender[WINDOW] = min(grown, max(window, sender[THRESHOLD]))
         return
     if window > pipe:
-        return  # It is not the window that holds the sender back.
+        return  # The window does not limit the sender.
     if paths.control == RENO:
         sender[WINDOW] = window + frames / window
         return
@@ -434,7 +437,7 @@ def delivered(
     slot: int,
     link: Any,
 ) -> tuple[float, int]:
-    """When the last byte of a transfer is there, and in which slot it was sent."""
+    """Arrival time of the last byte of a transfer, and the slot in which it was sent."""
     side, now = min(way, DOWN), _slot_of(paths, time_s)
     sender = paths.sender[side, k]
     back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
@@ -448,7 +451,7 @@ def delivered(
         sender[CEILING], sender[SINCE_S] = 0.0, 0.0
         time_s += paths.round_trips * back_s
     if paths.control == BBR:
-        _put_off_look(paths, side, k, time_s)
+        _postpone_probe(paths, side, k, time_s)
     bits = 8.0 * size
     left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
     each = bits / left
@@ -466,7 +469,7 @@ def delivered(
         trip_s = back_s + frame_s
         pipe = trip_s / frame_s + max(QUEUE_FRAMES, QUEUE_S / frame_s)
         allowed = min(min(sender[WINDOW] + early, sender[OFFERED]), pipe)
-        if paths.control == BBR and _looks(paths, side, k, start_s, trip_s):
+        if paths.control == BBR and _probes_round_trip(paths, side, k, start_s, trip_s):
             allowed = min(allowed, PROBE_RTT_FRAMES)
         frames = min(left, max(1, int(allowed)))
         left_s, slot = carried(slots, paths.airtime, way, k, frames * each, start_s, slot, link)
@@ -506,7 +509,7 @@ def delivered(
         if first < frames:
             point, early = _recovery(paths, side, k, frames, first, grown)
             point = max(point, again)
-        if lost == frames or (all_sent and tail > 0):  # Nothing is sent that would show it.
+        if lost == frames or (all_sent and tail > 0):  # No later frame shows the loss.
             if recovers or tail == 1:
                 ready_s = left_s + back_s + trip_s + timeout_s
                 timeout_s *= 2.0

@@ -22,7 +22,7 @@ from orchestrator.engine.links import shape_of
 from orchestrator.engine.plan import Array, RoundPlan, payload_bytes, prospects_of
 from orchestrator.engine.radio import LinkRates, RadioAccess, radio_access
 from orchestrator.engine.rates import first_gradient_s, link_rates, on_channel
-from orchestrator.engine.tcp_model import Transport
+from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -111,13 +111,13 @@ class PacketRound:
         network: PacketNetwork,
         source: Channel,
         start_ns: int,
-        transport: Transport | None = None,
+        tcp: TcpModel | None = None,
     ):
         self.index = index
         self.plan = plan
         self.radio = radio_access(scenario, source.now)
         self.network = network
-        self.rates = PacketRates(plan, self.radio, scenario, source, transport)
+        self.rates = PacketRates(plan, self.radio, scenario, source, tcp)
         self.start_ns = self.now_ns = start_ns
         self.messages = {
             client: messages_of(scenario, profile, split)
@@ -284,13 +284,13 @@ class PacketRates:
         radio: RadioAccess,
         scenario: Scenario,
         source: Channel,
-        transport: Transport | None = None,
+        tcp: TcpModel | None = None,
     ):
         self.plan = plan
         self.radio = radio
         self.source = source
         self.links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
-        self.transport = transport
+        self.tcp = tcp
         self.carries = self.links
         """Rates that remain if frames are retransmitted."""
         self.slot_ns = _ns(scenario.slot_s)
@@ -312,9 +312,9 @@ class PacketRates:
 
         Delay and jitter in s, and probability of loss; shape [K, 3] each.
         """
-        if self.transport is None or self.transport.slots is None:
+        if self.tcp is None or self.tcp.slots is None:
             return None
-        up, before, after = self.transport.slots.given(slot, slot + 1, 1.0)
+        up, before, after = self.tcp.slots.given(slot, slot + 1, 1.0)
         return up[:, 0], (before if broadcast else after)[:, 0]
 
     def first_gradient_ns(self, client: int, arrived_ns: float) -> int:
@@ -344,8 +344,8 @@ class PacketRates:
             raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
         self.links = link_rates(self.plan, self.radio, channel.values)
         self.first_gradients_s = first_gradient_s(self.plan, self.links.gradient)
-        self.transport = on_channel(self.transport, self.plan, self.radio, channel)
-        slots = None if self.transport is None else self.transport.slots
+        self.tcp = on_channel(self.tcp, self.plan, self.radio, channel)
+        slots = None if self.tcp is None else self.tcp.slots
         self.carries = self.links if slots is None else self.links.slowed(slots)
 
 

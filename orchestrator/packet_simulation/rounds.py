@@ -19,7 +19,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.engine.links import impairments_of, shape_of, vary_by_slot
 from orchestrator.engine.plan import link_bytes, plan_round
 from orchestrator.engine.rounds import Decide, Decision, play_rounds
-from orchestrator.engine.tcp_model import transport_of
+from orchestrator.engine.tcp_model import tcp_model_of
 from orchestrator.packet_simulation.round import PacketRound
 from orchestrator.scenario.channel import Channel, ns3_launch
 from orchestrator.scenario.schema import Scenario
@@ -130,7 +130,7 @@ class PacketBackend:
         self._network = network
         self._progress = progress
         self._now_ns = 0
-        self._transport = transport_of(scenario)
+        self._tcp = tcp_model_of(scenario)
 
     def play(self, decision: Decision) -> Round:
         """Simulate one round, from the end of the previous one."""
@@ -144,7 +144,7 @@ class PacketBackend:
             self._network,
             self._channel,
             self._now_ns,
-            self._transport,
+            self._tcp,
         )
         text = f"ns-3, {which_round(decision.index, scenario.rounds)}"
         played = round_.play(lambda seconds: self._progress(text, seconds, seconds))

@@ -30,7 +30,7 @@ from orchestrator.policies.shares import scaled
 from orchestrator.scenario.channel import Channel, ns3_source, observed
 from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import EVERYBODY, Scenario
+from orchestrator.scenario.schema import ALL_CLIENTS, Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import Round
@@ -199,7 +199,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             raise InputError("workload.split: must be one number for an agent")
         if scenario.scheme.asynchronous:
             raise InputError("paradigm: an agent needs synchronous rounds")
-        if scenario.participation != EVERYBODY:
+        if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: an agent needs rounds of all UAVs")
         self.scenario = scenario
         self.rounds = rounds

@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a run leaves after each round, so that one that was killed can go on.
+"""The state of a run after each round, from which a killed run is resumed.
 
-The folder of a run that is not complete holds `checkpoint/`: a `round-N.npz` for each whole round,
-with its record and the set-ups that came before it, and the global state after the last of them. A
-round's file is renamed into place after its state, so what is there is whole and belongs together.
-Records name their types by the tags of `TYPES`, which stay when modules move.
-Optimisers and data need no more: they begin anew with each round, by seed, client and iteration.
+The folder of an incomplete run has a folder `checkpoint/` with a `round-N.npz` for each complete
+round, which contains its record and the set-ups before it, and the global state after the last
+round. The file of a round is renamed into place after its state, so all files there are complete
+and consistent. Records name their types by the tags of `TYPES`, which do not change when modules
+move. Optimisers and data need no state: they restart with each round, by seed, client and
+iteration.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ from testbed.system.machine import Machine
 
 FOLDER = "checkpoint"
 FORMAT = 2
-"""Of the files; 1 named types by the modules in which they stood."""
+"""Version of the file format; version 1 named types by their modules."""
 TYPES: dict[str, type] = {
     "air-counts": ImpairmentCounts,
     "allocation": Allocation,
@@ -51,12 +52,12 @@ TYPES: dict[str, type] = {
     "round-record": RoundRecord,
     "set-up": SetUp,
 }
-"""What a record is made of, by the tags under which it is kept."""
+"""The types of a record, by the tags under which they are stored."""
 _TAGS = {type_: tag for tag, type_ in TYPES.items()}
 
 
 class Checkpoint:
-    """The checkpoint in a run's folder; its rounds count from 0."""
+    """The checkpoint in a run's folder; rounds are numbered from 0."""
 
     def __init__(self, run_folder: Path):
         self._folder = run_folder / FOLDER
@@ -64,17 +65,17 @@ class Checkpoint:
 
     @property
     def rounds(self) -> int:
-        """How many whole rounds it holds."""
+        """Number of complete rounds."""
         count = 0
         while self._round(count).is_file():
             count += 1
         return count
 
     def sessions(self, about: dict[str, Any]) -> list[dict[str, Any]]:
-        """When, with what code and after how many rounds the run was begun and resumed.
+        """Start time, code version and completed rounds of each start and resumption of the run.
 
         Args:
-            about: The manifest of the session that begins; it is remembered from now on.
+            about: Manifest of the current session, which is added to the stored ones.
         """
         path = self._folder / "sessions.json"
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
@@ -85,7 +86,7 @@ class Checkpoint:
         return list(known)
 
     def save(self, done: Emulation) -> None:
-        """Keep the last round and what came before it, if it is not kept already."""
+        """Store the last round and the set-ups before it, unless they are already stored."""
         index = len(done.rounds) - 1
         if index < self._rounds_kept:
             return
@@ -102,10 +103,10 @@ class Checkpoint:
             self._state(index - 1).unlink(missing_ok=True)
 
     def restore(self, done: Emulation) -> None:
-        """Make a run that has just begun what it was after the last whole round.
+        """Restore a run to its state after the last complete round.
 
         Raises:
-            InputError: The run's channel is not the one of these rounds, or a file is broken or of
+            InputError: The run has another channel than these rounds, or a file is broken or of
                 another format.
         """
         rounds = self.rounds
@@ -125,15 +126,15 @@ class Checkpoint:
         path = self._round(index)
         try:
             tree, arrays = _read(path)
-            # Of format 1, which had no number.
+            # Files of format 1 have no number.
             if (found := dict(tree.get("dict", [])).get("format", 1)) == FORMAT:
                 kept: dict[str, Any] = _unpacked(tree, arrays)
                 return kept
-        except Exception as error:  # whatever numpy, zipfile and a changed class come up with
+        except Exception as error:  # numpy, zipfile and changed classes raise many types
             raise InputError(f"`resume`: {path}: cannot be read ({error})") from None
         raise InputError(
             f"`resume`: {path}: a checkpoint of format {found}, and this version reads {FORMAT}; "
-            "resume it with the version that began it, or begin anew with `overwrite`"
+            "resume it with the version that started it, or start again with `overwrite`"
         )
 
     def _round(self, index: int) -> Path:
@@ -144,13 +145,13 @@ class Checkpoint:
 
 
 def _state(path: Path, scenario: Scenario) -> bytes:
-    """The global state in a file, if the scenario learns: a safetensors file."""
+    """The global state in a safetensors file, if the scenario trains a model; otherwise empty."""
     if scenario.workload.compute == "none":
         return b""
     import safetensors
 
     try:
-        # Holds the header against the file's length; nothing else is read.
+        # Compares the header with the length of the file; nothing else is read.
         with safetensors.safe_open(path, "np"):
             return path.read_bytes()
     except (OSError, safetensors.SafetensorError) as error:
@@ -168,7 +169,7 @@ def _digest(channel: SlotTrace, played: Round) -> str:
     return hashlib.sha256(np.ascontiguousarray(gain).tobytes()).hexdigest()
 
 
-# --- records as files: arrays in NumPy's format, all else as JSON, nothing that runs --------------
+# --- records as files: arrays in NumPy's format, all else as JSON, no code --------------
 
 
 def _write(record: Any, path: Path) -> None:

@@ -1,16 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The folders of runs and sessions: how they are claimed, filled, and found again after a crash.
+"""The folders of runs and sessions: how they are reserved, filled, and found again after a crash.
 
-A run's folder is filled aside, seen when it is whole, and found again when the run was killed.
+A run with `--out DIR` fills `.DIR.part` next to it and renames it at the end. During the run it
+holds a lock on the file `lock` in that folder, which the kernel releases however the process ends.
+A part that is not locked was therefore left by a killed run, and `--resume` resumes it. A part with
+a complete run, which could not be renamed, still has its checkpoint, and `--resume` puts it into
+place.
 
-A run with `--out DIR` fills `.DIR.part` beside it and renames it in the end. While it lives it
-holds a lock on the file `lock` in there; the kernel lets go of it whatever ends the process. So a
-part that is not locked is what a killed run left: `--resume` resumes it. A part that holds a whole
-run, which could not be renamed, has its checkpoint still: `--resume` puts it into place.
-
-A symbolic link is never followed: what it points to is not ours to fill, to empty or to remove.
+Symbolic links are never followed: their targets must not be filled, emptied or removed.
 """
 
 import contextlib
@@ -37,12 +36,12 @@ LOCK = "lock"
 
 
 def part_of(out: Path) -> Path:
-    """The folder that a run with that `--out` fills."""
+    """The folder that a run with this `--out` fills."""
     return out.parent / f".{out.name}.part"
 
 
 def abandoned(parent: Path) -> list[Path]:
-    """Folders in `parent` that were left by killed runs: no process is filling them."""
+    """Folders in `parent` that killed runs have left, i.e. that no process is filling."""
     parts = (path for path in parent.glob(".*.part") if (path / LOCK).is_file())
     return [part for part in parts if not is_locked(part)]
 
@@ -68,17 +67,17 @@ def run_folder(
     resume: bool = False,
     finish: Callable[[Path], object] = lambda folder: None,
 ) -> Iterator[Path]:
-    """A folder to fill: becomes `out` when the context ends and it holds a run.
+    """A folder to fill, which becomes `out` when the context ends and it contains a run.
 
     Args:
-        out: The run directory; None: nothing is kept.
-        scenario: What is run.
-        overwrite: Whether `out` may hold an earlier run, which the new one replaces in the end.
-        resume: Whether to resume what a killed or failed run of the scenario has left.
-        finish: Called with `out` when it is there, for a report, say; of a run that failed, too.
+        out: Run directory; None: a temporary folder.
+        scenario: Scenario of the run.
+        overwrite: Whether an earlier run in `out` is replaced at the end.
+        resume: Whether to resume a run of the scenario that was killed or failed.
+        finish: Called with `out` once it exists, e.g. to write a report; also after a failed run.
 
     Raises:
-        InputError: `out` is taken, or the run to resume is complete or of another scenario.
+        InputError: `out` is not free, or the run to resume is complete or has another scenario.
     """
     if out is None:
         if resume:
@@ -101,13 +100,13 @@ def run_folder(
 def claimed(
     out: Path, scenario: Scenario, *, overwrite: bool = False, resume: bool = False
 ) -> Iterator[Path]:
-    """The part of `out`, locked against other runs; an empty one is gone in the end.
+    """The part of `out`, locked against other runs; it is removed at the end if it is empty.
 
-    For `run_folder`, and for whoever has it called in virtual time: locks of a guest hold there
-    alone, and its host's hold here.
+    Used by `run_folder`, and by hosts of virtual time: locks of a guest are only visible in that
+    guest.
 
     Raises:
-        InputError: As `run_folder` has it.
+        InputError: As for `run_folder`.
     """
     if resume and overwrite:
         raise InputError("`resume`: does not go together with `overwrite`")
@@ -122,19 +121,19 @@ def claimed(
         try:
             yield part
         finally:
-            # Nobody may have got so far as to fill or to resume it.
+            # The run may have failed before it filled or resumed the folder.
             if part.exists() and (resume or "status" not in object_in(part / MANIFEST)):
                 _settle(out, part)
-            with contextlib.suppress(OSError):  # They hold a run.
+            with contextlib.suppress(OSError):  # They contain a run.
                 for path in made:
                     path.rmdir()
 
 
 def _check_own(out: Path, part: Path) -> None:
-    """Refuse links, and a part that no run of ours has made.
+    """Refuse links, and a part that no run has made.
 
     Raises:
-        InputError: Says what is in the way.
+        InputError: A path cannot be used; the message names it.
     """
     check_no_link(out)
     try:
@@ -146,18 +145,18 @@ def _check_own(out: Path, part: Path) -> None:
     ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid()
     if not ours or not ((part / LOCK).is_file() or not any(part.iterdir())):
         raise InputError(
-            f"`out`: {part}, which the run would fill, is there already and no run of yours has "
-            "made it; remove it, or choose another name"
+            f"`out`: {part}, which the run would fill, exists already and was not made by a run "
+            "of this user; remove it, or choose another name"
         )
 
 
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
-    """See that there is something to resume, or nothing yet; put a failed run aside again."""
+    """Check that there is a run to resume, or no run yet; move a failed run back to its part."""
     if out.exists():
         if object_in(out / MANIFEST).get("status") != "failed":
             raise InputError(f"`resume`: {out} holds no run that failed or was killed")
         if part.exists():
-            raise InputError(f"`resume`: both {out} and {part} are there; remove one of them")
+            raise InputError(f"`resume`: both {out} and {part} exist; remove one of them")
         _check_same(out, scenario)
         out.rename(part)
     elif part.exists():
@@ -167,19 +166,19 @@ def _find(out: Path, part: Path, scenario: Scenario) -> None:
 
 
 def _check_same(folder: Path, scenario: Scenario) -> None:
-    """Refuse to resume another scenario.
+    """Check that the run to resume has the same scenario.
 
     Raises:
-        InputError: Names a key that differs.
+        InputError: A key differs; the message names it.
     """
     path = folder / SCENARIO
     if not path.is_file():
-        return  # killed before it had begun
-    # Through the model: a run stays the same when scenarios gain keys.
+        return  # killed before its manifest was written
+    # Validated first, so that new keys with defaults make no difference.
     began = validate(object_in(path), str(path)).model_dump(mode="json")
     now = scenario.model_dump(mode="json")
     if now["emulation"]["dilation"] == "auto":
-        began["emulation"]["dilation"] = "auto"  # where it has been chosen, it stands there
+        began["emulation"]["dilation"] = "auto"  # the manifest has the chosen number
     for key, (before, after) in differing([began, now]).items():
         raise InputError(f"`resume`: {key} was {before!r} when the run began, and is {after!r} now")
 
@@ -192,7 +191,7 @@ def _check_free(out: Path, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def _locked(out: Path, part: Path) -> Iterator[None]:
-    """Hold the part's lock.
+    """Hold the lock of the part.
 
     Raises:
         InputError: Another run holds it, or the folder cannot be written.
@@ -206,7 +205,7 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another run may have ended, and taken this file away, since it was opened.
+            # Another run may have ended and removed this file since it was opened.
             same = os.path.samestat(os.fstat(lock.fileno()), (part / LOCK).stat())
         except (BlockingIOError, FileNotFoundError):
             same = False
@@ -216,7 +215,7 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
 
 
 def _clear(out: Path, part: Path, overwrite: bool) -> None:
-    """Empty a part that was left, unless it holds a run, or rounds that nobody said may go."""
+    """Empty a part that was left over, unless it contains a run, or rounds without `overwrite`."""
     if (status := object_in(part / MANIFEST).get("status")) is not None:
         raise InputError(
             f"`out`: {part} holds a run of {out} whose manifest says {status!r}, and which has not "
@@ -233,10 +232,10 @@ def _clear(out: Path, part: Path, overwrite: bool) -> None:
 
 
 def _settle(out: Path, part: Path) -> bool:
-    """Rename the part if it holds a run; else remove it, unless there are rounds to resume.
+    """Rename the part if it contains a run; otherwise remove it, unless there are rounds to resume.
 
     Returns:
-        Whether it holds a run.
+        Whether it contains a run.
     """
     status = object_in(part / MANIFEST).get("status")
     if status is None:
@@ -252,7 +251,7 @@ def _settle(out: Path, part: Path) -> bool:
         if replaced.exists():
             replaced.rename(out)
         raise
-    # Not before the run is where it belongs: until then they are what it is resumed from.
+    # Only once the run is in place: until then it is resumed from them.
     if status == "complete":
         shutil.rmtree(out / FOLDER, ignore_errors=True)
     shutil.rmtree(out / replaced.name, ignore_errors=True)
@@ -264,21 +263,22 @@ def _settle(out: Path, part: Path) -> bool:
 def session_folder(
     out: Path, may_be_there: str, *, overwrite: bool = False
 ) -> Iterator[Callable[[], None]]:
-    """The folder of a session: filled in place, so that others can look into it while it lasts.
+    """The folder of a session, which is filled in place so that it can be read during the session.
 
-    What was there stays aside until the session has begun; if it never begins, it is put back. Like
-    a run's, the folder is locked meanwhile, and a killed session leaves one that is not.
+    Earlier contents are moved aside until the session has started, and restored if it never starts.
+    Like a run's folder, it is locked during the session; a killed session leaves one that is not
+    locked.
 
     Args:
-        out: The folder to make.
-        may_be_there: A file that may be in it already: the socket of virtual time's host.
-        overwrite: Whether `out` may hold an earlier session.
+        out: Folder to create.
+        may_be_there: File that may already be in it: the socket of virtual time's host.
+        overwrite: Whether an earlier session in `out` is replaced.
 
     Yields:
-        What to call once the session has begun.
+        A function to call once the session has begun.
 
     Raises:
-        InputError: `out` is taken, or cannot be made.
+        InputError: `out` is not free, or cannot be created.
     """
     check_no_link(out)
     left = {may_be_there, LOCK}
@@ -308,7 +308,7 @@ def session_folder(
                 _move(earlier, out, left)
                 earlier.rmdir()
             (out / LOCK).unlink()
-            with contextlib.suppress(OSError):  # It holds a session, or a host's socket.
+            with contextlib.suppress(OSError):  # It contains a session, or a host's socket.
                 out.rmdir()
 
 
@@ -317,22 +317,22 @@ def _put_aside(out: Path, earlier: Path, left: Collection[str]) -> None:
         earlier.mkdir()
     except FileExistsError:
         raise InputError(
-            f"`out`: {earlier} is in the way, of an earlier session whose replacement was killed; "
+            f"`out`: {earlier} exists; it is an earlier session whose replacement was killed; "
             "move or remove it"
         ) from None
     except OSError as error:
-        raise InputError(f"`out`: {earlier} cannot be made ({error.strerror})") from None
+        raise InputError(f"`out`: {earlier} cannot be created ({error.strerror})") from None
     _move(out, earlier, left)
 
 
 def _move(source: Path, target: Path, left: Collection[str]) -> None:
-    """Move everything in a folder, but for what is left there."""
+    """Move everything in a folder except for the files in `left`."""
     for path in [path for path in source.iterdir() if path.name not in left]:
         path.rename(target / path.name)
 
 
 def object_in(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one where there is none."""
+    """The JSON object in a file; empty if there is no file."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

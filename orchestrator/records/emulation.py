@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a run has predicted and measured so far, and what it was checked against."""
+"""The predictions, measurements and validity checks of a run so far."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,14 +22,14 @@ from testbed.system.machine import Machine
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was observed, and the most it may be."""
+    """One observed value and its limit."""
 
     check: str
     limit: float
     value: float
     ok: bool
     detail: str = ""
-    """Where it was worst, if that says more."""
+    """Where the worst value was observed, if this helps."""
 
     def __str__(self) -> str:
         where = f" ({self.detail})" if self.detail else ""
@@ -38,103 +38,103 @@ class Check:
 
 @dataclass(frozen=True)
 class SetUp:
-    """What happened before the first round of a session: links made, tried and connected."""
+    """The phase before the first round of a session, in which links are created and calibrated."""
 
     accounts: pd.DataFrame
-    """What the links carried; see `orchestrator.analysis.byte_accounts`."""
+    """Bytes on the links; see `orchestrator.analysis.byte_accounts`."""
     calibration: pd.DataFrame | None
-    """See `orchestrator.emulated.calibration`; None where it was switched off."""
+    """See `orchestrator.emulated.calibration`; None if it was switched off."""
     evaluation: pd.DataFrame | None
-    """Of the state that the session begins with, a row of `learning_table`; None: none was due."""
+    """Evaluation of the initial state, a row of `learning_table`; None: none was due."""
 
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """All that is known of one round: decided, predicted, measured, accounted for."""
+    """All data of one round: decision, predictions, measurement, accounts."""
 
     decision: Decision
     predicted: Round
-    """Payload bits only, as the paper counts; the allocation is the emulation's."""
+    """Prediction with payload only, as in the paper; the allocation is that of the emulation."""
     predicted_wire: Round
-    """The engine again, with the bytes that the frames on the link really take."""
+    """Prediction with the bytes of the frames on the link."""
     measured: Round
     budget: Budget
     waterfall: dict[str, float]
-    """See `orchestrator.analysis.waterfall`: what the round's latency is made of."""
+    """Components of the round's latency; see `orchestrator.analysis.waterfall`."""
     transfers: pd.DataFrame
     """See `orchestrator.analysis.error_budget.transfer_errors`."""
     rates: pd.DataFrame
     """See `orchestrator.emulated.rate_feed.RoundRates.frame`."""
     injector: pd.DataFrame
-    """Of each slot: slot, boundary_s, lateness_s (real)."""
+    """Rate change of each slot: slot, boundary_s, lateness_s (real time)."""
     links: Report
-    """What the injector did, and the links' counters at the round's end."""
+    """The injector's report, with the links' counters at the end of the round."""
     machine: Machine
-    """The machine's clocks and CPU accounts over the round."""
+    """Clocks and CPU times of this machine during the round."""
     accounts: pd.DataFrame
-    """What the links carried in the round; see `orchestrator.analysis.byte_accounts`."""
+    """Bytes on the links in the round; see `orchestrator.analysis.byte_accounts`."""
     rejoined: pd.DataFrame | None
-    """What they carried before it, where UAVs were connected anew."""
+    """Bytes on the links before the round, if UAVs were connected again."""
     overruns_s: list[float]
     """Emulated seconds by which each modelled computing step overran."""
     learning: pd.DataFrame | None
-    """See `orchestrator.emulated.learning.learning_table`; None where nothing is learned."""
+    """See `orchestrator.emulated.learning.learning_table`; None without training."""
     evaluation: pd.DataFrame | None = None
-    """Of the state after the round; None: none was due."""
+    """Evaluation of the state after the round; None: none was due."""
     air: pd.DataFrame | None = None
     """See `orchestrator.analysis.frame_loss.by_slot`; None where frames are not impaired."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
-    """The same as `machine` of others that have nodes, by the name of a host there."""
+    """As `machine`, for other machines with nodes, by host name."""
     passes: dict[str, Any] | None = None
-    """What the server noted of its passes; see `workloads.learning.real.RealServer.notes`."""
+    """The server's record of its passes; see `workloads.learning.real.RealServer.notes`."""
 
 
 @dataclass
 class Emulation:
-    """What was predicted and measured; grows by the round, so that a failed run keeps its part."""
+    """Predictions and measurements of a run, extended by each round, so that a failed run keeps its
+    rounds."""
 
     scenario: ResolvedScenario
     channel: Channel
     set_ups: list[SetUp] = field(default_factory=list)
-    """One, and one more each time the run was resumed."""
+    """One set-up for the start, and one for each resumption of the run."""
     rounds: list[RoundRecord] = field(default_factory=list)
-    struck: list[Fault] = field(default_factory=list)
-    """What went wrong that no scenario planned, on the timeline of measured rounds."""
+    unplanned_faults: list[Fault] = field(default_factory=list)
+    """Faults that the scenario did not plan, on the timeline of measured rounds."""
     captured: Captured | None = None
-    """What the capture held, if there was one."""
+    """The capture, if there was one."""
     others: list[str] = field(default_factory=list)
-    """Programs of this machine that took most CPU time beside the rounds, in words."""
+    """Other programs of this machine with the most CPU time during the rounds, in words."""
     checks: list[Check] = field(default_factory=list)
-    """What the run is held against, see `orchestrator.emulated.validity`; empty as long as it
-    goes on."""
+    """Validity checks, see `orchestrator.emulated.validity`; empty until the run has ended."""
     state: bytes = b""
-    """Global adapters and head after the last round, as a safetensors file; nothing where nothing
-    is learned."""
+    """Global adapters and head after the last round, as a safetensors file; empty without training.
+    """
 
     @property
     def predicted(self) -> list[Round]:
-        """Payload bits only."""
+        """Predicted rounds with payload only."""
         return [record.predicted for record in self.rounds]
 
     @property
     def predicted_wire(self) -> list[Round]:
-        """With the frames on the link."""
+        """Predicted rounds with the bytes of the frames on the link."""
         return [record.predicted_wire for record in self.rounds]
 
     @property
     def measured(self) -> list[Round]:
-        """As the emulated network played them."""
+        """Rounds as the emulated network played them."""
         return [record.measured for record in self.rounds]
 
     @property
     def calibration(self) -> pd.DataFrame | None:
-        """Of the last session that had one."""
+        """Calibration of the last session that had one."""
         found = [s.calibration for s in self.set_ups if s.calibration is not None]
         return found[-1] if found else None
 
     @property
     def learning(self) -> list[pd.DataFrame]:
-        """Training and evaluation, in the order in which they happened."""
+        """Training and evaluation tables, in chronological order."""
         tables = [set_up.evaluation for set_up in self.set_ups]
         for record in self.rounds:
             tables += [record.learning, record.evaluation]
@@ -142,7 +142,7 @@ class Emulation:
 
     @property
     def accounts(self) -> list[pd.DataFrame]:
-        """What the links carried: before the rounds, in each, and between them."""
+        """Bytes on the links before, in and between the rounds."""
         tables = [set_up.accounts for set_up in self.set_ups]
         for record in self.rounds:
             tables += [table for table in (record.rejoined, record.accounts) if table is not None]
@@ -150,16 +150,16 @@ class Emulation:
 
     @property
     def overruns_s(self) -> list[float]:
-        """Of all rounds."""
+        """Overruns of all rounds."""
         return [overrun_s for record in self.rounds for overrun_s in record.overruns_s]
 
     @property
     def valid(self) -> bool | None:
-        """Whether the run may be believed; None as long as it goes on."""
+        """Whether the run is valid; None until it has ended."""
         return all(check.ok for check in self.checks) if self.checks else None
 
     def to_json(self) -> dict[str, Any]:
-        """The documented JSON object."""
+        """The run as the documented JSON object."""
         return {
             "scenario": self.scenario.model_dump(mode="json"),
             "valid": self.valid,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a run was made with, so that it can be repeated or told apart."""
+"""The manifest of a run: scenario, versions, machine and kernel, to repeat or compare runs."""
 
 import hashlib
 import os
@@ -44,7 +44,7 @@ SYSCTLS = (
     "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "/sys/kernel/mm/transparent_hugepage/enabled",
 )
-"""Settings of the kernel that TCP, timers and computing may feel."""
+"""Kernel settings that may affect TCP, timers and computing."""
 
 
 def revision() -> tuple[str | None, bool | None]:
@@ -57,7 +57,7 @@ def revision() -> tuple[str | None, bool | None]:
         ).stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", __file__)  # an environment may lie in another's tree
+        git("ls-files", "--error-unmatch", __file__)  # an environment may be in another tree
         return git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
         return None, None
@@ -65,7 +65,7 @@ def revision() -> tuple[str | None, bool | None]:
 
 @cache
 def source_sha256() -> str:
-    """Digest of the program itself: every source file of the installed packages, by its path."""
+    """Digest of every source file of the installed packages, with their paths."""
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parents[2]
     for package in ("testbed", "ns3_scenarios", "workloads", "orchestrator"):
@@ -76,7 +76,7 @@ def source_sha256() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """What results may depend on besides the scenario: program, versions, machine, kernel."""
+    """What may affect results besides the scenario: program, versions, machine and kernel."""
     commit, dirty = revision()
     versions = {}
     for package in PACKAGES:
@@ -127,13 +127,13 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
 
 
 def command() -> str:
-    """The command line of this process; what of it is not UTF-8 stands there as escapes."""
+    """The command line of this process; bytes that are not UTF-8 are escaped."""
     words = " ".join(["testbed", *sys.argv[1:]])
     return words.encode("utf-8", "backslashreplace").decode()
 
 
 def _air() -> dict[str, Any]:
-    """What delays and loses frames; netem takes a seed since Linux 6.7."""
+    """What delays and loses frames, and whether it is repeatable (netem since Linux 6.7)."""
     if not has_netem():
         return {"delayed_and_lost_by": "process", "repeatable": True}
     major, minor = (int(part) for part in platform.release().split(".")[:2])
@@ -141,19 +141,22 @@ def _air() -> dict[str, Any]:
 
 
 def _plugins(scenario: Scenario) -> dict[str, str]:
-    """By the scenario's key that names it: the package that a plugin came from."""
+    """The package of each plug-in, by the scenario's key that names it."""
     found = {}
     for group in GROUPS:
-        if group not in (METRICS, ANALYTICAL_MODELS):  # A scenario has no one key that names these.
+        if group not in (
+            METRICS,
+            ANALYTICAL_MODELS,
+        ):  # Scenarios do not have a single key for these.
             name = scenario.scheme.order if group is ORDERS else attrgetter(group.key)(scenario)
             found[group.key] = group.origin(name)
     return {key: origin for key, origin in found.items() if origin is not None}
 
 
 def now() -> str:
-    """The time of day in UTC, ISO 8601; in virtual time, as far as the guest has come."""
-    told = inside.guest_settings()
-    seconds = time.time() if told is None else told["started_s"] + time.monotonic()
+    """Current time in UTC, ISO 8601; in virtual time, that of the guest."""
+    settings = inside.guest_settings()
+    seconds = time.time() if settings is None else settings["started_s"] + time.monotonic()
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

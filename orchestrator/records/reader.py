@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A run directory read: its manifest, scenario, trace and tables.
+"""Reads run directories: manifest, scenario, trace and tables.
 
-A file that is missing costs what it would have told, never the rest; one that is there must be
-right.
+A missing file only removes its own data from the result; an existing file must be correct.
 """
 
 import json
@@ -37,7 +36,7 @@ Plain = bool | Whole | float | str | None
 
 
 class Strict(BaseModel):
-    """Values are of the type that is due, not made to be."""
+    """A model that does not convert values to its types."""
 
     model_config = ConfigDict(strict=True)
 
@@ -61,7 +60,7 @@ class _Fault(Strict):
 
 
 class Manifest(Strict):
-    """What of a run's manifest is read, all of it optional; it may hold more."""
+    """The entries of a run's manifest that are read; all are optional, and others are ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -93,7 +92,7 @@ class Manifest(Strict):
 
 @dataclass(frozen=True, repr=False)
 class Run:
-    """What a run directory holds."""
+    """The contents of a run directory."""
 
     folder: str
     manifest: dict[str, Any]
@@ -102,23 +101,23 @@ class Run:
     scenario_tree: dict[str, Any]
     trace: SlotTrace | None
     tables: dict[str, pd.DataFrame]
-    """By file stem; those that are missing are not in it."""
+    """Tables by file stem; missing files have no entry."""
     absent: dict[str, str]
-    """By file stem: why a section cannot be shown, as one sentence."""
+    """The reason, as one sentence, why a section cannot be shown, by file stem."""
 
     @cached_property
     def predicted(self) -> Timeline:
-        """The engine's rounds, payload bits only."""
+        """The engine's rounds, with payload only."""
         return self._timeline("predicted")
 
     @cached_property
     def predicted_wire(self) -> Timeline:
-        """The engine's rounds, with the bytes that the frames on the link really take."""
+        """The engine's rounds, with the bytes of the frames on the link."""
         return self._timeline("predicted_wire")
 
     @cached_property
     def measured(self) -> Timeline:
-        """The rounds as they went on the emulated network."""
+        """The rounds as measured on the emulated network."""
         return self._timeline("measured")
 
     def _timeline(self, kind: str) -> Timeline:
@@ -126,19 +125,20 @@ class Run:
 
     @property
     def valid(self) -> bool | None:
-        """Whether every check is within its limit; None where the run was not checked."""
+        """Whether every check is within its limit; None if the run was not checked."""
         verdict = self.manifest.get("valid")
         return verdict if isinstance(verdict, bool) else None
 
     @property
     def checks(self) -> pd.DataFrame:
-        """What the run was held against, one row a check: check, limit, value, ok, detail."""
+        """Validity checks of the run, one row per check: check, limit, value, ok, detail."""
         columns = ["check", "limit", "value", "ok", "detail"]
         return pd.DataFrame(self.manifest.get("validity") or [], columns=columns)
 
     @property
     def budget(self) -> pd.DataFrame:
-        """What parts measured and predicted latency, in s: index round, a column for each cause."""
+        """Differences between measured and predicted latency in s: index round, one column per
+        cause."""
         if "budget" not in self.tables:
             return pd.DataFrame()
         table = self.tables["budget"].pivot_table(index="round", columns="part", values="seconds")
@@ -158,12 +158,12 @@ class Run:
 
     @property
     def prediction(self) -> str | None:
-        """The prediction that the measurement is held against: with frames, if it is there."""
+        """The prediction that the measurement is compared with: with frames, if it exists."""
         return next((kind for kind in ("predicted_wire", "predicted") if kind in self.tables), None)
 
     @property
     def parts(self) -> list[str]:
-        """The parts of the error budget that the run has: the known ones in their order."""
+        """The parts of the error budget that the run has, known ones in their order."""
         if "budget" not in self.tables:
             return []
         have = self.tables["budget"]["part"].unique().tolist()
@@ -171,7 +171,7 @@ class Run:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """One row a round: latency, objective and energy of each kind; NaN where there is none."""
+        """One row per round: latency, objective and energy of each kind; NaN for missing ones."""
         columns = ["round", "paradigm", "split"]
         values = ["start_s", "latency_s", "max_energy_j", "objective"]
         table = self.tables.get("rounds")
@@ -185,18 +185,18 @@ class Run:
 
 
 def read_run(path: str | Path) -> Run:
-    """Read a run directory, which nobody needs to have checked.
+    """Read a run directory that may not be trustworthy.
 
     Raises:
-        InputError: It is none: manifest.json or scenario.json is missing. Or a file in it is
-            broken, or holds what no run has: one line names it.
+        InputError: It is not a run directory (manifest.json or scenario.json is missing), or a file
+            is broken or has values that no run has; one line names the file.
     """
     run_dir = Path(path)
     manifest = read_manifest(run_dir / MANIFEST, Manifest)
     tree = read_object(run_dir / SCENARIO)
     if not isinstance(name := tree.get("name", "scenario"), str):
         raise InputError(f"{run_dir / SCENARIO}: name: must be a text")
-    # Any name may stand in a report; a scenario's own is held to what a file name may be.
+    # Reports may have any name; a scenario's name must be a valid file name.
     scenario = validate(tree | {"name": "scenario"}, str(run_dir / SCENARIO))
     tables: dict[str, pd.DataFrame] = {}
     absent: dict[str, str] = {}
@@ -215,11 +215,9 @@ def read_run(path: str | Path) -> Run:
     elif trace.position_m is None:
         absent["trace"] = "the trace was given without positions"
     if "calibration" in absent and not scenario.emulation.calibrate:
-        absent["calibration"] = (
-            "emulation.calibrate is off: the links were not tried before the run"
-        )
+        absent["calibration"] = "emulation.calibrate is off: the links were not calibrated"
     if "learning" in absent and scenario.workload.compute == "none":
-        absent["learning"] = "workload.compute is none: the run carried bytes and learnt nothing"
+        absent["learning"] = "workload.compute is none: no model was trained"
     return Run(
         folder=os.fsencode(run_dir.name).decode("utf-8", "replace"),
         manifest=manifest,
@@ -233,10 +231,10 @@ def read_run(path: str | Path) -> Run:
 
 
 def read_manifest(path: Path, kind: type[Manifest]) -> dict[str, Any]:
-    """A manifest, held to what one of that kind has.
+    """The entries of a manifest, checked against `kind`.
 
     Raises:
-        InputError: It is missing, or broken: one line names the entry.
+        InputError: It is missing or broken; one line names the entry.
     """
     manifest = read_object(path)
     try:
@@ -247,10 +245,10 @@ def read_manifest(path: Path, kind: type[Manifest]) -> dict[str, Any]:
 
 
 def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
-    """A JSON object of finite numbers and texts that UTF-8 can write.
+    """A JSON object with finite numbers and texts that UTF-8 can encode.
 
     Raises:
-        InputError: It is none, or missing.
+        InputError: The file is missing, or is no such object.
     """
     try:
         tree = json.loads(read_regular(path, most_bytes))
@@ -261,21 +259,21 @@ def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeError:
-        raise InputError(f"{path}: cannot be read (it holds what is no text)") from None
+        raise InputError(f"{path}: cannot be read (it is not UTF-8 text)") from None
     except ValueError as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     except RecursionError:
-        raise InputError(f"{path}: cannot be read (it is nested too deep)") from None
+        raise InputError(f"{path}: cannot be read (it is nested too deeply)") from None
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a JSON object")
     return tree
 
 
 def _trace(path: Path, scenario: Scenario) -> SlotTrace | None:
-    """The trace; None where there is none.
+    """The trace; None if there is none.
 
     Raises:
-        InputError: It is broken, or of other UAVs.
+        InputError: It is broken, or has another number of UAVs.
     """
     if not path.exists():
         return None

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A session's folder read: its manifest, scenario, and what its links carried slot by slot."""
+"""Reads session folders: manifest, scenario, and the bytes on the links in each slot."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ class _Level(Strict):
 
 
 class SessionManifest(Manifest):
-    """What of a session's manifest is read, all of it optional; it may hold more."""
+    """The entries of a session's manifest that are read; all are optional, others are ignored."""
 
     kind: Literal["session"] | None = None
     downlink: Literal["dedicated", "shared"] | None = None
@@ -57,41 +57,41 @@ class SessionManifest(Manifest):
 
 @dataclass(frozen=True)
 class PlayedSession:
-    """What a session's folder holds."""
+    """The contents of a session's folder."""
 
     name: str
-    """Its folder's."""
+    """Name of the folder."""
     manifest: dict[str, Any]
     scenario: Scenario
     table: pd.DataFrame
-    """One row a slot, client and direction: `COLUMNS`."""
+    """One row per slot, client and direction: `COLUMNS`."""
 
     @property
     def valid(self) -> bool | None:
-        """Whether every check is within its limit; None where it was not checked."""
+        """Whether every check is within its limit; None if the session was not checked."""
         verdict = self.manifest.get("valid")
         return verdict if isinstance(verdict, bool) else None
 
     @property
     def seconds(self) -> float:
-        """Emulated seconds of whole slots."""
+        """Duration in emulated seconds, in whole slots."""
         return float(self.table["slot"].nunique() * self.scenario.slot_s)
 
 
 def read_session(folder: Path) -> PlayedSession:
-    """Read the folder of a session that is over.
+    """Read the folder of a session that has ended.
 
     Raises:
-        InputError: It is none, or a file in it is broken: one line names it.
+        InputError: It is not the folder of a session, or a file is broken; one line names the file.
     """
     for name in (MANIFEST, SCENARIO, SESSION):
         if not (folder / name).is_file():
-            raise InputError(f"{folder}: is no session that is over: {name} is missing")
+            raise InputError(f"{folder}: is not a session that has ended: {name} is missing")
     try:
         manifest = read_manifest(folder / MANIFEST, SessionManifest)
         scenario = validate(read_object(folder / SCENARIO), str(folder / SCENARIO))
-        # A session may be over before its first slot is.
+        # A session may end before its first slot does.
         table = read_table(folder / SESSION, scenario, COLUMNS, may_be_empty=True)
     except Absent as why:
-        raise InputError(f"{folder}: is no session that is over: {SESSION} {why}") from None
+        raise InputError(f"{folder}: is not a session that has ended: {SESSION} {why}") from None
     return PlayedSession(folder.name, manifest, scenario, table)

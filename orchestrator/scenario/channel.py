@@ -41,18 +41,19 @@ from testbed.core.registry import CHANNELS, MOBILITY
 from testbed.system import leftovers
 
 NOISE = 0x0B5
-"""Of all that is drawn by a scenario's seed, the noise of observations."""
+"""The number of the random stream for the noise of observations, among those drawn by the
+scenario's seed."""
 FIRST_SLOTS = 1024
-"""Slots that a channel is asked for at first; whoever needs more doubles them."""
+"""Number of slots that are requested from a channel at first; it doubles when more are needed."""
 
 
 class Channel:
-    """A channel as far as anybody has looked: grows as it is asked for, and keeps what it has.
+    """A channel that grows on demand and keeps the slots that it has made.
 
-    Earlier slots never change. Whoever predicts, decides or emulates shares one of these.
+    Earlier slots never change. Prediction, policies and emulation share one object.
 
     Args:
-        source: What makes the slots; another `Channel` is shared, not copied.
+        source: The source of the slots; another `Channel` is shared, not copied.
     """
 
     def __init__(self, source: ChannelSource):
@@ -61,7 +62,7 @@ class Channel:
 
     @classmethod
     def of(cls, source: "ChannelSource | Channel") -> "Channel":
-        """The channel itself, or a new one of that source."""
+        """The channel itself, or a new one for that source."""
         return source if isinstance(source, Channel) else cls(source)
 
     @property
@@ -71,16 +72,16 @@ class Channel:
 
     @property
     def uavs(self) -> int:
-        """K."""
+        """Number of UAVs, K."""
         return self._source.uavs
 
     @property
     def now(self) -> SlotTrace:
-        """All slots that have been made so far, `FIRST_SLOTS` where there were none."""
+        """All slots that have been made so far, or `FIRST_SLOTS` if there were none."""
         return self.trace(FIRST_SLOTS) if self._trace is None else self._trace
 
     def trace(self, slots: int) -> SlotTrace:
-        """A trace of at least so many slots, or of all that the source has."""
+        """A trace of at least this number of slots, or of all that the source has."""
         if self._trace is None or self._trace.slots < slots:
             try:
                 self._trace = self._source.trace(slots)
@@ -100,10 +101,10 @@ class Channel:
         return self.now
 
     def until(self, time_s: float) -> SlotTrace:
-        """The slots up to the one in which that moment lies: what can be known then.
+        """The slots up to the one that contains this moment, i.e. those that can be known then.
 
         Raises:
-            TraceExhausted: The source ends before.
+            TraceExhausted: The source ends earlier.
         """
         slots = int(time_s / self.slot_s + 1e-6) + 1
         while self.now.slots < slots:
@@ -112,33 +113,33 @@ class Channel:
 
 
 def observed(scenario: Scenario, known: SlotTrace) -> SlotTrace:
-    """What a policy is told of the slots so far: late and noisy, as `allocation.observation` says.
+    """What a policy observes of past slots: late and noisy, as `allocation.observation` says.
 
-    The first slot is known always. A slot's noise stays the same whenever it is looked at.
+    The first slot is always known. The noise of a slot is the same at each observation.
     """
-    asked = scenario.allocation.observation
-    if asked.delay_slots:
-        known = known.first(max(1, known.slots - asked.delay_slots))
+    observation = scenario.allocation.observation
+    if observation.delay_slots:
+        known = known.first(max(1, known.slots - observation.delay_slots))
 
     def drawn(stream: int, shape: tuple[int, ...]) -> Array:
-        """Standard normal, a generator a UAV; what is drawn for a slot does not change later."""
+        """Standard normal values from a generator per UAV, so that earlier slots never change."""
         seeds = ((scenario.seed, NOISE, stream, k) for k in range(known.uavs))
         return np.stack([np.random.default_rng(seed).standard_normal(shape) for seed in seeds])
 
     def noisy(values: Array, way: int) -> Array:
-        return np.asarray(values * 10 ** (asked.noise_db * drawn(way, (known.slots,)) / 10))
+        return np.asarray(values * 10 ** (observation.noise_db * drawn(way, (known.slots,)) / 10))
 
-    if asked.noise_db:
+    if observation.noise_db:
         known = known.changed(noisy)
-    if asked.position_noise_m and known.position_m is not None:
+    if observation.position_noise_m and known.position_m is not None:
         position_m = known.position_m.copy()
-        position_m[..., :2] += asked.position_noise_m * drawn(2, (known.slots, 2))
+        position_m[..., :2] += observation.position_noise_m * drawn(2, (known.slots, 2))
         known = known.replaced(position_m=position_m)
     return known
 
 
 def channel_settings(scenario: Scenario) -> ChannelSettings:
-    """What decides the scenario's channel: scenarios of equal settings meet the same one."""
+    """The settings that determine the scenario's channel; equal settings give the same channel."""
     model, parameters = scenario.mobility.model, scenario.mobility.parameters
     fleet = scenario.fleet
     return ChannelSettings(
@@ -162,11 +163,12 @@ def channel_settings(scenario: Scenario) -> ChannelSettings:
 
 
 def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel:
-    """A channel made as it is asked for, by ns-3 or on ns-3's positions; close it after use.
+    """A channel that ns-3 makes on demand, or a model on the positions of ns-3; close it after use.
 
     Raises:
         InputError: A mobility or channel model refuses its parameters.
-        ChannelError: ns-3 cannot be started, or the model put a UAV where there is no channel.
+        ChannelError: ns-3 cannot be started, or the mobility model left the region where the
+            channel holds.
     """
     check_trace(scenario, None)
     gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
@@ -175,15 +177,15 @@ def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel:
 
 
 def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
-    """What the scenario's channel gives UAVs on a given flight, shape [K, S, 3].
+    """The scenario's channel for UAVs on a given flight, shape [K, S, 3].
 
     Raises:
-        ChannelError: The channel is not known there.
+        ChannelError: The channel does not hold at some position.
     """
     uavs, slots, _ = position_m.shape
     settings = replace(
         channel_settings(scenario),
-        ring_m=((0.0, 1.0),) * uavs,  # nobody flies by these, nor by height and speeds
+        ring_m=((0.0, 1.0),) * uavs,  # unused, as are height and speeds: the flight is given
         height_m=20.0,
         speed_m_s=(0.0, 1.0),
         mean_speed_m_s=0.0,
@@ -201,12 +203,12 @@ def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
 
 @dataclass(frozen=True)
 class _Given:
-    """Positions that are known beforehand."""
+    """Positions that are given in advance."""
 
     position_m: Array
 
     def positions(self, first: int, slots: int, slot_s: float) -> Array:
-        """Of the slots from the first on."""
+        """The positions of some slots, from `first` on."""
         return np.ascontiguousarray(self.position_m[:, first : first + slots])
 
 
@@ -221,13 +223,13 @@ def _check_known(
         k, s = np.argwhere(outside)[0]
         raise ChannelError(
             f"UAV {k + 1} is {height_m[k, s]:g} m high and {far_m[k, s]:.0f} m from the base "
-            f"station at {s * slot_s:g} s; the channel is known above {known.lowest_m:g} m, up to "
-            f"{known.highest_m:g} m, and as far as {known.farthest_m:g} m"
+            f"station at {s * slot_s:g} s; the channel holds above {known.lowest_m:g} m, up to "
+            f"{known.highest_m:g} m, and to a distance of {known.farthest_m:g} m"
         )
 
 
 def _gain(scenario: Scenario, uavs: int, slot_s: float) -> Gain | None:
-    """What computes gains on positions; None where ns-3 does."""
+    """The model that computes gains from positions; None where ns-3 does."""
     radio = scenario.radio
     if radio.channel == RMA or radio.channel in PLAIN:
         return None
@@ -247,9 +249,9 @@ def _gain(scenario: Scenario, uavs: int, slot_s: float) -> Gain | None:
 
 
 def mean_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
-    """From height and 3D distance in m to path loss in dB, in line of sight.
+    """A function from height and 3D distance in m to the path loss in dB with line of sight.
 
-    None where a package's channel has none that is known.
+    None where the plug-in channel does not define one.
     """
     name, carrier_hz = scenario.radio.channel, scenario.radio.carrier_hz
     bs_height_m = scenario.base_station.position_m[2]
@@ -264,12 +266,12 @@ def mean_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
 
 
 def ns3_launch() -> Launch:
-    """ns-3's process can do no more than compute, and bears the mark of this one."""
+    """How ns-3 starts: confined to computing, and labelled with the ID of this orchestrator."""
     return Launch(("testbed.system.confined",), leftovers.marked())
 
 
 def _track(scenario: Scenario) -> Track | None:
-    """The flight of a plugin's mobility model; None for ns-3's own."""
+    """The flight of a plug-in mobility model; None for ns-3's own."""
     name = scenario.mobility.model
     if name == GAUSS_MARKOV:
         return None
@@ -289,7 +291,7 @@ def _track(scenario: Scenario) -> Track | None:
 
 
 def _known(scenario: Scenario) -> Known:
-    """Where the scenario's channel is known."""
+    """The region where the scenario's channel holds."""
     name, blind = scenario.radio.channel, scenario.radio.line_of_sight == "never"
     if name == RMA:
         return Known(highest_m=HIGHEST_NLOS_M if blind else HIGHEST_M)
@@ -303,7 +305,7 @@ def _known(scenario: Scenario) -> Known:
 
 @contextmanager
 def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[ChannelSource]:
-    """The scenario's channel: the given trace, or ns-3 for as long as the context lasts.
+    """The scenario's channel: the given trace, or ns-3 until the context ends.
 
     Raises:
         InputError: The trace does not fit the scenario.
@@ -318,7 +320,7 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
         raise InputError(f"`trace`: {error}") from None
     if trace.uavs != scenario.uavs.count:
         raise InputError(
-            f"`trace`: {trace_file}: gain has {trace.uavs} rows, one a UAV; "
+            f"`trace`: {trace_file}: gain has {trace.uavs} rows, one per UAV; "
             f"uavs.count is {scenario.uavs.count}"
         )
     yield replay(scenario, trace)
@@ -328,21 +330,21 @@ def replay(scenario: Scenario, trace: SlotTrace) -> Replay:
     """A given trace as the scenario's channel.
 
     Raises:
-        InputError: The links ask it for what it does not say.
+        InputError: The links need data that the trace does not have.
     """
     check_trace(scenario, trace)
     return Replay(trace)
 
 
 def check_trace(scenario: Scenario, trace: SlotTrace | None) -> None:
-    """Refuse links that ask a trace for what it does not say.
+    """Check that a trace has the data that the scenario's links need.
 
     Args:
-        scenario: What its links are like.
-        trace: What is replayed; None: the channel is simulated, and has positions and gains.
+        scenario: The scenario with the links.
+        trace: The trace to replay; None: the channel is simulated, and has positions and gains.
 
     Raises:
-        InputError: Names the key.
+        InputError: Data is missing; the message names the key.
     """
     links = scenario.links
     for key, value, known in (
@@ -355,4 +357,4 @@ def check_trace(scenario: Scenario, trace: SlotTrace | None) -> None:
             what = {"loss": "loss", "one_way_delay_s": "delay_s", "jitter_s": "jitter_s"}[key]
             raise InputError(f"links.{key}: 'trace' needs a trace with {what}")
         if isinstance(value, ByDistance) and trace is not None and trace.position_m is None:
-            raise InputError(f"links.{key}: 'distance' needs positions, which the trace has not")
+            raise InputError(f"links.{key}: 'distance' needs a trace with positions")

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Values of one UAV each: one number for all, a list, or drawn at random by seed."""
+"""A value per UAV: one number for all, a list, or a distribution from which it is drawn by seed."""
 
 import zlib
 from dataclasses import dataclass
@@ -18,22 +18,23 @@ Number = TypeVar("Number", bound=float)
 
 
 class Spread(BaseModel, Generic[Number]):
-    """A distribution from which each UAV's value is drawn: exactly one of the four."""
+    """A distribution from which each UAV's value is drawn; exactly one key is given."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     uniform: tuple[Number, Number] | None = Field(default=None, exclude_if=lambda v: v is None)
     """Lowest and highest value."""
     log_uniform: tuple[Number, Number] | None = Field(default=None, exclude_if=lambda v: v is None)
-    """Lowest and highest value, both above 0; every factor is as likely."""
+    """Lowest and highest value, both above 0; the logarithm is uniform."""
     normal: tuple[Number, Deviation, Number, Number] | None = Field(
         default=None, exclude_if=lambda v: v is None
     )
-    """Mean, standard deviation, and the lowest and highest value at which it is cut off."""
+    """Mean and standard deviation, then lowest and highest value: the distribution is truncated to
+    them."""
     choice: list[Number] | None = Field(
         default=None, min_length=1, max_length=10_000, exclude_if=lambda v: v is None
     )
-    """Any of these, with equal probability."""
+    """A list of values with equal probability."""
 
     @model_validator(mode="after")
     def _one_range(self) -> "Spread[Number]":
@@ -44,7 +45,7 @@ class Spread(BaseModel, Generic[Number]):
         if self.choice is None:
             *normal, low, high = getattr(self, given[0])
             if low > high or (self.log_uniform and low <= 0):
-                raise ValueError(f"{given[0]}: {low:g} to {high:g} is no range to draw from")
+                raise ValueError(f"{given[0]}: {low:g} to {high:g} is not a range")
             if normal and not low <= normal[0] <= high:
                 raise ValueError(
                     f"normal: the mean {normal[0]:g} must lie from {low:g} to {high:g}"
@@ -58,7 +59,7 @@ class Spread(BaseModel, Generic[Number]):
         return min(values), max(values)
 
     def values(self, share: Array) -> Array:
-        """Where the distribution function reaches each of these shares, 0 to 1."""
+        """The quantiles of the distribution for these probabilities, 0 to 1."""
         if self.choice is not None:
             chosen: Array = np.array(self.choice, float)[(share * len(self.choice)).astype(int)]
             return chosen
@@ -83,10 +84,10 @@ def each(value: float | list[float] | Spread[float], count: int, seed: int, key:
     The first UAVs' values do not change as more are added, nor with what is drawn for other keys.
 
     Args:
-        value: One number for all, one a UAV, or a distribution.
+        value: One number for all, a list with one per UAV, or a distribution.
         count: K.
-        seed: What a distribution is drawn by.
-        key: The scenario's, for a random stream of its own.
+        seed: Seed of the random draws.
+        key: The key of the scenario, which has a random stream of its own.
     """
     if isinstance(value, Spread):
         rng = np.random.default_rng([seed, zlib.crc32(key.encode())])
@@ -102,16 +103,16 @@ def ends(value: float | list[float] | Spread[float]) -> tuple[float, float]:
     return min(values), max(values)
 
 
-@dataclass(frozen=True, eq=False)  # a scenario keeps its own, and is compared by its fields
+@dataclass(frozen=True, eq=False)  # scenarios are compared by their fields, not by their fleets
 class Fleet:
-    """What each UAV is like; arrays have shape [K]."""
+    """The properties of each UAV; arrays have shape [K]."""
 
     tx_power_w: Array
-    """p_k."""
+    """Transmit power p_k."""
     compute_flops: Array
-    """κ_k f_k."""
+    """Computing speed κ_k f_k."""
     compute_power_w: Array
-    """ω f³ of each."""
+    """Power while computing, ω f³."""
     height_m: Array
     speed_m_s: Array
     """Lowest and highest speed, shape [K, 2]."""

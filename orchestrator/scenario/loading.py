@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Scenario files read: from YAML and ``key=value`` overrides to a `Scenario`, or to one line."""
+"""Reads scenarios: YAML and ``key=value`` overrides become a `Scenario`; errors are one line."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ from testbed.core.words import did_you_mean
 from testbed.system.files import read_regular
 
 MOST_BYTES = 4_000_000
-"""Of a scenario file."""
+"""Largest size of a scenario file."""
 _TYPE_TAGS = {
     *("Profile", "list", "float", "int", "str", "constrained-float", "constrained-int"),
     *("number", "directions", "link-model", "independent", "gilbert-elliott"),
     *("snr", "trace", "distance"),
 }
 MOST_VALUES = 200_000
-"""In a scenario, aliases unfolded."""
+"""Largest number of values in a scenario, with aliases expanded."""
 OWN = Path(__file__).parents[1]
-"""Where `scenarios` and `campaigns` are that come with the testbed."""
+"""Folder of the `scenarios` and `campaigns` that come with the testbed."""
 PAPER = OWN / "scenarios" / "paper.yaml"
 
 
@@ -34,7 +34,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     """Read a scenario file and apply ``dotted.key=value`` overrides (values are YAML).
 
     Raises:
-        InputError: One line that names the file or the field and what it may be.
+        InputError: The file or a field is wrong; one line names it and the allowed values.
     """
     tree = read_tree(path, "scenario")
     for override in overrides:
@@ -43,11 +43,12 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
 
 
 def own_or(path: Path, what: str) -> Path:
-    """The file; or the testbed's own of that name, such as `paper`, where there is no such file.
+    """The file, or if it does not exist, the testbed's own scenario or campaign of that name, e.g.
+    `paper`.
 
     Args:
-        path: As it was given.
-        what: `scenario` or `campaign`.
+        path: The path as it was given.
+        what: Kind of file: `scenario` or `campaign`.
     """
     own = OWN / f"{what}s" / f"{path.name}.yaml"
     bare = path == Path(path.name) and not path.is_file()
@@ -58,7 +59,7 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
     """The keys and values of a YAML file; see `own_or`.
 
     Raises:
-        InputError: There is no such file, or it is no mapping in YAML.
+        InputError: There is no such file, or it is not a YAML mapping.
     """
     try:
         text = read_regular(own_or(path, what), 4 * MOST_BYTES).decode()
@@ -76,7 +77,7 @@ def _parsed(text: str, source: str) -> Any:
     """The values that a YAML text describes.
 
     Raises:
-        InputError: It is no YAML, or it would unfold to more than any scenario has.
+        InputError: It is not YAML, or expands to too many values.
     """
     if len(text) > MOST_BYTES:
         raise InputError(f"{source}: longer than {MOST_BYTES} characters")
@@ -86,25 +87,25 @@ def _parsed(text: str, source: str) -> Any:
     except yaml.MarkedYAMLError as error:
         where = error.problem_mark or error.context_mark
         line = f", line {where.line + 1}" if where and "\n" in text else ""
-        what = "" if isinstance(error, _Twice) else "not YAML: "
+        what = "" if isinstance(error, _DuplicateKey) else "not YAML: "
         raise InputError(f"{source}{line}: {what}{_one_line(error.problem)}") from None
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         raise InputError(f"{source}: not YAML: {_one_line(error)}") from None
     return tree
 
 
-class _Twice(yaml.MarkedYAMLError):
-    """A mapping has a key twice."""
+class _DuplicateKey(yaml.MarkedYAMLError):
+    """A mapping contains a key twice."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which would let the last of equal keys win without a word."""
+    """YAML's safe loader, which by itself would silently keep the last of equal keys."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """A mapping as it is written, before any merge.
+        """A mapping as it is written, before merge keys are resolved.
 
         Raises:
-            _Twice: A key stands twice.
+            _DuplicateKey: A key occurs twice.
         """
         node = super().compose_mapping_node(anchor)
         lines: dict[tuple[str, str], int] = {}
@@ -113,26 +114,26 @@ class _Loader(yaml.SafeLoader):
                 line = key.start_mark.line + 1
                 first = lines.setdefault((key.tag, key.value), line)
                 if first != line:
-                    problem = f"the key {key.value!r} stands twice, first in line {first}"
-                    raise _Twice(None, None, problem, key.start_mark)
+                    problem = f"the key {key.value!r} occurs twice, first in line {first}"
+                    raise _DuplicateKey(None, None, problem, key.start_mark)
         return node
 
 
 def _count(tree: Any, known: dict[int, int]) -> int:
-    """Values in a tree, shared ones counted wherever they stand.
+    """Number of values in a tree; shared ones count each time they occur.
 
     Raises:
-        ValueError: There are too many, or no end of them.
+        ValueError: There are too many, or the tree contains itself.
     """
     if not isinstance(tree, (dict, list)):
         return 1
     if id(tree) in known:
         return known[id(tree)]
-    known[id(tree)] = MOST_VALUES + 1  # as long as it is being counted: it may contain itself
+    known[id(tree)] = MOST_VALUES + 1  # until it has been counted, since it may contain itself
     inner = tree.values() if isinstance(tree, dict) else tree
     total = 1 + sum(_count(value, known) for value in inner)
     if total > MOST_VALUES:
-        raise ValueError(f"it unfolds to more than {MOST_VALUES} values")
+        raise ValueError(f"it expands to more than {MOST_VALUES} values")
     known[id(tree)] = total
     return total
 
@@ -141,7 +142,7 @@ def validate(tree: dict[str, Any], source: str) -> Scenario:
     """The scenario that a tree of plain values describes.
 
     Raises:
-        InputError: One line: source, field, what it may be, and what was given.
+        InputError: A field is wrong; one line gives source, field, allowed values and given value.
     """
     try:
         return Scenario.model_validate(tree)
@@ -150,14 +151,14 @@ def validate(tree: dict[str, Any], source: str) -> Scenario:
 
 
 def explain(errors: Sequence[Any], model: type[BaseModel] = Scenario) -> str:
-    """The first wrong field of a validation and what it may be, in one line.
+    """The first wrong field of a validation and its allowed values, in one line.
 
     Args:
-        errors: As `ValidationError.errors` gives them.
-        model: What was validated; where a key is unknown, its keys are suggested.
+        errors: Errors as `ValidationError.errors` returns them.
+        model: The model that was validated; for unknown keys, its keys are suggested.
     """
-    # Where a field may be one of several things, each of them complains; the one that the value
-    # came closest to says more than that it is not a fixed word, or not of a type.
+    # Each member of a union reports an error. The error of the member closest to the value is more
+    # helpful than that of a literal or of a wrong type.
     field = _path(errors[0])
     same = [e for e in errors if _path(e)[: len(field)] == field]
     closer = [
@@ -189,7 +190,7 @@ def explain(errors: Sequence[Any], model: type[BaseModel] = Scenario) -> str:
 
 
 def _keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
-    """The keys beside the one at a location in the error of a validation."""
+    """The keys that are allowed at a location in the error of a validation."""
     level = {model}
     for part in location[:-1]:
         fields = [m.model_fields[part] for m in level if part in m.model_fields]
@@ -199,7 +200,7 @@ def _keys(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
 
 
 def _models(annotation: Any) -> set[type[BaseModel]]:
-    """All models that an annotation names, within lists and unions, too."""
+    """All models that an annotation names, including those within lists and unions."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {annotation}
     return {model for part in get_args(annotation) for model in _models(part)}
@@ -207,13 +208,13 @@ def _models(annotation: Any) -> set[type[BaseModel]]:
 
 def _path(error: Any) -> tuple[Any, ...]:
     location = error["loc"]
-    # Of an unknown key the file says the name, which may look like pydantic's.
+    # An unknown key is named by the file and may look like a tag of pydantic.
     tagged = len(location) - (error["type"] == "extra_forbidden")
     return tuple(p for n, p in enumerate(location) if n >= tagged or not _is_type_tag(p))
 
 
 def _is_type_tag(part: Any) -> bool:
-    """Whether pydantic put this part into a location to name a member of a union."""
+    """Whether pydantic added this part of a location to name a member of a union."""
     return isinstance(part, str) and ("[" in part or part in _TYPE_TAGS)
 
 
@@ -229,7 +230,7 @@ def put(tree: dict[str, Any], key: str, value: Any, source: str) -> None:
     """Set a dotted key in a tree of plain values.
 
     Raises:
-        InputError: A part of the key is a value; the line begins with `source`.
+        InputError: A part of the key is a value; the message begins with `source`.
     """
     *path, last = key.split(".")
     node = tree
@@ -245,7 +246,7 @@ def varied(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """The scenario with other values, by dotted key.
 
     Raises:
-        InputError: A value is not one that the field may have.
+        InputError: A value is not allowed for its field.
     """
     tree = scenario.model_dump()
     for key, value in changes.items():

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the splits of a scenario's workload cost."""
+"""Costs of the splits of a scenario's workload."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ from workloads.models.config import ModelConfig
 
 
 def profile_of(scenario: Scenario) -> SplitProfile:
-    """The scenario's own figures, the paper's table II for its model, or what the model counts to.
+    """The split profile: given in the scenario, the paper's table II for its model, or counted.
 
     Raises:
-        InputError: No such model, or it has no such split.
+        InputError: There is no such model, or it has no such split.
     """
     workload = scenario.workload
     if isinstance(workload.profile, Profile):

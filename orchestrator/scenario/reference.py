@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The reference of every scenario key, written from the models that validate them.
+"""Writes the reference of every scenario key from the models that validate scenarios.
 
 ``python -m orchestrator.scenario.reference > docs/scenario.md``
 """
@@ -27,16 +27,15 @@ from orchestrator.scenario.schema import Scenario, Section
 HEAD = """# Scenario keys
 
 Written by `python -m orchestrator.scenario.reference` from the models that validate scenarios. Any
-key can
-be set on the command line with `--set dotted.key=value`. Units are in the names: `_s` seconds, `_m`
-metres, `_w` watts, `_hz` hertz, `_flops` FLOP/s (of a split's costs: FLOP).
+key can be set on the command line with `--set dotted.key=value`. Units are in the names: `_s`
+seconds, `_m` metres, `_w` watts, `_hz` hertz, `_flops` FLOP/s (in costs of a split: FLOP).
 
-| key | default | what it is |
+| key | default | meaning |
 |---|---|---|
 """
 
 EXAMPLE = {"uavs": {"tx_power_w": [1.0, 0.4, 0.1]}}
-"""What a template says where a key has no default."""
+"""Values in a template for keys without a default."""
 
 
 def reference() -> str:
@@ -58,10 +57,10 @@ def _keys(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]
 
 
 def template(name: str) -> str:
-    """A scenario file that has every key at its default, with what it is in a comment above.
+    """A scenario file with every key at its default, and its description in a comment above.
 
     Args:
-        name: The scenario's; what cannot stand in one becomes `-`.
+        name: Name of the scenario; characters that a name cannot contain become `-`.
     """
     own = re.sub(r"[^\w.-]", "-", name)[:80] or "scenario"
     head = (
@@ -92,7 +91,7 @@ def _comment(text: str, indent: str) -> Iterator[str]:
 
 
 def _sections(annotation: Any) -> Iterator[type[Section]]:
-    """The sections that a field may hold beside, or inside of, other things."""
+    """The sections that a union or a container in a field's type may contain."""
     for part in get_args(annotation):
         if isinstance(part, type) and issubclass(part, Section):
             yield part
@@ -109,7 +108,7 @@ def _default(field: FieldInfo) -> str:
 
 @functools.cache
 def _descriptions(section: type[BaseModel]) -> dict[str, str]:
-    """What the source says below each field; pydantic would read it at every start instead."""
+    """The docstring below each field; pydantic would read them at every start instead."""
     said = {}
     for owner in reversed(section.__mro__):
         if owner is BaseModel or not issubclass(owner, BaseModel):
@@ -140,7 +139,7 @@ def _what(section: type[BaseModel], name: str) -> str:
 
 
 def _bounds(field: FieldInfo) -> str:
-    """Between which values the numbers of a field lie, in words; empty where it has no numbers."""
+    """The bounds of a field's numbers in words; empty if it has no numbers."""
     found = dict.fromkeys(_ranges(field.annotation, field.metadata))
     return " or ".join(found)
 

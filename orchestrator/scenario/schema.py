@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The keys of a scenario, their types, bounds and defaults; validated at the door.
+"""The keys of a scenario, their types, bounds and defaults, validated when a file is loaded.
 
-Every key carries its unit in its name; `orchestrator.scenario.loading` reads files of them.
+Every key carries its unit in its name; `orchestrator.scenario.loading` reads scenario files.
 """
 
 import math
@@ -54,7 +54,7 @@ from workloads.aggregation.rules import rule_of
 from workloads.codecs.codec import Codec
 from workloads.codecs.registry import codec_of
 
-# Bounds lie far beyond what is built, and no product of values within them overflows.
+# Bounds lie far beyond real hardware, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Watts = Annotated[float, Field(ge=1e-6, le=1e6)]
 Power = Annotated[float, Field(ge=0, le=1e6)]
@@ -62,7 +62,7 @@ Flops = Annotated[float, Field(ge=1e3, le=1e21)]
 Hertz = Annotated[float, Field(ge=1e3, le=1e11)]
 Metres = Annotated[float, Field(ge=-1e5, le=1e5)]
 Radius = Annotated[float, Field(ge=0, le=10_000)]
-"""RMa-AV holds up to 10 km."""
+"""The channel model RMa-AV holds up to 10 km."""
 Speed = Annotated[float, Field(ge=0, le=1000)]
 Duration = Annotated[float, Field(ge=1e-3, le=1e9)]
 Work = Annotated[float, Field(ge=0, le=1e21)]
@@ -73,7 +73,7 @@ Height = Annotated[float, Field(gt=10, le=300)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 ALL_UAVS = "uav*"
-"""In place of a node's name: every UAV."""
+"""Stands for every UAV where a node's name is expected."""
 MOST_SPLITS = 1000
 SplitPoint = Annotated[int, Field(ge=1, le=MOST_SPLITS)]
 SWIN_STAGES = 4
@@ -108,24 +108,24 @@ def _shares(value: list[float]) -> list[float]:
 
 
 Shares = Literal["equal"] | Annotated[list[Share], AfterValidator(_shares)]
-"""Fractions of a resource, one a client; `equal` is 1/K each."""
+"""Fractions of a resource, one per client; `equal` is 1/K each."""
 
 
-def _one_a_uav(name: str, value: object, count: int) -> None:
-    """Refuse a list of values that is not one a UAV."""
+def _one_per_uav(name: str, value: object, count: int) -> None:
+    """Refuse a list that does not have one value per UAV."""
     if isinstance(value, list) and len(value) != count:
-        raise ValueError(f"{name}: must have one entry a UAV: {count}, not {len(value)}")
+        raise ValueError(f"{name}: must have one entry per UAV: {count}, not {len(value)}")
 
 
 def _must_be(fits: tuple[object, ...]) -> str:
-    """The complaint that a value is none of these; None: the key is left out."""
-    words: dict[object, str] = {None: "left out", False: "false", True: "true"}
+    """The error message for a value that is none of these; None means that the key is absent."""
+    words: dict[object, str] = {None: "absent", False: "false", True: "true"}
     return f"must be {' or '.join(words.get(fit) or repr(fit) for fit in fits)}"
 
 
 @contextmanager
 def _within(section: str) -> Iterator[None]:
-    """Hand a refusal to pydantic, which puts the section's name before it."""
+    """Pass an `InputError` on to pydantic, which puts the section's name before the message."""
     try:
         yield
     except InputError as error:
@@ -133,56 +133,58 @@ def _within(section: str) -> Iterator[None]:
 
 
 class Section(BaseModel):
-    """Part of a scenario; unknown keys are refused."""
+    """A part of a scenario; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class BaseStation(Section):
-    """The base station: the server of split learning."""
+    """The base station, which is the server of split learning."""
 
     position_m: tuple[Metres, Metres, Metres] = (0.0, 0.0, 30.0)
-    """x, y, z; the rings lie around x, y."""
+    """Coordinates x, y, z; the rings are centred at x, y."""
     tx_power_w: Watts = 40.0
-    """All of the transmit power, P_S."""
+    """Total transmit power, P_S."""
     compute_flops: Flops = 195e12
     """Computing speed κ_S f_S, in FLOP/s."""
     device: Device = "cpu"
-    """Where the emulated server really computes: `cpu`, `cuda` or `cuda:N`."""
+    """Device on which the emulated server computes: `cpu`, `cuda` or `cuda:N`."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Threads of this machine with which the emulated server computes."""
+    """Number of CPU threads with which the emulated server computes."""
 
 
 class Uavs(Section):
-    """The UAVs. A value of each may be one number for all, a list of K, or a distribution such as
-    `{uniform: [0.1, 1]}` that the seed draws them from: docs/fleets.md."""
+    """The UAVs. A value per UAV may be one number for all, a list of K numbers, or a distribution
+    such as `{uniform: [0.1, 1]}`, from which values are drawn by seed: docs/fleets.md."""
 
     _one_each: ClassVar = ("tx_power_w", "height_m", "compute_flops", "compute_power_w", "ring")
 
     tx_power_w: Watts | Annotated[list[Watts], Field(min_length=1)] | Spread[Watts]
     """Transmit power of each UAV, p_k."""
     count: Annotated[int, Field(ge=1, le=10_000)] = None  # type: ignore[assignment]  # _counted
-    """How many there are, K; left out: as many as the lists here have."""
+    """Number of UAVs, K. Default: the length of the lists in this section."""
     height_m: Height | list[Height] | Spread[Height] = 20.0
-    """Height of each above ground; RMa-AV holds for 10 m < h <= 300 m."""
+    """Height of each UAV above ground; RMa-AV holds for 10 m < h <= 300 m."""
     rings_m: list[tuple[Radius, Radius]] = Field(
         default=[(100.0, 550.0), (550.0, 820.0), (820.0, 1000.0)], min_length=1
     )
     """Inner and outer radius of each ring around the base station."""
     ring: list[Annotated[int, Field(ge=1)]] | None = None
-    """The ring of each UAV, from 1; left out: spread evenly, the remainder in the last ring."""
+    """The ring of each UAV, counted from 1. Default: UAVs are spread evenly, and the remainder is
+    in the last ring."""
     compute_flops: Flops | list[Flops] | Spread[Flops] = 2.5e12
-    """Computing speed of each, κ_k f_k, in FLOP/s."""
+    """Computing speed of each UAV, κ_k f_k, in FLOP/s."""
     compute_power_w: Power | list[Power] | Spread[Power] = 16.0
-    """Power of each while computing, ω f³."""
+    """Power of each UAV while it computes, ω f³."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = Field(
         default=None, exclude_if=lambda seed: seed is None
     )
-    """Of what is drawn at random here and in `mobility`; left out: the scenario's."""
+    """Random seed of the distributions in this section and in `mobility`. Default: the scenario's
+    seed."""
     device: Device = "cpu"
-    """Where the emulated UAVs really compute: `cpu`, `cuda` or `cuda:N`."""
+    """Device on which the emulated UAVs compute: `cpu`, `cuda` or `cuda:N`."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Threads of this machine with which each emulated UAV computes."""
+    """Number of CPU threads with which each emulated UAV computes."""
 
     @field_validator("rings_m")
     @classmethod
@@ -197,7 +199,7 @@ class Uavs(Section):
     @model_validator(mode="before")
     @classmethod
     def _counted(cls, tree: Any) -> Any:
-        """K from the lists, where it is not given."""
+        """Take K from the lists where `count` is not given."""
         if not isinstance(tree, dict) or tree.get("count") is not None:
             return tree
         lists = (tree.get(name) for name in cls._one_each)
@@ -205,20 +207,20 @@ class Uavs(Section):
         if counts:
             return tree | {"count": max(1, counts[0])}
         if "tx_power_w" in tree:
-            raise ValueError("count: is missing; how many UAVs have these values?")
+            raise ValueError("count: is missing; how many UAVs are there?")
         return tree | {"count": 1}  # it is tx_power_w that is missing
 
     @model_validator(mode="after")
     def _one_value_each(self) -> "Uavs":
         for name in self._one_each:
-            _one_a_uav(name, getattr(self, name), self.count)
+            _one_per_uav(name, getattr(self, name), self.count)
         if self.ring is not None and max(self.ring) > len(self.rings_m):
             raise ValueError(f"ring: there are only {len(self.rings_m)} rings")
         return self
 
     @model_serializer(mode="wrap")
     def _count_where_needed(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `count` where lists have it: then another list is another K."""
+        """Omit `count` where lists give it, so that a list of another length changes K."""
         tree: dict[str, Any] = plain(self)
         if any(isinstance(getattr(self, name), list) for name in self._one_each):
             tree.pop("count", None)
@@ -237,24 +239,29 @@ class Uavs(Section):
 
 
 class Mobility(Section):
-    """How the UAVs fly: Gauss–Markov inside the ring, mirrored at its edges, or a plugin's way."""
+    """How the UAVs fly: Gauss–Markov inside the ring with reflection at its edges, or a model of a
+    plug-in."""
 
     model: str = GAUSS_MARKOV
-    """`gauss-markov`, or one that a package registers as `testbed.mobility`: docs/plugins.md."""
+    """`gauss-markov`, or a model that a package registers as `testbed.mobility`: docs/plugins.md.
+    """
     parameters: dict[str, JsonValue] = {}
-    """Of a model from a package; those of `gauss-markov` follow."""
+    """Parameters of a plug-in model; those of `gauss-markov` are the keys that follow."""
     speed_m_s: tuple[Speed, Speed] | list[tuple[Speed, Speed]] = (0.1, 4.0)
-    """Lowest and highest speed, for all or a pair a UAV; the speed is clipped to it."""
+    """Lowest and highest speed, as one pair for all UAVs or one pair per UAV; speeds are clipped to
+    this range."""
     mean_speed_m_s: Speed | list[Speed] | Spread[Speed] = 2.0
-    """Speed to which the process returns: for all, a list, or a distribution, as in `uavs`."""
+    """Mean speed, to which the process returns: one number, a list, or a distribution, as in
+    `uavs`."""
     speed_deviation_m_s: Speed | list[Speed] | Spread[Speed] = 1.0
-    """Standard deviation of the speed before it is clipped; likewise."""
+    """Standard deviation of the speed before clipping: one number, a list, or a distribution."""
     heading_deviation_rad: Annotated[float, Field(ge=0, le=100)] = 0.5
     """Standard deviation of the heading around its mean."""
     memory: Annotated[float, Field(ge=0, le=1)] = 0.85
-    """Gauss–Markov memory level: 1 keeps speed and heading, 0 forgets them at each update."""
+    """Memory level of the Gauss–Markov process: 1 keeps speed and heading, 0 forgets them at each
+    update."""
     update_s: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
-    """Time between two updates of speed and heading, or of a package's model."""
+    """Time between two updates of speed and heading, or of a plug-in model."""
 
     @model_validator(mode="after")
     def _model_known(self) -> "Mobility":
@@ -268,25 +275,26 @@ class Mobility(Section):
 
 
 class Radio(Section):
-    """The air interface: FDMA up; down shared or dedicated, as the paradigm says."""
+    """The air interface: FDMA in the uplink; a shared or dedicated downlink, depending on the
+    paradigm."""
 
     carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
     """Carrier frequency, f_c."""
     uplink_bandwidth_hz: Hertz = 20e6
-    """W_U, cut among the UAVs by `allocation.beta`."""
+    """Uplink bandwidth W_U, divided among the UAVs by `allocation.beta`."""
     downlink_bandwidth_hz: Hertz = 20e6
-    """W_D."""
+    """Downlink bandwidth, W_D."""
     noise_dbm_per_mhz: Annotated[float, Field(ge=-200, le=100)] = -114.0
     """Noise power spectral density, N0."""
     line_of_sight: Literal["always", "probability", "never"] = "always"
-    """LOS only; by TR 36.777's LOS probability; or NLOS only."""
+    """Line of sight (LOS) always, with the LOS probability of TR 36.777, or never (NLOS)."""
     shadow_fading: bool = False
     """Log-normal shadow fading of TR 36.777."""
     channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
-    """`rma-av`, another one of docs/channels.md, or one that a package registers as
+    """`rma-av`, another model of docs/channels.md, or one that a package registers as
     `testbed.channels`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
-    """Of a channel from a package."""
+    """Parameters of a plug-in channel."""
 
     @model_validator(mode="after")
     def _channel_known(self) -> "Radio":
@@ -294,7 +302,7 @@ class Radio(Section):
             CHANNELS.check(self.channel, self.parameters)
         for name in ("line_of_sight", "shadow_fading") if self.channel in PLAIN else ():
             if getattr(self, name) != Radio.model_fields[name].default:
-                raise ValueError(f"{name}: {self.channel!r} knows neither obstacles nor fading")
+                raise ValueError(f"{name}: {self.channel!r} models neither obstacles nor fading")
         return self
 
 
@@ -303,7 +311,7 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Directions(Section):
-    """A number of both directions of the links, or one for each UAV."""
+    """A value for each direction of the links: one number for all UAVs, or one per UAV."""
 
     up: Delay | list[Delay] = 0.0
     """From the UAVs to the base station."""
@@ -312,46 +320,50 @@ class Directions(Section):
 
 
 class IndependentLoss(Section):
-    """Each frame is lost by itself, whatever became of the ones before."""
+    """Each frame is lost independently of all others."""
 
     model: Literal["independent"]
     """`independent`."""
     probability: Probability | list[Probability]
-    """Of a frame to be lost; or one a UAV."""
+    """Probability of frame loss; one number for all UAVs, or a list with one per UAV."""
 
 
 class GilbertElliott(Section):
-    """Losses in bursts: a good and a bad state, left and entered from frame to frame."""
+    """Frames are lost in bursts: a channel with a good and a bad state, which may change with each
+    frame."""
 
     model: Literal["gilbert-elliott"]
     """`gilbert-elliott`."""
     good_to_bad: Annotated[float, Field(ge=0, le=1)]
-    """Probability that the next frame finds the bad state after the good one, p."""
+    """Probability of a transition from the good to the bad state, p."""
     bad_to_good: Annotated[float, Field(gt=0, le=1)]
-    """Probability that the next frame finds the good state after the bad one, r."""
+    """Probability of a transition from the bad to the good state, r."""
     loss_good: Probability = 0.0
-    """Probability to lose a frame in the good state, 1 - k."""
+    """Probability of frame loss in the good state, 1 - k."""
     loss_bad: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Probability to lose a frame in the bad state, 1 - h."""
+    """Probability of frame loss in the bad state, 1 - h."""
 
 
 class SnrLoss(Section):
-    """Frames err by the signal-to-noise ratio of their slot; some are sent again by the radio."""
+    """The frame error rate depends on the signal-to-noise ratio (SNR) of the slot; the radio may
+    retransmit frames."""
 
     model: Literal["snr"]
     """`snr`."""
     threshold_db: Annotated[float, Field(ge=-100, le=200)] | None = None
-    """Signal-to-noise ratio at which half of the frames err: what the modulation and coding scheme
-    needs. Above and below, a logistic curve."""
+    """SNR at which half of the frames have errors, i.e. the SNR that the modulation and coding
+    scheme needs. The frame error rate is a logistic function of the SNR in dB."""
     width_db: Annotated[float, Field(gt=0, le=100)] = 1.0
-    """Of that curve: so far above the threshold, one in 1 + e frames errs, 27 %."""
+    """Width of the logistic function: at this distance above the threshold, the frame error rate is
+    1/(1 + e), i.e. 27 %."""
     table: list[tuple[float, Annotated[float, Field(ge=0, le=1)]]] | None = None
-    """In place of the curve: pairs of a ratio in dB, increasing, and the share of frames that err;
-    between them along straight lines, beyond them as at the ends."""
+    """Replaces the logistic function: pairs of an SNR in dB, increasing, and a frame error rate;
+    values between them are interpolated linearly, and the first and last ones hold beyond."""
     retransmissions: Annotated[int, Field(ge=0, le=16)] = 0
-    """How often the radio sends a frame again that erred (HARQ); what errs then, too, is lost."""
+    """Maximum number of retransmissions of a frame by the radio (HARQ); a frame whose last one
+    fails is lost."""
     retransmission_s: Annotated[float, Field(ge=0, le=1)] = 0.008
-    """How much later a frame is there for each time it was sent again."""
+    """Delay that each retransmission adds to a frame."""
 
     @model_validator(mode="after")
     def _one_curve(self) -> "SnrLoss":
@@ -360,12 +372,12 @@ class SnrLoss(Section):
         if self.table is not None:
             ratios = [ratio for ratio, _ in self.table]
             if not ratios or any(a >= b for a, b in pairwise(ratios)):
-                raise ValueError("table: its ratios must increase, and there must be one at least")
+                raise ValueError("table: its ratios must increase, and it needs at least one")
         return self
 
 
 class OfTrace(Section):
-    """What a column of the trace says, slot by slot; docs/air.md names the columns."""
+    """The value of each slot is a column of the trace; docs/air.md names the columns."""
 
     model: Literal["trace"]
     """`trace`."""
@@ -375,9 +387,9 @@ class ByDistance(Section):
     """A delay that grows with the distance from the base station."""
 
     model: Literal["distance"]
-    """`distance`: as long as light takes, beside `base_s`."""
+    """`distance`: the propagation delay at the speed of light, plus `base_s`."""
     base_s: Delay = 0.0
-    """What it is at no distance."""
+    """Delay at distance 0."""
 
 
 LossModel = IndependentLoss | GilbertElliott | SnrLoss | OfTrace
@@ -386,7 +398,7 @@ OneLoss = Probability | list[Probability] | Annotated[LossModel, Field(discrimin
 
 
 class DirectedLoss(Section):
-    """How frames are lost, for each direction."""
+    """Frame loss for each direction."""
 
     up: OneLoss = 0.0
     """From the UAVs to the base station."""
@@ -395,7 +407,7 @@ class DirectedLoss(Section):
 
 
 def _kind_of(value: object) -> str:
-    """Which member of a union a value means to be: so that only that one complains."""
+    """The member of a union that a value is meant to be, so that only this one reports errors."""
     if isinstance(value, (LossModel, DelayModel)):
         return "link-model"
     if isinstance(value, dict) and "model" in value:
@@ -429,208 +441,216 @@ FrameLoss = Annotated[
 
 
 class Links(Section):
-    """What the air does to frames beside its rate; docs/air.md.
+    """Delay, jitter and loss of frames on the links, and their queues; docs/air.md.
 
-    A number holds for all links and both directions; a list has one a UAV; `up` and `down` part the
-    directions.
+    A number holds for all links and both directions; a list has one value per UAV; `up` and `down`
+    give each direction its own value.
     """
 
     one_way_delay_s: OneWayDelay = 0.0
-    """How long a frame is under way once it has been sent, in emulated seconds, or a model:
-    `distance`, `trace`."""
-    jitter_s: Jitter = 0.0
-    """Standard deviation of that delay, normal and cut at 0, or the model `trace`."""
-    reordering: bool = Field(default=False, exclude_if=lambda reordering: not reordering)
-    """Whether frames with a shorter delay overtake those before them, or arrive in their order."""
-    loss: FrameLoss = 0.0
-    """Probability of a frame to be lost, or a model: `independent`, `gilbert-elliott`, `snr`,
+    """One-way delay of a frame after it has been sent, in emulated seconds, or a model: `distance`,
     `trace`."""
+    jitter_s: Jitter = 0.0
+    """Standard deviation of the one-way delay (a normal distribution, cut at 0), or the model
+    `trace`."""
+    reordering: bool = Field(default=False, exclude_if=lambda reordering: not reordering)
+    """Whether frames with a shorter delay may overtake earlier frames; if false, frames arrive in
+    the order in which they were sent."""
+    loss: FrameLoss = 0.0
+    """Probability of frame loss, or a model: `independent`, `gilbert-elliott`, `snr`, `trace`."""
     relay: bool = Field(default=False, exclude_if=lambda relay: not relay)
-    """Whether UAVs reach each other through the base station, in sessions of `testbed up`."""
+    """Whether UAVs can reach each other through the base station, in sessions of `testbed up`."""
     at_trace_end: Literal["end", "repeat"] = Field(default="end", exclude_if=lambda at: at == "end")
-    """What a session does where a replayed trace is over: end, or repeat it from its beginning."""
+    """What a session does at the end of a replayed trace: end, or repeat the trace."""
     queue: Literal["fifo", "fq_codel", "pie", "red"] = "fifo"
-    """What each end's queue is, where the kernel has it; 100 full frames at most."""
+    """Queueing discipline at both ends of a link, where the kernel supports it; the limit is 100
+    full frames."""
     ecn: bool = False
-    """Whether TCP negotiates explicit congestion notification, and other queues than fifo mark
-    frames in place of dropping them."""
+    """Whether TCP negotiates explicit congestion notification, and queues other than fifo mark
+    frames instead of dropping them."""
 
     def loss_of(self, side: str) -> OneLoss:
-        """Of one direction, `up` or `down`."""
+        """The loss model of one direction, `up` or `down`."""
         if isinstance(self.loss, DirectedLoss):
             return self.loss.up if side == "up" else self.loss.down
         return self.loss
 
     @model_validator(mode="after")
-    def _jitter_around_a_delay(self) -> "Links":
+    def _jitter_needs_a_delay(self) -> "Links":
         if self.jitter_s != 0 and self.one_way_delay_s == 0:
             raise ValueError("jitter_s: needs links.one_way_delay_s, around which it varies")
         if self.reordering and self.jitter_s == 0:
-            raise ValueError("reordering: needs links.jitter_s, by which frames overtake others")
+            raise ValueError("reordering: needs links.jitter_s, with which frames overtake others")
         return self
 
 
-NO_AIR = Links()
+IDEAL_LINKS = Links()
 
 
 class Profile(Section):
-    """What a split costs, one entry for each u = 1, 2, …; batch-independent, per sample."""
+    """Costs per sample for each split u = 1, 2, …; independent of the batch size."""
 
     client_forward_flops: list[Work] = Field(min_length=1, max_length=MOST_SPLITS)
-    """Forward work of the client on one sample, Ψ_CF."""
+    """Work of the client's forward pass for one sample, Ψ_CF."""
     server_forward_flops: list[Work]
-    """Forward work of the server on one sample, Ψ_SF."""
+    """Work of the server's forward pass for one sample, Ψ_SF."""
     adapter_bytes: list[Bytes]
-    """Client-side trainable parameters, Γ_M."""
+    """Size of the client-side trainable parameters, Γ_M."""
     smashed_bytes: list[Bytes]
-    """Smashed data of one sample, Γ_A; its gradient has the same size."""
+    """Size of the smashed data of one sample, Γ_A; its gradient has the same size."""
     adapter_header_bytes: list[Annotated[int, Field(ge=0, le=10**9)]] = Field(
         default_factory=lambda given: [0] * len(given.get("client_forward_flops", []))
     )
-    """The safetensors header that travels before the adapters; left out: 0."""
+    """Size of the safetensors header that precedes the adapters. Default: 0."""
 
     @model_validator(mode="after")
-    def _one_entry_a_split(self) -> "Profile":
+    def _one_entry_per_split(self) -> "Profile":
         splits = len(self.client_forward_flops)
         for name in Profile.model_fields:
             if (entries := len(getattr(self, name))) != splits:
-                raise ValueError(f"{name}: must have one entry a split: {splits}, not {entries}")
+                raise ValueError(f"{name}: must have one entry per split: {splits}, not {entries}")
         return self
 
 
 class Data(Section):
-    """What the clients train on."""
+    """The data that the clients train on."""
 
     source: str = "synthetic"
-    """`synthetic`; a folder with CIFAR-100's binary files; with parquet files, or what `datasets`
-    saved to disk, of pictures and labels; or with one folder a class in `train/` and in `test/` or
-    `val/`. Where no part is held out, a tenth of each class is, by seed."""
+    """`synthetic`, or a folder: with CIFAR-100's binary files; with images and labels in parquet
+    files or as saved to disk by `datasets`; or with one folder per class in `train/` and in `test/`
+    or `val/`. If there is no test set, a tenth of each class is held out, by seed."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: Literal["iid", "dirichlet", "quantity", "feature"] = "iid"
-    """How samples are dealt to clients: evenly; label skew, each class by a Dirichlet distribution;
-    quantity skew, all of them by one; or feature skew, evenly, and with noise that grows from
-    client to client."""
+    """How samples are distributed to clients. `iid`: evenly; `dirichlet`: label skew, each class by
+    a Dirichlet distribution; `quantity`: quantity skew, all samples by one Dirichlet distribution;
+    `feature`: feature skew, evenly, and with noise that grows from client to client."""
     concentration: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
-    """Of the Dirichlet distributions: small is uneven."""
+    """Concentration of the Dirichlet distributions; small values are uneven."""
     noise: Annotated[float, Field(ge=0, le=1e3)] = Field(
         default=0.5, exclude_if=lambda noise: noise == 0.5
     )
-    """With feature skew: standard deviation of the noise in the last client's pictures, in
-    deviations of a channel; client k has k / K of it."""
+    """With feature skew: standard deviation of the noise in the last client's images, in standard
+    deviations of a colour channel; client k has k / K of it."""
     image_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Of tables: where the pictures are; none: the only column that fits."""
+    """Column of the images, for tables; none: the only column that fits."""
     label_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Likewise the labels, whole numbers or texts."""
+    """Column of the labels (integers or strings), for tables; none: the only column that fits."""
 
 
 class Asynchronous(Section):
-    """How an asynchronous paradigm mixes what comes into the global model (Xie et al. 2019): it
-    becomes (1 - a) global + a client's, a = mixing · s(staleness). Staleness t is how many other
-    updates were mixed in since the client was sent the model."""
+    """How an asynchronous paradigm merges updates into the global model (Xie et al. 2019): the new
+    model is (1 - a) global + a client's, with a = mixing · s(staleness). The staleness t is the
+    number of other updates that were merged since the client was sent the model."""
 
     updates: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Updates of a round, of all UAVs together; who is faster makes more of them. None: four times
-    as many as UAVs take part."""
+    """Updates per round of all UAVs together; faster UAVs contribute more of them. None: four times
+    the number of participating UAVs."""
     mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Weight of an update that is not stale."""
+    """Weight of an update with staleness 0."""
     staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
-    """s(t): (1 + t)^-exponent; 1 / (exponent (t - hinge) + 1) where t > hinge, else 1; or 1."""
+    """s(t): `polynomial`: (1 + t)^-exponent; `hinge`: 1 / (exponent (t - hinge) + 1) where t >
+    hinge, else 1; `constant`: 1."""
     exponent: Annotated[float, Field(ge=0, le=100)] = 0.5
-    """Of s."""
+    """Exponent in s(t)."""
     hinge: Annotated[int, Field(ge=0, le=100_000)] = 4
-    """Staleness up to which `hinge` weighs an update in full."""
+    """Largest staleness at which `hinge` gives full weight."""
 
 
-AS_PUBLISHED = Asynchronous()
+ASYNCHRONOUS_DEFAULTS = Asynchronous()
 
 
 class Workload(Section):
-    """What is trained, and how it is split."""
+    """The model that is trained, and how it is split."""
 
     model: str = Field(default="swin_large_patch4_window7_224", pattern=r"^[A-Za-z0-9_.-]+$")
-    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA or ConvNeXt of timm, or one that a package registers as
-    `testbed.models`: docs/learning.md, docs/plugins.md."""
+    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA or ConvNeXt of timm, or a model that a package
+    registers as `testbed.models`: docs/learning.md, docs/plugins.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
-    """Of a model from a package."""
+    """Parameters of a plug-in model."""
     classes: Annotated[int, Field(ge=2, le=100_000)] = 100
-    """Classes of the task."""
+    """Number of classes."""
     split: SplitPoint | list[SplitPoint] = 2
-    """Parts of the model on the client, u: stages of a Swin or ConvNeXt, blocks of the others. A
-    list has one for each UAV."""
+    """Number of parts of the model on the client, u: stages of a Swin or ConvNeXt, blocks of other
+    models. A list has one number per UAV."""
     local_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Iterations of a round, I."""
+    """Local iterations per round, I."""
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
-    """Samples of a batch, B."""
+    """Samples per batch, B."""
     compute: Literal["real", "none"] = "real"
-    """`none` carries the same bytes without torch."""
+    """`real` trains the model with torch; `none` sends the same number of bytes without torch."""
     compute_time: Literal["modelled", "measured"] = "modelled"
-    """`modelled`: a step takes what the device profile says; `measured`: what it takes here."""
+    """`modelled`: a step takes the time that the device profile gives; `measured`: the time that it
+    takes on this machine."""
     profile: Literal["auto", "counted"] | Profile = "auto"
-    """FLOPs and bytes of each split. `auto`: the paper's table II for its model, else counted."""
+    """FLOPs and bytes of each split. `auto`: the paper's table II for its model, otherwise
+    `counted` on the model."""
     backward_ratio: Annotated[float, Field(ge=1e-3, le=1000)] = 2.0
-    """Backward over forward work, ς."""
+    """Ratio of the work of the backward pass to the forward pass, ς."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Rank of the adapters, which stand on linear layers."""
+    """Rank of the adapters, which are applied to linear layers."""
     lora_alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 8.0
     """LoRA adds lora_alpha / lora_rank · B A x."""
     lora_targets: str | None = Field(default=None, exclude_if=lambda given: given is None)
-    """A regular expression: only linear layers in whose names it is found carry adapters; none:
-    all but the head."""
+    """A regular expression: adapters are applied only to linear layers whose names match it. None:
+    to all but the head."""
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, exclude_if=lambda rate: rate == 0
     )
-    """Share of an adapter's inputs that are left out while it trains."""
+    """Dropout rate at the inputs of the adapters during training."""
     adapters: Literal["lora", "dora"] = Field(
         default="lora", exclude_if=lambda kind: kind == "lora"
     )
-    """`dora` trains, beside A and B, the magnitude of each output of an adapted layer (Liu et al.
-    2024); without dropout."""
+    """`lora`, or `dora`, which also trains the magnitude of each output of an adapted layer (Liu et
+    al. 2024); without dropout."""
     learning_rate: Annotated[float, Field(ge=1e-12, le=100)] = 1e-3
-    """Of the optimiser, which restarts each round."""
+    """Learning rate of the optimiser, which restarts in each round."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
-    """What moves adapters and head; sgd has momentum 0.9."""
+    """Optimiser of adapters and head; sgd has momentum 0.9."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Of the optimiser."""
+    """Weight decay of the optimiser."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of computing; bfloat16 is autocast, adapters and head stay float32."""
+    """Type of computations; bfloat16 uses autocast, and adapters and head remain float32."""
     wire_dtype: str = "float32"
-    """Of smashed data and gradients on the links: `float32`, `float16`, `bfloat16`, `int8`, `int4`,
-    `top-k`, or a codec that a package registers as `testbed.codecs`: docs/learning.md. Adapters are
-    always float32."""
+    """Encoding of smashed data and gradients on the links: `float32`, `float16`, `bfloat16`,
+    `int8`, `int4`, `top-k`, or a codec that a package registers as `testbed.codecs`:
+    docs/learning.md. Adapters are always float32."""
     wire_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
-    """Of the codec, by name."""
+    """Parameters of the codec, by name."""
     recompute: bool = False
-    """Whether UAVs recompute activations in the backward pass: less memory, the same numbers."""
+    """Whether UAVs recompute activations in the backward pass, which needs less memory and gives
+    the same numbers."""
     weights: str | None = None
-    """Frozen weights: none draws them by seed, `pretrained` asks timm's hub, else a safetensors
-    file."""
+    """Frozen weights: none draws them by seed, `pretrained` downloads them from timm's hub, and any
+    other value is a safetensors file."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
-    """Height and width of the input in pixels; none: the model's own."""
+    """Height and width of the input in pixels; none: the default of the model."""
     wire_error: bool = False
-    """Whether nodes note how far the wire's type changes smashed data and gradients."""
+    """Whether nodes record the error that the encoding causes in smashed data and gradients."""
     data: Data = Data()
     evaluate_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Rounds between evaluations of the global model on held-out data; there is one before the
-    first round and one after the last; 0: never."""
+    """Rounds between evaluations of the global model on held-out data, in addition to one before
+    the first and one after the last round; 0: never."""
     evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
-    """Most held-out samples of an evaluation."""
+    """Largest number of held-out samples of an evaluation."""
     aggregation: str = Field(default="fedavg", exclude_if=lambda rule: rule == "fedavg")
-    """How a round's models become one: `fedavg`; `fedprox`; `fedavgm` and `fedadam`, whose server
-    has momentum; `svd`, the mean of the products B A; or one that a package registers as
-    `testbed.aggregators`: docs/learning.md."""
+    """How the models of a round are aggregated: `fedavg`; `fedprox`; `fedavgm` and `fedadam`, with
+    momentum at the server; `svd`, the mean of the products B A; or a rule that a package registers
+    as `testbed.aggregators`: docs/learning.md."""
     aggregation_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )
-    """Of the rule, by name."""
+    """Parameters of the aggregation rule, by name."""
     asynchronous: Asynchronous = Field(
-        default=AS_PUBLISHED, exclude_if=lambda section: section == AS_PUBLISHED
+        default=ASYNCHRONOUS_DEFAULTS, exclude_if=lambda section: section == ASYNCHRONOUS_DEFAULTS
     )
     server_adapters: Literal["per-client", "shared"] = "per-client"
-    """One server-side adapter set a client, averaged; or one that all clients' batches train."""
+    """`per-client`: one set of server-side adapters per client, averaged; `shared`: one set,
+    trained by the batches of all clients."""
     clients_per_pass: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Most clients whose waiting batches the server computes in one pass, where that is measured
-    to be faster. Above 1, the last bits of results depend on who waits with whom."""
+    """Largest number of clients whose waiting batches the server computes in one pass, where this
+    is measured to be faster. Above 1, the last bits of results depend on which batches wait
+    together."""
 
     @field_validator("lora_targets")
     @classmethod
@@ -638,12 +658,12 @@ class Workload(Section):
         try:
             re.compile(pattern or "")
         except re.error as error:
-            raise ValueError(f"is no regular expression: {error}") from None
+            raise ValueError(f"is not a regular expression: {error}") from None
         return pattern
 
     @model_validator(mode="after")
     def _plugin_takes_its_parameters(self) -> "Workload":
-        if self.model not in MODELS.plugins:  # One of timm's, all of which are not known here.
+        if self.model not in MODELS.plugins:  # A model of timm; there is no list of them here.
             if self.parameters:
                 raise ValueError(f"parameters: {self.model!r} has none")
             return self
@@ -660,7 +680,7 @@ class Workload(Section):
         elif self.model.startswith("swin"):
             splits = SWIN_STAGES
         else:
-            return self  # Who counts the model's costs says how many it has.
+            return self  # Checked where the costs of the model are counted.
         if (deepest := self.deepest_split) > splits:
             raise ValueError(
                 f"split: input should be less than or equal to {splits}, not '{deepest}'"
@@ -668,7 +688,7 @@ class Workload(Section):
         return self
 
     @model_validator(mode="after")
-    def _dora_keeps_all(self) -> "Workload":
+    def _dora_without_dropout(self) -> "Workload":
         if self.adapters == "dora" and self.lora_dropout:
             raise ValueError("lora_dropout: must be 0 where adapters is 'dora'")
         return self
@@ -687,16 +707,13 @@ class Workload(Section):
 
     @property
     def codec(self) -> Codec:
-        """How smashed data and gradients travel."""
+        """The codec of smashed data and gradients."""
         return codec_of(self.wire_dtype, self.wire_parameters)
 
     @model_validator(mode="after")
-    def _shared_cut_at_one_place(self) -> "Workload":
+    def _shared_has_one_split(self) -> "Workload":
         if self.server_adapters == "shared" and self.differing_splits:
-            raise ValueError(
-                "split: must be one number where server_adapters is 'shared', whose clients train "
-                "one set"
-            )
+            raise ValueError("split: must be one number where server_adapters is 'shared'")
         return self
 
     @property
@@ -706,7 +723,7 @@ class Workload(Section):
 
     @property
     def differing_splits(self) -> bool:
-        """Whether clients are cut at different points."""
+        """Whether clients have different split points."""
         return not isinstance(self.split, int) and len(set(self.split)) > 1
 
     @model_validator(mode="after")
@@ -720,28 +737,29 @@ class Workload(Section):
 
 
 class Observation(Section):
-    """What of the channel whoever decides knows when a round starts."""
+    """What a policy observes of the channel when a round starts."""
 
     delay_slots: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """How many slots late gains and positions are known."""
+    """Delay with which gains and positions are known, in slots."""
     noise_db: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Standard deviation of what gains are measured with, each slot's for itself, by seed."""
+    """Standard deviation of the measurement error of gains, independent for each slot, by seed."""
     position_noise_m: Annotated[float, Field(ge=0, le=1000)] = Field(
         default=0.0, exclude_if=lambda given: given == 0
     )
-    """Likewise of both horizontal coordinates of positions, which is what an agent observes."""
+    """Standard deviation of the measurement error of both horizontal coordinates of positions,
+    which an agent observes."""
 
 
 class AllocationSection(Section):
-    """Who decides split and shares, and the shares where they are fixed."""
+    """The policy that decides split and shares, and the shares of the policy `fixed`."""
 
     policy: str = "fixed"
-    """`fixed`: the shares below and workload.split; `equal`: 1/K each; `static`: the best one
-    that never changes; `planner`: searched before each round; `per-client-planner`: likewise, with
-    a split point for each client; `agent`: a trained one; or one that a package registers as
+    """`fixed`: the shares below and workload.split; `equal`: 1/K each; `static`: the best decision
+    that never changes; `planner`: a search before each round; `per-client-planner`: the same, with
+    a split point for each client; `agent`: a trained agent; or a policy that a package registers as
     `testbed.policies`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
-    """Of a policy from a package."""
+    """Parameters of a plug-in policy."""
     observation: Observation = Field(
         default=Observation(), exclude_if=lambda given: given == Observation()
     )
@@ -750,7 +768,7 @@ class AllocationSection(Section):
     alpha: Shares = "equal"
     """Shares of the server's computing speed (parallel computing)."""
     beta: Shares = "equal"
-    """Shares of the uplink bandwidth, and of the downlink's under parallel transmission."""
+    """Shares of the uplink bandwidth, and with parallel transmission of the downlink bandwidth."""
     rho: Shares = "equal"
     """Shares of the base station's transmit power (parallel transmission)."""
 
@@ -762,18 +780,19 @@ class AllocationSection(Section):
 
 
 class Participation(Section):
-    """Who takes part in a round."""
+    """Which clients take part in a round."""
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """How many UAVs a round has; none: all of them, or as many as a package's rule chooses."""
+    """Number of UAVs per round; none: all of them, or as many as a plug-in rule chooses."""
     rule: str = "random"
-    """How they are chosen when a round starts: `random`, by seed; `by-channel`, the best uplinks;
-    `round-robin`; or one that a package registers as `testbed.participation`: docs/plugins.md."""
+    """How clients are chosen when a round starts: `random`, by seed; `by-channel`, the best
+    uplinks; `round-robin`; or a rule that a package registers as `testbed.participation`:
+    docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
-    """Of a rule from a package."""
+    """Parameters of a plug-in rule."""
     deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Emulated seconds after which a round goes on without those who have not finished it; needs
-    `faults.on_loss: drop`. None: it waits for all."""
+    """Emulated seconds after which a round continues without stragglers; needs `faults.on_loss:
+    drop`. None: a round waits for all clients."""
 
     @model_validator(mode="after")
     def _rule_known(self) -> "Participation":
@@ -782,111 +801,120 @@ class Participation(Section):
         return self
 
 
-EVERYBODY = Participation()
+ALL_CLIENTS = Participation()
 
 
 class Objective(Section):
-    """latency + energy_weight · largest client energy."""
+    """Latency + energy_weight · largest energy of a client."""
 
     energy_weight: Annotated[float, Field(ge=0, le=1e9)] = 4.0
-    """λ, in s/J."""
+    """Weight λ, in s/J."""
 
 
 class Limits(Section):
-    """What a run may show and still be valid; a run beyond any of these says so.
+    """Limits within which a run is valid; a run that exceeds one is marked as not valid.
 
-    Where the clock is `virtual`, some of the defaults are tighter; the keys say which.
+    With the clock `virtual`, some defaults are tighter, as their keys say.
     """
 
     calibration_error: Limit = 0.03
-    """Error of the worst link before the run: median over its lowest, middle and highest rate, and
-    at each of them that part which a pause of 2 ms on this machine could not explain. 0.03 is 0.01
-    in virtual time."""
+    """Rate error of the worst link before the run: the median at its lowest, middle and highest
+    rate, each reduced by what a pause of 2 ms on this machine could explain. Default in virtual
+    time: 0.01."""
     injector_lateness_s: Limit = 0.005
-    """Rate changes of a slot all done after its boundary, 99th percentile, in real seconds.
-    0.005 is 0.00001 in virtual time."""
+    """Delay of the rate changes of a slot after its boundary, 99th percentile, in real seconds.
+    Default in virtual time: 0.00001."""
     exhausted_slots: Annotated[int, Field(ge=0, le=10**9)] = 0
-    """Slots for which the injector had no rates."""
+    """Number of slots for which the injector had no rates."""
     dropped_frames: Limit = 0.01
     """Share of a link's frames that its queue dropped."""
     backlog_bytes: Limit = 10_000
-    """Left in a link's queue at the end of a round."""
+    """Backlog of a link's queue at the end of a round."""
     compute_share: Limit = 0.02
-    """Overruns of modelled computing, as a share of a round. 0.02 is 0.0001 in virtual time."""
+    """Overruns of modelled computing, as a share of the round's latency. Default in virtual time:
+    0.0001."""
     injection_share: Limit = 0.005
-    """What late rate changes did to a round's latency, as a share of it. 0.005 is 0.00001 in
-    virtual time."""
+    """Effect of late rate changes on a round's latency, as a share of it. Default in virtual time:
+    0.00001."""
     rest_share: Limit = 0.02
-    """What the error budget cannot explain, as a share of a round. 0.02 is 0.01 in virtual time."""
+    """Part of a round's latency that the error budget cannot explain, as a share of it. Default in
+    virtual time: 0.01."""
     transfer_error: Limit = 0.03
-    """Error of a transfer against the integral of its link's rates, 95th percentile, but for a
-    packet by which it may end early; without the broadcast. Where links delay or lose frames, only
-    transfers that end too early count. 0.03 is 0.02 in virtual time."""
+    """Error of a transfer relative to the integral of its link's rates, 95th percentile, with a
+    tolerance of one packet at its end; excludes the broadcast. Where links delay or lose frames,
+    only transfers that end too early count. Default in virtual time: 0.02."""
     broadcast_error: Limit = Field(default=0.25, exclude_if=lambda limit: limit == 0.25)
-    """The same of the broadcast, whose transfers all begin at once and may ask more of a machine
-    than it can carry for some milliseconds; by the real clock, 2 ms of each are forgiven. 0.25 is
-    0.05 in virtual time."""
+    """As `transfer_error`, for the broadcast, whose transfers all begin at once and may overload a
+    machine for some milliseconds; with the real clock, 2 ms of each are tolerated. Default in
+    virtual time: 0.05."""
     loss_deviation: Limit = Field(default=5.0, exclude_if=lambda limit: limit == 5.0)
-    """Between the frames that a link has lost and those that it should, in standard deviations;
-    takes the place of rest_share where links delay or lose frames."""
+    """Difference between the lost frames of a link and their expected number, in standard
+    deviations; replaces rest_share where links delay or lose frames."""
     clock_error_s: Limit = Field(default=0.001, exclude_if=lambda limit: limit == 0.001)
-    """Where nodes are on several machines: by how much two of their clocks may have differed from
-    what was assumed, in real seconds."""
+    """Where nodes run on several machines: largest error of the assumed offset between two of their
+    clocks, in real seconds."""
     late_frames: Limit = Field(default=0.01, exclude_if=lambda limit: limit == 0.01)
-    """Share of a link's frames that came a millisecond later than `links` says; real ones."""
+    """Share of a link's frames that arrived at least one millisecond (real time) later than `links`
+    gives."""
     cpu_steal: Limit = 0.05
-    """Share of CPU time that went to other guests of the same host."""
+    """Share of CPU time that other guests of the same host took."""
     cpu_others: Limit = 0.5
-    """Share of CPU time that programs outside of the run took: the machine is not the run's."""
+    """Share of CPU time that programs outside of the run took."""
     clock_drift_ppm: Limit = 200.0
-    """Between the clock that is emulated by and the one that nobody adjusts."""
+    """Drift between the clock of the emulation and a clock that is never adjusted."""
 
 
 class Emulation(Section):
     """How the emulated network is run."""
 
     runtime: Literal["namespace", "docker"] = "namespace"
-    """`namespace`: processes, no root needed; `docker`: containers, needs root."""
+    """`namespace`: processes in network namespaces, without root; `docker`: containers, with root.
+    """
     clock: Literal["real", "virtual"] = Field(
         default="real", exclude_if=lambda clock: clock == "real"
     )
-    """`real`: this machine's; `virtual`: that of a Linux kernel of its own, which stands still
-    while anything computes. Then dilation is 1, nothing overruns, and equal runs measure the same
-    bytes."""
+    """`real`: the clock of this machine; `virtual`: the clock of a separate Linux kernel, which
+    stops while programs compute. With `virtual`, dilation is 1, nothing overruns, and equal runs
+    measure the same bytes."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
-    """Real seconds for an emulated one; slows links and modelled computing alike. `auto`: the
-    smallest factor at which this machine's real computing is predicted to keep up."""
+    """Real seconds per emulated second; slows links and modelled computing alike. `auto`: the
+    smallest factor at which real computing on this machine is predicted to keep up."""
     overrun_bound: Annotated[float, Field(ge=1e-6, le=1)] = 0.01
-    """With `auto`: what overruns may be predicted to change of a round's latency."""
+    """With `dilation: auto`: largest predicted effect of overruns, as a share of a round's latency.
+    """
     congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
-    """Of every TCP connection; `testbed doctor` lists what the kernel has. Of QUIC: `cubic` or
-    `reno`."""
+    """Congestion control of every TCP connection; `testbed doctor` lists those of the kernel. QUIC
+    supports `cubic` and `reno`."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
     """Largest IP packet on the links, in bytes."""
     placement: (
         Literal["spread", "pack"] | dict[str, list[Annotated[str, Field(pattern=NODE)]]] | None
     ) = Field(default=None, exclude_if=lambda placement: placement is None)
-    """With `run --scheduler`, where nodes live: `spread` over all hosts by their cores (the same as
-    left out), `pack` onto as few as have a core for each node, or the nodes of each host by its
-    name."""
+    """Placement of nodes on hosts with `run --scheduler`: `spread` over all hosts by their cores
+    (also the default), `pack` onto as few hosts as have a core for each node, or a mapping from
+    host names to lists of nodes."""
     transport: str = "tcp"
-    """What carries frames: `tcp`, another one of docs/overheads.md, or one that a package registers
+    """Transport protocol: `tcp`, another one of docs/overheads.md, or one that a package registers
     as `testbed.transports`: docs/plugins.md."""
     connection: Literal["kept", "per-transfer"] = "kept"
-    """One connection a link for the whole run, or one for each transfer, opened by its sender."""
+    """`kept`: one connection per link for the whole run; `per-transfer`: a new connection for each
+    transfer, opened by its sender."""
     nagle: bool = False
-    """Whether TCP holds small segments back until earlier ones are acknowledged."""
+    """Whether TCP delays small segments until earlier ones are acknowledged."""
     initial_window: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Segments that TCP sends at first, and after a pause; none: the kernel's own, ten."""
+    """Initial congestion window of TCP in segments, also after a pause; none: the kernel's default
+    of ten."""
     one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """The former name of `links.one_way_delay_s`: one number for all links."""
+    """The former name of `links.one_way_delay_s`, as one number for all links."""
     rate_counts: Literal["frame", "payload"] = "frame"
-    """What the channel's rate carries: Ethernet frames, or payload with the headers on top."""
+    """Which bytes the rate of the channel includes: whole Ethernet frames, or only the payload,
+    with headers on top."""
     calibrate: bool = True
     """Whether every link is measured at its lowest, middle and highest rate before the run or
     session."""
     docker_image: str = "host"
-    """`host`: this machine's own system, read-only, no build; else the name of an image."""
+    """`host`: the file system of this machine, read-only, without a build; otherwise the name of an
+    image."""
     limits: Limits = Limits()
 
     @model_validator(mode="after")
@@ -899,16 +927,16 @@ class Emulation(Section):
 
     @property
     def transport_kind(self) -> TransportKind:
-        """What carries frames, as an object.
+        """The transport protocol as an object.
 
         Raises:
-            InputError: No transport has that name, or a package's cannot be loaded.
+            InputError: No transport has that name, or a plug-in cannot be loaded.
         """
         return kind_of(self.transport)
 
 
 class ResolvedEmulation(Emulation):
-    """The section once nothing in it is `auto` any more."""
+    """The section `emulation` with numbers in place of `auto`."""
 
     dilation: Annotated[float, Field(gt=0, le=1e6)] = 1.0
 
@@ -923,60 +951,62 @@ FaultKind = Literal[
     "duplicate-frame",
 ]
 LASTING = ("link-outage", "partition", "slow-node")
-"""Faults that have a duration; the others happen at a moment."""
+"""Faults that have a duration; the others happen at one moment."""
 
 
 class FaultEvent(Section):
-    """One fault; what each kind does stands in docs/faults.md."""
+    """One fault; docs/faults.md describes each kind."""
 
     kind: FaultKind
-    """What happens."""
+    """Kind of the fault."""
     nodes: list[Annotated[str, Field(pattern=NODE)]] = []
-    """Whom it hits: `uav1`, `uav2`, …; `bs` for slow-node. A bs-crash needs none."""
+    """Nodes that the fault affects: `uav1`, `uav2`, …; `bs` for slow-node. A bs-crash needs none.
+    """
     round: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
-    """The round (from 0) from whose start `at_s` counts; left out: from the start of the run."""
+    """The round (from 0) from whose start `at_s` counts. Default: `at_s` counts from the start of
+    the run."""
     at_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
-    """When, in emulated seconds; moved to the nearest slot boundary."""
+    """Time of the fault in emulated seconds, rounded to the nearest slot boundary."""
     duration_s: Duration | None = None
-    """How long link-outage, partition and slow-node last; left out: to the end of the run."""
+    """Duration of link-outage, partition and slow-node. Default: to the end of the run."""
     factor: Annotated[float, Field(ge=1, le=1e6)] = 2.0
-    """How many times as long a slow node computes."""
+    """Factor by which computing takes longer on a slow node."""
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> "FaultEvent":
         of_bs = str(BS) in self.nodes
         if self.kind == "bs-crash":
             if self.nodes not in ([], [str(BS)]):
-                raise ValueError("nodes: a bs-crash hits the base station alone")
+                raise ValueError("nodes: a bs-crash affects only the base station")
         elif not self.nodes:
-            raise ValueError(f"nodes: is missing; whom does {self.kind} hit?")
+            raise ValueError(f"nodes: is missing; which nodes does {self.kind} affect?")
         elif of_bs and self.kind != "slow-node":
-            raise ValueError(f"nodes: {self.kind} hits UAVs, not bs")
+            raise ValueError(f"nodes: {self.kind} affects UAVs, not bs")
         if self.duration_s is not None and self.kind not in LASTING:
             raise ValueError(f"duration_s: {self.kind} happens at a moment")
         return self
 
 
 class RandomFaults(Section):
-    """Faults drawn by seed: moments uniform in `within_s`, each of one UAV."""
+    """Faults drawn by seed: start times uniform in `within_s`, each on one UAV."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """How many; left out: drawn from a Poisson distribution, by `rate_per_s`."""
+    """Number of faults. Default: drawn from a Poisson distribution with `rate_per_s`."""
     rate_per_s: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Mean number of faults in a second, where `count` is left out."""
+    """Mean number of faults per second, where `count` is not given."""
     kinds: list[FaultKind] = Field(default=["link-outage"], min_length=1)
-    """Drawn from these with equal probability."""
+    """Kinds of faults, drawn with equal probability."""
     within_s: Duration = 60.0
-    """Emulated seconds from the start of the run in which they begin."""
+    """Emulated seconds from the start of the run in which the faults begin."""
     duration_s: tuple[Duration, Duration] = (1.0, 5.0)
-    """Shortest and longest duration, of those that last."""
+    """Shortest and longest duration of faults that last."""
     factor: tuple[Annotated[float, Field(ge=1, le=1e6)], Annotated[float, Field(ge=1, le=1e6)]] = (
         2.0,
         4.0,
     )
-    """Least and largest factor of slow nodes."""
+    """Smallest and largest factor of slow nodes."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Left out: the scenario's."""
+    """Random seed of the faults. Default: the scenario's seed."""
 
     @model_validator(mode="after")
     def _ranges_in_order(self) -> "RandomFaults":
@@ -990,51 +1020,52 @@ class RandomFaults(Section):
 
 
 class Faults(Section):
-    """What goes wrong in the run, and what a round does without a client."""
+    """Faults during the run, and how a round handles the loss of a client."""
 
     events: list[FaultEvent] = []
-    """Faults at given moments."""
+    """Faults at given times."""
     random: RandomFaults | None = None
-    """Faults at random moments, by seed."""
+    """Faults at random times, by seed."""
     on_loss: Literal["wait", "drop", "abort"] = "wait"
-    """What a round does when a client counts as lost: `wait` for it if it can come back, `drop` it
+    """What a round does when a client is considered lost: `wait` for it if it can return, `drop` it
     from the round, or `abort` the run."""
     loss_timeout_s: Duration = 5.0
-    """Emulated seconds of silence after which a client counts as lost."""
+    """Emulated seconds of silence after which a client is considered lost."""
 
     @property
     def may_slow(self) -> bool:
-        """Whether any node may be slowed."""
+        """Whether any fault may be a slow node."""
         drawn = [] if self.random is None else self.random.kinds
         return "slow-node" in [*drawn, *(event.kind for event in self.events)]
 
 
 def _text(value: object) -> object:
-    """YAML has numbers where an environment has texts."""
+    """A number of YAML as text, as environment variables need it."""
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 class NodePrograms(Section):
-    """What a node runs in a session of `testbed up`, and what it may; docs/programs.md."""
+    """Programs of a node in a session of `testbed up`, and their permissions; docs/programs.md."""
 
     command: str | Annotated[list[str], Field(min_length=1)] | None = None
-    """A text for a shell, or a program and its arguments."""
+    """A command line for a shell, or a list of a program and its arguments."""
     image: Annotated[str, Field(min_length=1)] | None = None
-    """Container image in which its programs run, where the runtime has containers."""
+    """Container image in which the programs run, for runtimes with containers."""
     cpus: Annotated[float, Field(ge=0.01, le=1024)] | None = None
-    """Most processors that each of its programs may use, where the runtime has containers."""
+    """Largest number of CPUs that each program may use, for runtimes with containers."""
     memory_bytes: Annotated[int, Field(ge=1 << 22, le=1 << 50)] | None = None
-    """Most memory that each of them may use, where the runtime has containers."""
+    """Largest amount of memory that each program may use, for runtimes with containers."""
     env: dict[
         Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], Annotated[str, BeforeValidator(_text)]
     ] = {}
-    """Variables of their environment, beside what all nodes have."""
+    """Environment variables, in addition to those that all nodes have."""
     writable: list[str] = []
-    """Files and folders within the working directory that they may write, beside their home."""
+    """Files and folders within the working directory that the programs may write, in addition to
+    their home directory."""
 
 
 def _lists(value: object, where: str) -> Iterator[tuple[str, list[float]]]:
-    """All lists with a value a UAV within one of the links' keys, and what they are called."""
+    """All lists with one value per UAV within a key of `links`, each with its name."""
     if isinstance(value, list):
         yield where, value
     elif isinstance(value, IndependentLoss):
@@ -1045,33 +1076,35 @@ def _lists(value: object, where: str) -> Iterator[tuple[str, list[float]]]:
 
 
 class Scenario(Section):
-    """One experiment: who flies where, what is trained, how the server serves."""
+    """One experiment: the UAVs and their flight, the training task, and how the server serves its
+    clients."""
 
     name: str = Field(default="scenario", pattern=r"^[\w.-]+$", max_length=80)
-    """Shown in reports."""
+    """Name of the scenario in reports."""
     paradigm: str = "cpsfl"
-    """How the server serves its clients: one of README.md's, or a package's: docs/plugins.md."""
+    """Paradigm, i.e. how the server serves its clients: one of README.md or a plug-in:
+    docs/plugins.md."""
     order: str | None = Field(default=None, exclude_if=lambda order: order is None)
-    """Whom sequential resources serve first, where not as the paradigm itself says: `larger-lag`,
+    """Service order of sequential resources, if it differs from that of the paradigm: `larger-lag`,
     `first-come`, `shortest-job-first`, `longest-remaining-work-first`, `round-robin`, or one that a
     package registers as `testbed.orders`: docs/orders.md."""
     order_parameters: dict[str, float] = Field(default={}, exclude_if=lambda given: not given)
-    """Of an order from a package: numbers."""
+    """Parameters of a plug-in order; all are numbers."""
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """Rounds to predict or emulate."""
+    """Number of rounds to predict or emulate."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    """Of everything random: mobility, fading, weights, data."""
+    """Random seed of mobility, fading, weights and data."""
     slot_s: Annotated[float, Field(ge=1e-3, le=10)] = 0.1
-    """Length of a slot, τ0; the channel is constant within."""
+    """Length of a slot, τ0; the channel is constant within a slot."""
     base_station: BaseStation = BaseStation()
     uavs: Uavs
     mobility: Mobility = Mobility()
     radio: Radio = Radio()
-    links: Links = Field(default=NO_AIR, exclude_if=lambda links: links == NO_AIR)
+    links: Links = Field(default=IDEAL_LINKS, exclude_if=lambda links: links == IDEAL_LINKS)
     workload: Workload = Workload()
     allocation: AllocationSection = AllocationSection()
     participation: Participation = Field(
-        default=EVERYBODY, exclude_if=lambda section: section == EVERYBODY
+        default=ALL_CLIENTS, exclude_if=lambda section: section == ALL_CLIENTS
     )
     objective: Objective = Objective()
     faults: Faults = Faults()
@@ -1079,9 +1112,10 @@ class Scenario(Section):
     analytical_models: dict[str, dict[str, JsonValue]] = Field(
         default={}, exclude_if=lambda models: not models
     )
-    """By name of a package's analytical model (docs/plugins.md): its parameters."""
+    """Parameters of plug-in analytical models, by the name of the model: docs/plugins.md."""
     nodes: dict[str, NodePrograms] = Field(default={}, exclude_if=lambda nodes: not nodes)
-    """By node, `bs`, `uav1`, … or `uav*` for every UAV: what sessions of `testbed up` run there."""
+    """Programs of each node in sessions of `testbed up`, by node: `bs`, `uav1`, … or `uav*` for
+    every UAV."""
 
     @field_validator("paradigm")
     @classmethod
@@ -1119,7 +1153,7 @@ class Scenario(Section):
         if self.radio.line_of_sight == "never" and height_m[1] > nlos_m:
             raise ValueError(
                 f"radio.line_of_sight: 'never' holds for uavs.height_m up to {nlos_m:g}, "
-                f"not {height_m[1]:g}; TR 36.777 knows no NLOS above"
+                f"not {height_m[1]:g}; TR 36.777 has no NLOS model above"
             )
         if model is None or self.mobility.model != GAUSS_MARKOV:
             return self
@@ -1138,7 +1172,7 @@ class Scenario(Section):
     @model_validator(mode="after")
     def _speeds_fit_the_fleet(self) -> "Scenario":
         for name in ("speed_m_s", "mean_speed_m_s", "speed_deviation_m_s"):
-            _one_a_uav(f"mobility.{name}", getattr(self.mobility, name), self.uavs.count)
+            _one_per_uav(f"mobility.{name}", getattr(self.mobility, name), self.uavs.count)
         low, high = self.fleet.speed_m_s.T
         mean = self.fleet.mean_speed_m_s
         for k in np.flatnonzero(~((low <= mean) & (mean <= high))):
@@ -1155,7 +1189,7 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
-    def _one_share_a_client(self) -> "Scenario":
+    def _one_share_per_client(self) -> "Scenario":
         for name in ("alpha", "beta", "rho"):
             shares = getattr(self.allocation, name)
             if shares == "equal":
@@ -1167,27 +1201,29 @@ class Scenario(Section):
                 )
             if len(shares) != self.uavs.count:
                 raise ValueError(
-                    f"allocation.{name}: must have one share a UAV: {self.uavs.count}, "
+                    f"allocation.{name}: must have one share per UAV: {self.uavs.count}, "
                     f"not {len(shares)}"
                 )
         return self
 
     @model_validator(mode="after")
-    def _one_value_a_link(self) -> "Scenario":
+    def _one_value_per_link(self) -> "Scenario":
         if self.emulation.one_way_delay_s and self.links.one_way_delay_s != 0:
             raise ValueError(
-                "links.one_way_delay_s: stands beside emulation.one_way_delay_s, its former name"
+                "links.one_way_delay_s: must not be given together with emulation.one_way_delay_s, "
+                "its former name"
             )
         for name in ("one_way_delay_s", "jitter_s", "loss"):
             for where, values in _lists(getattr(self.links, name), f"links.{name}"):
                 if len(values) != self.uavs.count:
                     raise ValueError(
-                        f"{where}: must have one value a UAV: {self.uavs.count}, not {len(values)}"
+                        f"{where}: must have one value per UAV: {self.uavs.count}, "
+                        f"not {len(values)}"
                     )
         return self
 
     @model_validator(mode="after")
-    def _transport_works_so(self) -> "Scenario":
+    def _transport_allows_the_rest(self) -> "Scenario":
         with _within(""):
             kind = self.emulation.transport_kind
         where = f"where emulation.transport is {kind.name!r}"
@@ -1199,11 +1235,11 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
-    def _one_split_a_client(self) -> "Scenario":
+    def _one_split_per_client(self) -> "Scenario":
         split = self.workload.split
         if not isinstance(split, int) and len(split) != self.uavs.count:
             raise ValueError(
-                f"workload.split: must have one entry a UAV: {self.uavs.count}, not {len(split)}"
+                f"workload.split: must have one entry per UAV: {self.uavs.count}, not {len(split)}"
             )
         if self.workload.differing_splits and self.allocation.policy == "agent":
             raise ValueError(
@@ -1213,7 +1249,7 @@ class Scenario(Section):
         if shared and self.allocation.policy == "per-client-planner":
             raise ValueError(
                 "allocation.policy: 'per-client-planner' needs workload.server_adapters "
-                "'per-client'; clients that train one set are cut at one place"
+                "'per-client'; clients that share adapters have one split point"
             )
         return self
 
@@ -1229,15 +1265,15 @@ class Scenario(Section):
                 "participation.deadline_s: needs faults.on_loss 'drop', "
                 f"not {self.faults.on_loss!r}"
             )
-        if self.participation != EVERYBODY and self.allocation.policy == "agent":
+        if self.participation != ALL_CLIENTS and self.allocation.policy == "agent":
             raise ValueError(
-                "participation: must be left out where allocation.policy is 'agent', which decides "
-                "for rounds of all UAVs"
+                "participation: must be absent where allocation.policy is 'agent', whose "
+                "rounds have all UAVs"
             )
         return self
 
     @model_validator(mode="after")
-    def _faults_hit_somebody(self) -> "Scenario":
+    def _faults_hit_known_nodes(self) -> "Scenario":
         for index, event in enumerate(self.faults.events):
             for node in event.nodes:
                 if NodeId.parse(node).client > self.uavs.count:
@@ -1264,7 +1300,7 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
-    def _virtual_time_stands_still(self) -> "Scenario":
+    def _fits_virtual_time(self) -> "Scenario":
         if self.emulation.clock == "real":
             return self
         if self.workload.compute_time == "measured":
@@ -1274,8 +1310,8 @@ class Scenario(Section):
             )
         if self.workload.clients_per_pass > 1:
             raise ValueError(
-                "workload.clients_per_pass: must be 1 where emulation.clock is 'virtual': what a "
-                "pass takes, and so who waits with whom, cannot be measured there"
+                "workload.clients_per_pass: must be 1 where emulation.clock is 'virtual': the "
+                "duration of a pass cannot be measured there"
             )
         for name, node in (("base_station", self.base_station), ("uavs", self.uavs)):
             if node.device != "cpu":
@@ -1286,7 +1322,7 @@ class Scenario(Section):
         return self
 
     def programs_of(self, node: NodeId) -> NodePrograms:
-        """What a node runs: a UAV's own keys go before those of all."""
+        """The programs of a node; a UAV's own keys override those of `uav*`."""
         of_all = self.nodes.get(ALL_UAVS) if not node.is_bs else None
         layers = [layer for layer in (of_all, self.nodes.get(str(node))) if layer is not None]
         given = [
@@ -1295,7 +1331,7 @@ class Scenario(Section):
         return NodePrograms.model_construct(**{k: v for keys in given for k, v in keys.items()})
 
     @model_validator(mode="after")
-    def _asynchronous_for_itself(self) -> "Scenario":
+    def _asynchronous_supports_the_rest(self) -> "Scenario":
         section, workload = self.workload.asynchronous, self.workload
         if not self.scheme.asynchronous:
             return self
@@ -1318,24 +1354,25 @@ class Scenario(Section):
 
     @property
     def updates(self) -> int:
-        """Of a round of an asynchronous paradigm, by all UAVs together; 0: it is none."""
+        """Updates per round of an asynchronous paradigm, of all UAVs together; 0 for other
+        paradigms."""
         if not self.scheme.asynchronous:
             return 0
         return self.workload.asynchronous.updates or 4 * self._taking_part
 
     @property
     def _taking_part(self) -> int:
-        """How many clients a round has at most."""
+        """The largest number of clients per round."""
         return self.participation.clients or self.uavs.count
 
     @property
     def iterations(self) -> int:
-        """Most iterations that a client can come to in a round."""
+        """The largest number of iterations that a client can do in a round."""
         return self.workload.local_iterations * max(1, self.updates)
 
     @cached_property
     def scheme(self) -> Paradigm:
-        """The paradigm as data, with the scenario's order where it has one."""
+        """The paradigm as data, with the order of the scenario if it has one."""
         named = paradigm(self.paradigm)
         if self.order is None:
             return named
@@ -1348,7 +1385,7 @@ class Scenario(Section):
 
     @cached_property
     def fleet(self) -> Fleet:
-        """What each UAV is like; what is drawn at random follows from the seed."""
+        """The properties of each UAV; random ones follow from the seed."""
         uavs, mobility = self.uavs, self.mobility
 
         def values(key: str) -> Array:
@@ -1368,27 +1405,27 @@ class Scenario(Section):
 
     @property
     def fleet_seed(self) -> int:
-        """What the fleet is drawn by."""
+        """The seed from which the fleet is drawn."""
         return self.seed if self.uavs.seed is None else self.uavs.seed
 
     def reseeded(self, seed: int) -> "Scenario":
-        """The same fleet under another seed: other flights, other fading."""
+        """The same fleet with another seed, i.e. with other flights and other fading."""
         uavs = self.uavs.model_copy(update={"seed": self.fleet_seed})
         return self.model_copy(update={"seed": seed, "uavs": uavs})
 
     def resolved(self, dilation: float) -> "ResolvedScenario":
-        """The scenario with this number for its dilation."""
+        """The scenario with this number as its dilation."""
         emulation = dict(self.emulation) | {"dilation": dilation}
         sections = dict(self) | {"emulation": ResolvedEmulation.model_construct(**emulation)}
         return ResolvedScenario.model_construct(**sections)
 
 
 class ResolvedScenario(Scenario):
-    """A scenario that can be emulated: what was `auto` has a value."""
+    """A scenario that can be emulated: numbers have replaced `auto`."""
 
     emulation: ResolvedEmulation = ResolvedEmulation()
 
     @property
     def dilation(self) -> float:
-        """Real seconds for an emulated one."""
+        """Real seconds per emulated second."""
         return self.emulation.dilation

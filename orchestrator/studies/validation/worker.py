@@ -33,7 +33,7 @@ from orchestrator.policies.registry import decider
 from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.channel import Channel, channel_settings, open_source
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import EVERYBODY, Scenario
+from orchestrator.scenario.schema import ALL_CLIENTS, Scenario
 from orchestrator.studies.validation.space import tree_at
 from orchestrator.theory.models import AnalyticalModel, ModelResult, model
 from testbed.core.errors import InputError, RunError
@@ -205,7 +205,7 @@ class Player:
 
         if scenario.scheme.asynchronous:
             raise InputError("paradigm: validation needs synchronous rounds")
-        if scenario.participation != EVERYBODY:
+        if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: validation needs rounds of all UAVs")
         payload, plan = played(payload_bytes)
         frames, _ = played(link_bytes)

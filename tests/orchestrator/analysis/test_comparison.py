@@ -23,7 +23,7 @@ from orchestrator.analysis.error_budget import (
 from orchestrator.engine.engine import round_of, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.plan import RoundPlan
-from orchestrator.engine.tcp_model import CONTROLS, RECEIVER_FRAMES, Transport
+from orchestrator.engine.tcp_model import CONTROLS, RECEIVER_FRAMES, TcpModel
 from testbed.core.timeline import SG, STEPS, Round, Timeline
 
 SLOT_S = 0.1
@@ -106,8 +106,8 @@ def played(plan: RoundPlan, radio, *, index=0, start_s=0.0, gain=GAIN, **given) 
     return round_of(index, plan, simulate(plan, radio, gain, SLOT_S, start_s, **given))
 
 
-def transport(delay_s: float, loss: float) -> Transport:
-    return Transport(
+def transport(delay_s: float, loss: float) -> TcpModel:
+    return TcpModel(
         delay_s=np.full((2, 3), delay_s) * [[1.0], [2.0]],
         jitter_s=np.zeros((2, 3)),
         losses=np.full((2, 3, 4), (0.0, 1.0, loss, 0.0)),
@@ -147,10 +147,10 @@ def test_a_round_that_began_later_is_a_part_of_its_own():
 def test_what_links_delay_and_what_they_lose_are_two_parts():
     plan, radio = by_hand("cpsfl", **CONTENTION)
     air = transport(0.02, 0.01)
-    delayed = played(plan, radio, transport=air.without_loss())
-    measured, predicted = played(plan, radio, transport=air), played(plan, radio)
+    delayed = played(plan, radio, tcp=air.without_loss())
+    measured, predicted = played(plan, radio, tcp=air), played(plan, radio)
     found = error_budget(
-        predicted, measured, plan, plan, radio, GAIN, SLOT_S, None, transport=air
+        predicted, measured, plan, plan, radio, GAIN, SLOT_S, None, tcp=air
     ).seconds
     assert found["delay"] == pytest.approx(delayed.latency_s - predicted.latency_s)
     assert found["loss"] == pytest.approx(measured.latency_s - delayed.latency_s)

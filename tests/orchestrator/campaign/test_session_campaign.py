@@ -20,7 +20,7 @@ from orchestrator.campaign.report import write_campaign_report
 from orchestrator.campaign.results import write_results
 from orchestrator.campaign.spec import cells, load_campaign
 from orchestrator.campaign.verify import compare
-from orchestrator.emulated.session_request import FIGURES
+from orchestrator.emulated.session_request import SESSION_METRICS
 from testbed.core.errors import InputError
 from testbed.host.dask_cluster import Cluster
 
@@ -88,7 +88,7 @@ def test_what_programs_write_is_compared_and_drawn(tmp_path: Path) -> None:
     files = {str(p.relative_to(other)): p.read_bytes() for p in other.rglob("*") if p.is_file()}
     assert compare(stored, files)[0] == "differs"
     figures = pd.read_parquet(other / "metrics.parquet").set_index("metric")["value"]
-    assert set(figures.index) == {"b", "rtt_ms", *FIGURES}
+    assert set(figures.index) == {"b", "rtt_ms", *SESSION_METRICS}
     assert figures["session_s"] > 0
     same = {p.name: p.read_bytes() for p in stored.iterdir() if p.is_file()}
     assert compare(stored, same) == ("equal", "")
@@ -123,7 +123,7 @@ def test_a_script_that_changed_makes_another_point(tmp_path: Path) -> None:
     ("read", "says"),
     [
         ({"pattern": "x"}, "studies.s.reads.n.pattern: must have one group, the number; has 0"),
-        ({"pattern": "("}, "studies.s.reads.n.pattern: is no regular expression"),
+        ({"pattern": "("}, "studies.s.reads.n.pattern: is not a regular expression"),
         ({"file": "../a", "key": "a"}, "studies.s.reads.n.file: must be a path within"),
         ({}, "studies.s.reads.n: needs exactly one of key, pattern"),
         ({"key": "a", "match": "sum"}, "studies.s.reads.n: match goes with pattern"),

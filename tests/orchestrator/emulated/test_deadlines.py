@@ -217,8 +217,10 @@ def test_a_world_that_does_not_come_up_is_given_up(sleeper: Path, tmp_path, monk
 def test_a_program_that_times_nothing_is_given_up(sleeper: Path, monkeypatch) -> None:
     monkeypatch.setattr(dilation, "MEASURE_S", 0.1)
     with dilation._program() as program:
-        with pytest.raises(RunError, match=r"^emulation\.dilation: waited 0\.1 s for a program"):
-            dilation._hear(program)
+        with pytest.raises(
+            RunError, match=r"^emulation\.dilation: waited 0\.1 s for the measurement"
+        ):
+            dilation._receive(program)
         program.kill()
 
 

@@ -64,8 +64,8 @@ def test_packets_of_several_frames_count_once() -> None:
     assert frames_s(one, shape, *BOTH) == pytest.approx(2 * 8000 / packets)
 
 
-def of(carried_s: float | None, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> Scenario:
-    monkeypatch.setattr(line_speed, "measure", lambda: carried_s)
+def of(capacity_s: float | None, monkeypatch: pytest.MonkeyPatch, **keys: Any) -> Scenario:
+    monkeypatch.setattr(line_speed, "measure", lambda: capacity_s)
     return validate(SCENARIO | keys, "test")
 
 
@@ -75,14 +75,14 @@ def test_a_machine_that_cannot_keep_up_is_told_what_dilation_it_takes(
     named = of(1e9, monkeypatch, emulation={"dilation": 2.0})
     found = of_rounds(named, SOURCE, profile_of(named))
     assert found is not None
-    assert found.asked_s > 1000
+    assert found.needed_s > 1000
     # So fast that it would be busy all of its time at a dilation of 4.
-    slow_s = found.asked_s / 4
+    slow_s = found.needed_s / 4
     named = of(slow_s, monkeypatch, emulation={"dilation": 2.0})
     line = (
         rf"emulation.dilation: must be at least 5, not 2: without netem, a process delays and "
-        rf"loses frames, here {slow_s:,.0f} a second at most, and rounds have up to "
-        rf"{found.asked_s:,.0f}; emulation.clock 'virtual' needs none"
+        rf"loses frames, at most {slow_s:,.0f} per second, and rounds have up to "
+        rf"{found.needed_s:,.0f}; emulation.clock 'virtual' needs none"
     )
     with pytest.raises(InputError) as refused:
         settle(named, SOURCE, profile_of(named))
@@ -109,5 +109,5 @@ def test_a_process_may_not_be_busy_all_the_time() -> None:
 
 
 def test_this_machine_carries_some() -> None:
-    carried_s = line_speed.measure()
-    assert carried_s is None or 500 < carried_s < 1e6
+    capacity_s = line_speed.measure()
+    assert capacity_s is None or 500 < capacity_s < 1e6

@@ -150,7 +150,7 @@ def test_a_uavs_own_keys_go_before_those_of_all() -> None:
         ({"uav1": {"comand": "a"}}, "small: nodes.uav1.comand: no such key; did you mean"),
         ({"uav1": {"command": "nonsense"}}, "nodes.uav1.command: there is no program 'nonsense'"),
         ({"bs": {"image": "mine:1"}}, "nodes.bs.image: the namespace runtime has nothing"),
-        ({"bs": {"writable": ["/etc"]}}, "nodes.bs.writable: /etc lies outside of the working"),
+        ({"bs": {"writable": ["/etc"]}}, "nodes.bs.writable: /etc is outside of the working"),
         ({"bs": {"writable": ["gone"]}}, "nodes.bs.writable: gone does not exist"),
     ],
 )

@@ -109,7 +109,7 @@ def test_a_host_without_the_backbone_is_refused_by_name(tmp_path: Path) -> None:
     has = fact(files={str(backbone): hosts.sha256_of(backbone)})
     lacks = fact(files={str(backbone): None})
     hosts._compare({"a": has}, [str(backbone)])
-    with pytest.raises(InputError, match=f"host b lacks {backbone}, or has another one"):
+    with pytest.raises(InputError, match=f"host b lacks {backbone}, or has a different one"):
         hosts._compare({"a": has, "b": lacks}, [str(backbone)])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from small_scenario import TREE
 
-from orchestrator.emulated.session_request import Asked, Read, check, named_programs
+from orchestrator.emulated.session_request import Read, SessionRequest, check, named_programs
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError, RunError
 
@@ -47,10 +47,10 @@ def test_a_number_is_found(left: Path, read: dict[str, Any], value: float) -> No
         ({"key": "a", "file": "s.json"}, "reads.x: uav1 has not written s.json"),
         ({"key": "a.1.b", "file": "r.json"}, "nodes/uav1/r.json: has no key 'a.1.b': '1' is"),
         ({"key": "t", "file": "r.json"}, "r.json: t must be a number, not 'True'"),
-        ({"key": "n", "file": "r.json"}, "r.json: n: nan is no finite number"),
-        ({"key": "a"}, "reads.x: logs/uav1.log: is no JSON"),
+        ({"key": "n", "file": "r.json"}, "r.json: n: nan is not finite"),
+        ({"key": "a"}, "reads.x: logs/uav1.log: is not JSON"),
         ({"pattern": "(never)"}, "logs/uav1.log: nothing in it matches '(never)'"),
-        ({"pattern": "(at)"}, "logs/uav1.log: 'at' is no number"),
+        ({"pattern": "(at)"}, "logs/uav1.log: 'at' is not a number"),
     ],
 )
 def test_one_that_is_not_there_fails_the_session_by_name(
@@ -63,8 +63,8 @@ def test_one_that_is_not_there_fails_the_session_by_name(
 
 def test_a_session_that_nothing_ends_is_refused() -> None:
     with pytest.raises(InputError, match=r"^seconds: must be given where no node has a command"):
-        check(SCENARIO, Asked())
-    check(SCENARIO, Asked(seconds=1))
+        check(SCENARIO, SessionRequest())
+    check(SCENARIO, SessionRequest(seconds=1))
 
 
 def test_files_that_commands_name_are_found(tmp_path: Path, monkeypatch) -> None:

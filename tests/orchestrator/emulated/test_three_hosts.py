@@ -123,8 +123,8 @@ def test_hosts_of_an_ordinary_user_have_relays(tmp_path: Path) -> None:
     # What nobody can do is refused by a name, a number and a way out.
     assert told[1]["status"] == 2, told[1]["stderr"]
     assert re.search(
-        r"emulation.dilation: must be at least [\d.]+ on these hosts: links ask the relay of host "
-        r"\w+ for \d+ packets a second",
+        r"emulation.dilation: must be at least [\d.]+ on these hosts: links need \d+ "
+        r"packets per second through the relay of host \w+",
         told[1]["stderr"],
     )
     assert [job["left"] for job in told] == [[], []]
@@ -227,7 +227,7 @@ def test_a_network_that_is_too_narrow_is_refused_before_anything_is_written(
     assert done[2]["status"] == 2, done[2]["stderr"]
     assert re.search(
         r"emulation.dilation: must be at least [\d.]+ on these hosts: links from alpha to beta(, "
-        r"gamma)? ask for [\d.]+ Mb/s with their headers, and the network carries",
+        r"gamma)? need [\d.]+ Mb/s with their headers, and the network carries",
         done[2]["stderr"],
     )
     assert not (folder / "narrow").exists()
@@ -237,9 +237,7 @@ def test_a_host_that_may_not_be_dropped_ends_the_run_with_its_name(
     done: list[dict[str, Any]],
 ) -> None:
     assert done[3]["status"] == 1
-    said = (
-        r"round \d+: the base station waited for uav2, which is lost since .* \(loss of host beta\)"
-    )
+    said = r"round \d+: the base station waited for uav2, lost at .* \(loss of host beta\)"
     assert re.search(said, done[3]["stderr"])
 
 

@@ -76,12 +76,12 @@ def carried(b: float, c: float, together: float) -> FlowsMeasured:
 @pytest.mark.parametrize(
     ("network", "says"),
     [
-        (carried(20, 1000, 1000), "links from a to b ask for 71.66 Mb/s .* carries 20 Mb/s"),
-        (carried(1000, 40, 1000), "links from a to c ask for 81.9 Mb/s .* carries 40 Mb/s"),
-        (carried(1000, 1000, 80), "links from a to b, c ask for 86 Mb/s .* carries 80 Mb/s"),
+        (carried(20, 1000, 1000), "links from a to b need 71.66 Mb/s .* carries 20 Mb/s"),
+        (carried(1000, 40, 1000), "links from a to c need 81.9 Mb/s .* carries 40 Mb/s"),
+        (carried(1000, 1000, 80), "links from a to b, c need 86 Mb/s .* carries 80 Mb/s"),
         (
             FlowsMeasured({"b": Flow(1e9, 1e9), "c": Flow(1e9, 1e6)}, Flow(1e9, 1e9)),
-            "links from c to a ask for 5.119 Mb/s .* carries 1 Mb/s",
+            "links from c to a need 5.119 Mb/s .* carries 1 Mb/s",
         ),
     ],
 )

@@ -335,7 +335,7 @@ def test_rounds_follow_each_other_and_a_trace_may_be_too_short() -> None:
 def test_what_does_not_go_together_is_refused_by_its_field() -> None:
     for keys, says in (
         ({"allocation": {"policy": "planner"}}, r"allocation\.policy: must be 'fixed' or 'equal'"),
-        ({"order": "first-come"}, r"order: must be left out"),
+        ({"order": "first-come"}, r"order: must be absent"),
     ):
         with pytest.raises(InputError, match=says):
             small("asfl-pp", **keys)

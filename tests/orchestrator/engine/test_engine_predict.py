@@ -134,7 +134,7 @@ def test_a_trace_of_dead_links_is_called_that():
     for dead, whose in (([1], "UAV 2"), ([0, 2], "UAV 1, 3"), ([0, 1, 2], "all UAVs")):
         gain = alive.copy()
         gain[dead] = 0
-        says = rf"^trace: its 40 slots .* 0\.0 s; links of {whose} carry nothing from there on$"
+        says = rf"^trace: its 40 slots .* 0\.0 s; links of {whose} carry nothing from then on$"
         with pytest.raises(InputError, match=says):
             predict(SCENARIO, Replay(ChannelTrace(gain, 0.1)), PAPER)
 
@@ -173,7 +173,7 @@ def test_rounds_of_a_split_for_each_client() -> None:
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("workload.split=[1,2]", "workload.split: must have one entry a UAV: 10, not 2"),
+        ("workload.split=[1,2]", "workload.split: must have one entry per UAV: 10, not 2"),
         ("workload.split=[5,1,1,1,1,1,1,1,1,1]", "workload.split: input should be less than"),
         ("workload.split=[0,1,1,1,1,1,1,1,1,1]", "workload.split"),
     ],

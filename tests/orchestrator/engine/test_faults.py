@@ -16,7 +16,7 @@ from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults, planned
 from orchestrator.engine.plan import fixed_allocation
-from orchestrator.engine.rounds import Companion, Decision, EngineBackend, predict
+from orchestrator.engine.rounds import Decision, EngineBackend, ShadowPrediction, predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -341,23 +341,23 @@ def test_a_slow_node_takes_longer_and_more_energy() -> None:
 # --- hosts ---------------------------------------------------------------------------------------
 
 
-def companion(scenario: Scenario) -> Companion:
+def shadow(scenario: Scenario) -> ShadowPrediction:
     trace = ChannelTrace(np.full((3, 4000), 1e-10), scenario.slot_s)
-    return Companion(EngineBackend(scenario, Replay(trace), profile_of(scenario)))
+    return ShadowPrediction(EngineBackend(scenario, Replay(trace), profile_of(scenario)))
 
 
 def test_a_host_that_is_lost_in_a_round_is_a_crash_of_its_uavs() -> None:
     """The round is predicted once more, as if the crash had been planned; and so is the next."""
     scenario = small(on_loss="drop", loss_timeout_s=0.5)
     decision = Decision(0, 0.0, fixed_allocation(scenario))
-    along = companion(scenario)
-    whole = along.of(decision, None)
+    along = shadow(scenario)
+    whole = along.next_round(decision, None)
     at_s = 0.4 * whole.latency_s
     slot = math.ceil(at_s / scenario.slot_s)
-    along.engine.strike(Fault.of_host("beta", [uav(2), uav(3)], at_s, slot * 0.1 + 0.5))
-    struck = along.again(decision, None)
+    along.engine.add_fault(Fault.of_host("beta", [uav(2), uav(3)], at_s, slot * 0.1 + 0.5))
+    struck = along.repeat_round(decision, None)
     events = [{"kind": "uav-crash", "nodes": ["uav2", "uav3"], "at_s": slot * scenario.slot_s}]
-    planned_too = companion(small(on_loss="drop", loss_timeout_s=0.5, events=events))
+    planned_too = shadow(small(on_loss="drop", loss_timeout_s=0.5, events=events))
     crashed = planned_too.of(decision, None)
     assert (struck.spans == crashed.spans).all()
     assert struck.latency_s == crashed.latency_s != whole.latency_s
@@ -365,7 +365,7 @@ def test_a_host_that_is_lost_in_a_round_is_a_crash_of_its_uavs() -> None:
         (2, "loss of host beta"),
         (3, "loss of host beta"),
     ]
-    after = along.of(replace(decision, index=1, start_s=struck.end_s), None)
+    after = along.next_round(replace(decision, index=1, start_s=struck.end_s), None)
     assert set(after.spans["client"]) == {1}
     assert after.start_s == struck.end_s
 
@@ -373,15 +373,16 @@ def test_a_host_that_is_lost_in_a_round_is_a_crash_of_its_uavs() -> None:
 def test_a_host_that_is_lost_between_rounds_is_absent_from_the_next() -> None:
     scenario = small(on_loss="drop")
     decision = Decision(0, 0.0, fixed_allocation(scenario))
-    along, alone = companion(scenario), companion(scenario)
-    first = along.of(decision, None)
-    along.strike("gamma", [uav(3)])
-    second = along.of(replace(decision, index=1, start_s=first.end_s), None)
+    along, alone = shadow(scenario), shadow(scenario)
+    first = along.next_round(decision, None)
+    along.add_fault("gamma", [uav(3)])
+    second = along.next_round(replace(decision, index=1, start_s=first.end_s), None)
     assert second.lost == [Loss(3, first.end_s, first.end_s, "loss of host gamma")]
     assert set(second.spans["client"]) == {1, 2}
-    both = alone.of(decision, None)
+    both = alone.next_round(decision, None)
     assert (
-        second.latency_s < alone.of(replace(decision, index=1, start_s=both.end_s), None).latency_s
+        second.latency_s
+        < alone.next_round(replace(decision, index=1, start_s=both.end_s), None).latency_s
     )
 
 
@@ -389,8 +390,8 @@ def test_a_host_that_is_lost_between_rounds_is_absent_from_the_next() -> None:
 def test_no_round_goes_on_without_a_host_that_may_not_be_dropped(on_loss: str) -> None:
     schedule = FaultSchedule(small(on_loss=on_loss))
     assert schedule.round(0, 0.0) is None
-    schedule.strike(Fault.of_host("beta", [uav(2)], 1.0, 1.0))
-    with pytest.raises(RunEnds, match=r"uav2, which is lost since 1 s \(loss of host beta\)"):
+    schedule.add_fault(Fault.of_host("beta", [uav(2)], 1.0, 1.0))
+    with pytest.raises(RunEnds, match=r"uav2, lost at 1 s \(loss of host beta\)"):
         schedule.round(1, 1.0)
 
 
@@ -399,7 +400,7 @@ def test_what_was_planned_for_a_round_happens_once_when_it_is_begun_again() -> N
                "factor": 3}]  # fmt: skip
     schedule = FaultSchedule(small(on_loss="drop", events=events))
     first = schedule.round(0, 0.0)
-    schedule.strike(Fault.of_host("beta", [uav(2)], 0.31, 2.5))
+    schedule.add_fault(Fault.of_host("beta", [uav(2)], 0.31, 2.5))
     again = schedule.round(0, 0.0)
     assert first is not None
     assert again is not None

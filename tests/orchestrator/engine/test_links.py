@@ -94,8 +94,8 @@ def test_queue_and_marks_reach_the_links() -> None:
     [
         ({"loss": 1.0}, "links.loss: input should be less than 1"),
         ({"loss": [0.1, -1]}, "links.loss.1: input should be greater than or equal to 0"),
-        ({"loss": [0.1]}, "links.loss: must have one value a UAV: 2, not 1"),
-        ({"loss": {"up": [0.1] * 3}}, "links.loss.up: must have one value a UAV: 2, not 3"),
+        ({"loss": [0.1]}, "links.loss: must have one value per UAV: 2, not 1"),
+        ({"loss": {"up": [0.1] * 3}}, "links.loss.up: must have one value per UAV: 2, not 3"),
         ({"loss": {"upp": 0.1}}, "links.loss.upp: no such key; did you mean 'up'?"),
         ({"loss": {"model": "markov"}}, "links.loss: input tag 'markov'"),
         (
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_named(links: dict[str, Any], message: str) -> None:
 
 
 def test_both_names_of_the_delay_at_once_are_refused() -> None:
-    with pytest.raises(InputError, match=r"links\.one_way_delay_s: stands beside emulation"):
+    with pytest.raises(InputError, match=r"links\.one_way_delay_s: must not be given together"):
         scenario({"one_way_delay_s": 0.1}, emulation={"one_way_delay_s": 0.1})
 
 
@@ -140,7 +140,7 @@ def test_both_names_of_the_delay_at_once_are_refused() -> None:
     [
         ({"connection": "per-transfer"}, "emulation.connection: must be 'kept' where emulation.tr"),
         ({"nagle": True}, "emulation.nagle: must be false where emulation.transport is 'quic'"),
-        ({"initial_window": 4}, "emulation.initial_window: must be left out where emulation"),
+        ({"initial_window": 4}, "emulation.initial_window: must be absent where emulation"),
         ({"rate_counts": "payload"}, "emulation.rate_counts: must be 'frame' where emulation"),
         ({"congestion_control": "bbr"}, "emulation.congestion_control: must be 'cubic' or 'reno'"),
         ({"mtu": 1227}, "emulation.mtu: must be at least 1228 where emulation.tran"),

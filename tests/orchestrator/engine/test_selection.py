@@ -197,7 +197,7 @@ def test_what_is_wrong_is_refused_by_its_field() -> None:
     late = five(**LATE)
     with pytest.raises(InputError, match=r"participation\.deadline_s: ns-3 needs"):
         play(late, Replay(ChannelTrace(GAIN, 0.1)), profile_of(late))
-    with pytest.raises(InputError, match="participation: must be left out where"):
+    with pytest.raises(InputError, match="participation: must be absent where"):
         five(participation={"clients": 2}, allocation={"policy": "agent", "agent": "x"})
     with pytest.raises(InputError, match="participation: an agent needs"):
         tb.UavSflEnv(five(participation={"clients": 2}))

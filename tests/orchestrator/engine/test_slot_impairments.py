@@ -14,8 +14,15 @@ from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round, p
 from orchestrator.engine.radio import LinkRates, ShannonFdma, radio_access
 from orchestrator.engine.rates import ahead_of, link_rates, on_channel
 from orchestrator.engine.rounds import predict
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotAir, error_rate, slot_air
-from orchestrator.engine.tcp_model import transport_of
+from orchestrator.engine.slot_impairments import (
+    BROADCAST,
+    DOWN,
+    UP,
+    SlotImpairments,
+    error_rate,
+    impairments_by_slot,
+)
+from orchestrator.engine.tcp_model import tcp_model_of
 from orchestrator.scenario.channel import replay
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
@@ -38,9 +45,9 @@ def trace(**columns: Any) -> ChannelTrace:
     return trace_of({"gain": GAIN, "slot_s": 0.1, **columns}, "test")
 
 
-def slots_of(made: Scenario, given: ChannelTrace) -> SlotAir:
+def slots_of(made: Scenario, given: ChannelTrace) -> SlotImpairments:
     plan = plan_round(made, profile_of(made), fixed_allocation(made), link_bytes)
-    transport = on_channel(transport_of(made), plan, ShannonFdma.of(made), given)
+    transport = on_channel(tcp_model_of(made), plan, ShannonFdma.of(made), given)
     assert transport is not None
     assert transport.slots is not None
     return transport.slots
@@ -93,7 +100,7 @@ def test_frames_that_are_sent_again_take_their_share_of_a_links_rate() -> None:
     airtime = np.ones((3, 2, 9))
     airtime[UP], airtime[DOWN], airtime[BROADCAST] = 2, 3, 4
     airtime[:, 1, 3] *= 2
-    air = SlotAir(airtime=airtime, loss=airtime, delay_s=airtime, jitter_s=airtime)
+    air = SlotImpairments(airtime=airtime, loss=airtime, delay_s=airtime, jitter_s=airtime)
     left = LinkRates(up, broadcast, down).slowed(air, 2)
     for found, times in ((left.uplink, 2), (left.gradient, 3), (left.broadcast, 4)):
         due = np.full((2, 4), 12e6 / times)
@@ -118,7 +125,7 @@ def test_the_downlink_whose_ratio_counts_is_the_paradigms() -> None:
     plain = scenario({}, paradigm="cpsfl")
     plan = plan_round(plain, profile_of(plain), fixed_allocation(plain), link_bytes)
     assert on_channel(None, plan, ShannonFdma.of(plain), trace()) is None
-    constant = transport_of(plain)
+    constant = tcp_model_of(plain)
     assert on_channel(constant, plan, ShannonFdma.of(plain), trace()) is constant
 
 
@@ -145,7 +152,7 @@ def test_distance_and_columns_are_taken_slot_by_slot() -> None:
     made = scenario({"one_way_delay_s": column, "jitter_s": column, "loss": {"down": column}})
     shares = np.linspace(0, 1, GAIN.size).reshape(GAIN.shape)
     given = trace(delay_s=shares, jitter_up_s=shares / 2, jitter_down_s=shares / 3, loss=shares)
-    found = slot_air(made, given, None)
+    found = impairments_by_slot(made, given, None)
     np.testing.assert_array_equal(found.delay_s, [shares] * 3)
     np.testing.assert_array_equal(found.jitter_s, [shares / 2, shares / 3, shares / 3])
     np.testing.assert_array_equal(found.loss, [0 * shares, shares, shares])
@@ -194,7 +201,7 @@ def test_slots_that_are_alike_are_as_one_number() -> None:
         (
             {"one_way_delay_s": {"model": "distance"}},
             {},
-            "links.one_way_delay_s: 'distance' needs positions",
+            "links.one_way_delay_s: 'distance' needs a trace with positions",
         ),
     ],
 )

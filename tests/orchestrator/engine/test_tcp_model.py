@@ -23,12 +23,12 @@ from orchestrator.engine.tcp_model import (
     THRESHOLD,
     UP,
     WINDOW,
-    Transport,
+    TcpModel,
     _grow,
     _recovery,
     delivered,
     note,
-    transport_of,
+    tcp_model_of,
 )
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
@@ -45,7 +45,7 @@ TREE: dict[str, Any] = {
 def transport(delay_s: float, losses: tuple[float, ...] | float, control: str, seed: int = 1):
     process = losses if isinstance(losses, tuple) else (0.0, 1.0, losses, 0.0)
     seeds = np.array([[2 * seed], [2 * seed + 1]], dtype=np.uint64)
-    return Transport(
+    return TcpModel(
         delay_s=np.full((2, 1), delay_s),
         jitter_s=np.zeros((2, 1)),
         losses=np.array([[process]] * 2),
@@ -61,7 +61,7 @@ def transport(delay_s: float, losses: tuple[float, ...] | float, control: str, s
 
 def took_s(
     rate_bps: float,
-    made: Transport,
+    made: TcpModel,
     transfers: int = 5,
     on_link: int = ON_LINK,
     pause_s: float = 0.4,
@@ -142,9 +142,7 @@ def test_bbr_looks_for_the_shortest_round_trip_ten_seconds_after_it_has_seen_it(
     """A pause of 200 ms and a round trip, once: not where it was idle then, nor in later rounds."""
     made = transport(0.02, 0.0, "bbr")
 
-    def beyond_s(
-        made: Transport, megabytes: int, transfers: int = 1, pause_s: float = 0.4
-    ) -> float:
+    def beyond_s(made: TcpModel, megabytes: int, transfers: int = 1, pause_s: float = 0.4) -> float:
         """What the last transfer takes beyond its bits, at 8 Mb/s."""
         size = megabytes * 1_000_000
         return took_s(8e6, made, transfers, size, pause_s)[-1] - megabytes
@@ -261,5 +259,5 @@ def test_the_next_gradient_waits_for_a_receipt_but_for_the_credit() -> None:
 
 
 def test_a_scenario_without_air_has_no_model() -> None:
-    assert transport_of(validate(TREE, "test")) is None
-    assert transport_of(validate({**TREE, "links": {"loss": {"up": 0.0}}}, "test")) is None
+    assert tcp_model_of(validate(TREE, "test")) is None
+    assert tcp_model_of(validate({**TREE, "links": {"loss": {"up": 0.0}}}, "test")) is None

@@ -57,7 +57,7 @@ def test_what_a_part_that_is_a_link_points_to_is_left_untouched(
     (precious / LOCK).touch()
     (precious / "thesis.tex").write_text("all of it")
     part_of(out).symlink_to(precious)
-    assert "no run of yours has made it" in refused(out, **options)
+    assert "was not made by a run of this user" in refused(out, **options)
     assert (precious / "thesis.tex").read_text() == "all of it"
 
 
@@ -65,7 +65,7 @@ def test_a_folder_that_only_looks_like_a_part_is_left_untouched(tmp_path: Path) 
     out = tmp_path / "out"
     part_of(out).mkdir()
     (part_of(out) / "thesis.tex").write_text("all of it")
-    assert "no run of yours has made it" in refused(out, overwrite=True)
+    assert "was not made by a run of this user" in refused(out, overwrite=True)
     assert (part_of(out) / "thesis.tex").exists()
     (part_of(out) / "thesis.tex").unlink()
     fill(out)  # of a run that was killed before it held its lock
@@ -79,7 +79,7 @@ def test_a_part_of_somebody_else_is_left_untouched(
     (part_of(out) / LOCK).touch()
     owner = part_of(out).stat().st_uid
     monkeypatch.setattr("os.geteuid", lambda: owner + 1)
-    assert "no run of yours has made it" in refused(out)
+    assert "was not made by a run of this user" in refused(out)
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_session_that_was_over_before_its_first_slot_has_a_page(tmp_path) -> N
 
 
 def test_what_is_no_session_is_named(tmp_path) -> None:
-    with pytest.raises(InputError, match="is no session that is over"):
+    with pytest.raises(InputError, match="is not a session that has ended"):
         write_session_report(tmp_path)
 
 

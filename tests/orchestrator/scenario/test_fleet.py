@@ -54,7 +54,10 @@ def test_the_number_of_uavs_is_given_or_that_of_the_lists(uavs: Any, count: int)
     ("uavs", "says"),
     [
         ({}, "uavs.count: is missing; how many"),
-        ({"count": 3, "height_m": [20, 30]}, "uavs.height_m: must have one entry a UAV: 3, not 2"),
+        (
+            {"count": 3, "height_m": [20, 30]},
+            "uavs.height_m: must have one entry per UAV: 3, not 2",
+        ),
         ({"count": 2, "compute_flops": [1e12, -1]}, "uavs.compute_flops.1: input should be"),
         ({"tx_power_w": [1, 1], "compute_power_w": [16]}, "uavs.compute_power_w: must have one"),
         ({"count": 2, "tx_power_w": {"uniform": [1, 1e9]}}, "uavs.tx_power_w.uniform.1: input"),
@@ -80,7 +83,7 @@ def test_a_wrong_fleet_is_one_line_that_names_the_field(uavs: Any, says: str) ->
     ("mobility", "says"),
     [
         ({"mean_speed_m_s": [1, 2, 9]}, "mobility.mean_speed_m_s: must lie in speed_m_s, 0.1 to 4"),
-        ({"speed_m_s": [[0, 9]]}, "mobility.speed_m_s: must have one entry a UAV: 3, not 1"),
+        ({"speed_m_s": [[0, 9]]}, "mobility.speed_m_s: must have one entry per UAV: 3, not 1"),
         ({"speed_m_s": [[0, 9], [1, 2], [3, 4]]}, "speed_m_s, 3 to 4; UAV 3 has 2.5"),
     ],
 )

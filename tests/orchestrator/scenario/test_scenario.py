@@ -48,8 +48,8 @@ def test_the_papers_rings_hold_three_three_and_four() -> None:
         ("uavs.tx_power_w=[]", "uavs.tx_power_w"),
         ("uavs.height_m=9", "uavs.height_m"),
         ("uavs.rings_m=[[5, 4]]", "uavs.rings_m: inner radius 5 must be below the outer one 4"),
-        ("uavs.ring=[1]", "uavs.ring: must have one entry a UAV: 10, not 1"),
-        ("allocation.alpha=[0.5, 0.5]", "allocation.alpha: must have one share a UAV: 10, not 2"),
+        ("uavs.ring=[1]", "uavs.ring: must have one entry per UAV: 10, not 1"),
+        ("allocation.alpha=[0.5, 0.5]", "allocation.alpha: must have one share per UAV: 10, not 2"),
         ("allocation.beta=[0.5, 0.4]", "allocation.beta: must sum to 1, not 0.9"),
         ("allocation.beta=eqal", "allocation.beta: input should be 'equal' or a list, not 'eqal'"),
         ("allocation.rho=[0.5, 0.25, x]", "allocation.rho.2: input should be a valid number"),
@@ -116,7 +116,7 @@ def test_a_key_that_stands_twice_is_refused_by_name_and_line(tmp_path: Path, kin
     path = tmp_path / "twice.yaml"
     path.write_text("name: x\nuavs:\n  height_m: 20\n  # a comment\n  height_m: 30\n")
     read = load if kind == "scenario" else load_campaign
-    with pytest.raises(InputError, match=rf"^{path}, line 5: the key 'height_m' stands twice.* 3$"):
+    with pytest.raises(InputError, match=rf"^{path}, line 5: the key 'height_m' occurs twice.* 3$"):
         read(path)
 
 

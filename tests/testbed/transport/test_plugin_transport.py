@@ -76,7 +76,7 @@ def load(**emulation: Any) -> tb.Scenario:
         ({"transport": "mislabelled"}, "(skyward:prefixed) is not a TransportKind of that name"),
         ({"transport": "no-transport"}, "(skyward:Prefixed) is not a TransportKind of that name"),
         ({"transport": "picky", "nagle": True}, "emulation.nagle: must be false where"),
-        ({"transport": "picky", "initial_window": 5}, "initial_window: must be left out or 4 wher"),
+        ({"transport": "picky", "initial_window": 5}, "initial_window: must be absent or 4 wher"),
         ({"transport": "picky", "mtu": 999}, "emulation.mtu: must be at least 1000 where"),
     ],
 )
