@@ -191,7 +191,7 @@ def simulate(
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     medium = medium_of(plan.clients) if radio.shares_uplink else None
-    assert medium is None or (faults is None and transport is None)
+    assert medium is None or (faults is None and tcp is None)
     wrong = None if faults is None else _for_kernel(faults)
     paths = None if tcp is None else tcp.fresh()
     order = machine_code(plan.paradigm)
