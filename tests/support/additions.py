@@ -283,6 +283,7 @@ class ConstantRate:
 
     bps = 1e7
     decides = frozenset[str]()
+    shares_uplink = False
 
     def check(self, allocation: Allocation) -> None:
         """See `RadioAccess.check`: shares change nothing."""
