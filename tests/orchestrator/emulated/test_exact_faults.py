@@ -33,7 +33,7 @@ HAPPENS: dict[str, tuple[list[dict[str, Any]], list[int]]] = {
 """By round: faults that begin in it, and who is lost."""
 ENDS = {
     "abort": ({"kind": "corrupt-frame", "nodes": ["uav3"]}, "waited for uav3, lost at"),
-    "wait": ({"kind": "uav-crash", "nodes": ["uav2"], "at_s": 0.2}, "uav2, which is lost"),
+    "wait": ({"kind": "uav-crash", "nodes": ["uav2"], "at_s": 0.2}, "uav2, lost"),
     "drop": ({"kind": "bs-crash", "at_s": 0.3}, "the base station crashed at"),
 }
 """By `on_loss`: what ends a run, and what is said of it."""

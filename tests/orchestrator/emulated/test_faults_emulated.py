@@ -75,11 +75,11 @@ def test_a_run_that_cannot_go_on_ends_with_one_line_and_keeps_what_it_has(tmp_pa
     done = run_testbed("run", path, "--out", tmp_path / "run", check=False)
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if "round 1: " in line]
-    assert "uav2, which is lost" in line
+    assert "uav2, lost" in line
     assert "Traceback" not in done.stderr
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["status"] == "failed"
-    assert "uav2, which is lost" in manifest["failure"]
+    assert "uav2, lost" in manifest["failure"]
     assert pd.read_parquet(tmp_path / "run" / "rounds.parquet")["round"].unique().tolist() == [0]
     wait_until_gone()
 

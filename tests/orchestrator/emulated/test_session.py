@@ -270,7 +270,7 @@ def test_others_come_in_and_a_signal_ends_it_all(tmp_path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other, _address(up.out) as at:
         other.connect(at)
         socket.send_fds(other, [b'{"node": "bs"}'], [0, 1, 2])
-        assert json.loads(other.recv(1000))["error"].startswith("the session is of another rel")
+        assert json.loads(other.recv(1000))["error"].startswith("the session uses another rel")
     left, stays = (up.exec("uav1", "--", "sh", "-c", "echo in; exec sleep 99") for _ in "ab")
     killed = up.exec("uav3", "--", "sh", "-c", "echo in; kill -9 $$")
     assert killed.wait(20) == 128 + signal.SIGKILL

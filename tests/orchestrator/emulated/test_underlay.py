@@ -124,7 +124,9 @@ def test_relays_are_asked_for_packets_of_the_rates_size_and_their_acknowledgemen
 def test_the_narrowest_relay_is_refused_with_its_figures_and_a_dilation_that_does() -> None:
     asked = demand().packets_s
     relays = {"a": asked["a"] / RELAY_USABLE * 1.01, "c": asked["c"]}
-    with pytest.raises(InputError, match=r"relay of host c for \d+ packets") as refused:
+    with pytest.raises(
+        InputError, match=r"packets per second through the relay of host c"
+    ) as refused:
         check_relays(demand(), relays, 1.0)
     named = float(re.search(r"at least ([\d.]+) on", str(refused.value))[1])
     assert named == pytest.approx(1 / RELAY_USABLE, rel=0.02)
