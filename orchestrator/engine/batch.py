@@ -10,7 +10,7 @@ from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.engine.engine import BatchTimes, simulate_chain, split_costs
 from orchestrator.engine.faults import planned
 from orchestrator.engine.plan import fixed_allocation
-from orchestrator.engine.radio import radio_access
+from orchestrator.engine.radio import check_shares, radio_access
 from orchestrator.engine.selection import selection
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
@@ -45,7 +45,7 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
     split = np.broadcast_to(allocation.splits, every_round)
     channel = Channel.of(source)
     radio = radio_access(scenario, channel.now)
-    radio.check(allocation)
+    check_shares(radio, allocation)
     while True:
         trace = channel.now
         try:

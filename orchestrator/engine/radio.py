@@ -50,18 +50,15 @@ class RadioAccess(Protocol):
         """The shares of an allocation that change a link's rate: `beta`, `rho`."""
 
     @property
+    def without_shares(self) -> str:
+        """Where and why other shares must be equal, to end the line that refuses them."""
+
+    @property
     def shares_uplink(self) -> bool:
         """Whether the uplink is divided among the UAVs that have something to send.
 
         Then compiled code asks `radio_kernel.shared_bps`, and the engine predicts synchronous
         rounds without faults over links that neither delay nor lose.
-        """
-
-    def check(self, allocation: Allocation) -> None:
-        """Refuse an allocation that this radio cannot give.
-
-        Raises:
-            InputError: The line names the share.
         """
 
     def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
@@ -101,6 +98,7 @@ class ShannonFdma:
     """p_k, shape [K]."""
 
     decides = frozenset({"beta", "rho"})
+    without_shares = ""
     shares_uplink = False
 
     @classmethod
@@ -113,9 +111,6 @@ class ShannonFdma:
             downlink_power_w=scenario.base_station.tx_power_w,
             uplink_power_w=scenario.fleet.tx_power_w,
         )
-
-    def check(self, allocation: Allocation) -> None:
-        """See `RadioAccess.check`: any shares can be given."""
 
     def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
         """See `RadioAccess.link_rates`."""
@@ -176,6 +171,7 @@ class Rates:
     """p_k, shape [K]."""
 
     decides = frozenset[str]()
+    without_shares = "where the trace has rates, which no share of band or power changes"
     shares_uplink = False
 
     @classmethod
@@ -185,24 +181,9 @@ class Rates:
         Raises:
             InputError: The scenario asks for what a trace of rates does not say.
         """
-        policy = scenario.allocation.policy
-        if policy not in ("fixed", "equal"):
-            raise InputError(
-                f"allocation.policy: must be 'fixed' or 'equal' where the trace has rates, not "
-                f"{policy!r}: they are what each link carries, and cannot be shared out anew"
-            )
         if needs_snr(scenario):
             raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
         return cls(scenario.fleet.tx_power_w)
-
-    def check(self, allocation: Allocation) -> None:
-        """See `RadioAccess.check`: a trace of rates says nothing of what shares would carry."""
-        for name in ("beta", "rho"):
-            if np.ptp(getattr(allocation, name)) > 1e-9:
-                raise InputError(
-                    f"allocation.{name}: must be 'equal' where the trace has rates: they are what "
-                    "each link carries, and bandwidth and power cannot be shared out anew"
-                )
 
     def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
         """See `RadioAccess.link_rates`: the slot values themselves."""
@@ -224,7 +205,25 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
     Raises:
         InputError: The trace has rates, and the scenario asks for more.
     """
-    return Rates.of(scenario) if isinstance(trace, RateTrace) else ShannonFdma.of(scenario)
+    is_given = isinstance(trace, RateTrace)
+    radio: RadioAccess = Rates.of(scenario) if is_given else ShannonFdma.of(scenario)
+    policy = scenario.allocation.policy
+    if policy not in ("fixed", "equal") and not radio.decides:
+        raise InputError(
+            f"allocation.policy: must be 'fixed' or 'equal' {radio.without_shares}, not {policy!r}"
+        )
+    return radio
+
+
+def check_shares(radio: RadioAccess, allocation: Allocation) -> None:
+    """Refuse shares that change nothing with this radio, unless they are equal.
+
+    Raises:
+        InputError: The line names the share.
+    """
+    for name in sorted({"beta", "rho"} - radio.decides):
+        if np.ptp(getattr(allocation, name)) > 1e-9:
+            raise InputError(f"allocation.{name}: must be 'equal' {radio.without_shares}")
 
 
 def shannon_bps(bandwidth_hz: Array | float, snr: Array) -> Array:

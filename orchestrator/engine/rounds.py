@@ -26,7 +26,7 @@ from orchestrator.engine.plan import (
     payload_bytes,
     plan_round,
 )
-from orchestrator.engine.radio import RadioAccess, radio_access
+from orchestrator.engine.radio import RadioAccess, check_shares, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
@@ -126,7 +126,7 @@ def play_rounds(
                 clients = choose(RoundStart(index, start_s, played, known))
             if decide is not None:
                 allocation = decide(Situation(index, start_s, played, allocations, known, clients))
-            radio.check(allocation)
+            check_shares(radio, allocation)
             allocation = allocation.among(clients)
             decision = Decision(index, start_s, allocation, perf_counter() - began)
             round_ = backend.play(decision)

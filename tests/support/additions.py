@@ -283,10 +283,8 @@ class ConstantRate:
 
     bps = 1e7
     decides = frozenset[str]()
+    without_shares = "where all links have the same rate"
     shares_uplink = False
-
-    def check(self, allocation: Allocation) -> None:
-        """See `RadioAccess.check`: shares change nothing."""
 
     def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
         """See `RadioAccess.link_rates`."""
@@ -305,7 +303,7 @@ class ConstantRate:
 ''',
             ),
             before(
-                "    return Rates.of(scenario) if",
+                "    is_given = isinstance(trace, RateTrace)",
                 '    if scenario.radio.access == "constant":\n'
                 "        return ConstantRate(scenario.fleet.tx_power_w)\n",
             ),

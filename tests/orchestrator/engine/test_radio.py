@@ -12,7 +12,7 @@ from engine_cases import EVERY_COMBINATION, random_case
 from ns3_scenarios.trace import ChannelTrace, RateTrace, TwoWay, both_ways
 from orchestrator.engine import engine, kernel
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.radio import Rates, ShannonFdma, radio_access, shannon_bps
+from orchestrator.engine.radio import Rates, ShannonFdma, check_shares, radio_access, shannon_bps
 from orchestrator.engine.radio_kernel import link_bps, link_of
 from orchestrator.engine.rates import OUTAGE_S, first_gradient_s, link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
@@ -60,11 +60,11 @@ def test_a_trace_decides_which_radio_a_scenario_has() -> None:
     assert not given.decides
     assert given.of_clients(np.array([1])).uplink_power_w.tolist() == [0.4]
     half = np.full(2, 0.5)
-    given.check(Allocation(1, np.array([0.1, 0.9]), half, half))
+    check_shares(given, Allocation(1, np.array([0.1, 0.9]), half, half))
     for shares in ((np.array([0.1, 0.9]), half), (half, np.array([0.1, 0.9]))):
-        radio.check(Allocation(1, half, *shares))
+        check_shares(radio, Allocation(1, half, *shares))
         with pytest.raises(InputError, match="must be 'equal' where the trace has rates"):
-            given.check(Allocation(1, half, *shares))
+            check_shares(given, Allocation(1, half, *shares))
 
 
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
