@@ -237,8 +237,16 @@ def test_neither_calls_nor_more_uavs_change_a_trace() -> None:
         ({"channel": "uma"}, {}, "radio.channel: 'uma' is not one of rma-av, uma-av, umi-av"),
         ({"channel": "uma-av"}, {"rings_m": [[10, 5000]]}, "uavs.rings_m: must lie within 4000 m"),
         ({"channel": "uma-av", "line_of_sight": "never"}, {"height_m": 120}, "up to 100, not 120"),
-        ({"channel": "two-ray", "shadow_fading": True}, {}, "radio.shadow_fading: 'two-ray' knows"),
-        ({"channel": "umi-av", "parameters": {"a": 1}}, {}, "radio.parameters: 'umi-av' has none"),
+        (
+            {"channel": "two-ray", "shadow_fading": True},
+            {},
+            "radio.shadow_fading: 'two-ray' models neither",
+        ),
+        (
+            {"channel": "umi-av", "parameters": {"a": 1}},
+            {},
+            "radio.parameters: 'umi-av' has no parameters",
+        ),
     ],
 )
 def test_a_channel_that_does_not_fit_is_one_line(radio: Any, uavs: Any, says: str) -> None:

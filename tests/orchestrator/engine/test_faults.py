@@ -358,7 +358,7 @@ def test_a_host_that_is_lost_in_a_round_is_a_crash_of_its_uavs() -> None:
     struck = along.repeat_round(decision, None)
     events = [{"kind": "uav-crash", "nodes": ["uav2", "uav3"], "at_s": slot * scenario.slot_s}]
     planned_too = shadow(small(on_loss="drop", loss_timeout_s=0.5, events=events))
-    crashed = planned_too.of(decision, None)
+    crashed = planned_too.next_round(decision, None)
     assert (struck.spans == crashed.spans).all()
     assert struck.latency_s == crashed.latency_s != whole.latency_s
     assert [(loss.client, loss.cause) for loss in struck.lost] == [

@@ -223,7 +223,7 @@ def test_rounds_may_be_emulated(tmp_path):
         assert measured > expected, "frames carry headers, which the engine does not count"
         assert made.step(equal)[3], "its scenario has two rounds"
         made.resume(scenario.seed, made.round, made.allocation)
-        with pytest.raises(InputError, match="cannot be resumed at"):
+        with pytest.raises(InputError, match="cannot start at"):
             made.step(equal)
     finally:
         made.close()

@@ -226,7 +226,7 @@ def test_sessions_stand_beside_runs(tmp_path: Path) -> None:
     assert [each["execution"] for each in objects] == ["measured", *["session"] * 4]
     json.dumps(objects, allow_nan=False)
     (given[0] / "manifest.json").unlink()
-    with pytest.raises(InputError, match=r"is over: manifest\.json is missing"):
+    with pytest.raises(InputError, match=r"has ended: manifest\.json is missing"):
         write_comparison(given, page)
 
 

@@ -358,8 +358,8 @@ def test_what_is_no_order_is_refused_in_one_line(keys: dict[str, object], says: 
     ("order", "says"),
     [
         ("spells", "order: plugin 'spells' (queues:spells) cannot be compiled by numba: "),
-        ("nothing", "order: plugin 'nothing' (queues:nothing) fails, or answers with no number"),
-        ("divides", "order: plugin 'divides' (queues:divides) fails, or answers with no number"),
+        ("nothing", "order: plugin 'nothing' (queues:nothing) fails, or does not return a number"),
+        ("divides", "order: plugin 'divides' (queues:divides) fails, or does not return a number"),
     ],
 )
 @pytest.mark.usefixtures("installed")

@@ -259,7 +259,7 @@ def test_a_packages_channel_says_what_the_air_gives_each_direction() -> None:
         ([*CIRCLES, "mobility.parameters.colour=1"], "mobility.parameters.colour: 'circles' has"),
         ([*CIRCLES, "mobility.parameters.radius_m=-1"], "mobility.parameters: radius_m must be"),
         ([*CIRCLES, "mobility.memory=0.5"], "mobility.memory: belongs to 'gauss-markov', not to"),
-        (["mobility.parameters.a=1"], "mobility.parameters: 'gauss-markov' has none"),
+        (["mobility.parameters.a=1"], "mobility.parameters: 'gauss-markov' has no parameters"),
         (
             ["mobility.model=missing"],
             "mobility.model: plugin 'missing' (nowhere_to_be_found:model)",
@@ -287,7 +287,7 @@ def test_a_packages_channel_says_what_the_air_gives_each_direction() -> None:
             ["allocation.policy=far-first", "allocation.parameters.u=9"],
             "allocation.parameters.u: 'far-first' has no such parameter; it has split, power",
         ),
-        (["allocation.parameters.u=9"], "allocation.parameters: 'fixed' has none"),
+        (["allocation.parameters.u=9"], "allocation.parameters: 'fixed' has no parameters"),
     ],
     ids=lambda value: value[-1][-30:] if isinstance(value, list) else None,
 )

@@ -43,7 +43,7 @@ def test_a_container_is_named_after_its_node_and_may_do_nothing(tmp_path, chowne
         "uav3",
     )
     assert (asked["labels"][docker.LABEL], asked["labels"][docker.NODE_LABEL]) == ("ab12", "uav3")
-    assert daemon.argv[-3:] == ["python3", "-m", "some.program"]
+    assert daemon.argv[-4:] == ["python3", "-P", "-m", "some.program"]
     assert asked["environment"] == {"HOME": "/tmp", "A": "B"}
     assert asked["volumes"] == {str(log): {"bind": docker.LOG, "mode": "rw"}}
     assert asked["user"] == f"{docker.NOBODY}:{docker.NOBODY}"

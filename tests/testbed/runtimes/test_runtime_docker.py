@@ -226,7 +226,7 @@ def test_an_unknown_image_is_named(client, tmp_path):
 
 def test_an_ordinary_user_is_told_to_use_the_other_runtime(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(RunError, match="needs root"):
+    with pytest.raises(RunError, match="requires root"):
         runtimes.start("docker", [], Shape())
 
 

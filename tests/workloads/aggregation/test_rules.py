@@ -141,7 +141,7 @@ def test_parameters_may_reach_their_limits(name: str, parameters: dict[str, floa
 @pytest.mark.parametrize(
     ("name", "parameters", "says"),
     [
-        ("fedavg", {"mu": 1}, "workload.aggregation_parameters: 'fedavg' has none"),
+        ("fedavg", {"mu": 1}, "workload.aggregation_parameters: 'fedavg' has no parameters"),
         ("fedprox", {"mu": -1}, "mu: must be a number from 0, not -1"),
         ("fedavgm", {"momentum": 1}, "momentum: must be a number from 0 and below 1, not 1"),
         ("fedavgm", {"learning_rate": -1}, "learning_rate: must be a number from 0, not -1"),

@@ -115,7 +115,7 @@ def test_errors_are_those_of_the_tensor_and_noted_once_a_batch() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "says"),
     [
-        ("float32", {"block": 8}, "workload.wire_parameters: 'float32' has none"),
+        ("float32", {"block": 8}, "workload.wire_parameters: 'float32' has no parameters"),
         ("int4", {"block": 1}, "block: must be a whole number from 2"),
         ("int8", {"block": 8.0}, "block: must be a whole number from 2"),
         ("top-k", {"share": 0}, "share: must be a number from 1e-06 and below 1, not 0"),
