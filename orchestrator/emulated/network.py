@@ -25,7 +25,7 @@ from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.host.doctor import lacking
-from testbed.network.injector import Injector, Report
+from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
 
@@ -201,7 +201,3 @@ class EmulatedNetwork:
         if self.capturing:
             self.captured = self.injector.end_capture(until_ns)
             self.capturing = False
-
-    def report(self) -> Report:
-        """The injector's report since the last one, with the links' counters."""
-        return self.injector.report()

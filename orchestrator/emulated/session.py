@@ -268,7 +268,7 @@ class Session:
             self._finish_thread()
             self.check()
             self.count()
-            self.report = self.network.report()
+            self.report = self.network.injector.report()
             self.machine = Machine.now().since(self._before, 0.0)
         finally:
             self._finish_thread()

@@ -226,9 +226,7 @@ def _clear(out: Path, part: Path, overwrite: bool) -> None:
             f"`out`: a run of {out} was killed after {rounds} rounds; "
             "`resume` resumes it, `overwrite` drops it"
         )
-    for path in part.iterdir():
-        if path.name != LOCK:
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+    _remove(part, {LOCK})
 
 
 def _settle(out: Path, part: Path) -> bool:
@@ -282,34 +280,42 @@ def session_folder(
     """
     check_no_link(out)
     left = {may_be_there, LOCK}
-    if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= left):
-        is_session = object_in(out / MANIFEST).get("kind") == "session"
-        if not (is_session and overwrite):
-            remedy = "or pass `overwrite`" if is_session else "it holds no session"
-            raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
+    free = not out.exists() or (out.is_dir() and {path.name for path in out.iterdir()} <= left)
+    is_session = object_in(out / MANIFEST).get("kind") == "session"
+    if not free and not (is_session and overwrite):
+        remedy = "or pass `overwrite`" if is_session else "it holds no session"
+        raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
     earlier, has_begun = out.with_name(f".{out.name}.earlier"), False
 
     def begun() -> None:
         nonlocal has_begun
         has_begun = True
-        shutil.rmtree(earlier, ignore_errors=True)
+        if not free:
+            shutil.rmtree(earlier, ignore_errors=True)
 
     with _locked(out, out):
-        _put_aside(out, earlier, left)
         try:
-            yield begun
+            if not free:
+                _put_aside(out, earlier, left)
+            try:
+                yield begun
+            finally:
+                if not has_begun:
+                    _remove(out, left)
+                    if not free:
+                        _move(earlier, out, left)
+                        earlier.rmdir()
         finally:
-            if not has_begun:
-                for path in out.iterdir():
-                    if path.is_dir() and not path.is_symlink():
-                        shutil.rmtree(path)
-                    elif path.name not in left:
-                        path.unlink()
-                _move(earlier, out, left)
-                earlier.rmdir()
             (out / LOCK).unlink()
             with contextlib.suppress(OSError):  # It contains a session, or a host's socket.
                 out.rmdir()
+
+
+def _remove(folder: Path, left: Collection[str]) -> None:
+    """Remove everything in a folder except for the files in `left`."""
+    for path in folder.iterdir():
+        if path.name not in left:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _put_aside(out: Path, earlier: Path, left: Collection[str]) -> None:

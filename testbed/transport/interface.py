@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a transport is to the programs that use it, and to whoever computes what it costs."""
+"""The interface of transports: how programs use them, and how many bytes they add."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -84,11 +84,13 @@ class Link(Protocol):
         """What this side has sent since the last call, frame by frame. Between rounds only."""
 
     def hang_up(self) -> None:
-        """Have no more to do with the peer: whoever waits for it, in whatever thread, waits no
-        longer, and nothing is sent any more. Accounts can still be asked for, until `close`."""
+        """Shut the connection down and unblock all threads that wait for the peer.
+
+        Accounts can still be read until `close`.
+        """
 
     def close(self) -> None:
-        """Let go of the peer."""
+        """Release the connection."""
 
 
 class TransportKind:
@@ -122,14 +124,13 @@ class TransportKind:
         clients: Collection[int],
         listening: Callable[[], object],
     ) -> dict[int, Link]:
-        """Be the base station: wait until these UAVs have presented themselves.
+        """Listen as the base station until these UAVs have connected with the run's token.
 
-        They know the run's token. Others, and those who say nothing, are turned away, and take no
-        UAV's place.
+        Connections without the token, and silent ones, are closed and do not count as a UAV.
 
         Args:
-            settings: How to talk.
-            address: Where to listen.
+            settings: Settings of the transport.
+            address: Address to listen on.
             clients: The UAVs to wait for; they count from 1.
             listening: Called when UAVs may connect.
 

@@ -48,7 +48,7 @@ PROTOCOL = "uav-sfl-testbed"
 FLOW_BYTES = 1 << 28
 """Flow-control windows of a stream and of a connection: more than any transfer takes."""
 IDLE_S = 30 * 86_400.0
-"""Connections stay while nothing is sent; whoever waits for a peer has a limit of its own."""
+"""An idle connection is kept; a thread that waits for a peer has its own time limit."""
 _ID_BYTES = 8
 QUEUED_DATAGRAMS = 16
 """Largest number of datagrams of a connection in the local queue: 6 ms at 30 Mb/s."""

@@ -380,13 +380,13 @@ class StreamTransport(TransportKind):
         callers: Callers,
         enter: Callable[[int, _Caller], object],
     ) -> None:
-        """Let in whoever calls from now on and greets, each in a thread of its own.
+        """Accept connections that send a valid greeting, each in its own thread.
 
         Args:
-            listener: Where they call.
-            settings: How to talk.
-            callers: Turns the others away.
-            enter: Takes a client and its connection, or refuses it by `WireError`.
+            listener: Listening socket.
+            settings: Settings of the transport.
+            callers: Closes the other connections.
+            enter: Receives a client and its connection, or rejects it with `WireError`.
         """
 
         def greet(sock: socket.socket, host: str, port: int) -> None:

@@ -10,9 +10,9 @@ import pytest
 from small_scenario import TREE
 
 from orchestrator.records.checkpoint import FOLDER
-from orchestrator.records.directory import LOCK, MANIFEST, part_of, run_folder
+from orchestrator.records.directory import LOCK, MANIFEST, part_of, run_folder, session_folder
 from orchestrator.scenario.loading import validate
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunError
 from testbed.system.files import write_json
 
 SCENARIO = validate(TREE, "small")
@@ -132,3 +132,27 @@ def test_what_is_replaced_goes_once_the_new_run_is_in_its_place(tmp_path: Path) 
     fill(out, overwrite=True)
     assert {path.name for path in out.iterdir()} == {MANIFEST, "scenario.json"}
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+def test_a_session_that_cannot_begin_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    out, earlier = tmp_path / "out", tmp_path / ".out.earlier"
+    earlier.mkdir()
+    with session_folder(out, "socket") as begun:  # nothing was there: nothing is put aside
+        begun()
+        write_json(out / MANIFEST, {"kind": "session"})
+    assert [path.name for path in out.iterdir()] == [MANIFEST]
+    claim = session_folder(out, "socket", overwrite=True)
+    with pytest.raises(InputError, match=r"\.out\.earlier exists"), claim:
+        pytest.fail("an earlier session is in the way")
+    assert [path.name for path in out.iterdir()] == [MANIFEST]
+    earlier.rmdir()
+
+    def fail() -> None:
+        with session_folder(out, "socket", overwrite=True):
+            (out / "logs").mkdir()
+            raise RunError("no network")
+
+    with pytest.raises(RunError, match="no network"):
+        fail()
+    assert [path.name for path in out.iterdir()] == [MANIFEST]
+    assert not earlier.exists()

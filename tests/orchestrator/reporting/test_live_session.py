@@ -69,7 +69,7 @@ def test_the_page_is_told_what_links_did_and_each_look_once(
         assert one["queued_bytes"] == [[7, 0], [14, 0], [21, 0]]
         state = json.loads(get("state?steps=1"))
         assert (state["phase"], state["from"], state["looks"]) == ("running", 1, [two])
-        view.requested_s = float("-inf")  # Nobody watches any more.
+        view.requested_s = float("-inf")  # The page is no longer open.
     assert session.recorder.watcher is None
 
 

@@ -89,7 +89,7 @@ def test_output_is_here_before_its_programs_end_is_told(far: Any) -> None:
     far.sandboxes.ended(number)
     os.set_blocking(read, False)
     assert os.read(read, 100) == b"last words"
-    far.sandboxes.signal(number, 15)  # It is over, and nobody is told.
+    far.sandboxes.signal(number, 15)  # The program has ended: the signal is ignored.
     assert far.agent.receive(0) is None
 
 

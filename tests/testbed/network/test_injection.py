@@ -396,7 +396,7 @@ def test_held_downlinks_stay_closed_until_their_release() -> None:
     assert change.downlinks == (None, 0)
     assert made.answers == [EpochBegun(399_900_010, False)]
     made.next()  # Slot 4 begins before the release.
-    assert made.done[-1].downlinks == (None, 0)  # type: ignore[union-attr]
+    assert made.done[-1].downlinks == (None, 0)
     steps = []
     for _ in range(3):
         step: Any = made.wait.action
@@ -405,7 +405,7 @@ def test_held_downlinks_stay_closed_until_their_release() -> None:
         made.tell(StepTaken(step, step.at_ns + 3))
         if step.what == "ready":
             made.order(Phase(0))
-            assert made.done[-1].downlinks == (None, 0)  # type: ignore[union-attr]
+            assert made.done[-1].downlinks == (None, 0)
     assert steps == ["ready", "open", "restore"]
     assert made.wait.until_ns == 5 * SLOT_NS
     assert rates(made.wait.action) == [20e6, 0, 5e6, 5e6]
@@ -457,7 +457,7 @@ def test_shared_airtime_is_divided_by_what_downlinks_send() -> None:
     assert made.wait == Wait(2 * EVERY_NS + 1, ReadDownlinks())
     # 5 ms at a tenth of 20 Mb/s, of which a quarter more is the share.
     made.tell(DownlinksRead(2 * EVERY_NS + 1, [count(1250, 0), count(0, 100)]))
-    assert made.done[-1].downlinks == pytest.approx((2.5e6, 8.75e6))  # type: ignore[union-attr]
+    assert made.done[-1].downlinks == pytest.approx((2.5e6, 8.75e6))
     last_ns = SLOT_NS - 2 * EVERY_NS
     made.tell(DownlinksRead(last_ns - 1, [count(1250, 100), count(0, 100)]))
     assert made.wait.until_ns == last_ns + EVERY_NS - 1
@@ -497,7 +497,7 @@ def test_steps_airtime_and_slots_have_their_turns() -> None:
             case ChangeRates():
                 made.next()
             case _:
-                made.tell(StepTaken(action, wait.until_ns))  # type: ignore[arg-type]
+                made.tell(StepTaken(action, wait.until_ns))
     open_ns = 375_000_000 + round(OPEN_S * 1e9)
     assert seen[:3] == [
         *(("Step", open_ns - 1_000_000), ("Step", open_ns), ("Step", open_ns + 2_000_000)),

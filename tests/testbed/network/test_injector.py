@@ -306,7 +306,7 @@ def test_orders_are_carried_out_in_their_turn(
 def test_a_process_that_is_gone_ends_the_injector(
     fabric: Fabric, orchestrator: Orchestrator
 ) -> None:
-    relayed = replace(fabric, relay=SimpleNamespace(gone=lambda: True))  # type: ignore[arg-type]
+    relayed = replace(fabric, relay=SimpleNamespace(gone=lambda: True))
     with pytest.raises(RunError, match="carries links to other machines is gone"):
         orchestrator.serve(relayed, AskCounters())
 
