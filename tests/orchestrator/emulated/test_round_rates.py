@@ -59,3 +59,20 @@ def test_who_plays_the_round_again_gets_as_many_slots_as_that_takes() -> None:
 
     with pytest.raises(TraceExhausted, match="250 slots"):
         ends.retry_until_channel_suffices(never)
+
+
+@pytest.mark.parametrize("dilation", [1.0, 4.0])
+def test_the_injector_gets_real_rates_by_the_phase_of_a_round(dilation: float) -> None:
+    """An emulated second lasts `dilation` real ones, so that a link carries so much less in one."""
+    made, given = table(1000), []
+
+    class Injector:
+        def rates(self, first: int, *tables: np.ndarray, warn_slots: int) -> None:
+            given.append((first, tables, warn_slots))
+
+    made.dilation = dilation
+    made.give(Injector())
+    ((first, tables, warn_slots),) = given
+    assert (first, warn_slots) == (0, 20)
+    for found, due in zip(tables, made.rates, strict=True):  # uplinks, broadcast, gradients
+        np.testing.assert_array_equal(found, due / dilation)
