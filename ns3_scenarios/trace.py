@@ -262,6 +262,59 @@ class RateTrace(SlotTrace):
         return dataclasses.replace(self, uplink_bps=up, downlink_bps=down)
 
 
+def describe(trace: SlotTrace) -> str:
+    """A trace in one line: its UAVs, time, extent and heights, gains or rates, and outages.
+
+    An outage is a slot in which a UAV's gain or rate of some direction is 0.
+    """
+    words = [
+        _several(trace.uavs, "UAV"),
+        f"{_several(trace.slots, 'slot')} of {_short(trace.slot_s)} s "
+        f"({_short(trace.slots * trace.slot_s)} s)",
+    ]
+    if trace.position_m is not None:
+        east, north, _ = np.ptp(trace.position_m, axis=(0, 1)).round(1)
+        words += [
+            f"{_short(east)} m east-west x {_short(north)} m north-south",
+            f"heights {_span(trace.position_m[..., 2].round(1))} m",
+        ]
+    words += [_range_of(name, values) for name, values in trace.named().items()]
+    up, down = both_ways(trace.values)
+    if outages := int(((up == 0) | (down == 0)).sum()):
+        words.append(_several(outages, "outage"))
+    return ", ".join(words)
+
+
+def _range_of(name: str, values: Array) -> str:
+    """The range of the gains or rates of a field, without those that are 0."""
+    known = values[values > 0]
+    gains = {"gain_up": "uplink gains", "gain_down": "downlink gains", "gain": "gains"}
+    if what := gains.get(name):
+        decibels = (10 * np.log10(known)).round(1)
+        return f"{what} {_span(decibels)} dB" if known.size else f"{what} 0"
+    units = {1e9: "Gbit/s", 1e6: "Mbit/s", 1e3: "kbit/s", 1.0: "bit/s"}
+    factor = max((factor for factor in units if values.max() >= factor), default=1.0)
+    return f"{name.removesuffix('_bps')} {_span(known / factor)} {units[factor]}"
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _short(number: float) -> str:
+    """A number with few digits, without an exponent where it has up to nine."""
+    number = float(f"{number:.9g}")  # without the error of a product
+    return f"{number:.9g}" if number == round(number, 1) else f"{number:.4g}"
+
+
+def _span(values: Array) -> str:
+    """The smallest and the largest value, or 0 where there is none."""
+    if not values.size:
+        return "0"
+    low, high = (_short(float(value)) for value in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
+
+
 PER_SLOT = (
     *("gain", "gain_down", "uplink_bps", "downlink_bps"),
     *("position_m", "loss", "delay_s", "jitter_s"),

@@ -13,6 +13,7 @@ from ns3_scenarios.trace import (
     Replay,
     TraceError,
     TraceExhausted,
+    describe,
     load_trace,
     trace_of,
 )
@@ -147,3 +148,30 @@ def test_replay_gives_the_whole_trace_and_no_more() -> None:
     assert (replay.uavs, replay.slot_s) == (2, 0.1)
     with pytest.raises(TraceExhausted, match="after 3 slots"):
         replay.trace(4)
+
+
+def test_a_line_describes_a_trace_of_gains() -> None:
+    position = np.tile([10.0, -5.0, 30.0], (2, 600, 1))
+    position[1, 599] = [130.0, 335.0, 45.25]
+    gain = np.full((2, 600), 1e-11)
+    gain[0, :12], gain[1, 7] = 0, 10**-8.51
+    trace = ChannelTrace(gain, 0.1, position)
+    assert describe(trace) == (
+        "2 UAVs, 600 slots of 0.1 s (60 s), 120 m east-west x 340 m north-south, "
+        "heights 30 to 45.2 m, gains -110 to -85.1 dB, 12 outages"
+    )
+    two = trace.replaced(position_m=None, gain_down=np.full((2, 600), 1e-9)).first(1)
+    assert describe(two) == (
+        "2 UAVs, 1 slot of 0.1 s (0.1 s), uplink gains -110 dB, downlink gains -90 dB, 1 outage"
+    )
+
+
+def test_a_line_describes_a_trace_of_rates_in_fitting_units() -> None:
+    up, down = np.array([[5e5, 2e7, 0.0]]), np.array([[0.0, 1.5e9, 2e9]])
+    trace = trace_of({"uplink_bps": up, "downlink_bps": down, "slot_s": 1}, "t")
+    assert describe(trace) == (
+        "1 UAV, 3 slots of 1 s (3 s), uplink 0.5 to 20 Mbit/s, downlink 1.5 to 2 Gbit/s, 2 outages"
+    )
+    assert describe(trace.changed(lambda bps, _: 0 * bps)) == (
+        "1 UAV, 3 slots of 1 s (3 s), uplink 0 bit/s, downlink 0 bit/s, 3 outages"
+    )
