@@ -11,6 +11,9 @@ import typer
 from orchestrator.cli.console import out
 from orchestrator.cli.options import Overrides
 
+FORMATS = ("mahimahi", "ns2", "csv", "kml", "gpx", "ulog", "qgc")
+_RATES, _TABLES, _PLACES, _BOUNDS = "mahimahi", "csv", "Places and channel", "Bounds and clock"
+
 Scenario = Annotated[
     Path | None,
     typer.Option("--scenario", metavar="SCENARIO", help="Take base station and radio from this."),
@@ -18,28 +21,102 @@ Scenario = Annotated[
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(metavar="FORMAT", help="mahimahi, ns2, csv, kml or qgc.")],
+    kind: Annotated[str, typer.Argument(metavar="FORMAT", help=", ".join(FORMATS) + ".")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files to import.")],
     output: Annotated[Path, typer.Option("--out", metavar="T.npz", help="The trace to write.")],
-    down: Annotated[
-        list[Path] | None, typer.Option("--down", help="mahimahi: downlinks, one file per UAV.")
-    ] = None,
     slot_s: Annotated[float, typer.Option(help="Length of a slot in seconds.")] = 0.1,
-    scenario: Scenario = None,
-    overrides: Overrides = None,
+    first: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Start of the window: seconds, or a date."),
+    ] = None,
+    last: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="End of the window.")
+    ] = None,
+    repeat: Annotated[
+        str | None,
+        typer.Option(metavar="N|SECONDSs", help="Repeat the trace N times, or until 60s, say."),
+    ] = None,
+    down: Annotated[
+        list[Path] | None,
+        typer.Option("--down", help="Downlinks, one file per UAV.", rich_help_panel=_RATES),
+    ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option("--column", metavar="OURS=THEIRS", help="csv: name of a column in the file."),
+        typer.Option(
+            "--column",
+            metavar="NAME=COLUMN[:UNIT]",
+            help="Column of the file, such as time=t:ms, or rate_bps=link*:Mbit/s with a column "
+            "per UAV.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None,
+    no_header: Annotated[
+        bool,
+        typer.Option("--no-header", help="Columns are called 1, 2, …", rich_help_panel=_TABLES),
+    ] = False,
+    time_format: Annotated[
+        str | None,
+        typer.Option(help="Format of times, such as %d.%m.%Y %H:%M:%S.", rich_help_panel=_TABLES),
+    ] = None,
+    same_time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="first|last|mean",
+            help="Row that counts among rows of the same time.",
+            rich_help_panel=_TABLES,
+        ),
+    ] = None,
+    no_signal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VALUE|empty", help="Value that means an outage.", rich_help_panel=_TABLES
+        ),
     ] = None,
     tx_dbm: Annotated[
-        float | None, typer.Option(help="csv: transmit power for rsrp_dbm, dBm.")
+        float | None,
+        typer.Option(help="Transmit power for rsrp_dbm, dBm.", rich_help_panel=_TABLES),
     ] = None,
-    height_m: Annotated[float | None, typer.Option(help="Height of all waypoints, m.")] = None,
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    height_m: Annotated[
+        float | None, typer.Option(help="Height of all places, m.", rich_help_panel=_PLACES)
+    ] = None,
+    ground_m: Annotated[
+        str | None,
+        typer.Option(
+            metavar="M|lowest",
+            help="Height of the ground where heights count from the sea, m.",
+            rich_help_panel=_PLACES,
+        ),
+    ] = None,
     speed_m_s: Annotated[
-        float | None, typer.Option("--speed", help="Speed along paths, m/s.")
+        float | None,
+        typer.Option("--speed", help="Speed on paths without times.", rich_help_panel=_PLACES),
     ] = None,
     origin: Annotated[
-        str | None, typer.Option(metavar="LAT,LON", help="Origin (x = y = 0) in degrees.")
+        str | None,
+        typer.Option(
+            metavar="LAT,LON", help="Place of x = y = 0, degrees.", rich_help_panel=_PLACES
+        ),
+    ] = None,
+    within_km: Annotated[
+        float | None,
+        typer.Option(help="Largest distance from the origin (30).", rich_help_panel=_BOUNDS),
+    ] = None,
+    fastest_m_s: Annotated[
+        float | None, typer.Option(help="Highest speed of a UAV (100).", rich_help_panel=_BOUNDS)
+    ] = None,
+    longest_gap_s: Annotated[
+        float | None,
+        typer.Option(help="Longest time without a row (60).", rich_help_panel=_BOUNDS),
+    ] = None,
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            metavar="common|each",
+            help="Times of all UAVs have one zero (common), or each UAV starts at 0.",
+            rich_help_panel=_BOUNDS,
+        ),
     ] = None,
 ) -> None:
     """Make a channel trace from other tools' files: rates, measurements, movements, flights."""
@@ -49,25 +126,47 @@ def import_(
     from testbed.system.files import check_writable
 
     check_writable("out", output)
-    pairs = dict(pair.partition("=")[::2] for pair in columns or [])
+    if overrides and scenario is None:
+        raise InputError("`overrides`: apply to a scenario; give `scenario`, too")
     options = Options(
         slot_s=slot_s,
         scenario=None if scenario is None else load(scenario, overrides or []),
         height_m=height_m,
+        ground_m=ground_m,
         speed_m_s=speed_m_s,
         origin=None if origin is None else _origin(origin),
-        tx_dbm=tx_dbm,
-        columns=pairs,
+        within_km=within_km,
+        fastest_m_s=fastest_m_s,
+        longest_gap_s=longest_gap_s,
+        clock=clock,
+        first=first,
+        last=last,
+        repeat=repeat,
         down=down or (),
+        columns=_pairs(columns or []),
+        tx_dbm=tx_dbm,
+        time_format=time_format,
+        same_time=same_time,
+        no_signal=no_signal,
+        header=not no_header,
     )
-    if overrides and scenario is None:
-        raise InputError("`overrides`: apply to a scenario; give `scenario`, too")
-    trace = imported(kind, files, options)
-    trace.save(output)
-    out.print(
-        f"{output}: {trace.uavs} UAVs, {trace.slots} slots of {trace.slot_s:g} s",
-        highlight=False,
-    )
+    found = imported(kind, files, options)
+    found.trace.save(output)
+    out.print(f"{output}: {found.line()}", highlight=False, markup=False)
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    from testbed.core.errors import InputError
+
+    pairs: dict[str, str] = {}
+    for pair in given:
+        name, equals, column = pair.partition("=")
+        if not equals:
+            raise InputError(f"`columns`: must be NAME=COLUMN[:UNIT], not {pair[:60]!r}")
+        if name in pairs:
+            raise InputError(f"`columns` {name}: is given twice")
+        pairs[name] = column
+    return pairs
 
 
 def _origin(text: str) -> tuple[float, float]:

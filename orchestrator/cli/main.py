@@ -45,15 +45,14 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
 """The commands that `testbed --help` lists, by heading."""
 
 FLAGS = {
-    name: f"--{name}"
+    name: f"--{name.replace('_', '-')}"
     for name in (
         *("json", "key", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep"),
-        *("trace", "until", "down", "origin", "scenario", "format"),
+        *("trace", "until", "down", "origin", "scenario", "format", "speed", "slot_s", "tx_dbm"),
+        *("from", "to", "repeat", "clock", "height_m", "ground_m", "within_km", "fastest_m_s"),
+        *("longest_gap_s", "time_format", "same_time", "no_signal"),
     )
-} | {
-    **{"overrides": "--set", "columns": "--column", "slot_s": "--slot-s"},
-    **{"speed": "--speed", "tx_dbm": "--tx-dbm", "files": "FILE"},
-}
+} | {"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"}
 """By argument name in error messages: its name on the command line."""
 SYSTEM_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG),

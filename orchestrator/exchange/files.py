@@ -57,12 +57,17 @@ def slots_of(seconds: float, slot_s: float, uavs: int, source: object) -> int:
 
 @dataclass(frozen=True)
 class Flight:
-    """Waypoints of one UAV, which flies straight between them and stays at the last one."""
+    """Waypoints of one UAV, which flies straight between them.
+
+    The UAV stays at its first waypoint before that one's time, and at its last one afterwards.
+    """
 
     times_s: Array
-    """Times of the waypoints, shape [n], increasing."""
+    """Times of the waypoints, shape [n], increasing; two equal times are a jump."""
     position_m: Array
     """Positions in m, shape [n, 3]."""
+    name: str = ""
+    """The UAV's name in the file; empty where the file has none."""
 
     def at(self, times_s: Array) -> Array:
         """Positions at some times, shape [S, 3]."""
@@ -70,15 +75,23 @@ class Flight:
         return np.stack(columns, axis=1)
 
 
-def sampled(flights: Sequence[Flight], slot_s: float, source: object) -> Array:
+def sampled(
+    flights: Sequence[Flight], slot_s: float, source: object, first_s: float = 0.0
+) -> Array:
     """Positions at the start of every slot until all flights have ended, shape [K, S, 3].
+
+    Args:
+        flights: The flights.
+        slot_s: Length of a slot, s.
+        source: Names the file in messages.
+        first_s: Time at which slot 0 starts, on the flights' clock.
 
     Raises:
         InputError: The number of slots exceeds a limit.
     """
-    last_s = max(float(flight.times_s[-1]) for flight in flights)
+    last_s = max(float(flight.times_s[-1]) for flight in flights) - first_s
     slots = slots_of(last_s, slot_s, len(flights), source) + 1
-    times_s: Array = slot_s * np.arange(slots, dtype=np.float64)
+    times_s: Array = first_s + slot_s * np.arange(slots, dtype=np.float64)
     return np.stack([flight.at(times_s) for flight in flights])
 
 

@@ -1,81 +1,334 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Imports files of all supported formats as channel traces."""
+"""Imports files of all supported formats as traces, and says what was understood."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, trace_of
-from orchestrator.exchange import flights, mahimahi, ns2, tables
-from orchestrator.exchange.files import Array, Flight, sampled
+from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, describe, trace_of
+from orchestrator.exchange import mahimahi, ns2, tables
+from orchestrator.exchange.bounds import (
+    Bounds,
+    Where,
+    above_ground,
+    check_distance,
+    check_gaps,
+    check_speed,
+    placed,
+)
+from orchestrator.exchange.files import Array, Flight, along, sampled, slots_of, text_of
+from orchestrator.exchange.gpx import read_gpx
+from orchestrator.exchange.kml import read_kml
+from orchestrator.exchange.qgc import read_qgc, read_wpl
+from orchestrator.exchange.tracks import Above, Origin, Track, Tracks
+from orchestrator.exchange.ulog import read_ulog
 from orchestrator.scenario.channel import flown
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 
-FORMATS = ("mahimahi", "ns2", "csv", "kml", "qgc")
 BASE_STATION_M, CARRIER_HZ, NEAREST_M = (0.0, 0.0, 30.0), 2e9, 1.0
 """Values without a scenario, as in the paper; NEAREST_M limits the gain of free space."""
+FORMATS = ("mahimahi", "ns2", "csv", "kml", "gpx", "ulog", "qgc")
+CLOCKS = ("common", "each")
+SHOWN_NAMES = 8
+_TIMED = {"csv", "kml", "gpx", "ulog"}
+_IN_DEGREES = {"csv", "kml", "gpx", "ulog", "qgc"}
+_PLACED = _IN_DEGREES | {"ns2"}
+_OF_TABLES = ("columns", "tx_dbm", "time_format", "same_time", "no_signal", "header")
+_USED_BY: Sequence[tuple[Sequence[str], set[str]]] = (
+    (("scenario", "height_m", "within_km", "fastest_m_s"), _PLACED),
+    (("ground_m", "origin"), _IN_DEGREES),
+    (("longest_gap_s", "clock"), _TIMED),
+    (_OF_TABLES, {"csv"}),
+    (("speed_m_s",), {"kml", "gpx", "qgc"}),
+    (("down",), {"mahimahi"}),
+)
+"""Options with the formats that use them; all formats use the others."""
+_OPTIONS = {"speed_m_s": "speed", "first": "from", "last": "to"}
+"""Names of options that differ from those of `Options`."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Parameters that a file does not contain."""
+    """Parameters that a file does not contain; None: the default, or not needed.
+
+    An option that the format or the file does not use is refused.
+    """
 
     slot_s: float = 0.1
     scenario: Scenario | None = None
     """Gives base station, carrier and channel for the gains of a flight; None: free space."""
     height_m: float | None = None
-    """Height of all waypoints, m; None: as in the file."""
+    """Height of all places above the ground, m; None: as in the file."""
+    ground_m: float | str | None = None
+    """Height of the ground on the file's scale, m, or `lowest`: that of the lowest place."""
     speed_m_s: float | None = None
-    origin: tuple[float, float] | None = None
+    """Speed along paths without times."""
+    origin: Origin | None = None
     """Latitude and longitude of x = y = 0; None: the start of the first file."""
-    tx_dbm: float | None = None
-    """Transmit power of the reference signal for `rsrp_dbm`, dBm."""
-    columns: Mapping[str, str] = field(default_factory=dict)
+    within_km: float | None = None
+    """Largest distance of a place from the origin."""
+    fastest_m_s: float | None = None
+    """Highest speed between two places."""
+    longest_gap_s: float | None = None
+    """Longest time without a row or place."""
+    clock: str | None = None
+    """`common`: times of all UAVs are on one clock (default); `each`: each UAV starts at t = 0."""
+    first: str | None = None
+    """Start of the window that is imported: seconds from the first time, or a date and time."""
+    last: str | None = None
+    """End of the window."""
+    repeat: str | None = None
+    """Number of times that the trace is repeated, or, with an s, how many seconds it lasts."""
     down: Sequence[Path] = ()
     """Mahimahi's downlink files."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """See `tables.Reading`, as the following ones."""
+    tx_dbm: float | None = None
+    time_format: str | None = None
+    same_time: str | None = None
+    no_signal: str | None = None
+    header: bool = True
+
+    @property
+    def bounds(self) -> Bounds:
+        """The physical bounds."""
+        given = {
+            name: value
+            for name in ("within_km", "fastest_m_s", "longest_gap_s")
+            if (value := getattr(self, name)) is not None
+        }
+        return Bounds(**given)
 
 
-def imported(kind: str, files: Sequence[Path], options: Options) -> SlotTrace:
+@dataclass(frozen=True)
+class Imported:
+    """A trace, and what was understood of its files."""
+
+    trace: SlotTrace
+    names: Sequence[str]
+    """Name of each UAV in the files."""
+    notes: Sequence[str] = ()
+    """What a user must know about how the files were read."""
+    origin: Origin | None = None
+    """Latitude and longitude of x = y = 0, where places are in degrees."""
+
+    def line(self) -> str:
+        """One line that says what was understood."""
+        shown = [f"uav{k} = {name}" for k, name in enumerate(self.names[:SHOWN_NAMES], 1)]
+        if len(self.names) > SHOWN_NAMES:
+            shown.append(f"… uav{len(self.names)} = {self.names[-1]}")
+        parts = [describe(self.trace), ", ".join(shown)]
+        if self.origin is not None:
+            parts.append(f"origin at latitude {self.origin[0]:.6f}, longitude {self.origin[1]:.6f}")
+        return "; ".join([*parts, *self.notes])
+
+
+def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:
     """The trace that files of a foreign format describe, one or several UAVs.
 
     Raises:
-        InputError: A file is not valid; the message names it and the problem.
+        InputError: A file or an option is not valid; the message names it and the problem.
     """
     if kind not in FORMATS:
         raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
-    if not 1e-3 <= options.slot_s <= 10:
-        raise InputError(f"`slot_s`: must be from 0.001 to 10, not {options.slot_s:g}")
+    _check(options)
+    for names, kinds in _USED_BY:
+        if kind not in kinds:
+            _refuse_given(options, names, kind)
     if kind == "mahimahi":
-        return mahimahi.read(files, options.down, options.slot_s)
-    if kind == "csv":
-        return _of_table(files, options)
-    if options.speed_m_s is not None and not 0 < options.speed_m_s < 1e4:
-        raise InputError(f"`speed`: must be from 0 to 10000 m/s, not {options.speed_m_s:g}")
-    flown_by: list[Flight] = []
-    origin = options.origin
+        found = _of_rates(files, options)
+    elif kind == "csv":
+        found = _of_tables(files, options)
+    elif kind == "ns2":
+        found = _of_movements(files, options)
+    else:
+        found = _of_tracks(files, options, kind)
+    return replace(found, trace=_repeated(found.trace, options.repeat, files[0]))
+
+
+def _check(options: Options) -> None:
+    bounds = options.bounds
+    for name, value, least, most in (
+        ("slot_s", options.slot_s, 1e-3, 10.0),
+        ("within_km", bounds.within_km, 1e-3, 1000.0),
+        ("fastest_m_s", bounds.fastest_m_s, 1e-2, 1000.0),
+        ("longest_gap_s", bounds.longest_gap_s, 1e-3, 1e9),
+        ("speed", options.speed_m_s, 1e-2, bounds.fastest_m_s),
+        ("height_m", options.height_m, 0.0, 20_000.0),
+        ("tx_dbm", options.tx_dbm, -100.0, 100.0),
+    ):
+        if value is not None and not least <= value <= most:
+            raise InputError(f"`{name}`: must be from {least:g} to {most:g}, not {value:g}")
+    for name, word, known in (
+        ("clock", options.clock, CLOCKS),
+        ("same_time", options.same_time, tables.SAME_TIME),
+    ):
+        if word is not None and word not in known:
+            raise InputError(f"`{name}`: {not_one_of(word, known)}")
+    for name, text, word in (
+        ("ground_m", options.ground_m, "lowest"),
+        ("no_signal", options.no_signal, tables.EMPTY),
+    ):
+        if text not in (None, word) and not _is_number(str(text)):
+            raise InputError(f"`{name}`: must be a number or `{word}`, not {text!r}")
+    if options.height_m is not None and options.ground_m is not None:
+        raise InputError("`ground_m`: is not used: `height_m` replaces all heights")
+
+
+def _refuse_given(options: Options, names: Sequence[str], kind: str, why: str = "") -> None:
+    """Refuse options that were given although nothing uses them."""
+    for name in names:
+        if getattr(options, name) != getattr(Options(), name):
+            option = _OPTIONS.get(name, name)
+            raise InputError(f"`{option}`: is not used by the format {kind}{why}")
+
+
+# --- formats -------------------------------------------------------------------------------------
+
+
+def _of_rates(files: Sequence[Path], options: Options) -> Imported:
+    trace = mahimahi.read(files, options.down, options.slot_s)
+    begin_s, end_s = _window(options, None, trace.slots * trace.slot_s)
+    first, last = (round(at_s / trace.slot_s) for at_s in (begin_s, end_s))
+    notes = [] if options.down else ["the files' rates are those of uplink and downlink"]
+    names = [path.name for path in files]
+    return Imported(trace.at(slice(first, max(last, first + 1))), names, notes)
+
+
+def _of_movements(files: Sequence[Path], options: Options) -> Imported:
+    flights, names = [], []
     for path in files:
-        if kind == "ns2":
-            flown_by += ns2.read(path)
-        else:
-            read = flights.read_kml if kind == "kml" else flights.read_qgc
-            found, origin = read(path, origin, options.speed_m_s)
-            flown_by += found
-    return _over(sampled(flown_by, options.slot_s, files[0]), options)
+        for n, flight in enumerate(ns2.read(path)):
+            name = flight.name or str(n)
+
+            def where(i: int, flight: Flight = flight, name: str = name, path: Path = path) -> str:
+                return f"{path}: node {name} at {flight.times_s[i]:g} s"
+
+            check_distance(flight.position_m, options.bounds, where)
+            flights.append(_checked(flight, "ground", options, where)[0])
+            names.append(name if len(files) == 1 else f"{path.stem} {name}")
+    return _over(flights, names, options, files[0], None)
 
 
-def _over(position_m: Array, options: Options) -> SlotTrace:
-    """A trace of these positions [K, S, 3], with the gains of a channel there."""
+def _of_tracks(files: Sequence[Path], options: Options, kind: str) -> Imported:
+    found = [(path, _read(kind, path, options)) for path in files]
+    tracks = [(path, n, track) for path, one in found for n, track in enumerate(one.tracks)]
+    notes = [note for _, one in found for note in one.notes]
+    start = tracks[0][2].places[0]
+    origin = options.origin or found[0][1].origin or (float(start[0]), float(start[1]))
+    timed = [track.times_s is not None for _, _, track in tracks]
+    if not any(timed):
+        _refuse_given(options, ("clock", "longest_gap_s"), kind, ": its paths have no times")
+    elif all(timed) and kind != "qgc" and options.speed_m_s is not None:
+        notes.append("the speed is not used, for all paths have times")
+    flights, names = [], []
+    for path, n, track in tracks:
+        alone = sum(other == path for other, _, _ in tracks) == 1
+        name = track.name or (path.stem if alone else f"{path.stem} {n + 1}")
+        of = str(path) if alone else f"{path}: {name}"
+        flight, note = _placed(track, origin, options, partial(_place, of))
+        flights.append(flight)
+        names.append(name)
+        notes += [note] if note and note not in notes else []
+    epoch_s = None
+    if kind in _TIMED and any(timed):
+        epoch_s = min(float(f.times_s[0]) for f, has in zip(flights, timed, strict=True) if has)
+        flights = [
+            _from_start(flight, epoch_s, options, name) if has else flight
+            for flight, has, name in zip(flights, timed, names, strict=True)
+        ]
+    done = _over(flights, names, options, files[0], epoch_s)
+    return replace(done, notes=notes, origin=origin)
+
+
+def _read(kind: str, path: Path, options: Options) -> Tracks:
+    if kind == "kml":
+        return read_kml(path)
+    if kind == "gpx":
+        return read_gpx(path)
+    if kind == "ulog":
+        return read_ulog(path)
+    plain = text_of(path).startswith("QGC WPL")
+    return (read_wpl if plain else read_qgc)(path, options.speed_m_s)
+
+
+def _place(of: str, index: int) -> str:
+    return f"{of}, place {index + 1}"
+
+
+def _placed(
+    track: Track, origin: Origin, options: Options, where: Where
+) -> tuple[Flight, str | None]:
+    """The checked flight of a track, on the file's clock, and what a user must know of it."""
+    position_m = placed(track.places, origin, options.bounds, where)
+    if track.times_s is not None:
+        return _checked(Flight(track.times_s, position_m), track.above, options, where)
+    if options.speed_m_s is None:
+        raise InputError("`speed`: is missing; a path without times does not contain a speed")
+    flight, note = _checked(
+        Flight(np.zeros(len(position_m)), position_m), track.above, options, where
+    )
+    return along(flight.position_m, options.speed_m_s), note
+
+
+def _checked(
+    flight: Flight, above: Above, options: Options, where: Where
+) -> tuple[Flight, str | None]:
+    """The flight with heights above the ground and a possible speed, and a note on its heights."""
+    position_m, note = flight.position_m.copy(), None
     if options.height_m is not None:
-        position_m = position_m.copy()
-        position_m[..., 2] = options.height_m
+        position_m[:, 2] = options.height_m
+    else:
+        position_m[:, 2], note = above_ground(position_m[:, 2], above, options.ground_m, where)
+    flight = replace(flight, position_m=position_m)
+    check_speed(flight, options.bounds, where)
+    return flight, note
+
+
+def _from_start(flight: Flight, epoch_s: float, options: Options, name: str) -> Flight:
+    """The flight on a clock that starts at 0 with the first one, or with itself."""
+    starts_s = float(flight.times_s[0])
+    late_s = starts_s - epoch_s
+    longest_s = options.bounds.longest_gap_s
+    if options.clock != "each" and late_s > longest_s:
+        raise InputError(
+            f"`clock`: {name} starts {late_s:,.6g} s after the first UAV; say `each` if each UAV "
+            f"starts at 0, or allow such a gap with `longest_gap_s` ({longest_s:g} s)"
+        )
+    check_gaps(flight.times_s, starts_s, starts_s, options.bounds, partial(_place, name))
+    return replace(
+        flight, times_s=flight.times_s - (starts_s if options.clock == "each" else epoch_s)
+    )
+
+
+def _over(
+    flights: Sequence[Flight],
+    names: Sequence[str],
+    options: Options,
+    source: Path,
+    epoch_s: float | None,
+) -> Imported:
+    """The trace of flights that start at t = 0, with the gains of a channel along them."""
+    last_s = max(float(flight.times_s[-1]) for flight in flights)
+    begin_s, end_s = _window(options, epoch_s, last_s)
+    position_m = sampled(flights, options.slot_s, source, begin_s)
+    slots = min(position_m.shape[1], round((end_s - begin_s) / options.slot_s + 0.5) + 1)
+    return Imported(_with_gains(position_m[:, :slots], options), names)
+
+
+def _with_gains(position_m: Array, options: Options) -> SlotTrace:
+    """A trace of these positions [K, S, 3], with the gains of a channel there."""
     if options.scenario is not None:
         try:
             return flown(options.scenario, position_m, options.slot_s)
@@ -86,28 +339,138 @@ def _over(position_m: Array, options: Options) -> SlotTrace:
     return ChannelTrace(gain, options.slot_s, position_m)
 
 
-def _of_table(files: Sequence[Path], options: Options) -> SlotTrace:
-    if len(files) > 1:
-        raise InputError("`files`: one CSV file at a time; its column uav distinguishes UAVs")
-    (path,) = files
-    found = tables.read(path, options.columns, options.slot_s, options.origin)
-    values = dict(found.values)
-    if "rsrp_dbm" in values:
-        if options.tx_dbm is None:
-            raise InputError("`tx_dbm`: is missing; rsrp_dbm needs the transmit power")
-        values["gain_db"] = values.pop("rsrp_dbm") - options.tx_dbm
-    fields = {
-        name.removesuffix("_db"): 10 ** (value / 10) if name.endswith("_db") else value
-        for name, value in values.items()
-    }
-    position = found.position_m
-    if position is not None and options.height_m is not None:
-        position[..., 2] = options.height_m
-    if not fields:
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _of_tables(files: Sequence[Path], options: Options) -> Imported:
+    reading = tables.Reading(**{name: getattr(options, name) for name in _OF_TABLES})
+    table = tables.read(files, reading)
+    has_values, has_places = bool(table.uavs[0].values), table.uavs[0].places is not None
+    if has_values:
+        _refuse_given(options, ("scenario",), "csv", ": the table itself has gains or rates")
+    if not has_places:
+        unused = ("height_m", "ground_m", "origin", "within_km", "fastest_m_s")
+        _refuse_given(options, unused, "csv", ": the table has no positions")
+    if not table.degrees:
+        _refuse_given(options, ("origin",), "csv", ": the table has no latitudes")
+    origin, notes, flights = None, [], []
+    if table.degrees:
+        start = min(table.uavs, key=lambda rows: rows.line).places
+        assert start is not None
+        origin = options.origin or (float(start[0, 0]), float(start[0, 1]))
+    for rows in table.uavs:
+        if rows.places is None:
+            continue
+        position_m = rows.places
+        if origin is not None:
+            position_m = placed(rows.places, origin, options.bounds, rows.where)
+        else:
+            check_distance(position_m, options.bounds, rows.where)
+        flight = Flight(rows.times_s, position_m)
+        flight, note = _checked(flight, "unknown", options, rows.where)
+        flights.append(flight)
+        notes += [note] if note and note not in notes else []
+    starts = [float(rows.times_s[0]) for rows in table.uavs]
+    shifts = starts if options.clock == "each" else [min(starts)] * len(starts)
+    clocks = [rows.times_s - shift_s for rows, shift_s in zip(table.uavs, shifts, strict=True)]
+    step_s = min(float(np.median(np.diff(own))) if len(own) > 1 else np.inf for own in clocks)
+    last_s = max(float(own[-1]) for own in clocks)
+    for rows, own in zip(table.uavs, clocks, strict=True):
+        check_gaps(own, 0.0, last_s, options.bounds, rows.where)
+    epoch_s = min(starts) if table.has_moments else None
+    begin_s, end_s = _window(options, epoch_s, last_s + min(step_s, options.slot_s))
+    slots = slots_of(end_s - begin_s, options.slot_s, len(clocks), files[0])
+    names = [rows.name for rows in table.uavs]
+    position: Array | None = None
+    if flights:
+        at_s = begin_s + options.slot_s * np.arange(slots, dtype=np.float64)
+        moved = [replace(f, times_s=own) for f, own in zip(flights, clocks, strict=True)]
+        position = np.stack([flight.at(at_s) for flight in moved])
+    if not has_values:
         assert position is not None
-        return _over(position, options)
+        return Imported(_with_gains(position, options), names, notes, origin)
+    fields: dict[str, object] = {
+        name: np.stack(
+            [
+                means(own - begin_s, rows.values[name], options.slot_s, slots)
+                for rows, own in zip(table.uavs, clocks, strict=True)
+            ]
+        )
+        for name in table.uavs[0].values
+    }
     try:
-        trace = trace_of(fields | {"slot_s": options.slot_s}, str(path))
+        trace = trace_of(fields | {"slot_s": options.slot_s}, str(files[0]))
     except TraceError as error:
         raise InputError(str(error)) from None
-    return replace(trace, position_m=position)
+    return Imported(replace(trace, position_m=position), names, notes, origin)
+
+
+def means(times_s: Array, values: Array, slot_s: float, slots: int) -> Array:
+    """Mean in each slot of values that hold until the next one, shape [slots].
+
+    Args:
+        times_s: Times of the values, shape [n]; slot 0 starts at t = 0. The first value also holds
+            before its time.
+        values: Shape [n].
+        slot_s: Length of a slot, s.
+        slots: Number of slots.
+    """
+    at = times_s / slot_s  # in slots
+    at = np.where(np.abs(at - np.round(at)) < 1e-6, np.round(at), at)
+    inside = at[(at > 0) & (at < slots)]
+    edges = np.unique(np.concatenate([np.arange(slots + 1, dtype=np.float64), inside]))
+    slot = np.floor(edges[:-1]).astype(np.int64)
+    held = values[np.maximum(np.searchsorted(at, edges[:-1], side="right") - 1, 0)]
+    sums = np.bincount(slot, weights=held * np.diff(edges), minlength=slots)
+    # A value that holds for a whole slot is taken as it is, not multiplied and summed.
+    whole = np.bincount(slot, minlength=slots) == 1
+    starts = np.searchsorted(slot, np.arange(slots))
+    return np.where(whole, held[starts], sums)
+
+
+# --- windows and repetition ----------------------------------------------------------------------
+
+
+def _window(options: Options, epoch_s: float | None, last_s: float) -> tuple[float, float]:
+    """Start and end of the imported window, s from the first time."""
+    begin_s = _moment("from", options.first, epoch_s, 0.0)
+    end_s = _moment("to", options.last, epoch_s, last_s)
+    if not 0 <= begin_s < max(last_s, 1e-9):
+        raise InputError(f"`from`: must be within the {last_s:g} s of the file, not {begin_s:g} s")
+    if not begin_s < max(end_s, 1e-9) or end_s > last_s + options.slot_s:
+        raise InputError(f"`to`: must be after `from` and at most {last_s:g} s, not {end_s:g} s")
+    return begin_s, end_s
+
+
+def _moment(name: str, given: str | None, epoch_s: float | None, default_s: float) -> float:
+    """Seconds from the first time."""
+    if given is None:
+        return default_s
+    if _is_number(given):
+        return float(given)
+    moment = pd.to_datetime(given, errors="coerce", utc=True, format="ISO8601")
+    if pd.isna(moment):
+        raise InputError(f"`{name}`: must be seconds or a date and time of ISO 8601, not {given!r}")
+    if epoch_s is None:
+        raise InputError(f"`{name}`: must be in seconds: the file has no dates")
+    return float(moment.timestamp()) - epoch_s
+
+
+def _repeated(trace: SlotTrace, repeat: str | None, source: Path) -> SlotTrace:
+    """The trace again and again: a number of times, or until it lasts some seconds."""
+    if repeat is None:
+        return trace
+    matched = re.fullmatch(r"(\d{1,9})|(\d{1,9}(?:\.\d*)?) ?s", repeat)
+    if not matched or float(matched[1] or matched[2]) == 0:
+        raise InputError(f"`repeat`: must be a number of times, or seconds as 60s, not {repeat!r}")
+    whole_s = trace.slots * trace.slot_s
+    seconds = int(matched[1]) * whole_s if matched[1] else float(matched[2])
+    slots = slots_of(seconds, trace.slot_s, trace.uavs, source)
+    return trace.at(np.arange(slots) % trace.slots)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return bool(np.isfinite(float(text)))
+    except ValueError:
+        return False

@@ -8,7 +8,6 @@ repeats. A slot's rate counts the deliveries in it, including its end but not it
 period of a file includes all of its deliveries; 0 counts as the first millisecond.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,14 +72,11 @@ def _deliveries(path: Path) -> Milliseconds:
 
 
 def _rates(times_ms: Milliseconds, slots: int, slot_ms: int) -> Array:
-    """Rate in each slot, bit/s."""
+    """Rate in each slot, bit/s, from the number of deliveries until each slot's end."""
     period = int(times_ms[-1])
-    counts = np.zeros(slots, np.int64)
-    first = np.maximum(times_ms, 1)
-    for turn in range(math.ceil(slots * slot_ms / period)):
-        slot = (first + turn * period - 1) // slot_ms
-        counts += np.bincount(slot[slot < slots], minlength=slots)
-    return counts * PACKET_BITS / (slot_ms / 1000)
+    turns, rest = np.divmod(np.arange(slots + 1) * slot_ms, period)
+    until = turns * len(times_ms) + np.searchsorted(np.maximum(times_ms, 1), rest, side="right")
+    return np.diff(until) * PACKET_BITS / (slot_ms / 1000)
 
 
 def write(trace: RateTrace, folder: Path) -> list[Path]:

@@ -1,137 +1,596 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Reads measurements from CSV files, with a mapping of column names."""
+"""Reads measurements from CSV files, with a mapping of column names and units."""
 
 import io
+import math
+import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from orchestrator.exchange.files import Array, Flight, local_m, slots_of, text_of
+from orchestrator.exchange.bounds import first
+from orchestrator.exchange.files import Array, text_of
 from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
 
-PLACES = (("x", "y", "z"), ("latitude", "longitude", "height"))
-VALUES = ("gain_db", "gain_up_db", "gain_down_db", "rsrp_dbm", "uplink_bps", "downlink_bps")
-COLUMNS = ("time", "uav", *PLACES[0], *PLACES[1], *VALUES)
+_LENGTHS = {"m": 1.0, "cm": 0.01, "mm": 0.001, "km": 1000.0, "ft": 0.3048}
+_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_DEGREES = {"deg": 1.0, "deg1e7": 1e-7, "rad": math.degrees(1)}
+_RATES = {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}
+_RATES |= {f"{prefix}B/s": 8 * factor for prefix, factor in (("", 1), ("k", 1e3), ("M", 1e6))}
+_GAINS = {"dB": 1.0, "linear": float("nan")}
+PLACES = (
+    ("x", "y", "z"),
+    ("east", "north", "up"),
+    ("east", "north", "down"),
+    ("latitude", "longitude", "height"),
+)
+"""Alternative columns of places. `height` may take the place of z, up or down."""
+VALUES = (
+    ("gain_db",),
+    ("loss_db",),
+    ("rsrp_dbm",),
+    ("gain_up_db", "gain_down_db"),
+    ("uplink_bps", "downlink_bps"),
+    ("rate_bps",),
+)
+"""Alternative columns of what links carry; `rate_bps` is the rate of both directions."""
+UNITS: Mapping[str, Mapping[str, float]] = {
+    "time": _TIMES,
+    **dict.fromkeys(("x", "y", "z", "east", "north", "up", "down", "height"), _LENGTHS),
+    **dict.fromkeys(("latitude", "longitude"), _DEGREES),
+    **dict.fromkeys(("gain_db", "gain_up_db", "gain_down_db"), _GAINS),
+    "loss_db": {"dB": 1.0},
+    "rsrp_dbm": {"dBm": 1.0},
+    **dict.fromkeys(("uplink_bps", "downlink_bps", "rate_bps"), _RATES),
+}
+"""Units of each column, with the factor to the first one, which is the default."""
+COLUMNS = ("time", "uav", *(name for name in UNITS if name != "time"))
 """Columns that are read; a column of the file with such a name needs no mapping."""
-LEAST, MOST = -1e12, 1e15
+LEAST_GAIN_DB, MOST_BPS, SLOW_BPS = -250.0, 1e11, 1e4
+RSRP_DBM = (-156.0, -31.0)
+"""Range that devices report, 3GPP TS 36.133 (table 9.1.4-1) and TS 38.133 (table 10.1.6.1-1)."""
+SAME_TIME = ("first", "last", "mean")
+EMPTY = "empty"
+_ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|[+-]\d\d:?\d\d))?)?")
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d(\.\d+)?")
+_HINTS = (
+    (r"(?i)(^|[^a-z])(ms|msec|millis\w*)$", "ms"),
+    (r"(?i)(^|[^a-z])(us|usec|micros\w*)$", "us"),
+    (r"(?i)(^|[^a-z])(ns|nanos\w*)$", "ns"),
+    (r"(?i)(^|[^a-z])(ft|feet)$", "ft"),
+    (r"(?i)(^|[^a-z])mm$", "mm"),
+    (r"(?i)(^|[^a-z])cm$", "cm"),
+    (r"(?i)(^|[^a-z])km$", "km"),
+    (r"(?i)(kbps|kbit/?s|kb/s)$", "kbit/s"),
+    (r"(?i)(mbps|mbit/?s|mb/s)$", "Mbit/s"),
+    (r"(?i)(gbps|gbit/?s|gb/s)$", "Gbit/s"),
+    (r"(?i)(1e7|e7)$", "deg1e7"),
+)
+_CONTRARY = (
+    ("latitude", r"(?i)lon|lng"),
+    ("longitude", r"(?i)lat"),
+    ("uplink_bps", r"(?i)down|(^|[^a-z])dl"),
+    ("downlink_bps", r"(?i)up|(^|[^a-z])ul"),
+    ("gain_up_db", r"(?i)down|(^|[^a-z])dl"),
+    ("gain_down_db", r"(?i)up|(^|[^a-z])ul"),
+    ("east", r"(?i)^n(orth)?($|[^a-z])"),
+    ("north", r"(?i)^e(ast)?($|[^a-z])"),
+)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A table's values in every slot."""
+class Reading:
+    """What a user says of a table."""
 
+    columns: Mapping[str, str]
+    """By name from `COLUMNS`: `COLUMN[:UNIT]` of the file. A `*` stands for the names of UAVs that
+    have a column each."""
+    tx_dbm: float | None = None
+    """Transmit power of the reference signal for `rsrp_dbm`, dBm."""
+    time_format: str | None = None
+    """Format of times as in `strptime`; None: numbers, ISO 8601, or a time of day."""
+    same_time: str | None = None
+    """Which of several rows of the same time counts, from `SAME_TIME`; None: refused."""
+    no_signal: str | None = None
+    """A value, or `EMPTY`, that means that the link carries nothing."""
+    header: bool = True
+    """Whether the first line names the columns; without it their names are 1, 2, …"""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one UAV."""
+
+    name: str
+    times_s: Array
+    """Shape [n], strictly increasing."""
     values: Mapping[str, Array]
-    """By name from `VALUES`: values, shape [K, S]."""
-    position_m: Array | None
-    """Positions in m, shape [K, S, 3]; None if the table has none."""
+    """By field of a trace: linear gains or rates in bit/s, shape [n] each."""
+    places: Array | None
+    """Latitude, longitude, height, or east, north, height, shape [n, 3]; heights may be NaN."""
+    where: Callable[[int], str]
+    """Names the i-th row."""
+    line: int
+    """Index of the first row in all files."""
 
 
-def read(
-    path: Path, columns: Mapping[str, str], slot_s: float, origin: tuple[float, float] | None
-) -> Measured:
-    """Read a CSV file and sample its `COLUMNS` at the start of every slot from its first time on.
+@dataclass(frozen=True)
+class Table:
+    """The rows of all UAVs on one clock."""
 
-    Values hold until the next row of the same UAV; positions are interpolated linearly.
+    uavs: Sequence[Rows]
+    degrees: bool
+    """Whether `places` are latitudes and longitudes."""
+    has_moments: bool
+    """Whether times are seconds since 1970."""
 
-    Args:
-        path: The file; its first line names its columns.
-        columns: By name from `COLUMNS`: the column's name in the file.
-        slot_s: Length of a slot, s.
-        origin: Latitude and longitude of x = y = 0 (default: those of the first row), degrees.
+
+def read(paths: Sequence[Path], reading: Reading) -> Table:
+    """Read CSV files; without a column `uav`, each is one UAV.
 
     Raises:
-        InputError: A column is missing, or a row is wrong.
+        InputError: A column is missing or ambiguous, or a row is wrong.
     """
-    table = _table(path, columns)
-    groups = [(name, rows) for name, rows in table.groupby("uav", sort=True)]
-    first_s = float(table["time"].min())
-    seconds = float(table["time"].max()) - first_s
-    slots = slots_of(seconds + slot_s, slot_s, len(groups), path)
-    times_s: Array = first_s + slot_s * np.arange(slots, dtype=np.float64)
-    names = [name for name in VALUES if name in table]
-    values: dict[str, Array] = {name: np.empty((len(groups), slots)) for name in names}
-    places = []
-    for k, (_, rows) in enumerate(groups):
-        own_s = rows["time"].to_numpy(float)
-        if not (np.diff(own_s) > 0).all():
-            line = int(rows.index[int(np.argmin(np.diff(own_s) > 0)) + 1]) + 2
-            raise InputError(f"{path}, line {line}: its time is not after that of the previous row")
-        at = np.searchsorted(own_s, times_s + 1e-9, side="right") - 1
-        for name in names:
-            values[name][k] = rows[name].to_numpy(float)[np.maximum(at, 0)]
-        if (position := _positions(rows, table, origin)) is not None:
-            places.append(Flight(own_s, position).at(times_s))
-    if not names and not places:
-        raise InputError(f"{path}: has neither positions nor any of {', '.join(VALUES)}")
-    return Measured(values, np.stack(places) if places else None)
+    specs = _specs(reading.columns)
+    frames = [_frame(path, specs, reading) for path in paths]
+    units = {ours: unit for ours, (_, unit) in specs.items()}
+    kinds = {tuple(name for name in COLUMNS if name in frame) for frame in frames}
+    if len(kinds) > 1:
+        raise InputError(f"`files`: {paths[0]} and the others have different columns")
+    table = pd.concat(frames, ignore_index=True)
+    where = _Where(table)
+    has_moments = _parse_times(table, units.get("time"), reading.time_format, where)
+    fields = _values(table, units, reading, where)
+    places, degrees = _places(table, units, where)
+    if not fields and places is None:
+        known = ", ".join(name for names in VALUES for name in names)
+        raise InputError(f"{paths[0]}: has neither positions nor any of {known}")
+    times_s = table["time"].to_numpy(float)
+    uavs = []
+    of_uavs = {str(name): np.asarray(rows) for name, rows in table.groupby("uav").indices.items()}
+    for name, rows in sorted(of_uavs.items(), key=lambda it: _natural(it[0])):
+        own = {field: values[rows] for field, values in fields.items()}
+        placed = None if places is None else places[rows]
+        uavs.append(_one_per_time(name, times_s[rows], own, placed, rows, where, reading.same_time))
+    return Table(uavs, degrees, has_moments)
 
 
-def _table(path: Path, columns: Mapping[str, str]) -> pd.DataFrame:
-    for ours in columns:
+class _Where:
+    """Names rows of a table, for messages."""
+
+    def __init__(self, table: pd.DataFrame):
+        self.paths, self.lines = table["_path"].to_numpy(), table["_line"].to_numpy()
+
+    def __call__(self, row: int) -> str:
+        return f"{self.paths[row]}, line {self.lines[row]}"
+
+
+def _specs(columns: Mapping[str, str]) -> dict[str, tuple[str, str | None]]:
+    """Column and unit by our names."""
+    specs: dict[str, tuple[str, str | None]] = {}
+    for ours, given in columns.items():
         if ours not in COLUMNS:
             raise InputError(f"`columns` {ours}: is not one of {', '.join(COLUMNS)}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
-            text = io.StringIO(text_of(path))
-            table = pd.read_csv(text, skipinitialspace=True, index_col=False)
-    except (ValueError, pd.errors.ParserWarning) as error:
-        problem = " ".join(str(error).split())[:120]
-        raise InputError(f"{path}: is not a CSV file ({problem})") from None
-    for theirs in columns.values():
-        if theirs not in table:
-            raise InputError(f"{path}: has no column {theirs!r}; it has {_named(table)}")
-    table = table.rename(columns={theirs: ours for ours, theirs in columns.items()})
-    if table.columns.duplicated().any():
-        raise InputError(
-            f"{path}: has two columns {table.columns[table.columns.duplicated()][0]!r}"
-        )
-    if "time" not in table:
-        raise InputError(f"{path}: has no column for time; it has {_named(table)}")
-    if table.empty:
-        raise InputError(f"{path}: has no rows")
-    if not pd.api.types.is_numeric_dtype(table["time"]):
-        moments = pd.to_datetime(table["time"], errors="coerce", utc=True, format="mixed")
-        if moments.isna().any():
-            raise InputError(f"{path}, line {_line(moments.isna())}: has no valid time")
-        table["time"] = (moments - moments.min()).dt.total_seconds()
-    if "uav" not in table:
-        table["uav"] = 1
-    for name in (name for name in COLUMNS if name in table and name != "uav"):
-        numbers = pd.to_numeric(table[name], errors="coerce").astype(float)
-        wrong = ~numbers.between(LEAST, MOST)
-        if wrong.any():
-            given = table[name].iloc[_line(wrong) - 2]
-            raise InputError(f"{path}, line {_line(wrong)}: {name} must be a number, not {given!r}")
-        table[name] = numbers
+        theirs, colon, unit = given.rpartition(":")
+        known = UNITS.get(ours, {})
+        if not colon or unit not in known:
+            theirs, unit = given, ""
+        if not theirs:
+            raise InputError(f"`columns` {ours}: must be COLUMN[:UNIT], not {given!r}")
+        for name, contrary in _CONTRARY:
+            if name == ours and re.search(contrary, theirs) and not re.search(name[:3], theirs):
+                raise InputError(f"`columns` {ours}: is mapped to the column {theirs!r}")
+        specs[ours] = theirs, unit or None
+    return specs
+
+
+def _frame(
+    path: Path, specs: Mapping[str, tuple[str, str | None]], reading: Reading
+) -> pd.DataFrame:
+    """The columns that are read, under our names, as text, with `_path` and `_line` of each row."""
+    theirs = _texts(path, reading.header)
+    chosen: dict[str, str] = {}
+    for ours, (column, _) in specs.items():
+        if "*" not in column and column not in theirs:
+            name, _, unit = column.rpartition(":")
+            if name in theirs and ours in UNITS:
+                raise InputError(f"`columns` {ours}: unit {not_one_of(unit, UNITS[ours])}")
+            raise InputError(f"{path}: has no column {column!r}; it has {_named(theirs)}")
+        chosen[ours] = column
+    for name in COLUMNS:
+        if name in theirs and name not in chosen:
+            chosen[name] = name
+    _drop_alternatives(chosen, specs, path)
+    if "time" not in chosen:
+        raise InputError(f"{path}: has no column for time; it has {_named(theirs)}")
+    for ours, column in chosen.items():
+        said = specs[ours][1] if ours in specs else None
+        hint = next((unit for form, unit in _HINTS if re.search(form, _bare(column))), None)
+        default = next(iter(UNITS.get(ours, {"": 1.0})))
+        if said is None and hint in UNITS.get(ours, {}) and hint != default:
+            raise InputError(
+                f"{path}: is column {column!r} in {hint}? give its unit: "
+                f"{ours}={column}:{hint} or {ours}={column}:{default}"
+            )
+    wide = [ours for ours, column in chosen.items() if "*" in column]
+    plain = {ours: theirs[column] for ours, column in chosen.items() if ours not in wide}
+    frames = []
+    for uav, matched in _matched(path, {ours: chosen[ours] for ours in wide}, theirs):
+        own = plain | {ours: theirs[column] for ours, column in matched.items()}
+        if wide and "uav" in plain:
+            raise InputError(f"{path}: has a column uav and a column for each UAV")
+        if "uav" not in own:
+            own["uav"] = pd.Series(uav or path.stem, index=theirs.index)
+        frames.append(pd.DataFrame(own))
+    table = pd.concat(frames)
+    table["uav"] = table["uav"].str.strip()
+    table = table.assign(_path=str(path), _line=table.index).reset_index(drop=True)
+    if (i := first((table["uav"] == "").to_numpy())) is not None:
+        raise InputError(f"{_Where(table)(i)}: uav is empty")
     return table
 
 
-def _line(wrong: "pd.Series[bool]") -> int:
-    return int(np.argmax(wrong.to_numpy())) + 2
+def _matched(
+    path: Path, wide: Mapping[str, str], theirs: pd.DataFrame
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Names of UAVs with their columns by our names; a single unnamed one if none is wide."""
+    if not wide:
+        yield "", {}
+        return
+    found: dict[str, dict[str, str]] = {}
+    for ours, pattern in wide.items():
+        form = re.compile(re.escape(pattern).replace(r"\*", "(.+)", 1))
+        for column in map(str, theirs.columns):
+            if matched := form.fullmatch(column):
+                found.setdefault(matched[1], {})[ours] = column
+    if not found:
+        raise InputError(f"{path}: has no column like {next(iter(wide.values()))!r}")
+    for uav, columns in found.items():
+        if missing := set(wide) - set(columns):
+            ours = min(missing)
+            raise InputError(f"{path}: has no column {wide[ours].replace('*', uav)!r} for {ours}")
+        yield uav, columns
+
+
+def _texts(path: Path, header: bool) -> pd.DataFrame:
+    """All cells as text; the index has the lines of the file. Blank lines and comments (#) go."""
+    numbered = [
+        (number, line)
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not numbered:
+        raise InputError(f"{path}: is not a CSV file (it has no lines)")
+    head = re.sub(r'"[^"]*"', "", numbered[0][1])
+    separator = max(",;\t", key=head.count)
+    words = separator if separator in head else r"\s+" if re.search(r"\S\s+\S", head) else ","
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+            table = pd.read_csv(
+                io.StringIO("\n".join(line for _, line in numbered)),
+                sep=words,
+                header=0 if header else None,
+                skipinitialspace=True,
+                index_col=False,
+                dtype=str,
+                keep_default_na=False,
+                na_values=[],
+            )
+    except (ValueError, pd.errors.ParserWarning) as error:
+        problem = " ".join(str(error).split())[:120]
+        raise InputError(f"{path}: is not a CSV file ({problem})") from None
+    lines = [number for number, _ in numbered][int(header) :]
+    if table.empty:
+        raise InputError(f"{path}: has no rows")
+    if len(lines) != len(table):
+        raise InputError(f"{path}: is not a CSV file (a quoted value contains a line break)")
+    if header:
+        names = [name.strip() for name in map(str, table.columns)]
+        raw = next(
+            iter(
+                pd.read_csv(
+                    io.StringIO(numbered[0][1]),
+                    sep=words,
+                    header=None,
+                    skipinitialspace=True,
+                    dtype=str,
+                ).to_numpy()
+            )
+        )
+        if doubled := [n for n in map(str, raw) if [*map(str, raw)].count(n) > 1]:
+            raise InputError(f"{path}: has two columns {doubled[0]!r}")
+        if all(_is_number(name) for name in names):
+            raise InputError(
+                f"{path}: its first line has numbers; give `header` if it has no names"
+            )
+        table.columns = pd.Index(names)
+    else:
+        table.columns = pd.Index([str(n) for n in range(1, table.shape[1] + 1)])
+    table.index = pd.Index(lines)
+    return table.fillna("")
+
+
+def _drop_alternatives(chosen: dict[str, str], specs: Mapping[str, Any], path: Path) -> None:
+    """Of places and of values only one kind may remain; the columns that the user named decide."""
+    for kinds in (PLACES, VALUES):
+        present = [kind for kind in kinds if _own(kind, kinds) & set(chosen)]
+        named = [kind for kind in present if _own(kind, kinds) & set(specs)]
+        if named:
+            for kind in present:
+                if kind not in named:
+                    for name in _own(kind, kinds) - {n for k in named for n in k}:
+                        chosen.pop(name, None)
+            present = named
+        if len(present) > 1 and not set(present) <= {PLACES[1], PLACES[2]}:
+            one, other = (min(_own(kind, kinds) & set(chosen)) for kind in present[:2])
+            raise InputError(
+                f"{path}: has {one} and {other}; choose one with `columns` ({one}=COLUMN)"
+            )
+    if {"up", "down"} <= set(chosen):
+        raise InputError(f"{path}: has up and down; choose one with `columns`")
+    if "height" in chosen and {"z", "up", "down"} & set(chosen) and "height" not in specs:
+        del chosen["height"]
+
+
+def _own(kind: tuple[str, ...], kinds: Sequence[tuple[str, ...]]) -> set[str]:
+    """Names that speak for this kind; heights alone do not."""
+    return set(kind) - ({"height"} if kinds is PLACES else set())
+
+
+def _parse_times(
+    table: pd.DataFrame, unit: str | None, time_format: str | None, where: _Where
+) -> bool:
+    """Replace times by seconds; answer whether they are seconds since 1970."""
+    cells = table["time"].str.strip()
+    if time_format is not None:
+        if unit is not None:
+            raise InputError("`time_format`: is not used: the column time has a unit")
+        moments = pd.to_datetime(cells, format=time_format, errors="coerce", utc=True)
+        if (i := first(moments.isna().to_numpy())) is not None:
+            raise InputError(f"{where(i)}: time {cells[i][:40]!r} is not of `time_format`")
+        table["time"] = _seconds(moments)
+        return True
+    numbers = pd.to_numeric(cells, errors="coerce").astype(float)
+    if np.isfinite(numbers).all():
+        table["time"] = (
+            _numeric_times(np.asarray(numbers, np.float64), unit, where) * _TIMES[unit or "s"]
+        )
+        return bool(table["time"].min() > 1e8)
+    if unit is not None:
+        i = int(np.argmin(np.isfinite(numbers)))
+        raise InputError(f"{where(i)}: time must be a number, not {cells[i][:40]!r}")
+    if all(map(_CLOCK.fullmatch, cells)):
+        table["time"] = pd.to_timedelta(cells).dt.total_seconds()
+        return False
+    is_iso = np.array([bool(_ISO.fullmatch(cell)) for cell in cells])
+    if (i := first(~is_iso)) is not None:
+        raise InputError(
+            f"{where(i)}: time {cells[i][:40]!r} is neither a number nor of ISO 8601 "
+            "(2024-05-31T12:00:00); give `time_format`"
+        )
+    zones = cells.str.contains(r"(?:Z|[+-]\d\d:?\d\d)$", regex=True) & (cells.str.len() > 10)
+    if zones.nunique() > 1:
+        i = int(np.argmax((zones != zones.iloc[0]).to_numpy()))
+        raise InputError(f"{where(i)}: some times have a time zone and some have none")
+    moments = pd.to_datetime(
+        cells.str.replace(",", "."), format="ISO8601", errors="coerce", utc=True
+    )
+    if (i := first(moments.isna().to_numpy())) is not None:
+        raise InputError(f"{where(i)}: time {cells[i][:40]!r} does not exist")
+    table["time"] = _seconds(moments)
+    return True
+
+
+def _seconds(moments: "pd.Series[Any]") -> "pd.Series[float]":
+    return (moments - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+
+
+def _numeric_times(times: Array, unit: str | None, where: _Where) -> Array:
+    """Numeric times whose unit is known or plausible."""
+    if unit is not None:
+        return times
+    steps = np.diff(np.unique(times))
+    step = float(np.median(steps)) if len(steps) else 1.0
+    whole = bool((times == np.round(times)).all())
+    problem = (
+        f"time {times[0]:.15g} is too large for seconds"
+        if np.abs(times).max() >= 1e11
+        else f"times rise by {step:.3g} per row, which may be seconds or not"
+        if (whole and step > 10) or step < 1e-4
+        else None
+    )
+    if problem:
+        units = ", ".join(f"time=COLUMN:{unit}" for unit in _TIMES)
+        raise InputError(f"{where(0)}: {problem}; give the unit ({units})")
+    return times
+
+
+def _values(
+    table: pd.DataFrame, units: Mapping[str, str | None], reading: Reading, where: _Where
+) -> dict[str, Array]:
+    """Linear gains or rates in bit/s of each row, by field of a trace."""
+    names = [name for kind in VALUES for name in kind if name in table]
+    if reading.tx_dbm is not None and "rsrp_dbm" not in names:
+        raise InputError("`tx_dbm`: is not used: the table has no rsrp_dbm")
+    if reading.no_signal is not None and not names:
+        raise InputError("`no_signal`: is not used: the table has neither gains nor rates")
+    fields: dict[str, Array] = {}
+    for name in names:
+        unit = units.get(name)
+        numbers, silent = _numbers(table, name, where, reading.no_signal)
+        if name.endswith("_bps"):
+            values = numbers * _RATES[unit or "bit/s"]
+            _check_range(values, 0.0, MOST_BPS, name, "bit/s", silent, where)
+            if unit is None and 0 < values.max() < SLOW_BPS:
+                raise InputError(
+                    f"{where(int(values.argmax()))}: {name} is at most {values.max():g} bit/s; "
+                    f"give its unit ({', '.join(_RATES)})"
+                )
+        else:
+            values = _gain(numbers, name, unit, silent, reading.tx_dbm, where)
+        values[silent] = 0.0
+        field = {"loss_db": "gain", "rsrp_dbm": "gain"}.get(name, name.removesuffix("_db"))
+        fields[field] = values
+    if "rate_bps" in fields:
+        both = fields.pop("rate_bps")
+        fields |= {"uplink_bps": both, "downlink_bps": both}
+    for kind in VALUES:
+        if (given := set(kind) & set(names)) and (missing := set(kind) - given):
+            hint = "; rate_bps is the rate of both directions" if "bps" in min(given) else ""
+            raise InputError(f"{table['_path'].iloc[0]}: {min(missing)} is missing{hint}")
+    return fields
+
+
+def _gain(
+    numbers: Array,
+    name: str,
+    unit: str | None,
+    silent: "np.typing.NDArray[np.bool_]",
+    tx_dbm: float | None,
+    where: _Where,
+) -> Array:
+    """Linear power gains."""
+    if unit == "linear":
+        _check_range(numbers, 0.0, 1.0, name, "linear", silent, where)
+        return numbers.copy()
+    if name == "rsrp_dbm":
+        _check_range(numbers, *RSRP_DBM, name, "dBm", silent, where)
+        if tx_dbm is None:
+            raise InputError("`tx_dbm`: is missing; rsrp_dbm needs the transmit power")
+        decibels, what = numbers - tx_dbm, "gain_db (rsrp_dbm - tx_dbm)"
+    else:
+        decibels, what = (-numbers, "-loss_db") if name == "loss_db" else (numbers, name)
+    _check_range(decibels, LEAST_GAIN_DB, 0.0, what, "dB", silent, where)
+    loud = decibels[~silent]
+    if loud.size and name != "rsrp_dbm" and (np.abs(loud) < 1e-2).all():
+        raise InputError(f"{where(0)}: {name} is almost 0 dB in all rows; is its unit linear?")
+    values: Array = 10 ** (np.where(silent, 0.0, decibels) / 10)
+    return values
+
+
+def _check_range(
+    values: Array,
+    least: float,
+    most: float,
+    name: str,
+    unit: str,
+    silent: "np.typing.NDArray[np.bool_]",
+    where: _Where,
+) -> None:
+    if (i := first(~((values >= least) & (values <= most)) & ~silent)) is not None:
+        raise InputError(
+            f"{where(i)}: {name} {values[i]:.6g} is not from {least:g} to {most:g} {unit}; "
+            "`no_signal` is the value of a link without signal"
+        )
+
+
+def _numbers(
+    table: pd.DataFrame, name: str, where: _Where, no_signal: str | None = None
+) -> tuple[Array, "np.typing.NDArray[np.bool_]"]:
+    """Numbers of a column, and where it says that there is no signal."""
+    cells = table[name].str.strip()
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(float)
+    silent = np.zeros(len(cells), bool)
+    if no_signal == EMPTY:
+        silent = (cells == "").to_numpy()
+    elif no_signal is not None:
+        silent = numbers == float(no_signal)
+    if (i := first(~np.isfinite(numbers) & ~silent)) is not None:
+        if cells[i] == "":
+            raise InputError(f"{where(i)}: {name} is empty")
+        comma = "; decimals have a point" if re.fullmatch(r"-?\d+,\d+", cells[i]) else ""
+        raise InputError(f"{where(i)}: {name} must be a number, not {cells[i][:40]!r}{comma}")
+    return np.where(silent, 0.0, numbers), silent
+
+
+def _places(
+    table: pd.DataFrame, units: Mapping[str, str | None], where: _Where
+) -> tuple[Array | None, bool]:
+    """Places of all rows, shape [n, 3], and whether they are in degrees."""
+
+    def column(name: str) -> Array:
+        unit = units.get(name) or next(iter(UNITS[name]))
+        return _numbers(table, name, where)[0] * UNITS[name][unit]
+
+    names = set(map(str, table))
+    for kind in PLACES:
+        across = kind[:2]
+        given = [name for name in across if name in names]
+        if not given:
+            continue
+        if len(given) == 1:
+            missing = next(name for name in across if name not in names)
+            raise InputError(f"{table['_path'].iloc[0]}: {missing} is missing")
+        height = next((name for name in ("height", "z", "up", "down") if name in names), None)
+        heights = np.full(len(table), np.nan) if height is None else column(height)
+        if height == "down":
+            heights = -heights
+        return np.stack([*map(column, across), heights], axis=1), kind == PLACES[-1]
+    if alone := names & {"z", "up", "down", "height"}:
+        raise InputError(f"{table['_path'].iloc[0]}: has {min(alone)} and no other coordinates")
+    return None, False
+
+
+def _one_per_time(
+    name: str,
+    times_s: Array,
+    values: Mapping[str, Array],
+    places: Array | None,
+    rows: "np.typing.NDArray[np.intp]",
+    where: _Where,
+    same_time: str | None,
+) -> Rows:
+    """The rows of a UAV, with one row per time."""
+    steps = np.diff(times_s)
+    if (i := first(steps < 0)) is not None:
+        raise InputError(f"{where(rows[i + 1])}: its time is before that of the previous row")
+    starts = np.concatenate([[0], np.flatnonzero(steps > 0) + 1])
+    if len(starts) < len(times_s):
+        if same_time is None:
+            i = int(np.argmin(steps > 0))
+            raise InputError(
+                f"{where(rows[i + 1])}: its time is not after that of the previous row; "
+                "`same_time` says which counts"
+            )
+        counts = np.diff([*starts, len(times_s)])
+        at = starts if same_time == "first" else starts + counts - 1
+
+        def merged(column: Array) -> Array:
+            one = column[at]
+            return one if same_time != "mean" else (np.add.reduceat(column, starts).T / counts).T
+
+        values = {field: merged(column) for field, column in values.items()}
+        places = None if places is None else merged(places)
+        times_s, rows = times_s[starts], rows[starts]
+    return Rows(name, times_s, values, places, lambda i: where(int(rows[i])), int(rows[0]))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _bare(column: str) -> str:
+    return re.sub(r"[\])\s]+$", "", column)
+
+
+def _natural(name: str) -> list[tuple[int, float, str]]:
+    """A key that sorts uav2 before uav10."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", name)
+    return [(0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts)]
 
 
 def _named(table: pd.DataFrame) -> str:
     return ", ".join(repr(str(name)[:40])[1:-1] for name in table.columns[:20])
-
-
-def _positions(
-    rows: pd.DataFrame, table: pd.DataFrame, origin: tuple[float, float] | None
-) -> Array | None:
-    """Positions of one UAV's rows, shape [n, 3]; None if the table has none."""
-    if {"x", "y"} <= set(rows):
-        z = rows["z"] if "z" in rows else 0 * rows["x"]
-        return np.stack([rows["x"], rows["y"], z], axis=1).astype(float)
-    if {"latitude", "longitude"} <= set(rows):
-        height = rows["height"] if "height" in rows else 0 * rows["latitude"]
-        at = origin or (float(table["latitude"].iloc[0]), float(table["longitude"].iloc[0]))
-        return local_m(
-            rows["latitude"].to_numpy(), rows["longitude"].to_numpy(), height.to_numpy(), at
-        )
-    return None

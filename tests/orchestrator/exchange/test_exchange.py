@@ -18,16 +18,14 @@ import pytest
 from ns3_scenarios import build
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.rma_av import los_path_loss_db
-from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, both_ways, load_trace
+from ns3_scenarios.trace import ChannelTrace, RateTrace, both_ways, load_trace
 from orchestrator.cli.main import app
-from orchestrator.engine.rounds import predict
 from orchestrator.exchange import mahimahi, ns2
 from orchestrator.exchange.exporting import exported
 from orchestrator.exchange.files import sampled
 from orchestrator.exchange.importing import Options, imported
 from orchestrator.scenario.loading import load, validate
 from testbed.core.errors import InputError
-from workloads.costs.profile import PAPER
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -153,18 +151,18 @@ def test_a_movement_is_what_ns3_itself_reads(tmp_path: Path) -> None:
 
 def test_a_movement_has_the_gains_of_free_space_or_of_a_scenario(tmp_path: Path) -> None:
     movement = written(tmp_path / "m.tcl", MOVEMENT)
-    free = imported("ns2", [movement], Options())
+    free = imported("ns2", [movement], Options()).trace
     assert free.position_m is not None
     far_m = np.linalg.norm(free.position_m - [0, 0, 30], axis=2)
     expected = free_space_db(np.maximum(far_m, 1), 2e9)
     np.testing.assert_allclose(-10 * np.log10(free.gain), expected, atol=1e-9)
-    paper = imported("ns2", [movement], Options(scenario=load(Path("paper"))))
+    paper = imported("ns2", [movement], Options(scenario=load(Path("paper")))).trace
     assert paper.position_m is not None
     np.testing.assert_array_equal(paper.position_m, free.position_m)
     height = paper.position_m[..., 2]
     expected = los_path_loss_db(height, far_m, 2e9)
     np.testing.assert_allclose(-10 * np.log10(paper.gain), expected, atol=1e-9)
-    high = imported("ns2", [movement], Options(height_m=120.0))
+    high = imported("ns2", [movement], Options(height_m=120.0)).trace
     assert high.position_m is not None
     assert (high.position_m[..., 2] == 120).all()
 
@@ -196,80 +194,6 @@ def test_a_flight_beyond_the_channel_is_refused(tmp_path: Path) -> None:
         imported("ns2", [movement], Options(scenario=load(Path("paper")), height_m=5.0))
 
 
-# --- CSV -----------------------------------------------------------------------------------------
-
-AERPAW = """time,Latitude,Longitude,Altitude,RSRP
-2023-08-26 10:00:00.0,35.7274,-78.6962,30,-80
-2023-08-26 10:00:01.0,35.7284,-78.6962,40,-83
-2023-08-26 10:00:03.0,35.7284,-78.6952,40,-90
-"""
-COLUMNS = {
-    "latitude": "Latitude",
-    "longitude": "Longitude",
-    "height": "Altitude",
-    "rsrp_dbm": "RSRP",
-}
-
-
-def test_measurements_hold_and_positions_change_evenly(tmp_path: Path) -> None:
-    path = written(tmp_path / "m.csv", AERPAW)
-    trace = imported("csv", [path], Options(slot_s=0.5, columns=COLUMNS, tx_dbm=10.0))
-    np.testing.assert_allclose(
-        10 * np.log10(trace.gain[0]), [-90, -90, -93, -93, -93, -93, -100], atol=1e-9
-    )
-    assert trace.position_m is not None
-    north_m = 0.001 * np.pi / 180 * 6_359_000  # the meridian's radius at 35.7°, to a few km
-    np.testing.assert_allclose(trace.position_m[0, 2], [0, north_m, 40], rtol=2e-3, atol=1e-6)
-    east_m = 0.001 * np.pi / 180 * 6_385_400 * np.cos(np.radians(35.7274))
-    np.testing.assert_allclose(trace.position_m[0, -1, 0], east_m, rtol=2e-3)
-    np.testing.assert_allclose(trace.position_m[0, 1], trace.position_m[0, [0, 2]].mean(axis=0))
-
-
-def test_rates_and_uavs_of_a_table_make_a_trace_that_is_played(tmp_path: Path) -> None:
-    rows = ["time,uav,uplink_bps,downlink_bps"]
-    rows += [f"{t},{uav},{uav * 1e7},{uav * 4e7}" for t in range(60) for uav in (1, 2)]
-    path = written(tmp_path / "r.csv", "\n".join(rows))
-    trace = imported("csv", [path], Options())
-    assert isinstance(trace, RateTrace)
-    assert trace.uplink_bps[:, 0].tolist() == [1e7, 2e7]
-    scenario = validate({"uavs": {"tx_power_w": [1, 1]}}, "test")
-    assert predict(scenario, Replay(trace), PAPER)[0].latency_s > 0
-
-
-def test_a_table_of_positions_alone_gets_a_channel(tmp_path: Path) -> None:
-    path = written(tmp_path / "p.csv", "time,x,y,z\n0,100,0,30\n10,200,0,30\n")
-    trace = imported("csv", [path], Options())
-    expected = free_space_db(np.array([100.0, 150.0]), 2e9)
-    np.testing.assert_allclose(-10 * np.log10(trace.gain[0, [0, 50]]), expected, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("text", "options", "says"),
-    [
-        ("", {}, "is not a CSV file"),
-        ("a,b\n1,2\n", {}, "has no column for time; it has a, b"),
-        ("time,gain_db\n", {}, "has no rows"),
-        ("time,gain_db\n0,-80,1\n", {}, "is not a CSV file (Length of header"),
-        ('"a\nb"\n1\n', {}, "has no column for time; it has a\\nb"),
-        ("time,gain_db\n0,-80\n0,-81\n", {}, "line 3: its time is not after"),
-        ("time,gain_db\n0,-80\n1,loud\n", {}, "line 3: gain_db must be a number, not 'loud'"),
-        ("time,gain_db\nsoon,-80\n", {}, "line 2: has no valid time"),
-        ("time,b\n0,1\n", {}, "has neither positions nor any of gain_db"),
-        ("time,RSRP\n0,-80\n", {"columns": {"rsrp_dbm": "RSRP"}}, "`tx_dbm`: is missing"),
-        ("time,b\n0,1\n", {"columns": {"rsrp_dbm": "RSRP"}}, "has no column 'RSRP'; it has time"),
-        ("time,b\n0,1\n", {"columns": {"power": "b"}}, "`columns` power: is not one of time, uav"),
-        ("time,uplink_bps\n0,1e6\n", {}, "downlink_bps is missing"),
-        ("time,gain_db\n0,-80\n1e9,-80\n", {}, "may be imported"),
-        ("time,gain_db\n0,900\n", {}, "gain must be 0 or from"),
-    ],
-)
-def test_a_wrong_table_is_one_line(text: str, options: Any, says: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised:
-        imported("csv", [written(tmp_path / "m.csv", text)], Options(**options))
-    assert says in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
 # --- plans and paths -----------------------------------------------------------------------------
 
 
@@ -287,7 +211,7 @@ NORTH = 100 / (6_356_800 * np.pi / 180)
 
 def test_a_plan_is_flown_from_waypoint_to_waypoint(tmp_path: Path) -> None:
     path = written(tmp_path / "a.plan", plan((35.0, -78.0, 30.0), (35.0 + NORTH, -78.0, 30.0)))
-    trace = imported("qgc", [path], Options())
+    trace = imported("qgc", [path], Options()).trace
     assert trace.position_m is not None
     np.testing.assert_allclose(trace.position_m[0, 50], [0, 50, 30], rtol=5e-3, atol=1e-6)
     np.testing.assert_allclose(trace.position_m[0, -1], [0, 100, 30], rtol=5e-3, atol=1e-6)
@@ -310,7 +234,7 @@ def test_a_plan_says_how_fast_where_it_waits_and_above_what(tmp_path: Path) -> N
     ]
     text = plan(items=items, hoverSpeed=5, vehicleType=2)
     path = written(tmp_path / "a.plan", text)
-    trace = imported("qgc", [path], Options(slot_s=1.0))
+    trace = imported("qgc", [path], Options(slot_s=1.0)).trace
     assert trace.position_m is not None
     leg_s = np.hypot(100, 10) / 10
     back_s = np.array([0, 20, 22, 22 + leg_s, 26 + leg_s, 46 + leg_s])
@@ -322,9 +246,9 @@ def test_a_plan_says_how_fast_where_it_waits_and_above_what(tmp_path: Path) -> N
     np.testing.assert_allclose(
         trace.position_m[0, :, 2], np.interp(times, back_s, [30, 30, 30, 40, 40, 40]), atol=0.1
     )
-    fixed_wing = imported("qgc", [written(path, plan(items=items, vehicleType=1))], Options())
+    fixed_wing = imported("qgc", [written(path, plan(items=items, vehicleType=1))], Options()).trace
     assert fixed_wing.slots == pytest.approx(10 * (back_s[-1] - 10), abs=3)
-    faster = imported("qgc", [written(path, text)], Options(speed_m_s=50.0))
+    faster = imported("qgc", [written(path, text)], Options(speed_m_s=50.0)).trace
     assert faster.slots == pytest.approx(10 * (2 + 2 + 2 + 4 + 4), abs=3)
 
 
@@ -337,14 +261,14 @@ def test_uavs_of_several_plans_keep_their_distance(tmp_path: Path) -> None:
         )
         for n, home in enumerate(homes)
     ]
-    trace = imported("qgc", paths, Options())
+    trace = imported("qgc", paths, Options()).trace
     assert trace.position_m is not None
     np.testing.assert_allclose(trace.position_m[:, 0, 1], [0, 100], rtol=5e-3, atol=1e-6)
 
 
 def test_a_speed_that_is_none_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.plan", plan((35.0, -78.0, 30.0)))
-    with pytest.raises(InputError, match="`speed`: must be from 0 to 10000 m/s, not -3"):
+    with pytest.raises(InputError, match="`speed`: must be from 0.01 to 100, not -3"):
         imported("qgc", [path], Options(speed_m_s=-3.0))
 
 
@@ -358,14 +282,14 @@ TRACK = """<Placemark><gx:Track><when>2023-01-01T00:00:00Z</when><when>2023-01-0
 def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
     line = LINE % f"-78,35,30 -78,{35 + NORTH},30"
     path = written(tmp_path / "a.kml", KML % (TRACK + line))
-    trace = imported("kml", [path], Options(speed_m_s=20.0))
+    trace = imported("kml", [path], Options(speed_m_s=20.0)).trace
     assert trace.position_m is not None
     assert trace.uavs == 2
     np.testing.assert_allclose(trace.position_m[0, 20, 2], 40)  # two of four seconds
     np.testing.assert_allclose(trace.position_m[1, 25, 1], 50, rtol=5e-3)
     # The same moments, as a clock two hours ahead of UTC has them.
     elsewhere = TRACK.replace("00:00:04Z", "02:00:04+02:00")
-    again = imported("kml", [written(tmp_path / "b.kml", KML % elsewhere)], Options())
+    again = imported("kml", [written(tmp_path / "b.kml", KML % elsewhere)], Options()).trace
     np.testing.assert_array_equal(again.position_m, trace.position_m[:1, : again.slots])
 
 
@@ -443,7 +367,8 @@ def test_a_file_with_something_wrong_is_one_line_or_a_trace(kind: str, tmp_path:
         word, other = rng.choice(words), rng.choice(OTHERWISE)
         path = written(tmp_path / "f", text[: word.start()] + other + text[word.end() :])
         try:
-            trace = imported(kind, [path], Options(slot_s=0.1, speed_m_s=20.0))
+            speed_m_s = 20.0 if kind in ("kml", "qgc") else None
+            trace = imported(kind, [path], Options(slot_s=0.1, speed_m_s=speed_m_s)).trace
         except InputError as error:
             refusals.append(str(error))
         else:
