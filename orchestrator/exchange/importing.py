@@ -131,7 +131,7 @@ class Imported:
         parts = [describe(self.trace), ", ".join(shown)]
         if self.origin is not None:
             parts.append(f"origin at latitude {self.origin[0]:.6f}, longitude {self.origin[1]:.6f}")
-        return "; ".join([*parts, *self.notes])
+        return "; ".join([*parts, *(note.rstrip(".") for note in self.notes)])
 
 
 def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:

@@ -280,17 +280,39 @@ TRACK = """<Placemark><gx:Track><when>2023-01-01T00:00:00Z</when><when>2023-01-0
 
 
 def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
-    line = LINE % f"-78,35,30 -78,{35 + NORTH},30"
-    path = written(tmp_path / "a.kml", KML % (TRACK + line))
-    trace = imported("kml", [path], Options(speed_m_s=20.0)).trace
-    assert trace.position_m is not None
-    assert trace.uavs == 2
-    np.testing.assert_allclose(trace.position_m[0, 20, 2], 40)  # two of four seconds
-    np.testing.assert_allclose(trace.position_m[1, 25, 1], 50, rtol=5e-3)
+    """Points of a track have times; the others are flown at one speed."""
+    path = written(tmp_path / "a.kml", KML % TRACK)
+    found = imported("kml", [path], Options(speed_m_s=20.0))
+    assert "the speed is not used, for all paths have times" in found.notes
+    track = found.trace.position_m
+    assert track is not None
+    np.testing.assert_allclose(track[0, 20, 2], 40)  # two of four seconds
     # The same moments, as a clock two hours ahead of UTC has them.
     elsewhere = TRACK.replace("00:00:04Z", "02:00:04+02:00")
     again = imported("kml", [written(tmp_path / "b.kml", KML % elsewhere)], Options()).trace
-    np.testing.assert_array_equal(again.position_m, trace.position_m[:1, : again.slots])
+    np.testing.assert_array_equal(again.position_m, track)
+    line = written(tmp_path / "c.kml", KML % (LINE % f"-78,35,30 -78,{35 + NORTH},30"))
+    trace = imported("kml", [line], Options(speed_m_s=20.0)).trace
+    assert trace.position_m is not None
+    np.testing.assert_allclose(trace.position_m[0, 25, 1], 50, rtol=5e-3)
+    with pytest.raises(InputError, match="`clock`: is not used by the format kml: its paths have"):
+        imported("kml", [line], Options(speed_m_s=20.0, clock="each"))
+    with pytest.raises(InputError, match="`speed`: is missing; a path without times"):
+        imported("kml", [line], Options())
+
+
+def test_flights_of_several_files_have_one_clock(tmp_path: Path) -> None:
+    for name, start in (("a", "00:00:0"), ("b", "00:00:3"), ("c", "10:00:0")):
+        written(tmp_path / f"{name}.kml", KML % TRACK.replace("00:00:0", start))
+    first, second, later = (tmp_path / f"{name}.kml" for name in "abc")
+    trace = imported("kml", [first, second], Options(slot_s=1.0)).trace
+    assert trace.position_m is not None
+    np.testing.assert_allclose(trace.position_m[:, [0, 2, 4], 2], [[30, 40, 50], [30, 30, 30]])
+    np.testing.assert_allclose(trace.position_m[:, [30, 32, 34], 2], [[50] * 3, [30, 40, 50]])
+    with pytest.raises(InputError, match="`clock`: c starts 36,000 s after the first UAV; say"):
+        imported("kml", [first, later], Options(slot_s=1.0))
+    each = imported("kml", [first, later], Options(slot_s=1.0, clock="each")).trace
+    np.testing.assert_array_equal(each.values[0], each.values[1])  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -315,10 +337,10 @@ def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
         ("kml", "<a>", "is not XML"),
         ("kml", '<!DOCTYPE x [<!ENTITY a "b">]><kml/>', "has a document type"),
         ("kml", KML % "", "has no path"),
-        ("kml", KML % (LINE % "-78,35"), "a LineString has 1 points"),
+        ("kml", KML % (LINE % "-78,35"), "has 1 point"),
         ("kml", KML % (LINE % "-78,35 here"), "'here' is not a place"),
-        ("kml", KML % TRACK.replace("00:00:04", "00:00:00"), "times must rise"),
-        ("kml", KML % TRACK.replace("2023-01-01T00:00:04Z", "soon"), "a gx:Track's time"),
+        ("kml", KML % TRACK.replace("00:00:04", "00:00:00"), "comes again"),
+        ("kml", KML % TRACK.replace("2023-01-01T00:00:04Z", "soon"), "soon"),
     ],
 )
 def test_a_wrong_flight_is_one_line(kind: str, text: str, says: str, tmp_path: Path) -> None:
