@@ -40,6 +40,18 @@ def text_of(path: Path) -> str:
         raise InputError(f"{path}: cannot be read ({error})") from None
 
 
+def names_of(paths: Sequence[Path]) -> dict[Path, str]:
+    """A name for each file: its name without suffix where these differ, otherwise its path.
+
+    Raises:
+        InputError: A file is given twice.
+    """
+    if twice := [path for path in paths if list(paths).count(path) > 1]:
+        raise InputError(f"`files`: {twice[0]} is given twice")
+    stems = [path.stem for path in paths]
+    return {path: path.stem if stems.count(path.stem) == 1 else str(path) for path in paths}
+
+
 def slots_of(seconds: float, slot_s: float, uavs: int, source: object) -> int:
     """Number of slots for a duration.
 

@@ -25,7 +25,7 @@ from orchestrator.exchange.bounds import (
     check_speed,
     placed,
 )
-from orchestrator.exchange.files import Array, Flight, along, sampled, slots_of, text_of
+from orchestrator.exchange.files import Array, Flight, along, names_of, sampled, slots_of, text_of
 from orchestrator.exchange.gpx import read_gpx
 from orchestrator.exchange.kml import read_kml
 from orchestrator.exchange.qgc import read_qgc, read_wpl
@@ -208,7 +208,7 @@ def _of_rates(files: Sequence[Path], options: Options) -> Imported:
 
 def _of_movements(files: Sequence[Path], options: Options) -> Imported:
     flights, names = [], []
-    for path in files:
+    for path, stem in names_of(files).items():
         for n, flight in enumerate(ns2.read(path)):
             name = flight.name or str(n)
 
@@ -217,7 +217,7 @@ def _of_movements(files: Sequence[Path], options: Options) -> Imported:
 
             check_distance(flight.position_m, options.bounds, where)
             flights.append(_checked(flight, "ground", options, where)[0])
-            names.append(name if len(files) == 1 else f"{path.stem} {name}")
+            names.append(name if len(files) == 1 else f"{stem} {name}")
     return _over(flights, names, options, files[0], None)
 
 
@@ -232,10 +232,11 @@ def _of_tracks(files: Sequence[Path], options: Options, kind: str) -> Imported:
         _refuse_given(options, ("clock", "longest_gap_s"), kind, ": its paths have no times")
     elif all(timed) and kind != "qgc" and options.speed_m_s is not None:
         notes.append("the speed is not used, for all paths have times")
+    stems = names_of(files)
     flights, names = [], []
     for path, n, track in tracks:
         alone = sum(other == path for other, _, _ in tracks) == 1
-        name = track.name or (path.stem if alone else f"{path.stem} {n + 1}")
+        name = track.name or (stems[path] if alone else f"{stems[path]} {n + 1}")
         of = str(path) if alone else f"{path}: {name}"
         flight, note = _placed(track, origin, options, partial(_place, of))
         flights.append(flight)

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.exchange.bounds import first
-from orchestrator.exchange.files import Array, text_of
+from orchestrator.exchange.files import Array, names_of, text_of
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 
@@ -140,7 +140,7 @@ def read(paths: Sequence[Path], reading: Reading) -> Table:
         InputError: A column is missing or ambiguous, or a row is wrong.
     """
     specs = _specs(reading.columns)
-    frames = [_frame(path, specs, reading) for path in paths]
+    frames = [_frame(path, name, specs, reading) for path, name in names_of(paths).items()]
     units = {ours: unit for ours, (_, unit) in specs.items()}
     kinds = {tuple(name for name in COLUMNS if name in frame) for frame in frames}
     if len(kinds) > 1:
@@ -193,7 +193,7 @@ def _specs(columns: Mapping[str, str]) -> dict[str, tuple[str, str | None]]:
 
 
 def _frame(
-    path: Path, specs: Mapping[str, tuple[str, str | None]], reading: Reading
+    path: Path, stem: str, specs: Mapping[str, tuple[str, str | None]], reading: Reading
 ) -> pd.DataFrame:
     """The columns that are read, under our names, as text, with `_path` and `_line` of each row."""
     theirs = _texts(path, reading.header)
@@ -228,7 +228,7 @@ def _frame(
         if wide and "uav" in plain:
             raise InputError(f"{path}: has a column uav and a column for each UAV")
         if "uav" not in own:
-            own["uav"] = pd.Series(uav or path.stem, index=theirs.index)
+            own["uav"] = pd.Series(uav or stem, index=theirs.index)
         frames.append(pd.DataFrame(own))
     table = pd.concat(frames)
     table["uav"] = table["uav"].str.strip()

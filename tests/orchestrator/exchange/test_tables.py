@@ -159,6 +159,13 @@ def test_several_files_have_one_clock(tmp_path: Path) -> None:
     found = of(tmp_path, *texts, slot_s=1.0)
     np.testing.assert_allclose(gains_db(found), [[-80, -80, -81, -81], [-90, -90, -90, -91]])
     assert found.names == ["a", "b"]
+    (tmp_path / "n").mkdir()
+    for path in ("a.csv", "n/a.csv"):
+        (tmp_path / path).write_text(texts[0])
+    same = [tmp_path / "a.csv", tmp_path / "n" / "a.csv"]
+    assert imported("csv", same, Options()).names == [*map(str, same)]
+    with pytest.raises(InputError, match=r"`files`: .*a.csv is given twice"):
+        imported("csv", [same[0], same[0]], Options())
     each = of(tmp_path, *texts, slot_s=1.0, clock="each")
     np.testing.assert_allclose(gains_db(each), [[-80, -80, -81], [-90, -90, -91]])
 
