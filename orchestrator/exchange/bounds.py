@@ -135,9 +135,10 @@ def check_gaps(times_s: Array, first_s: float, last_s: float, bounds: Bounds, wh
     steps_s = np.diff(edges)
     if (i := first(steps_s > bounds.longest_gap_s + 1e-9)) is not None:
         at, side = (i, "before") if i < len(times_s) else (i - 1, "after")
+        hint = "" if 0 < i < len(times_s) else "; see also `clock` each"
         raise InputError(
             f"{where(at)}: nothing is known for {steps_s[i]:,.6g} s {side} it; at most "
-            f"{bounds.longest_gap_s:g} s (`longest_gap_s`)"
+            f"{bounds.longest_gap_s:g} s (`longest_gap_s`){hint}"
         )
 
 
