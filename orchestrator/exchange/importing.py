@@ -12,8 +12,8 @@ import numpy as np
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, trace_of
-from orchestrator.exchange import flights, mahimahi, ns2, tables
-from orchestrator.exchange.files import Array, Flight, sampled
+from orchestrator.exchange import kml, mahimahi, ns2, qgc, tables
+from orchestrator.exchange.files import Array, Flight, along, local_m, sampled
 from orchestrator.scenario.channel import flown
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -65,9 +65,15 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> SlotTrace:
         if kind == "ns2":
             flown_by += ns2.read(path)
         else:
-            read = flights.read_kml if kind == "kml" else flights.read_qgc
-            found, origin = read(path, origin, options.speed_m_s)
-            flown_by += found
+            found = kml.read_kml(path) if kind == "kml" else qgc.read_qgc(path, options.speed_m_s)
+            for track in found.tracks:
+                origin = origin or found.origin or (track.places[0, 0], track.places[0, 1])
+                latitude, longitude, height_m = track.places.T
+                placed = local_m(latitude, longitude, height_m, origin)
+                if track.times_s is None:
+                    flown_by.append(along(placed, options.speed_m_s or 1.0))
+                else:
+                    flown_by.append(Flight(track.times_s - track.times_s[0], placed))
     return _over(sampled(flown_by, options.slot_s, files[0]), options)
 
 
