@@ -81,7 +81,7 @@ def test_every_test_that_trust_names_is_there() -> None:
     """Of the table of findings: a file's name stands in front of its first test."""
     text = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
     named = re.findall(r"`([\w/]+\.py)?::(\w+)`", text)
-    assert len(named) > 40
+    assert len(named) > 30
     file = ""
     for given, test in named:
         file = given or file
