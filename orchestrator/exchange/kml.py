@@ -244,9 +244,7 @@ def _joined(lines: Sequence[_Path], notes: list[str]) -> list[_Path]:
             before is not None
             and before.above == line.above
             and apart_m(before.places[-1], line.places[0]) <= SAME_M
-            and not any(
-                apart_m(loop.places[0], loop.places[-1]) <= SAME_M for loop in (before, line)
-            )
+            and not (_closed(before) or _closed(line))
         ):
             flights[-1].append(line)
         else:

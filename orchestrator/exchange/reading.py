@@ -104,8 +104,7 @@ def seconds_of(texts: Sequence[str], where: str) -> Array:
     if moments.isna().any():
         wrong = texts[int(moments.isna().argmax())]
         raise InputError(f"{where}'s time must be a date and time, not {wrong[:40]!r}")
-    since_1970 = moments - pd.Timestamp(0, tz="UTC")
-    times_s: Array = np.asarray(since_1970.dt.total_seconds(), np.float64)
+    times_s: Array = moments.dt.as_unit("us").to_numpy("datetime64[us]").astype(np.int64) / 1e6
     refuse_unless_rising(times_s, texts, where)
     return times_s
 

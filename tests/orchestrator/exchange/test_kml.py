@@ -152,6 +152,13 @@ def test_the_order_of_times_and_places_and_other_arrays_does_not_matter(tmp_path
     np.testing.assert_array_equal(found.times_s, NOON_S + np.array([0, 5, 10]))
 
 
+def test_times_of_all_centuries_are_read(tmp_path: Path) -> None:
+    text = track("00:00 20 10 40", "00:05 20 11 40").replace("2024-03-01T12:00:00Z", "0001-01-01")
+    np.testing.assert_array_equal(
+        the(read(tmp_path, mark(text))).times_s, [-62135596800, NOON_S + 5]
+    )
+
+
 def test_heights_that_are_not_given_are_none(tmp_path: Path) -> None:
     for content in (track("00:00 20 10", "00:05 20 10.5"), line("20,10", "20,10.5,")):
         found = the(read(tmp_path, mark(content)))
