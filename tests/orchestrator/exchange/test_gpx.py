@@ -166,5 +166,5 @@ def test_a_broken_file_is_one_line(content: str, says: str, tmp_path: Path) -> N
     ],
 )
 def test_what_is_no_gpx_is_refused(gpx: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=f"^{tmp_path}/flight.gpx: {says}"):
         read(tmp_path, gpx=gpx)

@@ -202,6 +202,7 @@ def test_the_mode_of_a_multitrack_counts_where_its_tracks_have_none(tmp_path: Pa
 def test_a_track_that_begins_where_the_last_one_ended_shares_its_place(tmp_path: Path) -> None:
     on = ["00:10 20 10.0010 40", "00:15 20 10.0015 40"]
     tracks = read(tmp_path, multi(track(*NORTH), track(*on)))
+    assert "with up to 0 s between them" in tracks.notes[0]
     np.testing.assert_array_equal(the(tracks).times_s, NOON_S + np.array([0, 5, 10, 15]))
     np.testing.assert_array_equal(the(tracks).places, [*PLACES, FURTHER[1]])
 
@@ -254,6 +255,13 @@ def test_centimetres_make_no_gap_between_lines(begins: str, together: bool, tmp_
     tracks = read(tmp_path, *map(mark, contents))
     assert len(tracks.tracks) == 2 - together
     assert len(tracks.tracks[0].places) == 2 + together
+
+
+def test_lines_without_heights_are_joined_among_themselves(tmp_path: Path) -> None:
+    flat, on, high = line("20,10", "20,10.001"), line("20,10.001", "20,10.002"), "20,10.002,5"
+    tracks = read(tmp_path, mark(flat), mark(on), mark(line(high, "20,10.003,5")))
+    np.testing.assert_array_equal(tracks.tracks[0].places[:, 0], [10, 10.001, 10.002])
+    np.testing.assert_array_equal(tracks.tracks[1].places[:, 0], [10.002, 10.003])
 
 
 def test_lines_apart_and_loops_from_one_place_are_uavs(tmp_path: Path) -> None:
@@ -314,9 +322,12 @@ def test_a_span_is_the_time_of_its_begin(tmp_path: Path) -> None:
 
 def test_points_with_times_count_more_than_a_line_through_them(tmp_path: Path) -> None:
     points = [point("00:00", "20,10,40"), point("00:09", "20,11,41")]
-    tracks = read(tmp_path, mark(line("20,10,40", "20,11,41")), *points)
+    tracks = read(tmp_path, mark(line("20,10,40", "20,11,41")), *points, point("", "1,1"))
     np.testing.assert_array_equal(the(tracks).times_s, NOON_S + np.array([0, 9]))
-    assert tracks.notes == ["1 LineString through points with times is passed over."]
+    assert tracks.notes == [
+        "1 Point outside the flights is passed over.",
+        "1 LineString through points with times is passed over.",
+    ]
     tracks = read(tmp_path, mark(line("20,10,40", "20,12,41")), *points)
     assert the(tracks).times_s is None
     assert tracks.notes == ["2 Points with a time next to paths are passed over."]
@@ -366,6 +377,10 @@ def test_what_is_no_path_is_harmless_next_to_one(tmp_path: Path) -> None:
         (mark(line("20,10,40", "nan,10,40")), "point 2: 'nan,10,40' is not a place"),
         (mark(line("20,10,40", "20,10,1e999")), "point 2: '20,10,1e999' is not a place"),
         (mark(line("20,10,40", "20,10")), "LineString 1, place 2: has no height, but other"),
+        (
+            mark(track("00:00 20 10", "00:00.5 20 11", "00:00.5 20 12")),
+            "Track 1: the time 2024-03-01T12:00:00.5Z comes again",
+        ),
         (mark("<gx:Track/>"), "Track 1 has 0 times and 0 places"),
         (mark(track("00:00 -")), "Track 1 has no places"),
         (

@@ -106,6 +106,21 @@ def test_a_fixed_wing_flies_at_its_cruise_speed_and_circles(tmp_path: Path) -> N
     assert read(tmp_path, FIRST, loiter).notes == []
 
 
+def test_multirotors_fly_at_their_hover_speed(tmp_path: Path) -> None:
+    for kind in range(50):
+        at_hover = kind in (2, 3, 4, 13, 14, 15, 29, 35)
+        tracks = read(tmp_path, FIRST, SECOND, vehicleType=kind)
+        np.testing.assert_allclose(the(tracks).times_s, [0, 20 if at_hover else 10], rtol=1e-3)
+
+
+def test_a_position_that_is_omitted_is_the_current_one(tmp_path: Path) -> None:
+    up, down = item(16, 0, 0, 0, 0, None, 0, 80), item(21, 0, 0, 0, 0, 0, None, 10)
+    found = the(read(tmp_path, up, SECOND, down))
+    np.testing.assert_array_equal(
+        found.places, [[*HOME[:2], 80], [NORTHERN, -78, 30], [NORTHERN, -78, 10]]
+    )
+
+
 @pytest.mark.parametrize(
     ("frame", "height_m"), [(0, 20), (5, 20), (3, 120), (6, 120), (10, 120), (11, 120), (None, 120)]
 )
@@ -173,11 +188,31 @@ def test_every_command_is_in_one_list(tmp_path: Path) -> None:
     assert len(together) == len(set(together))
 
 
-@pytest.mark.parametrize("command", [80, 115, 181, 183, 189, 201, 206, 211, 400, 530, 2000, 5001])
-def test_what_does_not_move_the_vehicle_is_passed_over(command: int, tmp_path: Path) -> None:
-    tracks = read(tmp_path, FIRST, item(command, 1, 2, 3, 4, 5, 6, 7, frame=2), SECOND)
+HARMLESS = [
+    *(80, 95, 115, 159, 181, 182, 183, 184, 187, 188, 189, 195, 196, 197, 198),
+    *(200, 201, 202, 203, 204, 205, 206, 207, 210, 211, 212, 214, 215, 216, 217, 220, 223, 240),
+    *(241, 242, 243, 245, 260, 300, 400, 401, 405, 406, 410, *range(500, 535), 600),
+    *(1000, 1001, 2000, 2001, 2002, 2003, 2004, 2005, 2010, *range(2500, 2512), 2520, 2600, 2800),
+    *(3001, 5000, 5001, 5002, 5003, 5004, 5100, 5300, 10001, 30002, 42004, 42005, 42006, 42007),
+    *(42424, 42425, 42426, 42428, 42429, 42501, 42502, 42503, 42505, 42600, 42650, 42651),
+]
+
+
+def test_what_does_not_move_the_vehicle_is_passed_over(tmp_path: Path) -> None:
+    others = [item(command, 1, 2, 3, 4, 5, 6, 7, frame=2) for command in HARMLESS]
+    tracks = read(tmp_path, FIRST, *others, SECOND)
     np.testing.assert_allclose(the(tracks).times_s, [0, 20], rtol=1e-3)
     assert tracks.notes == []
+
+
+def test_all_other_commands_are_refused(tmp_path: Path) -> None:
+    supported = {*HARMLESS, 16, 17, 19, 20, 21, 22, 82, 84, 85, 93, 112, 114, 178, 179, 180, 3000}
+    numbers = (*range(-1, 610), *range(990, 1010), *range(1990, 2020), *range(2490, 2900))
+    numbers += (*range(2990, 3010), *range(4990, 5310), 10000, *range(30000, 30004))
+    numbers += tuple(range(42000, 42660))
+    for command in set(numbers) - supported:
+        with pytest.raises(InputError, match=rf"the command {command} \("):
+            read(tmp_path, FIRST, item(command, 1, 2), SECOND)
 
 
 @pytest.mark.parametrize(
@@ -361,6 +396,14 @@ def test_a_home_of_unknown_height_leaves_heights_above_the_sea(tmp_path: Path) -
     np.testing.assert_array_equal(the(tracks).places[0], [FURTHER, -78, 130])
 
 
+def test_the_first_row_may_have_no_command_and_circles_are_noted(tmp_path: Path) -> None:
+    home = ROW_HOME.replace("1 0 16", "1 0 0")
+    tracks = read_wpl(wpl(tmp_path, home, ROW_NORTH.replace("3 16 0", "3 19 5")), 5.0)
+    np.testing.assert_array_equal(the(tracks).times_s, [0, 5])
+    assert tracks.origin == HOME[:2]
+    assert tracks.notes == ["Circles (loitering) are not flown; the UAV stays at their centres."]
+
+
 def test_comments_empty_lines_and_unused_parameters_are_harmless(tmp_path: Path) -> None:
     path = tmp_path / "flight.txt"
     rows = [
@@ -382,6 +425,7 @@ def test_comments_empty_lines_and_unused_parameters_are_harmless(tmp_path: Path)
         ("QGC WPL 110", "has no waypoints"),
         (f"QGC WPL 110\n0 {ROW_HOME} 1", "has no waypoints"),
         (f"QGC WPL 110\n0 {ROW_UP} 1", "line 2: must be the home (16), not command 22"),
+        (f"QGC WPL 110\n0 {ROW_HOME.replace('16', '1')} 1", "line 2: must be the home (16), not c"),
         (f"QGC WPL 110\n0 {ROW_HOME}", "line 2: must have 12 columns, not 11"),
         (f"QGC WPL 110\n0 {ROW_HOME} 1\n\n5 {ROW_NORTH} 1", "line 4: must have the index 1, not 5"),
         (
