@@ -81,8 +81,7 @@ def root_of(text: str, path: Path, kind: str, namespaces: Sequence[str]) -> Elem
 
 def split(element: ElementTree.Element) -> tuple[str, str]:
     """Namespace and name of an element."""
-    # The tags of comments and processing instructions are functions.
-    namespace, _, name = str(element.tag).rpartition("}")
+    namespace, _, name = element.tag.rpartition("}")
     return namespace.removeprefix("{"), name
 
 

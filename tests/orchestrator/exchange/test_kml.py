@@ -126,14 +126,24 @@ def test_kml_of_all_namespaces_is_read(namespace: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(the(read(tmp_path, mark(content), kml=kml)).places, PLACES)
 
 
-def test_kml_of_another_namespace_is_refused_by_its_name(tmp_path: Path) -> None:
-    kml = KML.replace("www.opengis.net", "maps.example")
-    with pytest.raises(InputError, match=r"KML of the namespace 'http://maps.example/kml/2.2' is"):
+@pytest.mark.parametrize(
+    "namespace",
+    ["http://www.opengis.net/kml/2.1", "http://earth.google.com/kml/2.3", "http://kml.example/2.2"],
+)
+def test_kml_of_another_namespace_is_refused_by_its_name(namespace: str, tmp_path: Path) -> None:
+    kml = KML.replace("http://www.opengis.net/kml/2.2", namespace)
+    with pytest.raises(InputError, match=f"^{tmp_path}/.*: KML of the namespace '{namespace}' is"):
         read(tmp_path, mark(track(*NORTH)), kml=kml)
 
 
+def test_a_geometry_need_not_be_in_a_placemark(tmp_path: Path) -> None:
+    assert the(read(tmp_path, line("20,10,40", "20,11,40"))).name == ""
+
+
 def test_an_empty_place_is_passed_over_with_its_time(tmp_path: Path) -> None:
-    tracks = read(tmp_path, mark(track(NORTH[0], "00:05 -", NORTH[2])))
+    one = mark(track(NORTH[0], "00:05 -", NORTH[2]))
+    assert read(tmp_path, one, one).notes[0] == "2 times of tracks without a place are passed over."
+    tracks = read(tmp_path, one)
     np.testing.assert_array_equal(the(tracks).places, [PLACES[0], PLACES[2]])
     np.testing.assert_array_equal(the(tracks).times_s, NOON_S + np.array([0, 10]))
     assert tracks.notes == ["1 time of tracks without a place is passed over."]
@@ -240,6 +250,7 @@ def test_lines_that_follow_each_other_are_one_flight_without_times(tmp_path: Pat
     assert the(tracks).times_s is None
     assert the(tracks).name == "leg"
     assert tracks.notes == ["3 LineStrings that follow each other are one flight."]
+    assert the(read(tmp_path, lines[0], lines[1].replace("leg", "other"))).name == ""
 
 
 @pytest.mark.parametrize(
@@ -270,6 +281,8 @@ def test_lines_apart_and_loops_from_one_place_are_uavs(tmp_path: Path) -> None:
         [line(home, loops[0]), line("21,10,40", "21,10.001,40")],
         [line(home, loops[0], home), line(home, loops[1], home)],
         [line(home, loops[0]), line(loops[0], home, mode="absolute")],
+        [line(home, loops[0], home), line(home, loops[1])],
+        [line(loops[1], home), line(home, loops[0], home)],
     ):
         tracks = read(tmp_path, *map(mark, contents))
         assert len(tracks.tracks) == 2
@@ -297,9 +310,9 @@ def test_points_with_times_are_a_flight_in_each_folder(tmp_path: Path) -> None:
     folders = [
         f"<Folder><name>{name}</name>{''.join(points)}</Folder>"
         for name, points in (
+            ("C", [point("00:04", "30,10,40")]),
             ("A", [point("00:00", "20,10,40"), point("", "0,0"), point("00:09", "20,11,41")]),
             ("B", [point("00:04", "30,10,40"), point("00:05", "30,11,41")]),
-            ("C", [point("00:04", "30,10,40")]),
         )
     ]
     tracks = read(tmp_path, *folders)
@@ -312,6 +325,18 @@ def test_points_with_times_are_a_flight_in_each_folder(tmp_path: Path) -> None:
         "2 Points outside the flights are passed over.",
         "2 separate paths are one UAV each.",
     ]
+
+
+def test_points_in_a_document_have_its_name(tmp_path: Path) -> None:
+    points = [point("00:00", "20,10,40"), point("00:09", "20,11,41")]
+    assert the(read(tmp_path, "<name>Log</name>", *points)).name == "Log"
+
+
+def test_points_in_folders_of_their_own_are_no_flight(tmp_path: Path) -> None:
+    folders = [f"<Folder>{point(*each)}</Folder>" for each in (("00:00", "1,1"), ("00:09", "1,2"))]
+    assert the(read(tmp_path, mark(line("1,1", "1,2")), *folders)).times_s is None
+    with pytest.raises(InputError, match=r"has no path: .*; it has 2 Points"):
+        read(tmp_path, *folders)
 
 
 def test_a_span_is_the_time_of_its_begin(tmp_path: Path) -> None:
@@ -337,6 +362,7 @@ def test_points_with_times_count_more_than_a_line_through_them(tmp_path: Path) -
     ("second", "says"),
     [
         (point("00:00", "20,11,41"), "points with times 1: the time 2024-03-01T12:00:00Z comes a"),
+        (point("00:05", "20"), r"points with times 1, place 2: '20' is not a place"),
         (point("00:05", "20,11"), "points with times 1, place 2: has no height"),
         (point("00:05", "20,11,1", mode="relativeToGround"), "heights from different levels"),
     ],
