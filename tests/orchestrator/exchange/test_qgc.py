@@ -30,7 +30,7 @@ def item(command: int, *params: float | None, frame: int | None = 3) -> Item:
     return {"type": "SimpleItem", "command": command, "frame": frame, "params": given}
 
 
-def at(latitude: float, height_m: float, command: int = 16, frame: int | None = 3) -> Item:
+def at(latitude: Any, height_m: float, command: int = 16, frame: int | None = 3) -> Item:
     return item(command, 0, 0, 0, None, latitude, HOME[1], height_m, frame=frame)
 
 
@@ -131,9 +131,18 @@ def test_heights_are_above_the_home(frame: int | None, height_m: float, tmp_path
     assert tracks.notes == (terrain if frame in (10, 11) else [])
 
 
+def test_a_flight_that_begins_with_the_return_begins_at_the_home(tmp_path: Path) -> None:
+    found = the(read(tmp_path, item(20, frame=2), at(HOME[0], 30)))
+    np.testing.assert_array_equal(found.places, [[*HOME[:2], 0], [*HOME[:2], 30]])
+    assert found.above == "ground"
+    assert the(read(tmp_path, item(20, frame=2))).above == "ground"
+
+
 @pytest.mark.parametrize("command", [17, 21, 22, 82, 84, 85])
 def test_other_positions_are_flown_to(command: int, tmp_path: Path) -> None:
-    tracks = read(tmp_path, FIRST, at(NORTHERN, 30, command))
+    other = at(NORTHERN, 30, command)
+    other["params"][0] = 0 if command == 82 else 15  # a pitch, for example
+    tracks = read(tmp_path, FIRST, other)
     np.testing.assert_allclose(the(tracks).times_s, [0, 20], rtol=1e-3)
     np.testing.assert_array_equal(the(tracks).places[1], [NORTHERN, -78, 30])
     spline = ["Spline waypoints are flown in straight lines."]
@@ -258,8 +267,8 @@ def test_nothing_comes_after_loitering_for_ever(tmp_path: Path) -> None:
 
 
 def test_waiting_counts_in_flight_and_not_until_a_time_of_day(tmp_path: Path) -> None:
-    tracks = read(tmp_path, item(93, 50), FIRST, item(93, 3), SECOND)
-    np.testing.assert_allclose(the(tracks).times_s, [0, 3, 23], rtol=1e-3)
+    tracks = read(tmp_path, item(93, 50), FIRST, item(93, 0), item(93, 0.5), SECOND)
+    np.testing.assert_allclose(the(tracks).times_s, [0, 0.5, 20.5], rtol=1e-3)
     with pytest.raises(InputError, match=r"items\.1: waits until a time of day"):
         read(tmp_path, FIRST, item(93, -1, 12, 30, 0))
 
@@ -276,9 +285,11 @@ def test_a_speed_that_changes_within_a_leg_or_of_a_climb_is_not_taken(tmp_path: 
         tracks = read(tmp_path, FIRST, item(178, kind, 1), SECOND)
         np.testing.assert_allclose(the(tracks).times_s, [0, 20], rtol=1e-3)
         assert tracks.notes == ["Changes of the climb and descent speed are passed over."]
+    unchanged = read(tmp_path, FIRST, item(178, 1, 0), item(178, 1, -1), SECOND)
+    np.testing.assert_allclose(the(unchanged).times_s, [0, 20], rtol=1e-3)
     for kind in (0, 1):
-        tracks = read(tmp_path, FIRST, item(178, kind, 1), SECOND)
-        np.testing.assert_allclose(the(tracks).times_s, [0, 100], rtol=1e-3)
+        for items in ((FIRST, item(178, kind, 1), SECOND), (item(178, kind, 1), FIRST, SECOND)):
+            np.testing.assert_allclose(the(read(tmp_path, *items)).times_s, [0, 100], rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -298,6 +309,9 @@ def test_a_speed_that_changes_within_a_leg_or_of_a_climb_is_not_taken(tmp_path: 
             "items.0.params: must be seven numbers, not [0, 0, 0, 0.0, nan",
         ),
         ([at(1e12, 1)], {}, "items.0.params: must be seven numbers"),
+        ([at("35", 1)], {}, "items.0.params: must be seven numbers"),
+        ([at(True, 1)], {}, "items.0.params: must be seven numbers"),
+        ([{"type": "Other"}], {}, "items.0: must be a SimpleItem, not 'Other'"),
         ([at(10**400, 1)], {}, "items.0.params: must be seven numbers"),
         ([at(35, 1) | {"params": [1]}], {}, "items.0.params: must be seven numbers"),
         ([at(35, 1) | {"params": None}], {}, "items.0.params: must be seven numbers"),
@@ -329,6 +343,19 @@ def test_a_broken_plan_is_one_line(
     assert "\n" not in str(raised.value)
 
 
+def test_what_is_no_plan_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "flight.plan"
+    for text, says in (
+        ("[]", "it has no mission.items"),
+        ('{"mission": []}', "it has no mission.items"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InputError, match=says):
+            read_qgc(path, None)
+
+
 # --- waypoint files ------------------------------------------------------------------------------
 
 
@@ -346,6 +373,7 @@ def wpl(tmp_path: Path, *rows: str, header: str = "QGC WPL 110", between: str = 
 ROW_HOME = "1 0 16 0 0 0 0 35.0 -78.0 100.0"
 ROW_UP = "0 3 22 0 0 0 0 0.000000 0.000000 30"
 ROW_NORTH = f"0 3 16 0 0 0 0 {NORTHERN} -78.0 30"
+ROW_EAST = f"0 3 16 0 0 0 0 {NORTHERN} -77.999 30"
 ROW_SEA = f"0 0 16 2 0 0 0 {FURTHER} -78.0 130"
 ROW_BACK = "0 0 20 0 0 0 0 0 0 0"
 ROW_SPEED = "0 3 178 1 10 0 0 0 0 0"
@@ -377,6 +405,9 @@ def test_without_a_home_heights_are_what_the_file_says(header: str, tmp_path: Pa
     np.testing.assert_array_equal(the(tracks).places, [[NORTHERN, -78, 30]])
     assert (the(tracks).above, tracks.origin) == ("ground", None)
     assert tracks.notes == ["The file has no home; the UAV returns to its first place."]
+    flown = read_wpl(wpl(tmp_path, *home, ROW_NORTH, ROW_EAST, ROW_BACK, header=header), 5.0)
+    np.testing.assert_allclose(the(flown).times_s, [0, 18.27, 36.54], rtol=1e-3)
+    np.testing.assert_array_equal(the(flown).places[2], [NORTHERN, -78, 30])
     tracks = read_wpl(wpl(tmp_path, *home, ROW_SEA, ROW_SEA, header=header), 5.0)
     np.testing.assert_array_equal(the(tracks).places[:, 2], 130)
     assert the(tracks).above == "sea"
@@ -398,8 +429,8 @@ def test_a_home_of_unknown_height_leaves_heights_above_the_sea(tmp_path: Path) -
 
 def test_the_first_row_may_have_no_command_and_circles_are_noted(tmp_path: Path) -> None:
     home = ROW_HOME.replace("1 0 16", "1 0 0")
-    tracks = read_wpl(wpl(tmp_path, home, ROW_NORTH.replace("3 16 0", "3 19 5")), 5.0)
-    np.testing.assert_array_equal(the(tracks).times_s, [0, 5])
+    tracks = read_wpl(wpl(tmp_path, home, ROW_NORTH.replace("3 16 0", "3 19 5.5")), 5.0)
+    np.testing.assert_array_equal(the(tracks).times_s, [0, 5.5])
     assert tracks.origin == HOME[:2]
     assert tracks.notes == ["Circles (loitering) are not flown; the UAV stays at their centres."]
 
