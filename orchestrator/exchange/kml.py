@@ -136,7 +136,9 @@ def read_kml(path: Path) -> Tracks:
         drawn = [_line(the_map, line, f"{path}: LineString {n}") for n, line in enumerate(lines, 1)]
         timed = [_coordinates(point, f"{path}: a Point") for point in points]
         if _same(timed, [place for line in drawn for place in line.places]):
-            paths, points = _of_points(the_map, points, notes), []
+            paths = _of_points(the_map, points, notes)
+        if paths:
+            points = []
             notes += passed_over(len(lines), "LineString", "through points with times")
         else:
             paths = _joined(drawn, notes)
@@ -244,9 +246,7 @@ def _joined(lines: Sequence[_Path], notes: list[str]) -> list[_Path]:
             before is not None
             and before.above == line.above
             and apart_m(before.places[-1], line.places[0]) <= SAME_M
-            and not any(
-                apart_m(loop.places[0], loop.places[-1]) <= SAME_M for loop in (before, line)
-            )
+            and not (_closed(before) or _closed(line))
         ):
             flights[-1].append(line)
         else:

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Reads ns-2 movement files of BonnMotion and SUMO, like ns-3's Ns2MobilityHelper.
+"""Reads ns-2 movement files of BonnMotion, SUMO and setdest, like ns-3's Ns2MobilityHelper.
 
 Three commands are used: a node's initial position (`$node_(0) set X_ 1.0`), a movement from some
 time on (`$ns_ at 2.0 "$node_(0) setdest x y speed"`), and a jump (`$ns_ at 2.0 "$node_(0) set X_
-1.0"`). Comments and commands to `$god_` are ignored.
+1.0"`), also as `$node(0)` and `$ns`. Comments, variables, commands to `$god_`, and what only
+changes a node's looks are ignored.
 """
 
 import re
@@ -18,12 +19,17 @@ from orchestrator.exchange.files import Flight, text_of
 from testbed.core.errors import InputError
 
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-NODE = r"\$node_\((\d{1,6})\)"
-INITIAL = re.compile(rf"{NODE}\s+set\s+([XYZ])_\s+({NUMBER})$")
-LATER = re.compile(rf'\$ns_\s+at\s+({NUMBER})\s+"\$?node_\((\d{{1,6}})\)\s+(.*?)\s*"$')
+NODE = r"node_?\((\d{1,6})\)"
+LATER = r"\$ns_?\s+at\s+"
+INITIAL = re.compile(rf"\${NODE}\s+set\s+([XYZ])_\s+({NUMBER})$")
+SCHEDULED = re.compile(rf'{LATER}({NUMBER})\s+"\$?{NODE}\s+(.*?)\s*"$')
 HEAD = re.compile(rf"setdest\s+({NUMBER})\s+({NUMBER})\s+({NUMBER})$")
 PUT = re.compile(rf"set\s+([XYZ])_\s+({NUMBER})$")
-PASSED_OVER = re.compile(r"#|\$god_|\$ns_\s+at\s+\S+\s+\"\$god_|set\s+\w+\s|$")
+LOOKS = r"(?:label|color|shape|add-mark|delete-mark|reset|random-motion\s+0)\b"
+HARMLESS = re.compile(
+    rf"$|\$god_\s|{LATER}\S+\s+\"\$god_\s|set\s+\w+(?:\([\w-]+\))?\s|"
+    rf"\${NODE}\s+{LOOKS}|{LATER}\S+\s+\"\$?{NODE}\s+{LOOKS}|\$ns_?\s+initial_node_pos\s"
+)
 MOST_NODES = 10_000
 MOST = 1e12
 """Limit of all numbers in a file, in m, s or m/s."""
@@ -31,41 +37,50 @@ MOST = 1e12
 
 @dataclass
 class _Node:
-    position: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    initial: dict[str, float] = field(default_factory=dict)
     commands: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
 
 
 def read(path: Path) -> list[Flight]:
-    """Read the flights of nodes 0, 1, …
+    """Read the flights of nodes 0, 1, … or 1, 2, …
 
     Raises:
-        InputError: A line is not a movement command, or nodes are missing.
+        InputError: A line is not a movement command, or nodes or initial positions are missing.
     """
     nodes: dict[int, _Node] = {}
-    for number, raw in enumerate(text_of(path).splitlines(), 1):
-        line = raw.strip()
-        where = f"{path}, line {number}"
-        if found := INITIAL.match(line):
-            node = nodes.setdefault(int(found[1]), _Node())
-            node.position["XYZ".index(found[2])] = _number(found[3], where)
-        elif (found := LATER.match(line)) and (
-            command := HEAD.match(found[3]) or PUT.match(found[3])
-        ):
-            node = nodes.setdefault(int(found[2]), _Node())
-            at_s, words = _number(found[1], where), command.groups()
-            *_, last = (_number(word, where) for word in words if word not in "XYZ")
-            if at_s < 0 or (len(words) == 3 and last < 0):
-                raise InputError(f"{where}: time and speed must not be negative")
-            node.commands.append((at_s, words))
-        elif not PASSED_OVER.match(line):
-            raise InputError(f"{where}: is not a command of an ns-2 movement file: {line[:60]!r}")
+    for number, line in enumerate(text_of(path).splitlines(), 1):
+        for command in line.partition("#")[0].split(";"):
+            _follow(command.strip(), nodes, f"{path}, line {number}")
     if not nodes:
         raise InputError(f"{path}: moves no nodes; is it an ns-2 movement file?")
     if len(nodes) > MOST_NODES:
         raise InputError(f"{path}: has {len(nodes)} nodes; {MOST_NODES} may be imported")
-    if missing := [n for n in range(len(nodes)) if n not in nodes]:
-        raise InputError(f"{path}: $node_({missing[0]}) is missing; nodes count from 0")
-    return [_flight(nodes[n]) for n in range(len(nodes))]
+    first = min(1, *nodes)
+    if missing := [n for n in range(first, first + len(nodes)) if n not in nodes]:
+        raise InputError(f"{path}: $node_({missing[0]}) is missing; nodes count from 0 or 1")
+    for n, node in sorted(nodes.items()):
+        if not node.initial and len(min(node.commands, key=lambda each: each[0])[1]) != 2:
+            raise InputError(f"{path}: $node_({n}) has no initial position")
+    return [_flight(nodes[n]) for n in sorted(nodes)]
+
+
+def _follow(command: str, nodes: dict[int, _Node], where: str) -> None:
+    if found := INITIAL.match(command):
+        initial = nodes.setdefault(int(found[1]), _Node()).initial
+        metres = _number(found[3], where)
+        if initial.setdefault(found[2], metres) != metres:
+            raise InputError(f"{where}: the initial {found[2]}_ of $node_({found[1]}) changes")
+    elif (found := SCHEDULED.match(command)) and (
+        to := HEAD.match(found[3]) or PUT.match(found[3])
+    ):
+        node = nodes.setdefault(int(found[2]), _Node())
+        at_s, words = _number(found[1], where), to.groups()
+        *_, last = (_number(word, where) for word in words if word not in "XYZ")
+        if at_s < 0 or (len(words) == 3 and last < 0):
+            raise InputError(f"{where}: time and speed must not be negative")
+        node.commands.append((at_s, words))
+    elif not HARMLESS.match(command):
+        raise InputError(f"{where}: is not a command of an ns-2 movement file: {command[:60]!r}")
 
 
 def _number(text: str, where: str) -> float:
@@ -77,7 +92,7 @@ def _number(text: str, where: str) -> float:
 
 def _flight(node: _Node) -> Flight:
     """A node's waypoints, from its commands in order of time."""
-    here, now_s = np.array(node.position), 0.0
+    here, now_s = np.array([node.initial.get(axis, 0.0) for axis in "XYZ"]), 0.0
     goal, arrives_s, begins_s = here, 0.0, 0.0
     times, places = [0.0], [here]
 

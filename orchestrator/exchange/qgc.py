@@ -27,6 +27,8 @@ SPLINE, VTOL_TAKE_OFF, VTOL_LAND, DELAY, CHANGE_SPEED = 82, 84, 85, 93, 178
 PLACES = {WAYPOINT, LOITER_FOREVER, LOITER_TIME, LAND, TAKE_OFF, SPLINE, VTOL_TAKE_OFF, VTOL_LAND}
 HOLDS = {WAYPOINT, LOITER_TIME, SPLINE}
 """Positions at which a vehicle stays for a time."""
+JUMPS = {177, 601}
+"""DO_JUMP and DO_JUMP_TAG, with the number of jumps as their second parameter."""
 CONDITIONS = {112, 114}
 """CONDITION_DELAY and CONDITION_DISTANCE: what follows happens later, during the next leg."""
 HARMLESS = {
@@ -166,7 +168,7 @@ class _Flight:
                 later = True
             elif command in NOTED:
                 self.notes[NOTED[command]] = None
-            elif command not in HARMLESS:
+            elif command not in HARMLESS and not (command in JUMPS and params[1] == 0):
                 name = REFUSED.get(command, "unknown")
                 raise InputError(f"{item.where}: the command {command} ({name}) is not supported")
 

@@ -81,8 +81,7 @@ def root_of(text: str, path: Path, kind: str, namespaces: Sequence[str]) -> Elem
 
 def split(element: ElementTree.Element) -> tuple[str, str]:
     """Namespace and name of an element."""
-    # The tags of comments and processing instructions are functions.
-    namespace, _, name = str(element.tag).rpartition("}")
+    namespace, _, name = element.tag.rpartition("}")
     return namespace.removeprefix("{"), name
 
 
@@ -104,8 +103,7 @@ def seconds_of(texts: Sequence[str], where: str) -> Array:
     if moments.isna().any():
         wrong = texts[int(moments.isna().argmax())]
         raise InputError(f"{where}'s time must be a date and time, not {wrong[:40]!r}")
-    since_1970 = moments - pd.Timestamp(0, tz="UTC")
-    times_s: Array = np.asarray(since_1970.dt.total_seconds(), np.float64)
+    times_s: Array = moments.dt.as_unit("us").to_numpy("datetime64[us]").astype(np.int64) / 1e6
     refuse_unless_rising(times_s, texts, where)
     return times_s
 

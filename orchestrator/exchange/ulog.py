@@ -144,6 +144,8 @@ def _parsed(data: bytes) -> _Log:
             formats[name] = [text.split(" ") for text in fields.split(";") if text]
         elif kind == "A":
             name = content[3:].decode()
+            if not name.isprintable():
+                raise ValueError(f"{name[:20]!r} is no name of a topic")
             topic = _Topic(name, None)
             if name in (*TOPICS, HOME):
                 topic = _Topic(name, *_columns(formats, name))
@@ -198,12 +200,12 @@ def _columns(
     def visit(name: str, before: str, depth: int) -> None:
         nonlocal size, used, visited
         if depth > DEEPEST:
-            raise ValueError(f"{name} contains itself")
+            raise ValueError(f"{name[:20]!r} contains itself")
         for kind, label in formats[name]:
             base, _, count = kind.removesuffix("]").partition("[")
             for number in range(int(count)) if count else [None]:
                 if (visited := visited + 1) > MOST_FIELDS:
-                    raise ValueError(f"{name} has too many fields")
+                    raise ValueError(f"{name[:20]!r} has too many fields")
                 full = before + label + ("" if number is None else f"[{number}]")
                 if (code := CODES.get(base)) is None:
                     visit(base, f"{full}.", depth + 1)

@@ -74,13 +74,15 @@ def test_a_track_is_a_flight_and_its_segments_follow_each_other(
 def test_several_tracks_are_a_uav_each_and_other_contents_are_passed_over(tmp_path: Path) -> None:
     route = f"<rte>{points(('1', '2', '3', ''), kind='rtept')}</rte>"
     mark = points(("1", "2", "3", ""), kind="wpt")
-    tracks = read(tmp_path, mark, mark, route, trk(FIRST, name="A"), trk(), trk(SECOND, name="B"))
+    tracks = read(
+        tmp_path, mark, mark, route, trk(FIRST, name="A"), trk(), trk(), trk(SECOND, name="B")
+    )
     np.testing.assert_array_equal(tracks.tracks[0].places, PLACES[:2])
     np.testing.assert_array_equal(tracks.tracks[1].places, PLACES[2:])
     np.testing.assert_array_equal(tracks.tracks[1].times_s, TIMES_S[2:])
     assert [found.name for found in tracks.tracks] == ["A", "B"]
     assert tracks.notes == [
-        "1 trk without points is passed over.",
+        "2 trks without points are passed over.",
         "1 rte next to tracks is passed over.",
         "2 wpts next to paths are passed over.",
         "2 separate paths are one UAV each.",
@@ -161,10 +163,14 @@ def test_a_broken_file_is_one_line(content: str, says: str, tmp_path: Path) -> N
     [
         ("<a>%s", "is not XML"),
         ("<kml>%s</kml>", "is not GPX: its root is 'kml'"),
+        (
+            GPX.replace("GPX/1/1", "GPX/1/2"),
+            "GPX of the namespace 'http://www.topografix.com/GPX/1/2",
+        ),
         ("<gpx xmlns='urn:x'>%s</gpx>", "GPX of the namespace 'urn:x' is not read"),
         ('<!DOCTYPE x [<!ENTITY a "b">]><gpx>%s</gpx>', "has a document type, which GPX does not"),
     ],
 )
 def test_what_is_no_gpx_is_refused(gpx: str, says: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=f"^{tmp_path}/flight.gpx: {says}"):
         read(tmp_path, gpx=gpx)

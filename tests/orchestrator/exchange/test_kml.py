@@ -126,14 +126,24 @@ def test_kml_of_all_namespaces_is_read(namespace: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(the(read(tmp_path, mark(content), kml=kml)).places, PLACES)
 
 
-def test_kml_of_another_namespace_is_refused_by_its_name(tmp_path: Path) -> None:
-    kml = KML.replace("www.opengis.net", "maps.example")
-    with pytest.raises(InputError, match=r"KML of the namespace 'http://maps.example/kml/2.2' is"):
+@pytest.mark.parametrize(
+    "namespace",
+    ["http://www.opengis.net/kml/2.1", "http://earth.google.com/kml/2.3", "http://kml.example/2.2"],
+)
+def test_kml_of_another_namespace_is_refused_by_its_name(namespace: str, tmp_path: Path) -> None:
+    kml = KML.replace("http://www.opengis.net/kml/2.2", namespace)
+    with pytest.raises(InputError, match=f"^{tmp_path}/.*: KML of the namespace '{namespace}' is"):
         read(tmp_path, mark(track(*NORTH)), kml=kml)
 
 
+def test_a_geometry_need_not_be_in_a_placemark(tmp_path: Path) -> None:
+    assert the(read(tmp_path, line("20,10,40", "20,11,40"))).name == ""
+
+
 def test_an_empty_place_is_passed_over_with_its_time(tmp_path: Path) -> None:
-    tracks = read(tmp_path, mark(track(NORTH[0], "00:05 -", NORTH[2])))
+    one = mark(track(NORTH[0], "00:05 -", NORTH[2]))
+    assert read(tmp_path, one, one).notes[0] == "2 times of tracks without a place are passed over."
+    tracks = read(tmp_path, one)
     np.testing.assert_array_equal(the(tracks).places, [PLACES[0], PLACES[2]])
     np.testing.assert_array_equal(the(tracks).times_s, NOON_S + np.array([0, 10]))
     assert tracks.notes == ["1 time of tracks without a place is passed over."]
@@ -150,6 +160,13 @@ def test_the_order_of_times_and_places_and_other_arrays_does_not_matter(tmp_path
     found = the(read(tmp_path, mark(f"<gx:Track>{rows}{data}</gx:Track>")))
     np.testing.assert_array_equal(found.places, PLACES)
     np.testing.assert_array_equal(found.times_s, NOON_S + np.array([0, 5, 10]))
+
+
+def test_times_of_all_centuries_are_read(tmp_path: Path) -> None:
+    text = track("00:00 20 10 40", "00:05 20 11 40").replace("2024-03-01T12:00:00Z", "0001-01-01")
+    np.testing.assert_array_equal(
+        the(read(tmp_path, mark(text))).times_s, [-62135596800, NOON_S + 5]
+    )
 
 
 def test_heights_that_are_not_given_are_none(tmp_path: Path) -> None:
@@ -195,6 +212,7 @@ def test_the_mode_of_a_multitrack_counts_where_its_tracks_have_none(tmp_path: Pa
 def test_a_track_that_begins_where_the_last_one_ended_shares_its_place(tmp_path: Path) -> None:
     on = ["00:10 20 10.0010 40", "00:15 20 10.0015 40"]
     tracks = read(tmp_path, multi(track(*NORTH), track(*on)))
+    assert "with up to 0 s between them" in tracks.notes[0]
     np.testing.assert_array_equal(the(tracks).times_s, NOON_S + np.array([0, 5, 10, 15]))
     np.testing.assert_array_equal(the(tracks).places, [*PLACES, FURTHER[1]])
 
@@ -232,6 +250,7 @@ def test_lines_that_follow_each_other_are_one_flight_without_times(tmp_path: Pat
     assert the(tracks).times_s is None
     assert the(tracks).name == "leg"
     assert tracks.notes == ["3 LineStrings that follow each other are one flight."]
+    assert the(read(tmp_path, lines[0], lines[1].replace("leg", "other"))).name == ""
 
 
 @pytest.mark.parametrize(
@@ -249,12 +268,21 @@ def test_centimetres_make_no_gap_between_lines(begins: str, together: bool, tmp_
     assert len(tracks.tracks[0].places) == 2 + together
 
 
+def test_lines_without_heights_are_joined_among_themselves(tmp_path: Path) -> None:
+    flat, on, high = line("20,10", "20,10.001"), line("20,10.001", "20,10.002"), "20,10.002,5"
+    tracks = read(tmp_path, mark(flat), mark(on), mark(line(high, "20,10.003,5")))
+    np.testing.assert_array_equal(tracks.tracks[0].places[:, 0], [10, 10.001, 10.002])
+    np.testing.assert_array_equal(tracks.tracks[1].places[:, 0], [10.002, 10.003])
+
+
 def test_lines_apart_and_loops_from_one_place_are_uavs(tmp_path: Path) -> None:
     home, loops = "20,10,40", ("20,10.001,40", "20.001,10,40")
     for contents in (
         [line(home, loops[0]), line("21,10,40", "21,10.001,40")],
         [line(home, loops[0], home), line(home, loops[1], home)],
         [line(home, loops[0]), line(loops[0], home, mode="absolute")],
+        [line(home, loops[0], home), line(home, loops[1])],
+        [line(loops[1], home), line(home, loops[0], home)],
     ):
         tracks = read(tmp_path, *map(mark, contents))
         assert len(tracks.tracks) == 2
@@ -282,9 +310,9 @@ def test_points_with_times_are_a_flight_in_each_folder(tmp_path: Path) -> None:
     folders = [
         f"<Folder><name>{name}</name>{''.join(points)}</Folder>"
         for name, points in (
+            ("C", [point("00:04", "30,10,40")]),
             ("A", [point("00:00", "20,10,40"), point("", "0,0"), point("00:09", "20,11,41")]),
             ("B", [point("00:04", "30,10,40"), point("00:05", "30,11,41")]),
-            ("C", [point("00:04", "30,10,40")]),
         )
     ]
     tracks = read(tmp_path, *folders)
@@ -299,6 +327,18 @@ def test_points_with_times_are_a_flight_in_each_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_points_in_a_document_have_its_name(tmp_path: Path) -> None:
+    points = [point("00:00", "20,10,40"), point("00:09", "20,11,41")]
+    assert the(read(tmp_path, "<name>Log</name>", *points)).name == "Log"
+
+
+def test_points_in_folders_of_their_own_are_no_flight(tmp_path: Path) -> None:
+    folders = [f"<Folder>{point(*each)}</Folder>" for each in (("00:00", "1,1"), ("00:09", "1,2"))]
+    assert the(read(tmp_path, mark(line("1,1", "1,2")), *folders)).times_s is None
+    with pytest.raises(InputError, match=r"has no path: .*; it has 2 Points"):
+        read(tmp_path, *folders)
+
+
 def test_a_span_is_the_time_of_its_begin(tmp_path: Path) -> None:
     points = [point("00:00", "20,10,40"), point("00:09", "20,11,41")]
     spans = [text.replace("TimeStamp", "TimeSpan").replace("when", "begin") for text in points]
@@ -307,9 +347,12 @@ def test_a_span_is_the_time_of_its_begin(tmp_path: Path) -> None:
 
 def test_points_with_times_count_more_than_a_line_through_them(tmp_path: Path) -> None:
     points = [point("00:00", "20,10,40"), point("00:09", "20,11,41")]
-    tracks = read(tmp_path, mark(line("20,10,40", "20,11,41")), *points)
+    tracks = read(tmp_path, mark(line("20,10,40", "20,11,41")), *points, point("", "1,1"))
     np.testing.assert_array_equal(the(tracks).times_s, NOON_S + np.array([0, 9]))
-    assert tracks.notes == ["1 LineString through points with times is passed over."]
+    assert tracks.notes == [
+        "1 Point outside the flights is passed over.",
+        "1 LineString through points with times is passed over.",
+    ]
     tracks = read(tmp_path, mark(line("20,10,40", "20,12,41")), *points)
     assert the(tracks).times_s is None
     assert tracks.notes == ["2 Points with a time next to paths are passed over."]
@@ -319,6 +362,7 @@ def test_points_with_times_count_more_than_a_line_through_them(tmp_path: Path) -
     ("second", "says"),
     [
         (point("00:00", "20,11,41"), "points with times 1: the time 2024-03-01T12:00:00Z comes a"),
+        (point("00:05", "20"), r"points with times 1, place 2: '20' is not a place"),
         (point("00:05", "20,11"), "points with times 1, place 2: has no height"),
         (point("00:05", "20,11,1", mode="relativeToGround"), "heights from different levels"),
     ],
@@ -359,6 +403,10 @@ def test_what_is_no_path_is_harmless_next_to_one(tmp_path: Path) -> None:
         (mark(line("20,10,40", "nan,10,40")), "point 2: 'nan,10,40' is not a place"),
         (mark(line("20,10,40", "20,10,1e999")), "point 2: '20,10,1e999' is not a place"),
         (mark(line("20,10,40", "20,10")), "LineString 1, place 2: has no height, but other"),
+        (
+            mark(track("00:00 20 10", "00:00.5 20 11", "00:00.5 20 12")),
+            "Track 1: the time 2024-03-01T12:00:00.5Z comes again",
+        ),
         (mark("<gx:Track/>"), "Track 1 has 0 times and 0 places"),
         (mark(track("00:00 -")), "Track 1 has no places"),
         (
