@@ -24,20 +24,39 @@ EARTH_M = 6_378_137.0
 FLATTENING = 1 / 298.257_223_563
 
 
+def bytes_of(path: Path, most_bytes: int) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        InputError: The file is missing, not regular, or too long.
+    """
+    try:
+        return read_regular(path, most_bytes)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+
+
+def decoded(data: bytes, path: Path) -> str:
+    """Decode UTF-8, with or without a byte order mark.
+
+    Raises:
+        InputError: The bytes are not UTF-8.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text") from None
+
+
 def text_of(path: Path) -> str:
     """Read the whole text of a file.
 
     Raises:
         InputError: The file is missing, not regular, too long, or not UTF-8.
     """
-    try:
-        return read_regular(path, MOST_BYTES).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
+    return decoded(bytes_of(path, MOST_BYTES), path)
 
 
 def names_of(paths: Sequence[Path]) -> dict[Path, str]:

@@ -15,9 +15,7 @@ from orchestrator.exchange.reading import (
     Part,
     Place,
     all_of,
-    bytes_of,
     counted,
-    decoded,
     heights_given,
     number,
     one_after_the_other,
@@ -43,7 +41,7 @@ def read_gpx(path: Path) -> Tracks:
     Raises:
         InputError: It is not GPX, has no track and no route, or one of them is broken.
     """
-    text = decoded(bytes_of(path, files.MOST_BYTES), path)
+    text = files.text_of(path)
     root = root_of(text, path, "GPX", NAMESPACES)
     notes: list[str] = []
     tracks = _tracks(root, "trk", path, notes)

@@ -222,6 +222,8 @@ def _of_movements(files: Sequence[Path], options: Options) -> Imported:
 
 
 def _of_tracks(files: Sequence[Path], options: Options, kind: str) -> Imported:
+    if kind == "ulog" and len(files) > 1 and options.clock != "each":
+        raise InputError("`clock`: must be `each` for several logs, whose times count from boot")
     found = [(path, _read(kind, path, options)) for path in files]
     tracks = [(path, n, track) for path, one in found for n, track in enumerate(one.tracks)]
     notes = [note for _, one in found for note in one.notes]

@@ -26,9 +26,7 @@ from orchestrator.exchange.reading import (
     Place,
     all_of,
     apart_m,
-    bytes_of,
     counted,
-    decoded,
     heights_given,
     number,
     one_after_the_other,
@@ -123,11 +121,11 @@ def read_kml(path: Path) -> Tracks:
     Raises:
         InputError: It is not KML of a known namespace, has no path, or a path is broken.
     """
-    data = bytes_of(path, files.MOST_BYTES)
+    data = files.bytes_of(path, files.MOST_BYTES)
     notes: list[str] = []
     if data[:2] == b"PK":
         data = _unpacked(data, path, notes)
-    the_map = _Map(root_of(decoded(data, path), path, "KML", NAMESPACES), path)
+    the_map = _Map(root_of(files.decoded(data, path), path, "KML", NAMESPACES), path)
     lines = the_map.all("LineString")
     points = [point for point in the_map.all("Point") if the_map.time(point)]
     if paths := _tracks(the_map, notes):

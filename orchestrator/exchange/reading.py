@@ -18,39 +18,12 @@ from orchestrator.exchange import files
 from orchestrator.exchange.files import Array
 from orchestrator.exchange.tracks import Track, Tracks
 from testbed.core.errors import InputError
-from testbed.system.files import read_regular
 
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 SAME_M = 0.05
 """Largest distance of two points that are taken as the same one."""
 Place = tuple[float, float, float]
 """Latitude and longitude in degrees and height in m; NaN is a height that is not given."""
-
-
-def bytes_of(path: Path, most_bytes: int) -> bytes:
-    """Read a whole file.
-
-    Raises:
-        InputError: The file is missing, not regular, or too long.
-    """
-    try:
-        return read_regular(path, most_bytes)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
-
-
-def decoded(data: bytes, path: Path) -> str:
-    """Decode UTF-8, with or without a byte order mark.
-
-    Raises:
-        InputError: The bytes are not UTF-8.
-    """
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
 
 
 def root_of(text: str, path: Path, kind: str, namespaces: Sequence[str]) -> ElementTree.Element:

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.exchange.files import Array
+from orchestrator.exchange.files import Array, bytes_of
 from orchestrator.exchange.reading import (
     all_of,
-    bytes_of,
     counted,
     passed_over,
     refuse_unless_rising,

@@ -175,7 +175,7 @@ def test_a_movement_has_the_gains_of_free_space_or_of_a_scenario(tmp_path: Path)
         ("$node_(0) set X_ abc\n", "line 1: is not a command"),
         ('$node_(0) set X_ 1\n$ns_ at -1 "$node_(0) setdest 1 1 1"\n', "line 2: time and speed"),
         ('$node_(0) set X_ 1\n$ns_ at 1 "$node_(0) setdest 1 1 -1"\n', "line 2: time and speed"),
-        ("$node_(1) set X_ 1\n", "$node_(0) is missing"),
+        ("$node_(0) set X_ 1\n$node_(2) set X_ 1\n", "$node_(1) is missing"),
         ('$node_(0) set X_ 1\n$ns_ at 1e9 "$node_(0) setdest 2 2 1"\n', "may be imported"),
         ('$node_(0) set X_ 1\n$ns_ at 1 "$node_(0) setdest 2 2 1e-320"\n', "may be imported"),
         ("$node_(0) set X_ 1e999\n", "line 1: numbers must be from -1e12 to 1e12, not 1e999"),
@@ -311,6 +311,8 @@ def test_flights_of_several_files_have_one_clock(tmp_path: Path) -> None:
     np.testing.assert_allclose(trace.position_m[:, [30, 32, 34], 2], [[50] * 3, [30, 40, 50]])
     with pytest.raises(InputError, match="`clock`: c starts 36,000 s after the first UAV; say"):
         imported("kml", [first, later], Options(slot_s=1.0))
+    with pytest.raises(InputError, match="`clock`: must be `each` for several logs"):
+        imported("ulog", [first, later], Options())
     each = imported("kml", [first, later], Options(slot_s=1.0, clock="each")).trace
     np.testing.assert_array_equal(each.values[0], each.values[1])  # type: ignore[index]
 
