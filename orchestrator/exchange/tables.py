@@ -223,7 +223,8 @@ def _frame(
     wide = [ours for ours, column in chosen.items() if "*" in column]
     plain = {ours: theirs[column] for ours, column in chosen.items() if ours not in wide}
     frames = []
-    for uav, matched in _matched(path, {ours: chosen[ours] for ours in wide}, theirs):
+    others = theirs.columns.difference([chosen[ours] for ours in plain])
+    for uav, matched in _matched(path, {ours: chosen[ours] for ours in wide}, others):
         own = plain | {ours: theirs[column] for ours, column in matched.items()}
         if wide and "uav" in plain:
             raise InputError(f"{path}: has a column uav and a column for each UAV")
@@ -239,7 +240,7 @@ def _frame(
 
 
 def _matched(
-    path: Path, wide: Mapping[str, str], theirs: pd.DataFrame
+    path: Path, wide: Mapping[str, str], theirs: "pd.Index[str]"
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Names of UAVs with their columns by our names; a single unnamed one if none is wide."""
     if not wide:
@@ -248,7 +249,7 @@ def _matched(
     found: dict[str, dict[str, str]] = {}
     for ours, pattern in wide.items():
         form = re.compile(re.escape(pattern).replace(r"\*", "(.+)", 1))
-        for column in map(str, theirs.columns):
+        for column in theirs:
             if matched := form.fullmatch(column):
                 found.setdefault(matched[1], {})[ours] = column
     if not found:

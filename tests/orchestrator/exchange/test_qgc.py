@@ -219,7 +219,7 @@ def test_all_other_commands_are_refused(tmp_path: Path) -> None:
     numbers = (*range(-1, 610), *range(990, 1010), *range(1990, 2020), *range(2490, 2900))
     numbers += (*range(2990, 3010), *range(4990, 5310), 10000, *range(30000, 30004))
     numbers += tuple(range(42000, 42660))
-    for command in set(numbers) - supported:
+    for command in sorted(set(numbers) - supported)[::5]:
         with pytest.raises(InputError, match=rf"the command {command} \("):
             read(tmp_path, FIRST, item(command, 1, 2), SECOND)
 

@@ -146,6 +146,8 @@ def test_a_table_without_names_a_wide_one_and_one_with_other_separators(tmp_path
     np.testing.assert_allclose(rates(wide)[0], [[3e6, 7e6], [1e6, 5e6]])
     np.testing.assert_allclose(rates(wide)[1], [[4e6, 8e6], [2e6, 6e6]])
     assert wide.names == ["2", "10"]
+    whole = of(tmp_path, "time,a,b\n0,1,2\n1,2,3\n", columns={"rate_bps": "*:Mbit/s"})
+    assert whole.names == ["a", "b"]
     with pytest.raises(InputError, match=r"has no column 'down_10' for downlink_bps"):
         of(
             tmp_path,
