@@ -506,3 +506,7 @@ class Replay:
         if slots > self.whole.slots:
             raise TraceExhausted(self.whole.slots)
         return self.whole
+
+
+class GivenTrace(Replay):
+    """A trace of the user, which replaces the scenario's own channel."""

@@ -115,7 +115,7 @@ def predict(
             source,
             profile_of(resolved),
             sizing=link_bytes if wire else payload_bytes,
-            decide=_decider(resolved, policy),
+            decide=_decider(resolved, policy, source),
             progress=lambda done: progress("predicted", done, resolved.rounds),
         )
 
@@ -235,7 +235,7 @@ def emulate(
     ):
         began = replace(
             options,
-            decide=_decider(scenario, policy),
+            decide=_decider(scenario, policy, source),
             keep=options.keep and out is not None,
             hosts=hosts,
             observer=observer,
@@ -420,12 +420,12 @@ def _resolved(
     return _changed(scenario, changes) if changes else scenario
 
 
-def _decider(scenario: Scenario, policy: "Policy | None") -> "Decide | None":
+def _decider(scenario: Scenario, policy: "Policy | None", source: ChannelSource) -> "Decide | None":
     """The function that decides; None where split and shares are those of the scenario."""
     from orchestrator.policies.registry import checked, decider
 
     if policy is None or isinstance(policy, str):
-        return decider(scenario)
+        return decider(scenario, source)
     return checked(scenario, getattr(policy, "__name__", "given"), policy)
 
 

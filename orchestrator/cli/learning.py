@@ -80,8 +80,8 @@ def evaluate(
     agent = None if parsed.allocation.agent is None else Path(parsed.allocation.agent)
 
     def under(name: str) -> "pd.DataFrame":
-        decide = policy(parsed, name, agent)
         with open_source(parsed, trace_file) as source, shown("rounds") as show:
+            decide = policy(parsed, name, agent, source)
             return evaluate_policy(
                 parsed, source, decide, progress=lambda done: show(name, done, rounds)
             )

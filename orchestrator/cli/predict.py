@@ -106,7 +106,7 @@ def show(
     parsed = load(scenario, overrides or [])
     check_writable("json", json_file)
     with open_source(parsed, trace_file) as source:
-        found = outline(parsed, source, decider(parsed))
+        found = outline(parsed, source, decider(parsed, source))
     tables = {
         "splits": found.splits,
         "fleet": found.fleet,

@@ -22,7 +22,7 @@ from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import (
     Array,
     ChannelSource,
-    Replay,
+    GivenTrace,
     SlotTrace,
     TraceError,
     TraceExhausted,
@@ -318,22 +318,27 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
         trace = load_trace(trace_file)
     except TraceError as error:
         raise InputError(f"`trace`: {error}") from None
-    if trace.uavs != scenario.uavs.count:
-        raise InputError(
-            f"`trace`: {trace_file}: gain has {trace.uavs} rows, one per UAV; "
-            f"uavs.count is {scenario.uavs.count}"
-        )
-    yield replay(scenario, trace)
+    yield replay(scenario, trace, f"`trace`: {trace_file}")
 
 
-def replay(scenario: Scenario, trace: SlotTrace) -> Replay:
+def replay(scenario: Scenario, trace: SlotTrace, name: str = "`trace`") -> GivenTrace:
     """A given trace as the scenario's channel.
 
+    Args:
+        scenario: The scenario.
+        trace: The trace.
+        name: The name of the trace in error messages.
+
     Raises:
-        InputError: The links need data that the trace does not have.
+        InputError: The trace has another number of UAVs, or lacks data that the links need.
     """
+    if trace.uavs != scenario.uavs.count:
+        raise InputError(
+            f"{name}: {next(iter(trace.named()))} has {trace.uavs} rows, one per UAV; "
+            f"uavs.count is {scenario.uavs.count}"
+        )
     check_trace(scenario, trace)
-    return Replay(trace)
+    return GivenTrace(trace)
 
 
 def check_trace(scenario: Scenario, trace: SlotTrace | None) -> None:

@@ -161,9 +161,8 @@ def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 def foresee(*overrides: str) -> Timeline:
     """One round of the quickstart, predicted."""
     scenario = load(QUICK, ["rounds=1", *overrides])
-    profile, decide = profile_of(scenario), decider(scenario)
     with open_source(scenario, None) as source:
-        return predict(scenario, source, profile, decide=decide)
+        return predict(scenario, source, profile_of(scenario), decide=decider(scenario, source))
 
 
 def sets(*pairs: str) -> list[str]:
