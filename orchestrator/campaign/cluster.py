@@ -29,7 +29,7 @@ from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import Campaign, Point, cells
 from orchestrator.campaign.worker import play
 from orchestrator.records.manifest import command, now, source_sha256
-from orchestrator.scenario.channel import channel_settings
+from orchestrator.scenario.channel import channel_settings, log_description, read_trace
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
 
@@ -95,7 +95,12 @@ def run_campaign(
         RunError: The connection to the scheduler or all workers were lost.
     """
     points = distinct(cells(campaign))
+    traces = {
+        point.trace: read_trace(Path(point.trace)) for point in points.values() if point.trace
+    }
     with folder.held(campaign):
+        for path, trace in traces.items():
+            log_description(Path(path), trace)
         here = folder.finished(points.values())
         done = {
             id_ for id_, path in here.items() if not retry_invalid or manifest_of(path)["valid"]

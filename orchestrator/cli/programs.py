@@ -108,7 +108,8 @@ def up(
         if capture:
             raise InputError("--capture: links between machines are not captured")
     alone = f"{output}: runs in virtual time (emulation.clock), without interactive access"
-    enter(parsed, "s", plays_rounds=False, holding=closed_to_visitors(output, alone))
+    holding = closed_to_visitors(output, alone)
+    enter(parsed, "s", trace=trace_file, plays_rounds=False, holding=holding)
     stop = _Stop()
     with shown("s") as show:
         done = api.play_session(

@@ -31,7 +31,7 @@ def enter(
     Args:
         scenario: The scenario that the command has read.
         unit: Unit of the command's progress.
-        trace: Channel trace that the scenario replays.
+        trace: Channel trace that the scenario replays; it is described on stderr.
         plays_rounds: Whether the command emulates rounds.
         live: Whether to serve a live page of the run.
         holding: Entered for as long as the guest runs: locks taken inside are not seen outside.
@@ -45,10 +45,14 @@ def enter(
         return
     from orchestrator.emulated.guests import kernel, play
     from orchestrator.emulated.virtual import prepare
+    from orchestrator.scenario.channel import open_source
 
     found = kernel()
     if plays_rounds:
         prepare(scenario, trace)
+    elif trace is not None:
+        with open_source(scenario, trace):  # describes the trace, or refuses it
+            pass
     settings = {
         "columns": shutil.get_terminal_size().columns,
         "colour": sys.stdout.isatty(),

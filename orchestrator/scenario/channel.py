@@ -4,10 +4,12 @@
 """Channels for a scenario: from ns-3, or replayed from a file."""
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +28,7 @@ from ns3_scenarios.trace import (
     SlotTrace,
     TraceError,
     TraceExhausted,
+    describe,
     load_trace,
 )
 from orchestrator.scenario.schema import (
@@ -37,8 +40,10 @@ from orchestrator.scenario.schema import (
     Scenario,
 )
 from testbed.core.errors import InputError
-from testbed.core.registry import CHANNELS, MOBILITY
-from testbed.system import leftovers
+from testbed.core.registry import CHANNELS, MOBILITY, reason
+from testbed.system import inside, leftovers
+
+log = logging.getLogger(__name__)
 
 NOISE = 0x0B5
 """The number of the random stream for the noise of observations, among those drawn by the
@@ -288,6 +293,10 @@ def _track(scenario: Scenario) -> Track | None:
         return Track(name, model(space, **scenario.mobility.parameters), space, _known(scenario))
     except ValueError as error:
         raise MOBILITY.refused(name, error) from error
+    except (InputError, ChannelError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise MOBILITY.unfit(name, f"fails: {reason(error)}") from error
 
 
 def _known(scenario: Scenario) -> Known:
@@ -314,11 +323,33 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
         with ns3_source(scenario) as source:
             yield source
         return
+    trace = read_trace(trace_file)
+    given = replay(scenario, trace, f"`trace`: {trace_file}")
+    if inside.guest_settings() is None:  # the host of a guest has logged it
+        log_description(trace_file, trace)
+    yield given
+
+
+def read_trace(trace_file: Path) -> SlotTrace:
+    """The trace of the option `trace`.
+
+    Raises:
+        InputError: The file is not a valid trace.
+    """
     try:
-        trace = load_trace(trace_file)
+        return load_trace(trace_file)
     except TraceError as error:
         raise InputError(f"`trace`: {error}") from None
-    yield replay(scenario, trace, f"`trace`: {trace_file}")
+
+
+def log_description(trace_file: Path, trace: SlotTrace) -> None:
+    """Log a line that describes a trace, once per file."""
+    _log_once(f"trace {trace_file}: {describe(trace)}")
+
+
+@cache
+def _log_once(line: str) -> None:
+    log.info(line)
 
 
 def replay(scenario: Scenario, trace: SlotTrace, name: str = "`trace`") -> GivenTrace:
