@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import Array
+from testbed.core.registry import failures
 
 LOWEST_M, HIGHEST_M, HIGHEST_NLOS_M, FARTHEST_M = 10.0, 300.0, 40.0, 10_000.0
 """Range of validity of RMa-AV: above the lowest height, up to the highest one, and up to the
@@ -96,11 +97,8 @@ class Track:
         return place
 
     def _update(self, index: int) -> Array:
-        try:
+        with failures(self._at(index), ChannelError):
             given = next(self._updates, None)
-        except Exception as error:
-            why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise self._wrong(index, why) from error
         return self._checked(index, given)
 
     def _checked(self, index: int, given: npt.ArrayLike | None) -> Array:
@@ -130,6 +128,7 @@ class Track:
         return place
 
     def _wrong(self, index: int, why: str) -> ChannelError:
-        return ChannelError(
-            f"mobility.model {self.name!r} at {index * self.space.update_s:g} s: {why}"
-        )
+        return ChannelError(f"{self._at(index)}: {why}")
+
+    def _at(self, index: int) -> str:
+        return f"mobility.model {self.name!r} at {index * self.space.update_s:g} s"

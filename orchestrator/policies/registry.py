@@ -17,7 +17,7 @@ from orchestrator.policies.planner import planner
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
-from testbed.core.registry import POLICIES, reason
+from testbed.core.registry import POLICIES, failures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,10 +121,8 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
 
     def decided(now: Situation) -> Allocation:
         where = f"allocation.policy {name!r}, round {now.index}"
-        try:
+        with failures(where):
             allocation = decide(now)
-        except (Exception, SystemExit) as error:  # A plugin does not say how a run ends.
-            raise RunError(f"{where}: {reason(error)}") from error
         if not isinstance(allocation, Allocation):
             raise RunError(f"{where}: must return an Allocation, not {_shown(allocation)}")
         split: object = allocation.split  # may have any type

@@ -159,7 +159,9 @@ def test_a_plugin_that_fails_ends_the_run_in_one_line_whatever_it_raises(error, 
 
     with pytest.raises(RunError) as told:
         checked(SCENARIO, "mine", decide)(Situation(0, 0.0, [], [], None))
-    assert str(told.value) == f"allocation.policy 'mine', round 0: {says}"
+    line = decide.__code__.co_firstlineno + 1
+    place = f"({__file__}, line {line})"
+    assert str(told.value) == f"allocation.policy 'mine', round 0: {says} {place}"
 
 
 def test_numpys_integers_and_lists_are_fine():
