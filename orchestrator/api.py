@@ -27,6 +27,7 @@ from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.unused import say_unused
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline
@@ -101,11 +102,7 @@ def predict(
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
-    if are_impaired(resolved) and not wire:
-        log.warning(
-            "links.one_way_delay_s and links.loss are ignored: only the payload counts, as in the "
-            "paper; `wire` counts frames, delay and loss"
-        )
+    say_left_out(resolved, wire=wire)
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
         from orchestrator.engine.plan import link_bytes, payload_bytes
         from orchestrator.engine.rounds import predict as predict_rounds
@@ -158,7 +155,7 @@ def run(
         RunError: The run failed; its measurements until then are in `out`.
     """
     from orchestrator.emulated.guests import from_outside
-    from orchestrator.emulated.options import RunOptions
+    from orchestrator.emulated.options import RunOptions, check_options
     from testbed.system.leftovers import temporary_folder
 
     resolved = _resolved(scenario, policy, rounds)
@@ -171,6 +168,7 @@ def run(
         key=None if key is None else Path(key),
         progress=progress,
     )
+    check_options(options, None if out is None else Path(out))
     with temporary_folder("run") as temporary:
         folder = temporary / "run" if out is None else Path(out)
         in_guest = scheduler is None and from_outside(resolved)
@@ -220,10 +218,11 @@ def emulate(
         options: Options of the run.
     """
     from orchestrator.emulated.network import check_machine
+    from orchestrator.emulated.options import check_options
     from orchestrator.emulated.run import run as run_scenario
 
-    if options.capture is not None and out is None:
-        raise InputError("`capture`: needs a run directory, where captures are kept")
+    check_options(options, out)
+    say_unused(scenario, "a run")
     if options.scheduler is None:
         check_machine(scenario, None)
     view = nullcontext() if options.view is None else options.view(scenario)
@@ -241,6 +240,16 @@ def emulate(
             observer=observer,
         )
         return run_scenario(scenario, source, folder, began)
+
+
+def say_left_out(scenario: Scenario, *, wire: bool = False) -> None:
+    """Log the keys that a prediction of a scenario does not consider, in one line per reason."""
+    say_unused(scenario, "a prediction")
+    if are_impaired(scenario) and not wire:
+        log.warning(
+            "links.one_way_delay_s and links.loss are ignored: only the payload counts, as in the "
+            "paper; `wire` counts frames, delay and loss"
+        )
 
 
 @contextmanager
@@ -281,11 +290,14 @@ def play_session(
         InputError: Something does not fit; the message names it.
         RunError: The session failed.
     """
+    from orchestrator.emulated.options import check_options
     from orchestrator.emulated.programs import commands_of
     from orchestrator.emulated.session_request import nodes_named
     from orchestrator.emulated.up import check_playable, play
 
     resolved = _resolved(scenario, None, None)
+    check_options(options, out)
+    say_unused(resolved, "a session")
     if options.scheduler is None:
         check_playable(resolved)
     named = commands_of(resolved, commands)

@@ -26,15 +26,18 @@ import numpy as np
 
 from ns3_scenarios.channel import ChannelSettings
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
-from orchestrator.campaign.spec import Campaign, Point, cells
+from orchestrator.campaign.spec import Campaign, Mode, Point, cells
 from orchestrator.campaign.worker import play
 from orchestrator.records.manifest import command, now, source_sha256
 from orchestrator.scenario.channel import channel_settings, log_description, read_trace
+from orchestrator.scenario.unused import Use, say_unused
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
 
 Answers = Generator[dict[str, Any], None, None]
 """Results of points; see `worker.play`."""
+
+USES: dict[Mode, Use] = {"predict": "a prediction", "run": "a run", "up": "a session"}
 
 Job = Sequence[dict[str, Any]]
 Work = Callable[[dict[str, Any], Job], list[dict[str, Any]]]
@@ -101,6 +104,9 @@ def run_campaign(
     with folder.held(campaign):
         for path, trace in traces.items():
             log_description(Path(path), trace)
+        for point in points.values():
+            say_unused(point.scenario)
+            say_unused(point.scenario, USES[point.mode])
         here = folder.finished(points.values())
         done = {
             id_ for id_, path in here.items() if not retry_invalid or manifest_of(path)["valid"]

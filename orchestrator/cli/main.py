@@ -48,7 +48,7 @@ FLAGS = {
     name: f"--{name}"
     for name in (
         *("json", "key", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep"),
-        *("trace", "until", "down", "origin", "scenario", "format"),
+        *("trace", "until", "down", "origin", "scenario", "format", "clock", "workers"),
     )
 } | {
     **{"overrides": "--set", "columns": "--column", "slot_s": "--slot-s"},

@@ -97,6 +97,7 @@ def show(
 ) -> None:
     """Print a scenario's splits, UAVs, current link rates and first round."""
     from orchestrator.analysis.outline import outline
+    from orchestrator.api import say_left_out
     from orchestrator.cli.tables import plain_table
     from orchestrator.policies.registry import decider
     from orchestrator.scenario.channel import open_source
@@ -104,6 +105,7 @@ def show(
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, overrides or [])
+    say_left_out(parsed)
     check_writable("json", json_file)
     with open_source(parsed, trace_file) as source:
         found = outline(parsed, source, decider(parsed, source))

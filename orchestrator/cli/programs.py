@@ -101,6 +101,8 @@ def up(
         )
     if parsed.emulation.clock == "virtual" and live:
         raise InputError("--live: shows sessions in real time; emulation.clock is 'virtual'")
+    if key is not None and scheduler is None:
+        raise InputError("--key: needs --scheduler, which the key belongs to")
     if scheduler is not None:
         from orchestrator.emulated.hosts import check_spreadable
 

@@ -12,6 +12,7 @@ import typer
 
 from orchestrator.cli.console import shown
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.unused import say_unused
 from testbed.system import inside
 
 
@@ -41,6 +42,7 @@ def enter(
         RunError: The guest failed.
             InputError: The kernel of virtual time is not built.
     """
+    say_unused(scenario, "a run" if plays_rounds else "a session")
     if scenario.emulation.clock == "real" or inside.guest_settings() is not None:
         return
     from orchestrator.emulated.guests import kernel, play

@@ -39,6 +39,7 @@ from orchestrator.scenario.schema import (
     OfTrace,
     Scenario,
 )
+from orchestrator.scenario.unused import replaced_by
 from testbed.core.errors import InputError
 from testbed.core.registry import CHANNELS, MOBILITY, reason
 from testbed.system import inside, leftovers
@@ -327,6 +328,8 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
     given = replay(scenario, trace, f"`trace`: {trace_file}")
     if inside.guest_settings() is None:  # the host of a guest has logged it
         log_description(trace_file, trace)
+        if keys := replaced_by(scenario, trace):
+            _log_once(f"{', '.join(keys)}: no effect; {trace_file} replaces the channel")
     yield given
 
 
@@ -352,7 +355,7 @@ def _log_once(line: str) -> None:
     log.info(line)
 
 
-def replay(scenario: Scenario, trace: SlotTrace, name: str = "`trace`") -> GivenTrace:
+def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTrace:
     """A given trace as the scenario's channel.
 
     Args:

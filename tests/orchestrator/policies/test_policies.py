@@ -85,7 +85,7 @@ def test_the_best_static_decision_is_refused_with_rates():
     rates = {"uplink_bps": bps, "downlink_bps": bps, "slot_s": 1}
     with pytest.raises(InputError, match=r"allocation\.policy: must be 'fixed' or 'equal' where"):
         api.predict(SCENARIO, rates, "static")
-    with pytest.raises(InputError, match="`trace`: gain has 9 rows, one per UAV"):
+    with pytest.raises(InputError, match="trace: gain has 9 rows, one per UAV"):
         api.predict(SCENARIO, ChannelTrace(bps[:9] / 1e17, 1.0), "static")
 
 
