@@ -18,9 +18,22 @@ from ns3_scenarios.aerial import AERIAL, free_space_db, two_ray_db
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Known, Model, Track
+from ns3_scenarios.mobility import (
+    FARTHEST_M,
+    HIGHEST_M,
+    HIGHEST_NLOS_M,
+    Airspace,
+    Known,
+    Model,
+    Track,
+)
 from ns3_scenarios.modelled import Gain, ModelledChannel, Surroundings, aerial
-from ns3_scenarios.rma_av import los_path_loss_db
+from ns3_scenarios.rma_av import (
+    FARTHEST_GROUND_NLOS_M,
+    GROUND_HEIGHT_M,
+    ground_los_path_loss_db,
+    los_path_loss_db,
+)
 from ns3_scenarios.trace import (
     Array,
     ChannelSource,
@@ -49,6 +62,8 @@ log = logging.getLogger(__name__)
 NOISE = 0x0B5
 """The number of the random stream for the noise of observations, among those drawn by the
 scenario's seed."""
+LOWEST_PLAIN_M = 1e-3
+"""Smallest height of a UAV where the channel itself has no limit."""
 FIRST_SLOTS = 1024
 """Number of slots that are requested from a channel at first; it doubles when more are needed."""
 
@@ -223,14 +238,12 @@ def _check_known(
 ) -> None:
     far_m = np.hypot(*np.moveaxis(position_m[..., :2] - np.array(bs_position_m[:2]), -1, 0))
     height_m = position_m[..., 2]
-    outside = (height_m <= known.lowest_m) | (height_m > known.highest_m)
-    outside |= far_m > known.farthest_m
+    outside = known.excludes(height_m, far_m)
     if outside.any():
         k, s = np.argwhere(outside)[0]
         raise ChannelError(
             f"UAV {k + 1} is {height_m[k, s]:g} m high and {far_m[k, s]:.0f} m from the base "
-            f"station at {s * slot_s:g} s; the channel holds above {known.lowest_m:g} m, up to "
-            f"{known.highest_m:g} m, and to a distance of {known.farthest_m:g} m"
+            f"station at {s * slot_s:g} s; the channel is valid {known}"
         )
 
 
@@ -262,7 +275,11 @@ def mean_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
     name, carrier_hz = scenario.radio.channel, scenario.radio.carrier_hz
     bs_height_m = scenario.base_station.position_m[2]
     losses: dict[str, Callable[[Array, Array], Array]] = {
-        RMA: lambda height_m, far_m: los_path_loss_db(height_m, far_m, carrier_hz),
+        RMA: lambda height_m, far_m: np.where(
+            height_m <= GROUND_HEIGHT_M,
+            ground_los_path_loss_db(height_m, bs_height_m, far_m, carrier_hz),
+            los_path_loss_db(height_m, far_m, carrier_hz),
+        ),
         "free-space": lambda _, far_m: free_space_db(far_m, carrier_hz),
         "two-ray": lambda height_m, far_m: two_ray_db(height_m, bs_height_m, far_m, carrier_hz),
     }
@@ -304,13 +321,16 @@ def _known(scenario: Scenario) -> Known:
     """The region where the scenario's channel holds."""
     name, blind = scenario.radio.channel, scenario.radio.line_of_sight == "never"
     if name == RMA:
-        return Known(highest_m=HIGHEST_NLOS_M if blind else HIGHEST_M)
+        near = scenario.radio.line_of_sight != "always"
+        return Known(
+            highest_m=HIGHEST_NLOS_M if blind else HIGHEST_M,
+            farthest_low_m=FARTHEST_GROUND_NLOS_M if near else FARTHEST_M,
+        )
     if name not in AERIAL:
-        return Known(0.0, math.inf, math.inf)
+        return Known(LOWEST_PLAIN_M, math.inf, math.inf, math.inf)
     model = AERIAL[name]
-    return Known(
-        model.lowest_m, model.highest_nlos_m if blind else model.highest_m, model.farthest_m
-    )
+    highest_m = model.highest_nlos_m if blind else model.highest_m
+    return Known(model.lowest_m, highest_m, model.farthest_m, model.farthest_m)
 
 
 @contextmanager
