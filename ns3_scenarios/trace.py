@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,8 +40,11 @@ FIELDS = (
         for kind in (*KINDS, *(k for kinds in OF_FRAMES.values() for k in kinds))
         for name in kind
     ),
-    *("slot_s", "position", "seed", "scenario"),
+    *("slot_s", "position", "seed", "scenario", "downlink_is"),
 )
+DownlinkIs = Literal["link", "cell"]
+"""Whether a downlink's rate is that of each link, whichever other links are in use, or that of the
+whole cell, which downlinks share that are in use at the same time."""
 MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
 EASY_BYTES, MOST_GROWTH = 256 << 20, 50
@@ -188,6 +191,8 @@ class SlotTrace:
             arrays["seed"] = np.int64(self.seed)
         if self.scenario is not None:
             arrays["scenario"] = np.str_(self.scenario)
+        if isinstance(self, RateTrace) and self.downlink_is is not None:
+            arrays["downlink_is"] = np.str_(self.downlink_is)
 
         def fill(part: Path) -> None:
             with part.open("wb") as file:  # NumPy would append .npz to a file name
@@ -233,7 +238,7 @@ class ChannelTrace(SlotTrace):
 
 @dataclass(frozen=True)
 class RateTrace(SlotTrace):
-    """What each link of K UAVs carries over S slots, whichever other links are in use."""
+    """What the links of K UAVs carry over S slots."""
 
     uplink_bps: Array
     """Shape [K, S], in bit/s; 0 is an outage."""
@@ -246,6 +251,8 @@ class RateTrace(SlotTrace):
     loss: Array | None = None
     delay_s: Array | None = None
     jitter_s: Array | None = None
+    downlink_is: DownlinkIs | None = None
+    """Whether `downlink_bps` are rates of links or of the whole cell; None: not known."""
 
     @cached_property
     def values(self) -> SlotValues:
@@ -392,8 +399,14 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
         "scenario": None if scenario is None else str(scenario),
         **dict(zip(("loss", "delay_s", "jitter_s"), of_frames, strict=True)),
     }
+    downlink_is = fields.get("downlink_is")
+    if downlink_is is not None and not are_rates:
+        raise refuse("downlink_is belongs to rates; this trace has gains")
+    if downlink_is is not None and str(downlink_is) not in get_args(DownlinkIs):
+        raise refuse(f"downlink_is must be 'link' or 'cell', not {str(downlink_is)[:40]!r}")
     if are_rates:
-        return RateTrace(gain, down[0], **common)
+        whose: Any = None if downlink_is is None else str(downlink_is)
+        return RateTrace(gain, down[0], **common, downlink_is=whose)
     return ChannelTrace(gain, gain_down=down[0] if down else None, **common)
 
 

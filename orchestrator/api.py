@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
 from orchestrator.engine.links import are_impaired
-from orchestrator.scenario.channel import open_source, replay
+from orchestrator.scenario.channel import check_comparable, is_open, open_source, replay
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import say_unused
 from testbed.core.errors import InputError, RunError
+from testbed.core.paradigm import Paradigm
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline
 
@@ -343,8 +344,23 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
         One row per step of either, by round, client, iteration, step: `left_start_s`, `left_s`
         (duration), `right_start_s`, `right_s`, `difference_s` (right minus left). NaN where only
         the other has the step, e.g. after the loss of a client.
+
+    Raises:
+        InputError: It is not known what the downlink rates of their trace mean, and one has a
+            sequential, the other a parallel downlink.
     """
+    from testbed.core.paradigm import paradigm
     from testbed.core.timeline import STEPS
+
+    def schemes(given: "Timeline | Run") -> list[Paradigm]:
+        if isinstance(given, Timeline):
+            open_, rounds = given.downlink_is_open, given.rounds
+        else:
+            open_ = given.trace is not None and is_open(given.scenario, given.trace)
+            rounds = given.measured.rounds
+        return [paradigm(round_.paradigm) for round_ in rounds[:1]] if open_ else []
+
+    check_comparable([*schemes(left), *schemes(right)])
 
     def half(given: "Timeline | Run", side: str) -> "pd.DataFrame":
         timeline = given if isinstance(given, Timeline) else given.measured
@@ -404,7 +420,8 @@ def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
         return read_results(given)
     if not len(given):
         raise InputError("`results`: a timeline has no round")
-    return [Result("given", None, "given", given, Timeline([]))]
+    open_ = given.downlink_is_open
+    return [Result("given", None, "given", given, Timeline([]), downlink_is_open=open_)]
 
 
 def _hosts(

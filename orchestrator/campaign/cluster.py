@@ -29,7 +29,13 @@ from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import Campaign, Mode, Point, cells
 from orchestrator.campaign.worker import play
 from orchestrator.records.manifest import command, now, source_sha256
-from orchestrator.scenario.channel import channel_settings, log_description, read_trace
+from orchestrator.scenario.channel import (
+    channel_settings,
+    check_comparable,
+    is_open,
+    log_description,
+    read_trace,
+)
 from orchestrator.scenario.unused import Use, say_unused
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
@@ -97,10 +103,18 @@ def run_campaign(
         InputError: The campaign or the cluster cannot be used.
         RunError: The connection to the scheduler or all workers were lost.
     """
-    points = distinct(cells(campaign))
+    placed = cells(campaign)
+    points = distinct(placed)
     traces = {
         point.trace: read_trace(Path(point.trace)) for point in points.values() if point.trace
     }
+    for name in campaign.studies:
+        check_comparable(
+            cell.point.scenario.scheme
+            for cell in placed
+            if cell.study == name and cell.point.mode != "up" and cell.point.trace
+            if is_open(cell.point.scenario, traces[cell.point.trace])
+        )
     with folder.held(campaign):
         for path, trace in traces.items():
             log_description(Path(path), trace)

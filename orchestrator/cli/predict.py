@@ -64,7 +64,11 @@ def predict(
     if json_file is not None:
         write_json(
             json_file,
-            {"scenario": parsed.model_dump(mode="json"), "rounds": timeline.to_json()},
+            {
+                "scenario": parsed.model_dump(mode="json"),
+                "rounds": timeline.to_json(),
+                **({"downlink_is_open": True} if timeline.downlink_is_open else {}),
+            },
         )
     out.print(rounds_table(timeline))
     if timeline.ended is not None:

@@ -123,7 +123,7 @@ def overhead(
 ) -> None:
     """Emulate rounds and attribute every byte and millisecond to a cause."""
     from orchestrator.cli.virtual import enter
-    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.channel import check_comparable, is_open, open_source, read_trace
     from orchestrator.scenario.loading import load
     from orchestrator.studies import overhead as studies
     from testbed.system.files import check_no_link, check_writable, write_json
@@ -134,6 +134,9 @@ def overhead(
     check_no_link(output)
     if len({parsed.emulation.clock for _, parsed in points}) > 1:
         raise InputError("--sweep: emulation.clock cannot be swept; run once for each")
+    if trace_file is not None:
+        trace = read_trace(trace_file)
+        check_comparable(parsed.scheme for _, parsed in points if is_open(parsed, trace))
     enter(points[0][1], "emulated s", trace=trace_file)
     with shown("emulated s") as show:
         outcomes = studies.study(

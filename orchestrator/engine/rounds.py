@@ -32,7 +32,7 @@ from orchestrator.engine.radio import RadioAccess, check_shares, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
-from orchestrator.scenario.channel import Channel, observed
+from orchestrator.scenario.channel import Channel, is_open, observed
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds, RunError
 from testbed.core.node import NodeId
@@ -184,6 +184,7 @@ def predict(
     """
     channel = Channel.of(source)
     engine = EngineBackend(scenario, channel, profile, sizing)
+    open_ = is_open(scenario, channel.now)
     done: list[Round] = []
     try:
         for round_ in play_rounds(scenario, channel, engine, rounds=rounds, decide=decide):
@@ -191,8 +192,8 @@ def predict(
             if progress is not None:
                 progress(len(done))
     except RunEnds as ended:
-        return Timeline(done, ended)
-    return Timeline(done)
+        return Timeline(done, ended, open_)
+    return Timeline(done, downlink_is_open=open_)
 
 
 class EngineBackend:

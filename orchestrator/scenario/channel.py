@@ -6,7 +6,7 @@
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -37,7 +37,9 @@ from ns3_scenarios.rma_av import (
 from ns3_scenarios.trace import (
     Array,
     ChannelSource,
+    DownlinkIs,
     GivenTrace,
+    RateTrace,
     SlotTrace,
     TraceError,
     TraceExhausted,
@@ -54,6 +56,7 @@ from orchestrator.scenario.schema import (
 )
 from orchestrator.scenario.unused import replaced_by
 from testbed.core.errors import InputError
+from testbed.core.paradigm import Paradigm
 from testbed.core.registry import CHANNELS, MOBILITY, reason
 from testbed.system import inside, leftovers
 
@@ -371,8 +374,8 @@ def log_description(trace_file: Path, trace: SlotTrace) -> None:
 
 
 @cache
-def _log_once(line: str) -> None:
-    log.info(line)
+def _log_once(line: str, level: int = logging.INFO) -> None:
+    log.log(level, line)
 
 
 def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTrace:
@@ -392,7 +395,54 @@ def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTr
             f"uavs.count is {scenario.uavs.count}"
         )
     check_trace(scenario, trace)
+    if is_open(scenario, trace) and scenario.scheme.gradient_transmission == "parallel":
+        _log_once(
+            f"radio.downlink_is: {name} does not say whether downlink_bps is the rate of each link "
+            "or of the cell; each link has all of it ('link')",
+            logging.WARNING,
+        )
     return GivenTrace(trace)
+
+
+def downlink_of(scenario: Scenario, trace: SlotTrace) -> DownlinkIs | None:
+    """Whether the downlink rates of a trace are those of links or of the cell; None: not known.
+
+    Raises:
+        InputError: Scenario and trace contradict each other, or the trace has no rates.
+    """
+    asked = scenario.radio.downlink_is
+    if not isinstance(trace, RateTrace):
+        if asked is not None:
+            raise InputError(
+                "radio.downlink_is: belongs to a trace of rates; the channel has gains"
+            )
+        return None
+    if None not in (asked, trace.downlink_is) and asked != trace.downlink_is:
+        raise InputError(
+            f"radio.downlink_is: is {asked!r}, but the trace says {trace.downlink_is!r}"
+        )
+    return asked or trace.downlink_is
+
+
+def is_open(scenario: Scenario, trace: SlotTrace) -> bool:
+    """Whether a trace has rates of which it is not known if they are those of links or the cell."""
+    return isinstance(trace, RateTrace) and downlink_of(scenario, trace) is None
+
+
+def check_comparable(schemes: Iterable[Paradigm]) -> None:
+    """Refuse to compare paradigms whose rounds have downlink rates with an open meaning.
+
+    Args:
+        schemes: Paradigms of the rounds with such rates.
+
+    Raises:
+        InputError: Some transmit gradients sequentially and others in parallel.
+    """
+    if len({scheme.gradient_transmission for scheme in schemes}) > 1:
+        raise InputError(
+            "radio.downlink_is: must be 'link' or 'cell' to compare paradigms with sequential and "
+            "with parallel downlinks on a trace of rates"
+        )
 
 
 def check_trace(scenario: Scenario, trace: SlotTrace | None) -> None:

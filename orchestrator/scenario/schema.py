@@ -292,6 +292,11 @@ class Radio(Section):
     """Line of sight (LOS) always, with the LOS probability of TR 36.777, or never (NLOS)."""
     shadow_fading: bool = False
     """Log-normal shadow fading of TR 36.777."""
+    downlink_is: Literal["link", "cell"] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """Whether `downlink_bps` of a trace of rates is the rate of each link, or that of the whole
+    cell, which parallel gradients share by `allocation.rho`. Default: as the trace says."""
     channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
     """`rma-av`, another model of docs/channels.md, or one that a package registers as
     `testbed.channels`: docs/plugins.md."""

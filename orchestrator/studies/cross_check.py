@@ -87,6 +87,7 @@ class CrossCheck:
             "kernel_complaints": list(self.complaints),
             "transfers": _records(transfers(self).rename(columns={"execution": "opinion"})),
             "delay_sweep": _records(over_delay(self)),
+            **({"downlink_is_open": True} if self.timelines[PAYLOAD].downlink_is_open else {}),
         }
 
 
