@@ -10,6 +10,7 @@ it arrives; other studies use the results directly.
 """
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -26,7 +27,7 @@ import numpy as np
 
 from ns3_scenarios.channel import ChannelSettings
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
-from orchestrator.campaign.spec import Campaign, Mode, Point, cells
+from orchestrator.campaign.spec import Campaign, Emulate, Mode, Point, cells
 from orchestrator.campaign.worker import play
 from orchestrator.records.manifest import command, now, source_sha256
 from orchestrator.scenario.channel import (
@@ -39,6 +40,8 @@ from orchestrator.scenario.channel import (
 from orchestrator.scenario.unused import Use, say_unused
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
+
+log = logging.getLogger(__name__)
 
 Answers = Generator[dict[str, Any], None, None]
 """Results of points; see `worker.play`."""
@@ -116,6 +119,9 @@ def run_campaign(
             if is_open(cell.point.scenario, traces[cell.point.trace])
         )
     with folder.held(campaign):
+        for name, study in campaign.studies.items():
+            if study.emulate != Emulate() and (study.mode or campaign.mode) == "predict":
+                log.warning("studies.%s.emulate: no effect; the mode is 'predict'", name)
         for path, trace in traces.items():
             log_description(Path(path), trace)
         for point in points.values():

@@ -8,7 +8,7 @@
 stated for compiled code in `orchestrator.engine.radio_kernel`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -174,7 +174,7 @@ class Rates:
 
     uplink_power_w: Array
     """p_k, shape [K]."""
-    is_cell: bool = False
+    is_cell: bool = field(default=False, kw_only=True)
     """Whether a rate of the downlink is that of the whole cell."""
 
     without_shares = "where the trace has rates, which no share of band or power changes"
@@ -194,7 +194,7 @@ class Rates:
         """
         if needs_snr(scenario):
             raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
-        return cls(scenario.fleet.tx_power_w, downlink_of(scenario, trace) == "cell")
+        return cls(scenario.fleet.tx_power_w, is_cell=downlink_of(scenario, trace) == "cell")
 
     def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
         """See `RadioAccess.link_rates`: the slot values, or shares ρ of those of the cell."""

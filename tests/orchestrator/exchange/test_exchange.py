@@ -260,7 +260,7 @@ def test_a_table_of_positions_alone_gets_a_channel(tmp_path: Path) -> None:
         ("time,b\n0,1\n", {"columns": {"power": "b"}}, "`columns` power: is not one of time, uav"),
         ("time,uplink_bps\n0,1e6\n", {}, "downlink_bps is missing"),
         ("time,gain_db\n0,-80\n1e9,-80\n", {}, "may be imported"),
-        ("time,gain_db\n0,900\n", {}, "gain must be 0 or from"),
+        ("time,gain_db\n0,900\n", {}, "gain[0, 0] is 1e+90: a linear"),
     ],
 )
 def test_a_wrong_table_is_one_line(text: str, options: Any, says: str, tmp_path: Path) -> None:
