@@ -33,7 +33,7 @@ class Aerial:
     ground: Ground
     """The channel of UAVs up to 22.5 m."""
     lowest_m: float
-    """UAVs must fly above this height."""
+    """Smallest height of a UAV."""
     highest_m: float
     highest_nlos_m: float
     """Above this height every link is in line of sight."""

@@ -21,8 +21,8 @@ _GROWTH = 1.5
 class ChannelSettings:
     """Settings that determine a channel: equal settings give equal traces.
 
-    The defaults are the open mobility of the specification. RMa-AV is valid for UAVs above 10 m and
-    up to 300 m, and for NLOS up to 40 m.
+    The defaults are the open mobility of the specification. RMa-AV is valid for UAVs from 1 m up to
+    300 m, and for NLOS up to 40 m.
     """
 
     ring_m: Sequence[tuple[float, float]]

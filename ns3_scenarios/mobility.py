@@ -15,11 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.rma_av import GROUND_HEIGHT_M
 from ns3_scenarios.trace import Array
+from testbed.core.registry import failures
 
-LOWEST_M, HIGHEST_M, HIGHEST_NLOS_M, FARTHEST_M = 10.0, 300.0, 40.0, 10_000.0
-"""Range of validity of RMa-AV: above the lowest height, up to the highest one, and up to the
-largest horizontal distance."""
+LOWEST_M, HIGHEST_M, HIGHEST_NLOS_M, FARTHEST_M = 1.0, 300.0, 40.0, 10_000.0
+"""Range of validity of RMa-AV: from the lowest height up to the highest one, and up to the largest
+horizontal distance."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,28 @@ Model = Callable[..., Iterable[npt.ArrayLike]]
 
 @dataclass(frozen=True)
 class Known:
-    """Range of validity of a channel: heights above the lowest one and up to the highest one, and
-    the largest horizontal distance."""
+    """Range of validity of a channel: heights from the lowest to the highest one, and the largest
+    horizontal distance."""
 
     lowest_m: float = LOWEST_M
     highest_m: float = HIGHEST_M
     farthest_m: float = FARTHEST_M
+    farthest_low_m: float = FARTHEST_M
+    """Largest horizontal distance up to a height of `GROUND_HEIGHT_M`."""
+
+    def excludes(self, height_m: Array, far_m: Array) -> npt.NDArray[np.bool_]:
+        """Whether the channel does not hold at these heights and horizontal distances."""
+        low = height_m <= GROUND_HEIGHT_M
+        outside = (height_m < self.lowest_m) | (height_m > self.highest_m)
+        return outside | np.asarray(far_m > np.where(low, self.farthest_low_m, self.farthest_m))
+
+    def __str__(self) -> str:
+        """The range in words that follow "the channel is valid"."""
+        low = f" ({self.farthest_low_m:g} m up to a height of {GROUND_HEIGHT_M:g} m)"
+        return (
+            f"at heights from {self.lowest_m:g} m to {self.highest_m:g} m, and up to a distance of "
+            f"{self.farthest_m:g} m{low if self.farthest_low_m < self.farthest_m else ''}"
+        )
 
 
 class Track:
@@ -96,11 +114,8 @@ class Track:
         return place
 
     def _update(self, index: int) -> Array:
-        try:
+        with failures(self._at(index), ChannelError):
             given = next(self._updates, None)
-        except Exception as error:
-            why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise self._wrong(index, why) from error
         return self._checked(index, given)
 
     def _checked(self, index: int, given: npt.ArrayLike | None) -> Array:
@@ -117,19 +132,18 @@ class Track:
             )
         far_m = np.hypot(*(place[:, :2] - self.space.bs_position_m[:2]).T)
         known = self.known
-        outside = (place[:, 2] <= known.lowest_m) | (place[:, 2] > known.highest_m)
-        outside |= far_m > known.farthest_m
+        outside = known.excludes(place[:, 2], far_m)
         if outside.any():
             k = int(outside.argmax())
             raise self._wrong(
                 index,
                 f"UAV {k + 1} is {place[k, 2]:g} m high, {far_m[k]:.0f} m from the base station; "
-                f"the channel is valid above {known.lowest_m:g} m, up to {known.highest_m:g} m, "
-                f"and up to a distance of {known.farthest_m:g} m",
+                f"the channel is valid {known}",
             )
         return place
 
     def _wrong(self, index: int, why: str) -> ChannelError:
-        return ChannelError(
-            f"mobility.model {self.name!r} at {index * self.space.update_s:g} s: {why}"
-        )
+        return ChannelError(f"{self._at(index)}: {why}")
+
+    def _at(self, index: int) -> str:
+        return f"mobility.model {self.name!r} at {index * self.space.update_s:g} s"

@@ -21,6 +21,7 @@ from ns3_scenarios.aerial import Aerial
 from ns3_scenarios.channel import Ns3Channel
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace
+from testbed.core.registry import failures
 
 
 @dataclass(frozen=True)
@@ -107,11 +108,8 @@ class ModelledChannel:
 
     def _asked(self, position_m: Array, times_s: Array) -> list[Array]:
         """The checked gains of some slots, in one or both directions."""
-        try:
+        with failures(self._at(times_s[0]), ChannelError):
             given = self._gain(position_m, times_s)
-        except Exception as error:
-            why = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            raise self._wrong(times_s[0], why) from error
         return [
             self._checked(way, position_m.shape[:2], times_s)
             for way in (given if isinstance(given, tuple) else (given,))
@@ -132,7 +130,10 @@ class ModelledChannel:
         return gain
 
     def _wrong(self, time_s: float, why: str) -> ChannelError:
-        return ChannelError(f"radio.channel {self._name!r} at {time_s:g} s: {why}")
+        return ChannelError(f"{self._at(time_s)}: {why}")
+
+    def _at(self, time_s: float) -> str:
+        return f"radio.channel {self._name!r} at {time_s:g} s"
 
 
 class Correlated:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,20 +40,27 @@ FIELDS = (
         for kind in (*KINDS, *(k for kinds in OF_FRAMES.values() for k in kinds))
         for name in kind
     ),
-    *("slot_s", "position", "seed", "scenario"),
+    *("slot_s", "position", "seed", "scenario", "downlink_is"),
 )
+DownlinkIs = Literal["link", "cell"]
+"""Whether a downlink's rate is that of each link, whichever other links are in use, or that of the
+whole cell, which downlinks share that are in use at the same time."""
 MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
+PIECE = 1 << 20
+"""Number of slots whose flight is checked at once."""
 EASY_BYTES, MOST_GROWTH = 256 << 20, 50
 """A trace is refused if it has more bytes than this and its compression ratio exceeds the next
 value."""
 
 
-# Limits for foreign traces, far beyond any real channel.
+# Limits for foreign traces, beyond any real channel and flight.
 SHORTEST_S, LONGEST_S = 1e-6, 1e4
-LEAST_GAIN, MOST_GAIN = 1e-40, 1e10
-LEAST_BPS, MOST_BPS = 1e-3, 1e15
-FARTHEST_M = 1e9
+LEAST_GAIN, MOST_GAIN = 1e-40, 1.0
+LEAST_BPS, MOST_BPS = 1e-3, 1e12
+FARTHEST_M, HIGHEST_M = 1e6, 2e4
+"""Largest coordinates: horizontally, and of the height."""
+FASTEST_M_S = 1000.0
 LONGEST_DELAY_S = 10.0
 
 
@@ -188,6 +195,8 @@ class SlotTrace:
             arrays["seed"] = np.int64(self.seed)
         if self.scenario is not None:
             arrays["scenario"] = np.str_(self.scenario)
+        if isinstance(self, RateTrace) and self.downlink_is is not None:
+            arrays["downlink_is"] = np.str_(self.downlink_is)
 
         def fill(part: Path) -> None:
             with part.open("wb") as file:  # NumPy would append .npz to a file name
@@ -233,7 +242,7 @@ class ChannelTrace(SlotTrace):
 
 @dataclass(frozen=True)
 class RateTrace(SlotTrace):
-    """What each link of K UAVs carries over S slots, whichever other links are in use."""
+    """What the links of K UAVs carry over S slots."""
 
     uplink_bps: Array
     """Shape [K, S], in bit/s; 0 is an outage."""
@@ -246,6 +255,8 @@ class RateTrace(SlotTrace):
     loss: Array | None = None
     delay_s: Array | None = None
     jitter_s: Array | None = None
+    downlink_is: DownlinkIs | None = None
+    """Whether `downlink_bps` are rates of links or of the whole cell; None: not known."""
 
     @cached_property
     def values(self) -> SlotValues:
@@ -369,16 +380,12 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
         or slot.size != 1
         or not (SHORTEST_S <= float(slot) <= LONGEST_S)
     ):
-        raise refuse(f"slot_s must be one number from {SHORTEST_S:g} to {LONGEST_S:g}")
-    position = fields.get("position")
-    if position is not None and (
-        position.dtype.kind not in "fiu"
-        or position.shape != (*gain.shape, 3)
-        or not (np.abs(position) <= FARTHEST_M).all()
-    ):
         raise refuse(
-            f"position must be numbers of shape {(*gain.shape, 3)}, {FARTHEST_M:g} m at most"
+            f"slot_s must be one number from {SHORTEST_S:g} to {LONGEST_S:g}, not {_shown(slot)}"
         )
+    position = fields.get("position")
+    if position is not None:
+        _check_positions(position, gain.shape, float(slot), refuse)
     seed, scenario = fields.get("seed"), fields.get("scenario")
     if seed is not None and (seed.dtype.kind not in "iu" or seed.size != 1):
         raise refuse("seed must be one integer")
@@ -392,8 +399,14 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
         "scenario": None if scenario is None else str(scenario),
         **dict(zip(("loss", "delay_s", "jitter_s"), of_frames, strict=True)),
     }
+    downlink_is = fields.get("downlink_is")
+    if downlink_is is not None and not are_rates:
+        raise refuse("downlink_is belongs to rates; this trace has gains")
+    if downlink_is is not None and str(downlink_is) not in get_args(DownlinkIs):
+        raise refuse(f"downlink_is must be 'link' or 'cell', not {str(downlink_is)[:40]!r}")
     if are_rates:
-        return RateTrace(gain, down[0], **common)
+        whose: Any = None if downlink_is is None else str(downlink_is)
+        return RateTrace(gain, down[0], **common, downlink_is=whose)
     return ChannelTrace(gain, gain_down=down[0] if down else None, **common)
 
 
@@ -418,8 +431,7 @@ def _of_frames(
         values = fields[name]
         if values.dtype.kind not in "fiu" or values.shape != shape:
             raise refuse(f"{name} must be numbers of shape {shape}")
-        if not ((values >= 0) & (values <= most)).all():
-            raise refuse(f"{name} must be from 0 to {most:g}")
+        _check_each(name, values, (values >= 0) & (values <= most), f"from 0 to {most:g}", refuse)
         ways.append(values.astype(np.float64))
     return np.stack([ways[0], ways[-1]])
 
@@ -432,9 +444,74 @@ def _values(
         raise refuse(f"{name} must be numbers of shape [K, S], not {given.dtype} {given.shape}")
     values = given.astype(np.float64)
     least, most = (LEAST_BPS, MOST_BPS) if are_rates else (LEAST_GAIN, MOST_GAIN)
-    if not (((values == 0) | (values >= least)) & (values <= most)).all():
-        raise refuse(f"{name} must be 0 or from {least:g} to {most:g}")
+    rule = "a linear power gain is at most 1; dB values are converted by 10**(dB/10)"
+    if are_rates:
+        rule = f"a rate is at most {MOST_BPS:g} bit/s, and not negative"
+    _check_each(name, values, (values >= 0) & (values <= most), rule, refuse)
+    rule = f"must be 0, which is an outage, or at least {least:g}"
+    _check_each(name, values, (values == 0) | (values >= least), rule, refuse)
     return np.ascontiguousarray(values)
+
+
+def _check_positions(
+    given: npt.NDArray[Any],
+    shape: tuple[int, ...],
+    slot_s: float,
+    refuse: Callable[[str], TraceError],
+) -> None:
+    """Refuse positions, or flights, that cannot be those of UAVs."""
+    if given.dtype.kind not in "fiu" or given.shape != (*shape, 3):
+        raise refuse(
+            f"position must be numbers of shape {(*shape, 3)}, not {given.dtype} {given.shape}"
+        )
+    for axis, most, what in (
+        (slice(2), FARTHEST_M, "x and y are"),
+        (slice(2, 3), HIGHEST_M, "the height is"),
+    ):
+        far = np.abs(given[..., axis])
+        fits = (far <= most).all(axis=2)
+        rule = f"{what} at most {most:g} m from 0"
+        _check_each("position", given, fits, rule, refuse)
+    for first in range(0, shape[1] - 1, PIECE):
+        path = given[:, first : first + PIECE + 1].astype(np.float64)
+        speed_m_s = np.linalg.norm(np.diff(path, axis=1), axis=2) / slot_s
+        if (fast := speed_m_s > FASTEST_M_S).any():
+            k, s = np.argwhere(fast)[0]
+            raise refuse(
+                f"position[{k}, {first + s + 1}] would need {speed_m_s[k, s]:.4g} m/s from the "
+                f"slot before; a UAV flies at most {FASTEST_M_S:g} m/s (UAV {k + 1}, "
+                f"slot {first + s + 1})"
+            )
+
+
+def _check_each(
+    name: str,
+    values: npt.NDArray[Any],
+    fits: npt.NDArray[np.bool_],
+    rule: str,
+    refuse: Callable[[str], TraceError],
+) -> None:
+    """Refuse the first value that does not fit: its place, itself, and the rule.
+
+    Args:
+        name: The field.
+        values: Shape [K, S], or [K, S, 3].
+        fits: Shape [K, S].
+        rule: What values must be.
+        refuse: Makes the exception.
+    """
+    if fits.all():
+        return
+    k, s = np.argwhere(~fits)[0]
+    raise refuse(f"{name}[{k}, {s}] is {_shown(values[k, s])}: {rule} (UAV {k + 1}, slot {s})")
+
+
+def _shown(value: npt.NDArray[Any]) -> str:
+    """A value, or the three of a position, in a message; at most 60 characters."""
+    if value.dtype.kind not in "fiu":
+        return str(value)[:60]
+    words = ["NaN" if math.isnan(one) else f"{one:g}" for one in np.ravel(value)[:3].astype(float)]
+    return words[0] if value.size == 1 else f"({', '.join(words)})"
 
 
 def _check_sizes(data: bytes) -> None:
@@ -506,3 +583,7 @@ class Replay:
         if slots > self.whole.slots:
             raise TraceExhausted(self.whole.slots)
         return self.whole
+
+
+class GivenTrace(Replay):
+    """A trace of the user, which replaces the scenario's own channel."""

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
 from orchestrator.engine.links import are_impaired
-from orchestrator.scenario.channel import open_source, replay
+from orchestrator.scenario.channel import check_comparable, is_open, open_source, replay
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.unused import say_unused
 from testbed.core.errors import InputError, RunError
+from testbed.core.paradigm import Paradigm
 from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Timeline
 
@@ -101,11 +103,7 @@ def predict(
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
-    if are_impaired(resolved) and not wire:
-        log.warning(
-            "links.one_way_delay_s and links.loss are ignored: only the payload counts, as in the "
-            "paper; `wire` counts frames, delay and loss"
-        )
+    say_left_out(resolved, wire=wire)
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
         from orchestrator.engine.plan import link_bytes, payload_bytes
         from orchestrator.engine.rounds import predict as predict_rounds
@@ -115,7 +113,7 @@ def predict(
             source,
             profile_of(resolved),
             sizing=link_bytes if wire else payload_bytes,
-            decide=_decider(resolved, policy),
+            decide=_decider(resolved, policy, source),
             progress=lambda done: progress("predicted", done, resolved.rounds),
         )
 
@@ -158,7 +156,7 @@ def run(
         RunError: The run failed; its measurements until then are in `out`.
     """
     from orchestrator.emulated.guests import from_outside
-    from orchestrator.emulated.options import RunOptions
+    from orchestrator.emulated.options import RunOptions, check_options
     from testbed.system.leftovers import temporary_folder
 
     resolved = _resolved(scenario, policy, rounds)
@@ -171,6 +169,7 @@ def run(
         key=None if key is None else Path(key),
         progress=progress,
     )
+    check_options(options, None if out is None else Path(out))
     with temporary_folder("run") as temporary:
         folder = temporary / "run" if out is None else Path(out)
         in_guest = scheduler is None and from_outside(resolved)
@@ -220,10 +219,11 @@ def emulate(
         options: Options of the run.
     """
     from orchestrator.emulated.network import check_machine
+    from orchestrator.emulated.options import check_options
     from orchestrator.emulated.run import run as run_scenario
 
-    if options.capture is not None and out is None:
-        raise InputError("`capture`: needs a run directory, where captures are kept")
+    check_options(options, out)
+    say_unused(scenario, "a run")
     if options.scheduler is None:
         check_machine(scenario, None)
     view = nullcontext() if options.view is None else options.view(scenario)
@@ -235,12 +235,22 @@ def emulate(
     ):
         began = replace(
             options,
-            decide=_decider(scenario, policy),
+            decide=_decider(scenario, policy, source),
             keep=options.keep and out is not None,
             hosts=hosts,
             observer=observer,
         )
         return run_scenario(scenario, source, folder, began)
+
+
+def say_left_out(scenario: Scenario, *, wire: bool = False) -> None:
+    """Log the keys that a prediction of a scenario does not consider, in one line per reason."""
+    say_unused(scenario, "a prediction")
+    if are_impaired(scenario) and not wire:
+        log.warning(
+            "links.one_way_delay_s and links.loss are ignored: only the payload counts, as in the "
+            "paper; `wire` counts frames, delay and loss"
+        )
 
 
 @contextmanager
@@ -281,11 +291,14 @@ def play_session(
         InputError: Something does not fit; the message names it.
         RunError: The session failed.
     """
+    from orchestrator.emulated.options import check_options
     from orchestrator.emulated.programs import commands_of
     from orchestrator.emulated.session_request import nodes_named
     from orchestrator.emulated.up import check_playable, play
 
     resolved = _resolved(scenario, None, None)
+    check_options(options, out)
+    say_unused(resolved, "a session")
     if options.scheduler is None:
         check_playable(resolved)
     named = commands_of(resolved, commands)
@@ -331,8 +344,23 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
         One row per step of either, by round, client, iteration, step: `left_start_s`, `left_s`
         (duration), `right_start_s`, `right_s`, `difference_s` (right minus left). NaN where only
         the other has the step, e.g. after the loss of a client.
+
+    Raises:
+        InputError: It is not known what the downlink rates of their trace mean, and one has a
+            sequential, the other a parallel downlink.
     """
+    from testbed.core.paradigm import paradigm
     from testbed.core.timeline import STEPS
+
+    def schemes(given: "Timeline | Run") -> list[Paradigm]:
+        if isinstance(given, Timeline):
+            open_, rounds = given.downlink_is_open, given.rounds
+        else:
+            open_ = given.trace is not None and is_open(given.scenario, given.trace)
+            rounds = given.measured.rounds
+        return [paradigm(round_.paradigm) for round_ in rounds[:1]] if open_ else []
+
+    check_comparable([*schemes(left), *schemes(right)])
 
     def half(given: "Timeline | Run", side: str) -> "pd.DataFrame":
         timeline = given if isinstance(given, Timeline) else given.measured
@@ -392,7 +420,8 @@ def _results_of(given: "Comparable") -> "Sequence[Result | PlayedSession]":
         return read_results(given)
     if not len(given):
         raise InputError("`results`: a timeline has no round")
-    return [Result("given", None, "given", given, Timeline([]))]
+    open_ = given.downlink_is_open
+    return [Result("given", None, "given", given, Timeline([]), downlink_is_open=open_)]
 
 
 def _hosts(
@@ -420,12 +449,12 @@ def _resolved(
     return _changed(scenario, changes) if changes else scenario
 
 
-def _decider(scenario: Scenario, policy: "Policy | None") -> "Decide | None":
+def _decider(scenario: Scenario, policy: "Policy | None", source: ChannelSource) -> "Decide | None":
     """The function that decides; None where split and shares are those of the scenario."""
     from orchestrator.policies.registry import checked, decider
 
     if policy is None or isinstance(policy, str):
-        return decider(scenario)
+        return decider(scenario, source)
     return checked(scenario, getattr(policy, "__name__", "given"), policy)
 
 

@@ -13,7 +13,7 @@ from numbers import Real
 import numpy as np
 
 from testbed.core.errors import InputError, RunError
-from testbed.core.registry import METRICS, reason
+from testbed.core.registry import METRICS, failures
 from testbed.core.timeline import Round, S, Timeline
 from testbed.core.words import not_one_of
 
@@ -86,10 +86,8 @@ def values_of(name: str, function: Metric, timeline: Timeline) -> dict[str, floa
     Raises:
         RunError: The metric failed, or did not return numbers.
     """
-    try:
+    with failures(f"metric {name!r}"):
         answer = function(timeline)
-    except Exception as error:
-        raise RunError(f"metric {name!r}: {reason(error)}") from error
     parts = answer if isinstance(answer, Mapping) else {"": answer}
     if not all(isinstance(value, Real) for value in parts.values()):
         raise RunError(f"metric {name!r}: must return numbers, not {answer!r}")

@@ -163,6 +163,7 @@ def verify(
     emulate: Emulate,
     *,
     clock: str | None = None,
+    usual_clock: str | None = None,
     sample: int = 1,
     tolerance: float = TOLERANCE,
     cluster: Cluster = HERE,
@@ -173,7 +174,8 @@ def verify(
     Args:
         bundle: A file written by `orchestrator.archive.bundle`.
         emulate: Emulates the sample of a run.
-        clock: Clock of the sample (default: the run's own).
+        clock: Clock of a run's sample (default: `usual_clock`).
+        usual_clock: Clock where `clock` is None (default: the run's own).
         sample: Number of rounds of a run, or points of a campaign, to emulate again.
         tolerance: Relative tolerance of each measured round's latency.
         cluster: Workers that compute a campaign's points.
@@ -183,7 +185,8 @@ def verify(
         The result, with `ok`, `lines()` and `to_json()`.
 
     Raises:
-        InputError: The bundle is broken, was changed, or is unsafe.
+        InputError: The bundle is broken, was changed, or is unsafe; or an argument has no effect
+            for its kind.
         RunError: All workers were lost.
     """
     with contextlib.ExitStack() as stack:
@@ -192,8 +195,12 @@ def verify(
         unpacked = unpack(bundle, folder)
         try:
             if unpacked.kind == "run":
-                again = temporary / "again"
+                if cluster.workers is not None:
+                    raise InputError(f"`workers`: only for a campaign; {bundle} holds a run")
+                again, clock = temporary / "again", clock or usual_clock
                 return _run(unpacked, emulate, again, clock, sample, tolerance, progress)
+            if clock is not None:
+                raise InputError(f"`clock`: only for a run; {bundle} holds a campaign")
             return _campaign(unpacked, sample, tolerance, cluster, progress)
         except InputError as error:
             raise InputError(str(error).replace(f"{folder}/", f"{bundle}: ")) from None

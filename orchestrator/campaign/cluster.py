@@ -10,6 +10,7 @@ it arrives; other studies use the results directly.
 """
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -26,15 +27,26 @@ import numpy as np
 
 from ns3_scenarios.channel import ChannelSettings
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
-from orchestrator.campaign.spec import Campaign, Point, cells
+from orchestrator.campaign.spec import Campaign, Emulate, Mode, Point, cells
 from orchestrator.campaign.worker import play
 from orchestrator.records.manifest import command, now, source_sha256
-from orchestrator.scenario.channel import channel_settings
+from orchestrator.scenario.channel import (
+    channel_settings,
+    check_comparable,
+    is_open,
+    log_description,
+    read_trace,
+)
+from orchestrator.scenario.unused import Use, say_unused
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
 
+log = logging.getLogger(__name__)
+
 Answers = Generator[dict[str, Any], None, None]
 """Results of points; see `worker.play`."""
+
+USES: dict[Mode, Use] = {"predict": "a prediction", "run": "a run", "up": "a session"}
 
 Job = Sequence[dict[str, Any]]
 Work = Callable[[dict[str, Any], Job], list[dict[str, Any]]]
@@ -94,8 +106,27 @@ def run_campaign(
         InputError: The campaign or the cluster cannot be used.
         RunError: The connection to the scheduler or all workers were lost.
     """
-    points = distinct(cells(campaign))
+    placed = cells(campaign)
+    points = distinct(placed)
+    traces = {
+        point.trace: read_trace(Path(point.trace)) for point in points.values() if point.trace
+    }
+    for name in campaign.studies:
+        check_comparable(
+            cell.point.scenario.scheme
+            for cell in placed
+            if cell.study == name and cell.point.mode != "up" and cell.point.trace
+            if is_open(cell.point.scenario, traces[cell.point.trace])
+        )
     with folder.held(campaign):
+        for name, study in campaign.studies.items():
+            if study.emulate != Emulate() and (study.mode or campaign.mode) == "predict":
+                log.warning("studies.%s.emulate: no effect; the mode is 'predict'", name)
+        for path, trace in traces.items():
+            log_description(Path(path), trace)
+        for point in points.values():
+            say_unused(point.scenario)
+            say_unused(point.scenario, USES[point.mode])
         here = folder.finished(points.values())
         done = {
             id_ for id_, path in here.items() if not retry_invalid or manifest_of(path)["valid"]

@@ -75,11 +75,14 @@ TABLES: dict[str, dict[str, pa.DataType]] = {
     },
     "learning": {
         "round": pa.int64(),
+        "data": pa.string(),
         "client": pa.int64(),
         "iteration": pa.int64(),
         "time_s": pa.float64(),
         "loss": pa.float64(),
         "accuracy": pa.float64(),
+        "smashed_error": pa.float64(),
+        "gradient_error": pa.float64(),
     },
 }
 """By table: its own columns and their types. Times are emulated seconds, except `wall_s`."""

@@ -59,7 +59,8 @@ RESERVED = {
     *("study", "point", "mode", "seed", "status", "valid", "rounds", "kind", "round", "split"),
     *("start_s", "end_s", "latency_s", "predicted_latency_s", "predicted_wire_latency_s"),
     *("max_energy_j", "objective", "client", "iteration", "step", "bytes", "part", "seconds"),
-    *("check", "limit", "value", "ok", "detail", "time_s", "loss", "accuracy", "wall_s"),
+    *("check", "limit", "value", "ok", "detail", "wall_s"),
+    *("data", "time_s", "loss", "accuracy", "smashed_error", "gradient_error"),
     *("started", "host", "revision", "dirty"),
 }
 """Column names of the results, which axes must not use."""

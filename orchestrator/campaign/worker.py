@@ -188,7 +188,7 @@ def _at_once(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Ta
 def _one_by_one(
     scenario: Scenario, source: ChannelSource, steps_rounds: int, requested: Sequence[str] = ()
 ) -> Tables:
-    decide = decider(scenario)
+    decide = decider(scenario, source)
     timed = None if decide is None else Timed(decide)
     timeline = predict(scenario, source, profile_of(scenario), decide=timed)
     rounds = timeline.summary().assign(
@@ -277,7 +277,7 @@ def _emulated(
             run_in_guest(scenario, trace, folder, share=_share())
             measured = read_run(folder).measured
         else:
-            done = run(scenario, source, folder, RunOptions(decide=decider(scenario)))
+            done = run(scenario, source, folder, RunOptions(decide=decider(scenario, source)))
             measured = Timeline(done.measured)
         computed = {"metrics": _metrics(requested, measured)} if requested else {}
         return _files_in(folder) | _files(computed)

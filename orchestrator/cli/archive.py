@@ -67,13 +67,12 @@ def verify(
     from testbed.virtual import kernel
 
     check_writable("json", json_file)
-    if clock is None and kernel.find() is not None:
-        clock = "virtual"
     with shown() as show:
         done = check(
             bundle,
             _emulate,
             clock=clock,
+            usual_clock=None if kernel.find() is None else "virtual",
             sample=sample,
             tolerance=tolerance,
             cluster=Cluster(workers=workers),

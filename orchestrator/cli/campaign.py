@@ -13,7 +13,7 @@ import typer
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.grouped import Grouped
 from orchestrator.cli.options import SchedulerKey
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from orchestrator.campaign.folder import CampaignFolder
@@ -183,6 +183,8 @@ def serve_worker(
     """Compute points for a scheduler until it ends."""
     from testbed.host import dask_nodes
 
+    if machine and workers is not None:
+        raise InputError("--workers: must be absent with --machine, which starts one worker")
     count = 1 if machine else workers or len(os.sched_getaffinity(0))
     dask_nodes.serve_workers(address, key, count, machine=machine)
 

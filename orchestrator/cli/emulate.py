@@ -6,6 +6,7 @@
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -77,7 +78,7 @@ def run(
         validity_lines,
     )
     from orchestrator.cli.virtual import enter
-    from orchestrator.emulated.options import RunOptions
+    from orchestrator.emulated.options import RunOptions, check_options
     from orchestrator.records.directory import claimed
     from orchestrator.reporting.live import forwarded, serve
     from testbed.host.quiet import wait_until_quiet
@@ -88,11 +89,22 @@ def run(
     wait_s = None if wait_quiet is None else _seconds(wait_quiet)
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
+    if pcap and pcap_headers:
+        raise InputError("--pcap, --pcap-headers: give one of them")
     if (pcap or pcap_headers) and output is None:
         raise InputError("--pcap: needs --out DIR, where captures are kept")
     capture: api.Capture | None = "frames" if pcap else None
     if pcap_headers:
         capture = "headers"
+    options = RunOptions(
+        overwrite=overwrite,
+        resume=resume,
+        capture=capture,
+        keep=output is not None,
+        scheduler=scheduler,
+        key=key,
+    )
+    check_options(options, output)
     claim = None
     if output is not None:
         claim = claimed(output, parsed, overwrite=overwrite, resume=resume)
@@ -112,16 +124,7 @@ def run(
             trace_file,
             None,
             output,
-            RunOptions(
-                overwrite=overwrite,
-                resume=resume,
-                capture=capture,
-                keep=output is not None,
-                progress=_with_note(others, show),
-                view=view if live else None,
-                scheduler=scheduler,
-                key=key,
-            ),
+            replace(options, progress=_with_note(others, show), view=view if live else None),
         )
     if json_file is not None:
         write_json(json_file, done.to_json())

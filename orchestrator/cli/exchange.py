@@ -191,7 +191,10 @@ def export_trace(
     """Export a trace's rates for other tools; gains become rates under a scenario's shares."""
     from orchestrator.exchange import exporting
     from orchestrator.scenario.loading import load
+    from testbed.core.errors import InputError
 
+    if overrides and scenario is None:
+        raise InputError("`overrides`: apply to a scenario; give `scenario`, too")
     parsed = None if scenario is None else load(scenario, overrides or [])
     for path in exporting.exported(kind, trace_file, parsed, folder):
         out.print(str(path), markup=False, highlight=False)

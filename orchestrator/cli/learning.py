@@ -30,6 +30,7 @@ def train(
     ] = False,
 ) -> None:
     """Train the paper's agent; resumes an earlier training in DIR."""
+    from orchestrator.api import say_left_out
     from orchestrator.cli.virtual import enter
     from orchestrator.emulated.backend import emulated_backend
     from orchestrator.policies.agent import Settings
@@ -43,6 +44,8 @@ def train(
     parsed = load(scenario, [*(overrides or []), *longest])
     if emulated:
         enter(parsed, "rounds")
+    else:
+        say_left_out(parsed)
     with shown("rounds") as show, temporary_folder("train") as logs:
         history = train_agent(
             parsed,
@@ -69,6 +72,7 @@ def evaluate(
 
     For `per-client-planner` also its gain over the best common split point.
     """
+    from orchestrator.api import say_left_out
     from orchestrator.policies.registry import evaluate as evaluate_policy
     from orchestrator.policies.registry import policy
     from orchestrator.scenario.channel import open_source
@@ -76,12 +80,13 @@ def evaluate(
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    say_left_out(parsed)
     check_writable("json", json_file)
     agent = None if parsed.allocation.agent is None else Path(parsed.allocation.agent)
 
     def under(name: str) -> "pd.DataFrame":
-        decide = policy(parsed, name, agent)
         with open_source(parsed, trace_file) as source, shown("rounds") as show:
+            decide = policy(parsed, name, agent, source)
             return evaluate_policy(
                 parsed, source, decide, progress=lambda done: show(name, done, rounds)
             )

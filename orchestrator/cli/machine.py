@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli.console import out
 from orchestrator.cli.options import JsonFile
-from testbed.core.errors import RunError
+from testbed.core.errors import InputError, RunError
 
 
 def doctor(
@@ -28,6 +28,8 @@ def doctor(
     from testbed.system.files import check_writable, write_json
 
     check_writable("json", json_file)
+    if key is not None and scheduler is None:
+        raise InputError("--key: needs --scheduler, which the key belongs to")
     if scheduler is not None:
         _examine_hosts(scheduler, key, json_file)
         return

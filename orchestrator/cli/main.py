@@ -49,7 +49,17 @@ FLAGS = {
     for name in (
         *("json", "key", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep"),
         *("trace", "until", "down", "origin", "scenario", "format", "speed", "slot_s", "tx_dbm"),
-        *("from", "to", "repeat", "clock", "height_m", "ground_m", "within_km", "fastest_m_s"),
+        *(
+            "from",
+            "to",
+            "repeat",
+            "clock",
+            "workers",
+            "height_m",
+            "ground_m",
+            "within_km",
+            "fastest_m_s",
+        ),
         *("longest_gap_s", "time_format", "same_time", "no_signal"),
     )
 } | {"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"}

@@ -64,7 +64,11 @@ def predict(
     if json_file is not None:
         write_json(
             json_file,
-            {"scenario": parsed.model_dump(mode="json"), "rounds": timeline.to_json()},
+            {
+                "scenario": parsed.model_dump(mode="json"),
+                "rounds": timeline.to_json(),
+                **({"downlink_is_open": True} if timeline.downlink_is_open else {}),
+            },
         )
     out.print(rounds_table(timeline))
     if timeline.ended is not None:
@@ -97,6 +101,7 @@ def show(
 ) -> None:
     """Print a scenario's splits, UAVs, current link rates and first round."""
     from orchestrator.analysis.outline import outline
+    from orchestrator.api import say_left_out
     from orchestrator.cli.tables import plain_table
     from orchestrator.policies.registry import decider
     from orchestrator.scenario.channel import open_source
@@ -104,9 +109,10 @@ def show(
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, overrides or [])
+    say_left_out(parsed)
     check_writable("json", json_file)
     with open_source(parsed, trace_file) as source:
-        found = outline(parsed, source, decider(parsed))
+        found = outline(parsed, source, decider(parsed, source))
     tables = {
         "splits": found.splits,
         "fleet": found.fleet,

@@ -101,6 +101,8 @@ def up(
         )
     if parsed.emulation.clock == "virtual" and live:
         raise InputError("--live: shows sessions in real time; emulation.clock is 'virtual'")
+    if key is not None and scheduler is None:
+        raise InputError("--key: needs --scheduler, which the key belongs to")
     if scheduler is not None:
         from orchestrator.emulated.hosts import check_spreadable
 
@@ -108,7 +110,8 @@ def up(
         if capture:
             raise InputError("--capture: links between machines are not captured")
     alone = f"{output}: runs in virtual time (emulation.clock), without interactive access"
-    enter(parsed, "s", plays_rounds=False, holding=closed_to_visitors(output, alone))
+    holding = closed_to_visitors(output, alone)
+    enter(parsed, "s", trace=trace_file, plays_rounds=False, holding=holding)
     stop = _Stop()
     with shown("s") as show:
         done = api.play_session(

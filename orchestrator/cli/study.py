@@ -20,6 +20,7 @@ def theory(
     json_file: JsonFile = None,
 ) -> None:
     """Compare the paper's closed forms, bounds and theorems with the engine."""
+    from orchestrator.api import say_left_out
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.profiles import profile_of
@@ -27,6 +28,7 @@ def theory(
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, overrides or [])
+    say_left_out(parsed)
     check_writable("json", json_file)
     with open_source(parsed, trace_file) as source:
         table = check_claims(parsed, source, profile_of(parsed))
@@ -65,6 +67,7 @@ def cross_check(
     from orchestrator.records.directory import run_folder
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
+    from orchestrator.scenario.unused import say_unused
     from orchestrator.studies import cross_check as study
     from testbed.system.files import check_no_link, check_writable, write_json
 
@@ -72,6 +75,7 @@ def cross_check(
     check_writable("json", json_file)
     check_no_link(output)
     delays_s = [] if delay_ms is None else _delays(delay_ms)
+    say_unused(parsed, "a run" if kernel else "a prediction")
     if kernel:
         enter(parsed, "emulated s", trace=trace_file)
     with (
@@ -119,7 +123,7 @@ def overhead(
 ) -> None:
     """Emulate rounds and attribute every byte and millisecond to a cause."""
     from orchestrator.cli.virtual import enter
-    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.channel import check_comparable, is_open, open_source, read_trace
     from orchestrator.scenario.loading import load
     from orchestrator.studies import overhead as studies
     from testbed.system.files import check_no_link, check_writable, write_json
@@ -130,6 +134,9 @@ def overhead(
     check_no_link(output)
     if len({parsed.emulation.clock for _, parsed in points}) > 1:
         raise InputError("--sweep: emulation.clock cannot be swept; run once for each")
+    if trace_file is not None:
+        trace = read_trace(trace_file)
+        check_comparable(parsed.scheme for _, parsed in points if is_open(parsed, trace))
     enter(points[0][1], "emulated s", trace=trace_file)
     with shown("emulated s") as show:
         outcomes = studies.study(
@@ -162,7 +169,9 @@ def reproduce(
     output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output directory.")] = Path(
         "results/paper"
     ),
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds per mean.")] = 500,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds per mean (default: 500).")
+    ] = None,
 ) -> None:
     """Reproduce the paper's table and figures, and compare the values."""
     from orchestrator.campaign.spec import load_campaign
@@ -172,14 +181,18 @@ def reproduce(
     if "fig8" in what:
         if what != ["fig8"]:
             raise InputError("reproduce: fig8 takes long (agents are trained); give it alone")
+        if rounds is not None:
+            raise InputError("--rounds: must be absent for fig8, whose campaign sets its rounds")
         _reproduce_fig8(output)
         return
+    if what == ["table2"] and rounds is not None:
+        raise InputError("--rounds: must be absent for table2, which has no rounds")
     with shown("points") as show:
         summary = reproduce_all(
             what,
             output,
             load_campaign(OWN / "campaigns" / "paper.yaml"),
-            rounds=rounds,
+            rounds=rounds or 500,
             progress=lambda done, total: show("reproduce", done, total),
         )
     out.print(summary)

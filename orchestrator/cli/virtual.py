@@ -12,6 +12,7 @@ import typer
 
 from orchestrator.cli.console import shown
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.unused import say_unused
 from testbed.system import inside
 
 
@@ -31,7 +32,7 @@ def enter(
     Args:
         scenario: The scenario that the command has read.
         unit: Unit of the command's progress.
-        trace: Channel trace that the scenario replays.
+        trace: Channel trace that the scenario replays; it is described on stderr.
         plays_rounds: Whether the command emulates rounds.
         live: Whether to serve a live page of the run.
         holding: Entered for as long as the guest runs: locks taken inside are not seen outside.
@@ -41,14 +42,19 @@ def enter(
         RunError: The guest failed.
             InputError: The kernel of virtual time is not built.
     """
+    say_unused(scenario, "a run" if plays_rounds else "a session")
     if scenario.emulation.clock == "real" or inside.guest_settings() is not None:
         return
     from orchestrator.emulated.guests import kernel, play
     from orchestrator.emulated.virtual import prepare
+    from orchestrator.scenario.channel import open_source
 
     found = kernel()
     if plays_rounds:
         prepare(scenario, trace)
+    elif trace is not None:
+        with open_source(scenario, trace):  # describes the trace, or refuses it
+            pass
     settings = {
         "columns": shutil.get_terminal_size().columns,
         "colour": sys.stdout.isatty(),

@@ -13,6 +13,7 @@ from orchestrator.emulated.network import Hosts
 from orchestrator.emulated.observer import Observer
 from orchestrator.engine.rounds import Decide
 from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
 from testbed.core.node import NodeId
 from testbed.core.progress import Progress, silent
 
@@ -52,6 +53,28 @@ class RunOptions(Placing):
     """Function that decides allocations; None: the scenario's own split and shares."""
     observer: Observer | None = None
     """Observer of events within rounds, which `view` has created."""
+
+
+def check_options(options: Placing, out: Path | None) -> None:
+    """Refuse options that would have no effect.
+
+    Args:
+        options: Options of a run or session.
+        out: Its folder; None: a temporary one.
+
+    Raises:
+        InputError: An option lacks another one; the message names both.
+    """
+    if options.key is not None and options.scheduler is None:
+        raise InputError("`key`: needs `scheduler`, which the key belongs to")
+    if out is not None:
+        return
+    if options.overwrite:
+        raise InputError("`overwrite`: needs `out`, the folder that is replaced")
+    if isinstance(options, RunOptions) and options.resume:
+        raise InputError("`resume`: needs `out`, the folder of the run that is resumed")
+    if isinstance(options, RunOptions) and options.capture is not None:
+        raise InputError("`capture`: needs a run directory, where captures are kept")
 
 
 DEFAULTS = RunOptions()

@@ -75,11 +75,11 @@ def run_job(job: dict[str, Any]) -> None:
     """Emulate the scenario of a job of `run_in_guest`, inside the guest."""
     scenario = validate(job["scenario"], "run")
     trace = None if job["trace"] is None else Path(job["trace"])
-    options = RunOptions(
-        decide=decider(scenario),
-        capture=job["capture"],
-        keep=job["keep"],
-        progress=inside.report_progress,
-    )
     with open_source(scenario, trace) as source:
+        options = RunOptions(
+            decide=decider(scenario, source),
+            capture=job["capture"],
+            keep=job["keep"],
+            progress=inside.report_progress,
+        )
         run(scenario, source, Path(job["folder"]), options)

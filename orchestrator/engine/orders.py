@@ -130,10 +130,20 @@ def _with_parameters(rank: "partial[float]") -> Any:
     return numba.njit(lambda asked: compiled(asked, *values)) if values else compiled
 
 
-def refused(paradigm: Paradigm) -> InputError:
-    """The exception for an order whose function failed, or did not return a number."""
+class OrderFailed(InputError):
+    """The function of an order failed, or did not return a number."""
+
+
+def refused(paradigm: Paradigm) -> OrderFailed:
+    """The exception for an order whose function failed, or did not return a number.
+
+    Compiled code does not know the line that failed; the message names that of the function.
+    """
     why = "fails, or does not return a number, for some request"
-    return ORDERS.unfit(paradigm.order, why)
+    function = paradigm.rank.func if isinstance(paradigm.rank, partial) else paradigm.rank
+    if code := getattr(function, "__code__", None):
+        why += f" (function in {code.co_filename}, line {code.co_firstlineno})"
+    return OrderFailed(str(ORDERS.unfit(paradigm.order, why)))
 
 
 def _first_line(error: Exception) -> str:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from orchestrator.scenario.schema import Emulation, Scenario
 from testbed.core.orders import Prospects
 from testbed.core.paradigm import Paradigm
+from testbed.core.registry import failures
 from testbed.transport import wire
 from testbed.transport.framing import Framing
 from testbed.transport.wire import GREETING_BYTES, RoundSizes
@@ -165,7 +166,8 @@ Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
 def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
     """Size of the tensors only, as in the paper."""
     values = scenario.workload.batch_size * profile.smashed_bytes[split - 1] // FLOAT32_BYTES
-    smashed = scenario.workload.codec.size(values)
+    with failures(f"workload.wire_dtype {scenario.workload.wire_dtype!r}"):
+        smashed = scenario.workload.codec.size(values)
     return Transfers(profile.adapter_bytes[split - 1], smashed, smashed)
 
 

@@ -8,7 +8,7 @@
 stated for compiled code in `orchestrator.engine.radio_kernel`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -17,8 +17,9 @@ from ns3_scenarios.trace import RateTrace, SlotTrace, SlotValues, both_ways
 from orchestrator.engine.compiling import Ints, read_only
 from orchestrator.engine.links import needs_snr
 from orchestrator.engine.plan import Allocation, Array
-from orchestrator.engine.radio_kernel import FdmaBands, GivenRates
+from orchestrator.engine.radio_kernel import FdmaBands, GivenBands
 from orchestrator.engine.slot_impairments import SlotImpairments
+from orchestrator.scenario.channel import downlink_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 
@@ -165,38 +166,49 @@ class ShannonFdma:
 
 @dataclass(frozen=True)
 class Rates:
-    """A trace of rates: what each link carries, whichever other links are in use."""
+    """A trace of rates.
+
+    Each uplink carries its rate, whichever other links are in use. So does each downlink, unless
+    its rate is that of the whole cell: then parallel gradients share it.
+    """
 
     uplink_power_w: Array
     """p_k, shape [K]."""
+    is_cell: bool = field(default=False, kw_only=True)
+    """Whether a rate of the downlink is that of the whole cell."""
 
-    decides = frozenset[str]()
     without_shares = "where the trace has rates, which no share of band or power changes"
     shares_uplink = False
 
+    @property
+    def decides(self) -> frozenset[str]:
+        """See `RadioAccess.decides`."""
+        return frozenset({"rho"} if self.is_cell else ())
+
     @classmethod
-    def of(cls, scenario: Scenario) -> "Rates":
-        """The radio of a scenario whose trace has rates.
+    def of(cls, scenario: Scenario, trace: SlotTrace) -> "Rates":
+        """The radio of a scenario for a trace of rates.
 
         Raises:
             InputError: The scenario asks for what a trace of rates does not say.
         """
         if needs_snr(scenario):
             raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
-        return cls(scenario.fleet.tx_power_w)
+        return cls(scenario.fleet.tx_power_w, is_cell=downlink_of(scenario, trace) == "cell")
 
     def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
-        """See `RadioAccess.link_rates`: the slot values themselves."""
+        """See `RadioAccess.link_rates`: the slot values, or shares ρ of those of the cell."""
         up, down = both_ways(values)
-        return LinkRates(up, down, down)
+        is_shared = self.is_cell and not in_turns
+        return LinkRates(up, down, shares.rho[:, None] * down if is_shared else down)
 
     def of_clients(self, chosen: Ints) -> Self:
         """See `RadioAccess.of_clients`."""
         return replace(self, uplink_power_w=self.uplink_power_w[chosen])
 
-    def bands(self) -> GivenRates:
+    def bands(self) -> GivenBands:
         """See `RadioAccess.bands`."""
-        return GivenRates(len(self.uplink_power_w))
+        return GivenBands(self.is_cell)
 
 
 def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
@@ -205,10 +217,14 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
     Raises:
         InputError: The trace has rates, and the scenario asks for more.
     """
-    is_given = isinstance(trace, RateTrace)
-    radio: RadioAccess = Rates.of(scenario) if is_given else ShannonFdma.of(scenario)
+    radio: RadioAccess
+    if isinstance(trace, RateTrace):
+        radio = Rates.of(scenario, trace)
+    else:
+        downlink_of(scenario, trace)  # refuses what belongs to rates
+        radio = ShannonFdma.of(scenario)
     policy = scenario.allocation.policy
-    if policy not in ("fixed", "equal") and not radio.decides:
+    if policy not in ("fixed", "equal") and "beta" not in radio.decides:
         raise InputError(
             f"allocation.policy: must be 'fixed' or 'equal' {radio.without_shares}, not {policy!r}"
         )

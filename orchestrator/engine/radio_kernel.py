@@ -20,7 +20,7 @@ import numpy as np
 from numba.extending import overload
 
 from orchestrator.engine.compiling import Array, inlined
-from orchestrator.engine.slot_impairments import BROADCAST, UP
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 
 INLINED = {"forceinline": True}
 
@@ -53,10 +53,22 @@ class FdmaLink(NamedTuple):
     snr_at_1: float
 
 
-class GivenRates(NamedTuple):
-    """A `Rates` radio, its links, and each of them: the slots' values are the rates."""
+class GivenBands(NamedTuple):
+    """A `Rates` radio, for compiled code."""
 
-    clients: int
+    is_cell: bool
+
+
+class GivenLinks(NamedTuple):
+    """Share of each client's gradients in the slots' values, shape [K]."""
+
+    gradient_share: Array
+
+
+class GivenRates(NamedTuple):
+    """Share of one link in the rates that are the slots' values."""
+
+    share: float
 
 
 @inlined
@@ -94,20 +106,22 @@ def _fdma_bps(link: FdmaLink, value: float) -> float:
     return shannon_bps(link.bandwidth_hz, link.snr_at_1 * value)
 
 
-def _given_links(bands: GivenRates, in_turns: bool, beta: Array, rho: Array) -> GivenRates:
-    return bands
+def _given_links(bands: GivenBands, in_turns: bool, beta: Array, rho: Array) -> GivenLinks:
+    if bands.is_cell and not in_turns:
+        return GivenLinks(1.0 * rho)
+    return GivenLinks(np.ones(rho.size))
 
 
-def _given_link(links: GivenRates, way: int, k: int) -> GivenRates:
-    return links
+def _given_link(links: GivenLinks, way: int, k: int) -> GivenRates:
+    return GivenRates(links.gradient_share[k] if way == DOWN else 1.0)
 
 
 def _given_bps(link: GivenRates, value: float) -> float:
-    return value
+    return link.share * value
 
 
-LINKS_OF: dict[type, Callable[..., Any]] = {FdmaBands: _fdma_links, GivenRates: _given_links}
-LINK_OF: dict[type, Callable[..., Any]] = {FdmaLinks: _fdma_link, GivenRates: _given_link}
+LINKS_OF: dict[type, Callable[..., Any]] = {FdmaBands: _fdma_links, GivenBands: _given_links}
+LINK_OF: dict[type, Callable[..., Any]] = {FdmaLinks: _fdma_link, GivenLinks: _given_link}
 LINK_BPS: dict[type, Callable[..., float]] = {FdmaLink: _fdma_bps, GivenRates: _given_bps}
 SHARED_BPS: dict[type, Callable[..., float]] = {}
 """Of radios whose uplink is shared by those that have something to send."""

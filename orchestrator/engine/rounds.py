@@ -14,9 +14,11 @@ from typing import Protocol
 
 import numpy as np
 
+from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted, both_ways
 from orchestrator.engine.engine import RoundTimes, round_of, simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
+from orchestrator.engine.orders import OrderFailed
 from orchestrator.engine.plan import (
     Allocation,
     RoundPlan,
@@ -30,9 +32,9 @@ from orchestrator.engine.radio import RadioAccess, check_shares, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
-from orchestrator.scenario.channel import Channel, observed
+from orchestrator.scenario.channel import Channel, is_open, observed
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError, RunEnds
+from testbed.core.errors import InputError, RunEnds, RunError
 from testbed.core.node import NodeId
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
@@ -129,12 +131,26 @@ def play_rounds(
             check_shares(radio, allocation)
             allocation = allocation.among(clients)
             decision = Decision(index, start_s, allocation, perf_counter() - began)
-            round_ = backend.play(decision)
+            round_ = _played(backend, decision)
         except TraceExhausted as end:
             raise InputError(_too_short(end, channel.now, index, count, start_s)) from None
+        except OrderFailed as error:
+            raise InputError(f"round {index}: {error}") from error
+        except ChannelError as error:
+            raise ChannelError(f"round {index}: {error}") from error
         played.append(round_)
         allocations.append(allocation)
         yield round_
+
+
+def _played(backend: Backend, decision: Decision) -> Round:
+    """Play a round; a failure names it."""
+    try:
+        return backend.play(decision)
+    except RunEnds:
+        raise
+    except RunError as error:
+        raise RunError(f"round {decision.index}: {error}") from error
 
 
 def predict(
@@ -168,6 +184,7 @@ def predict(
     """
     channel = Channel.of(source)
     engine = EngineBackend(scenario, channel, profile, sizing)
+    open_ = is_open(scenario, channel.now)
     done: list[Round] = []
     try:
         for round_ in play_rounds(scenario, channel, engine, rounds=rounds, decide=decide):
@@ -175,8 +192,8 @@ def predict(
             if progress is not None:
                 progress(len(done))
     except RunEnds as ended:
-        return Timeline(done, ended)
-    return Timeline(done)
+        return Timeline(done, ended, open_)
+    return Timeline(done, downlink_is_open=open_)
 
 
 class EngineBackend:

@@ -11,7 +11,7 @@ import numpy as np
 from ns3_scenarios.trace import SlotTrace, both_ways
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import RunError
-from testbed.core.registry import PARTICIPATION, reason
+from testbed.core.registry import PARTICIPATION, failures
 from testbed.core.timeline import Round
 
 
@@ -84,11 +84,9 @@ def _checked(scenario: Scenario, name: str, choose: Choose) -> Choose:
     """A rule whose choices are checked and sorted."""
 
     def chosen(start: RoundStart) -> Collection[int]:
-        where = f"participation.rule {name!r}, round {start.index + 1}"
-        try:
+        where = f"participation.rule {name!r}, round {start.index}"
+        with failures(where):
             clients = sorted({int(client) for client in choose(start)})
-        except Exception as error:
-            raise RunError(f"{where}: {reason(error)}") from error
         if not clients or clients[0] < 1 or clients[-1] > scenario.uavs.count:
             raise RunError(f"{where}: must choose some of 1 to {scenario.uavs.count}: {clients}")
         return clients

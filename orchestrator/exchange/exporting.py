@@ -23,7 +23,7 @@ def exported(kind: str, file: Path, scenario: Scenario | None, folder: Path) -> 
     transmission: the rates of the links while all are busy.
 
     Raises:
-        InputError: The trace is broken, does not fit the scenario, or needs a scenario.
+        InputError: The trace is broken, does not fit the scenario, or needs one or none.
     """
     if kind not in FORMATS:
         raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
@@ -31,6 +31,8 @@ def exported(kind: str, file: Path, scenario: Scenario | None, folder: Path) -> 
         trace = load_trace(file)
     except TraceError as error:
         raise InputError(str(error)) from None
+    if isinstance(trace, RateTrace) and scenario is not None:
+        raise InputError(f"`scenario`: must be absent, since {file} has rates")
     rates = trace if isinstance(trace, RateTrace) else _rates(trace, scenario, file)
     return mahimahi.write(rates, folder)
 

@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ns3_scenarios.trace import ChannelSource
+from ns3_scenarios.trace import ChannelSource, GivenTrace
 from orchestrator.engine.plan import Allocation, fixed_allocation, split_of
 from orchestrator.engine.rounds import Decide, Situation, predict
 from orchestrator.policies.planner import planner
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
-from testbed.core.registry import POLICIES, reason
+from testbed.core.registry import POLICIES, failures
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
+def policy(
+    scenario: Scenario,
+    name: str,
+    agent: Path | None = None,
+    source: ChannelSource | None = None,
+) -> Decide:
     """The policy with a name.
 
     Args:
@@ -33,13 +38,18 @@ def policy(scenario: Scenario, name: str, agent: Path | None = None) -> Decide:
             per client; `agent`: a trained agent; or the name of a plug-in. `fixed` and `equal` use
             the scenario's split points, the others decide them.
         agent: Path of a trained agent's `agent.pt` or of its folder.
+        source: The channel of the rounds. `static` is optimised on it if it replays a given trace,
+            otherwise on other flights of the scenario's own channel.
 
     Raises:
-        InputError: There is no such policy or agent, or a plug-in refuses its parameters.
+        InputError: There is no such policy or agent, a plug-in refuses its parameters, or the
+            given trace has rates.
     """
     if agent is not None:
         section = scenario.allocation.model_copy(update={"agent": str(agent)})
         scenario = scenario.model_copy(update={"allocation": section})
+    if name == "static":
+        return static(scenario, source)
     if name in POLICIES.built_in:
         decide: Decide = POLICIES.make(name, {}, scenario)
         return decide
@@ -57,10 +67,12 @@ def equal(scenario: Scenario) -> Decide:
     return always(Allocation(split_of(scenario), shares, shares, shares))
 
 
-def static(scenario: Scenario) -> Decide:
-    """The policy of the best allocation that never changes."""
-    from orchestrator.policies.static import best_static
+def static(scenario: Scenario, source: ChannelSource | None = None) -> Decide:
+    """The policy of the best allocation that never changes; see `policy`."""
+    from orchestrator.policies.static import best_on, best_static
 
+    if isinstance(source, GivenTrace):
+        return always(best_on(scenario, source.whole))
     return always(best_static(scenario))
 
 
@@ -82,16 +94,20 @@ def trained(scenario: Scenario) -> Decide:
     return agent_policy(scenario, Path(scenario.allocation.agent))
 
 
-def decider(scenario: Scenario) -> Decide | None:
+def decider(scenario: Scenario, source: ChannelSource) -> Decide | None:
     """The scenario's policy; None if its split and shares are fixed in the scenario.
 
+    Args:
+        scenario: The scenario.
+        source: The channel of the rounds; see `policy`.
+
     Raises:
-        InputError: There is no such agent.
+        InputError: See `policy`.
     """
     section = scenario.allocation
     if section.policy in {"fixed", "equal"}:
         return None
-    return policy(scenario, section.policy)
+    return policy(scenario, section.policy, source=source)
 
 
 def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
@@ -105,10 +121,8 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
 
     def decided(now: Situation) -> Allocation:
         where = f"allocation.policy {name!r}, round {now.index}"
-        try:
+        with failures(where):
             allocation = decide(now)
-        except (Exception, SystemExit) as error:  # A plugin does not say how a run ends.
-            raise RunError(f"{where}: {reason(error)}") from error
         if not isinstance(allocation, Allocation):
             raise RunError(f"{where}: must return an Allocation, not {_shown(allocation)}")
         split: object = allocation.split  # may have any type

@@ -14,9 +14,10 @@ import pandas as pd
 from orchestrator.analysis.error_budget import PARTS
 from orchestrator.records.results import Result
 from orchestrator.records.session_reader import PlayedSession
+from orchestrator.scenario.channel import check_comparable
 from testbed.core import trees
 from testbed.core.errors import InputError
-from testbed.core.paradigm import title_of
+from testbed.core.paradigm import paradigm, title_of
 from testbed.core.timeline import STEPS, Timeline
 
 PRECISION = ("workload.wire_dtype", "workload.dtype")
@@ -178,11 +179,17 @@ def compare(given: Sequence[Result | PlayedSession], names: Sequence[str] = ()) 
         names: Names of the results (default: made from their differences).
 
     Raises:
-        InputError: `given` is empty.
+        InputError: `given` is empty, or paradigms cannot be compared: see `check_comparable`.
     """
     if not given:
         raise InputError("DIR: nothing was given to compare")
     results = [each for each in given if isinstance(each, Result)]
+    check_comparable(
+        paradigm(round_.paradigm)
+        for result in results
+        if result.downlink_is_open
+        for round_ in result.timeline.rounds[:1]
+    )
     sessions = [each for each in given if isinstance(each, PlayedSession)]
     return Comparison(results, sessions, names)
 

@@ -12,7 +12,7 @@ from orchestrator.analysis.byte_accounts import to_json
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.faults import Fault
 from orchestrator.engine.rounds import Decision
-from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.channel import Channel, is_open
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.control.messages import Captured
 from testbed.core.timeline import Round, Timeline
@@ -176,4 +176,5 @@ class Emulation:
                 for record in self.rounds
             ],
             "accounts": to_json([record.accounts for record in self.rounds]),
+            **({"downlink_is_open": True} if is_open(self.scenario, self.channel.now) else {}),
         }

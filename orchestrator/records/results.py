@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.records.reader import Run, read_object, read_run
 from orchestrator.records.session_reader import SESSION, PlayedSession, read_session
+from orchestrator.scenario.channel import is_open
 from orchestrator.scenario.loading import explain, validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -71,6 +72,7 @@ class _Rounds(BaseModel):
     error_budget: list[_Budget] = []
     valid: bool | None = None
     kernel_complaints: list[str] | None = None
+    downlink_is_open: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ class Result:
     learning: pd.DataFrame = field(default_factory=pd.DataFrame)
     """The table `learning.parquet`; empty if the run has no training."""
     valid: bool | None = None
+    downlink_is_open: bool = False
+    """See `Timeline.downlink_is_open`."""
     lacks: Sequence[str] = ()
     """What is missing in it, one line each."""
 
@@ -142,6 +146,7 @@ def result_of(run: Run) -> Result:
         budget=run.budget if kind == "measured" else pd.DataFrame(),
         learning=run.tables.get("learning", pd.DataFrame()),
         valid=run.valid,
+        downlink_is_open=run.trace is not None and is_open(run.scenario, run.trace),
         lacks=lacks,
     )
 
@@ -176,6 +181,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             prediction=_prediction(kind, found["predicted_wire"], found["predicted"]),
             budget=budget if budget.empty else budget.set_index("round"),
             valid=read.valid,
+            downlink_is_open=read.downlink_is_open,
             lacks=() if len(budget) else (lacks,),
         )
     elif not read.opinions:
@@ -189,6 +195,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             timeline=_timeline(rounds, scenario, path),
             prediction=Timeline([]),
             valid=None if complaints is None else not complaints,
+            downlink_is_open=read.downlink_is_open,
             lacks=(f"{lacks} ({execution})",),
         )
 

@@ -4,10 +4,12 @@
 """Channels for a scenario: from ns-3, or replayed from a file."""
 
 import json
+import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +18,32 @@ from ns3_scenarios.aerial import AERIAL, free_space_db, two_ray_db
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.mobility import HIGHEST_M, HIGHEST_NLOS_M, Airspace, Known, Model, Track
+from ns3_scenarios.mobility import (
+    FARTHEST_M,
+    HIGHEST_M,
+    HIGHEST_NLOS_M,
+    Airspace,
+    Known,
+    Model,
+    Track,
+)
 from ns3_scenarios.modelled import Gain, ModelledChannel, Surroundings, aerial
-from ns3_scenarios.rma_av import los_path_loss_db
+from ns3_scenarios.rma_av import (
+    FARTHEST_GROUND_NLOS_M,
+    GROUND_HEIGHT_M,
+    ground_los_path_loss_db,
+    los_path_loss_db,
+)
 from ns3_scenarios.trace import (
     Array,
     ChannelSource,
-    Replay,
+    DownlinkIs,
+    GivenTrace,
+    RateTrace,
     SlotTrace,
     TraceError,
     TraceExhausted,
+    describe,
     load_trace,
 )
 from orchestrator.scenario.schema import (
@@ -36,13 +54,19 @@ from orchestrator.scenario.schema import (
     OfTrace,
     Scenario,
 )
+from orchestrator.scenario.unused import replaced_by
 from testbed.core.errors import InputError
-from testbed.core.registry import CHANNELS, MOBILITY
-from testbed.system import leftovers
+from testbed.core.paradigm import Paradigm
+from testbed.core.registry import CHANNELS, MOBILITY, reason
+from testbed.system import inside, leftovers
+
+log = logging.getLogger(__name__)
 
 NOISE = 0x0B5
 """The number of the random stream for the noise of observations, among those drawn by the
 scenario's seed."""
+LOWEST_PLAIN_M = 1e-3
+"""Smallest height of a UAV where the channel itself has no limit."""
 FIRST_SLOTS = 1024
 """Number of slots that are requested from a channel at first; it doubles when more are needed."""
 
@@ -217,14 +241,12 @@ def _check_known(
 ) -> None:
     far_m = np.hypot(*np.moveaxis(position_m[..., :2] - np.array(bs_position_m[:2]), -1, 0))
     height_m = position_m[..., 2]
-    outside = (height_m <= known.lowest_m) | (height_m > known.highest_m)
-    outside |= far_m > known.farthest_m
+    outside = known.excludes(height_m, far_m)
     if outside.any():
         k, s = np.argwhere(outside)[0]
         raise ChannelError(
             f"UAV {k + 1} is {height_m[k, s]:g} m high and {far_m[k, s]:.0f} m from the base "
-            f"station at {s * slot_s:g} s; the channel holds above {known.lowest_m:g} m, up to "
-            f"{known.highest_m:g} m, and to a distance of {known.farthest_m:g} m"
+            f"station at {s * slot_s:g} s; the channel is valid {known}"
         )
 
 
@@ -256,7 +278,11 @@ def mean_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
     name, carrier_hz = scenario.radio.channel, scenario.radio.carrier_hz
     bs_height_m = scenario.base_station.position_m[2]
     losses: dict[str, Callable[[Array, Array], Array]] = {
-        RMA: lambda height_m, far_m: los_path_loss_db(height_m, far_m, carrier_hz),
+        RMA: lambda height_m, far_m: np.where(
+            height_m <= GROUND_HEIGHT_M,
+            ground_los_path_loss_db(height_m, bs_height_m, far_m, carrier_hz),
+            los_path_loss_db(height_m, far_m, carrier_hz),
+        ),
         "free-space": lambda _, far_m: free_space_db(far_m, carrier_hz),
         "two-ray": lambda height_m, far_m: two_ray_db(height_m, bs_height_m, far_m, carrier_hz),
     }
@@ -288,19 +314,26 @@ def _track(scenario: Scenario) -> Track | None:
         return Track(name, model(space, **scenario.mobility.parameters), space, _known(scenario))
     except ValueError as error:
         raise MOBILITY.refused(name, error) from error
+    except (InputError, ChannelError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise MOBILITY.unfit(name, f"fails: {reason(error)}") from error
 
 
 def _known(scenario: Scenario) -> Known:
     """The region where the scenario's channel holds."""
     name, blind = scenario.radio.channel, scenario.radio.line_of_sight == "never"
     if name == RMA:
-        return Known(highest_m=HIGHEST_NLOS_M if blind else HIGHEST_M)
+        near = scenario.radio.line_of_sight != "always"
+        return Known(
+            highest_m=HIGHEST_NLOS_M if blind else HIGHEST_M,
+            farthest_low_m=FARTHEST_GROUND_NLOS_M if near else FARTHEST_M,
+        )
     if name not in AERIAL:
-        return Known(0.0, math.inf, math.inf)
+        return Known(LOWEST_PLAIN_M, math.inf, math.inf, math.inf)
     model = AERIAL[name]
-    return Known(
-        model.lowest_m, model.highest_nlos_m if blind else model.highest_m, model.farthest_m
-    )
+    highest_m = model.highest_nlos_m if blind else model.highest_m
+    return Known(model.lowest_m, highest_m, model.farthest_m, model.farthest_m)
 
 
 @contextmanager
@@ -314,26 +347,102 @@ def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[Channel
         with ns3_source(scenario) as source:
             yield source
         return
-    try:
-        trace = load_trace(trace_file)
-    except TraceError as error:
-        raise InputError(f"`trace`: {error}") from None
-    if trace.uavs != scenario.uavs.count:
-        raise InputError(
-            f"`trace`: {trace_file}: gain has {trace.uavs} rows, one per UAV; "
-            f"uavs.count is {scenario.uavs.count}"
-        )
-    yield replay(scenario, trace)
+    trace = read_trace(trace_file)
+    given = replay(scenario, trace, f"`trace`: {trace_file}")
+    if inside.guest_settings() is None:  # the host of a guest has logged it
+        log_description(trace_file, trace)
+        if keys := replaced_by(scenario, trace):
+            _log_once(f"{', '.join(keys)}: no effect; {trace_file} replaces the channel")
+    yield given
 
 
-def replay(scenario: Scenario, trace: SlotTrace) -> Replay:
-    """A given trace as the scenario's channel.
+def read_trace(trace_file: Path) -> SlotTrace:
+    """The trace of the option `trace`.
 
     Raises:
-        InputError: The links need data that the trace does not have.
+        InputError: The file is not a valid trace.
     """
+    try:
+        return load_trace(trace_file)
+    except TraceError as error:
+        raise InputError(f"`trace`: {error}") from None
+
+
+def log_description(trace_file: Path, trace: SlotTrace) -> None:
+    """Log a line that describes a trace, once per file."""
+    _log_once(f"trace {trace_file}: {describe(trace)}")
+
+
+@cache
+def _log_once(line: str, level: int = logging.INFO) -> None:
+    log.log(level, line)
+
+
+def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTrace:
+    """A given trace as the scenario's channel.
+
+    Args:
+        scenario: The scenario.
+        trace: The trace.
+        name: The name of the trace in error messages.
+
+    Raises:
+        InputError: The trace has another number of UAVs, or lacks data that the links need.
+    """
+    if trace.uavs != scenario.uavs.count:
+        raise InputError(
+            f"{name}: {next(iter(trace.named()))} has {trace.uavs} rows, one per UAV; "
+            f"uavs.count is {scenario.uavs.count}"
+        )
     check_trace(scenario, trace)
-    return Replay(trace)
+    if is_open(scenario, trace) and scenario.scheme.gradient_transmission == "parallel":
+        _log_once(
+            f"radio.downlink_is: {name} does not say whether downlink_bps is the rate of each link "
+            "or of the cell; each link has all of it ('link')",
+            logging.WARNING,
+        )
+    return GivenTrace(trace)
+
+
+def downlink_of(scenario: Scenario, trace: SlotTrace) -> DownlinkIs | None:
+    """Whether the downlink rates of a trace are those of links or of the cell; None: not known.
+
+    Raises:
+        InputError: Scenario and trace contradict each other, or the trace has no rates.
+    """
+    asked = scenario.radio.downlink_is
+    if not isinstance(trace, RateTrace):
+        if asked is not None:
+            raise InputError(
+                "radio.downlink_is: belongs to a trace of rates; the channel has gains"
+            )
+        return None
+    if None not in (asked, trace.downlink_is) and asked != trace.downlink_is:
+        raise InputError(
+            f"radio.downlink_is: is {asked!r}, but the trace says {trace.downlink_is!r}"
+        )
+    return asked or trace.downlink_is
+
+
+def is_open(scenario: Scenario, trace: SlotTrace) -> bool:
+    """Whether a trace has rates of which it is not known if they are those of links or the cell."""
+    return isinstance(trace, RateTrace) and downlink_of(scenario, trace) is None
+
+
+def check_comparable(schemes: Iterable[Paradigm]) -> None:
+    """Refuse to compare paradigms whose rounds have downlink rates with an open meaning.
+
+    Args:
+        schemes: Paradigms of the rounds with such rates.
+
+    Raises:
+        InputError: Some transmit gradients sequentially and others in parallel.
+    """
+    if len({scheme.gradient_transmission for scheme in schemes}) > 1:
+        raise InputError(
+            "radio.downlink_is: must be 'link' or 'cell' to compare paradigms with sequential and "
+            "with parallel downlinks on a trace of rates"
+        )
 
 
 def check_trace(scenario: Scenario, trace: SlotTrace | None) -> None:

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.unused import say_unused
 from testbed.core.errors import InputError
 from testbed.core.words import did_you_mean
 from testbed.system.files import read_regular
@@ -33,13 +34,17 @@ PAPER = OWN / "scenarios" / "paper.yaml"
 def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     """Read a scenario file and apply ``dotted.key=value`` overrides (values are YAML).
 
+    Keys that have no effect together with others are logged.
+
     Raises:
         InputError: The file or a field is wrong; one line names it and the allowed values.
     """
     tree = read_tree(path, "scenario")
     for override in overrides:
         _override(tree, override)
-    return validate(tree, str(path))
+    scenario = validate(tree, str(path))
+    say_unused(scenario)
+    return scenario
 
 
 def own_or(path: Path, what: str) -> Path:

@@ -6,7 +6,8 @@
 from typing import Any
 
 from orchestrator.scenario.schema import Profile, Scenario
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunError
+from testbed.core.registry import MODELS, reason
 from workloads.costs.lookup import counted, profile_for
 from workloads.costs.profile import SplitProfile
 from workloads.models.config import ModelConfig
@@ -17,6 +18,7 @@ def profile_of(scenario: Scenario) -> SplitProfile:
 
     Raises:
         InputError: There is no such model, or it has no such split.
+        RunError: A plug-in model failed.
     """
     workload = scenario.workload
     if isinstance(workload.profile, Profile):
@@ -24,7 +26,14 @@ def profile_of(scenario: Scenario) -> SplitProfile:
         given: dict[str, Any] = {name: tuple(column) for name, column in columns}
         return SplitProfile(**given)
     count = counted if workload.profile == "counted" else profile_for
-    profile = count(model_of(scenario))
+    try:
+        profile = count(model_of(scenario))
+    except InputError:
+        raise
+    except Exception as error:
+        if workload.model not in MODELS.plugins:
+            raise
+        raise RunError(f"workload.model {workload.model!r}: {reason(error)}") from error
     if (deepest := workload.deepest_split) > profile.splits:
         raise InputError(
             f"workload.split: must be 1 to {profile.splits} for {workload.model}, not {deepest}"

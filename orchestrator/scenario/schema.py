@@ -33,6 +33,7 @@ from pydantic import (
 )
 
 from ns3_scenarios.aerial import AERIAL
+from ns3_scenarios.rma_av import FARTHEST_GROUND_NLOS_M, GROUND_BS_HEIGHT_M, GROUND_HEIGHT_M
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
 from testbed.core import orders
 from testbed.core.errors import InputError
@@ -69,7 +70,7 @@ Work = Annotated[float, Field(ge=0, le=1e21)]
 Bytes = Annotated[int, Field(ge=1, le=10**12)]
 Limit = Annotated[float, Field(ge=0, le=1e12)]
 Share = Annotated[float, Field(ge=1e-6, le=1)]
-Height = Annotated[float, Field(gt=10, le=300)]
+Height = Annotated[float, Field(ge=1.5, le=300)]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 ALL_UAVS = "uav*"
@@ -164,7 +165,8 @@ class Uavs(Section):
     count: Annotated[int, Field(ge=1, le=10_000)] = None  # type: ignore[assignment]  # _counted
     """Number of UAVs, K. Default: the length of the lists in this section."""
     height_m: Height | list[Height] | Spread[Height] = 20.0
-    """Height of each UAV above ground; RMa-AV holds for 10 m < h <= 300 m."""
+    """Height of each UAV above ground. At low heights channels are those of users on the ground:
+    docs/channels.md."""
     rings_m: list[tuple[Radius, Radius]] = Field(
         default=[(100.0, 550.0), (550.0, 820.0), (820.0, 1000.0)], min_length=1
     )
@@ -290,6 +292,11 @@ class Radio(Section):
     """Line of sight (LOS) always, with the LOS probability of TR 36.777, or never (NLOS)."""
     shadow_fading: bool = False
     """Log-normal shadow fading of TR 36.777."""
+    downlink_is: Literal["link", "cell"] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """Whether `downlink_bps` of a trace of rates is the rate of each link, or that of the whole
+    cell, which parallel gradients share by `allocation.rho`. Default: as the trace says."""
     channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
     """`rma-av`, another model of docs/channels.md, or one that a package registers as
     `testbed.channels`: docs/plugins.md."""
@@ -1155,19 +1162,35 @@ class Scenario(Section):
                 f"radio.line_of_sight: 'never' holds for uavs.height_m up to {nlos_m:g}, "
                 f"not {height_m[1]:g}; TR 36.777 has no NLOS model above"
             )
+        if self.radio.channel == RMA and height_m[0] <= GROUND_HEIGHT_M:
+            self._check_ground()
         if model is None or self.mobility.model != GAUSS_MARKOV:
             return self
-        if height_m[0] <= model.lowest_m:
-            raise ValueError(
-                f"uavs.height_m: must be above {model.lowest_m:g} where radio.channel is "
-                f"{model.name!r}, not {height_m[0]:g}; TR 36.777 has other models below"
-            )
         if (far_m := max(outer for _, outer in self.uavs.ring_m)) > model.farthest_m:
             raise ValueError(
                 f"uavs.rings_m: must lie within {model.farthest_m:g} m where radio.channel is "
                 f"{model.name!r}, not {far_m:g}"
             )
         return self
+
+    def _check_ground(self) -> None:
+        """Check the validity of RMa of TR 38.901, the channel of low UAVs where it is RMa-AV."""
+        low, high = GROUND_BS_HEIGHT_M
+        where = f"where radio.channel is {RMA!r} and UAVs fly up to {GROUND_HEIGHT_M:g} m high"
+        if not low <= (bs_m := self.base_station.position_m[2]) <= high:
+            raise ValueError(
+                f"base_station.position_m: must be {low:g} to {high:g} m high {where}, not {bs_m:g}"
+            )
+        farthest_m = FARTHEST_GROUND_NLOS_M
+        height_m = each(self.uavs.height_m, self.uavs.count, self.fleet_seed, "uavs.height_m")
+        outer_m = np.array(self.uavs.ring_m)[:, 1]
+        far_m = outer_m[height_m <= GROUND_HEIGHT_M].max(initial=0)
+        by_ring = self.mobility.model == GAUSS_MARKOV
+        if by_ring and self.radio.line_of_sight != "always" and far_m > farthest_m:
+            raise ValueError(
+                f"uavs.rings_m: must lie within {farthest_m:g} m {where} without line of sight, "
+                f"not {far_m:g}"
+            )
 
     @model_validator(mode="after")
     def _speeds_fit_the_fleet(self) -> "Scenario":

@@ -87,6 +87,7 @@ class CrossCheck:
             "kernel_complaints": list(self.complaints),
             "transfers": _records(transfers(self).rename(columns={"execution": "opinion"})),
             "delay_sweep": _records(over_delay(self)),
+            **({"downlink_is_open": True} if self.timelines[PAYLOAD].downlink_is_open else {}),
         }
 
 
@@ -116,7 +117,7 @@ def cross_check(
     profile = profile_of(scenario)
     own_s = max(way.delay_s for ways in impairments_of(scenario) for way in ways)
     timelines = {
-        name: predict(scenario, source, profile, sizing=sizing, decide=decider(scenario))
+        name: predict(scenario, source, profile, sizing=sizing, decide=decider(scenario, source))
         for name, sizing in ((PAYLOAD, payload_bytes), (WIRE, link_bytes))
     }
     played = [
@@ -127,7 +128,7 @@ def cross_check(
                 source,
                 profile,
                 delay_s=delay_s if delays_s else None,
-                decide=decider(scenario),
+                decide=decider(scenario, source),
                 progress=progress,
             ).timeline,
         )
@@ -137,7 +138,10 @@ def cross_check(
     complaints: list[str] = []
     if folder is not None:
         done = run(
-            scenario, source, folder, RunOptions(decide=decider(scenario), progress=progress)
+            scenario,
+            source,
+            folder,
+            RunOptions(decide=decider(scenario, source), progress=progress),
         )
         timelines[KERNEL] = Timeline(done.measured)
         complaints = [str(check) for check in done.checks if not check.ok]

@@ -135,7 +135,7 @@ def _emulated(scenario: Scenario, source: ChannelSource, progress: Progress) -> 
             source,
             profile,
             folder,
-            RunOptions(decide=decider(scenario), progress=progress),
+            RunOptions(decide=decider(scenario, source), progress=progress),
         )
         with closing(rounds):
             *_, done = rounds

@@ -26,7 +26,7 @@ from orchestrator.theory.closed_forms import Durations
 from orchestrator.theory.queueing import queueing_s
 from testbed.core.errors import RunError
 from testbed.core.paradigm import BUILT_IN, Paradigm
-from testbed.core.registry import ANALYTICAL_MODELS, reason
+from testbed.core.registry import ANALYTICAL_MODELS, failures
 from testbed.core.timeline import STEPS
 from testbed.core.words import not_one_of
 
@@ -210,7 +210,7 @@ class AnalyticalModel:
     def __call__(
         self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
     ) -> ModelResult | None:
-        """What it says of a round.
+        """What it says of a scenario's first round.
 
         Args:
             plan: Durations and bytes of the round.
@@ -221,10 +221,8 @@ class AnalyticalModel:
         Raises:
             RunError: The model failed, or its result is not valid.
         """
-        try:
+        with failures(f"round 0: {FIELD} {self.name!r}"):
             answer = self.function(plan, radio, gain, slot_s, **self.parameters)
-        except Exception as error:
-            raise RunError(f"{FIELD} {self.name!r}: {reason(error)}") from error
         return _result(self.name, answer)
 
 

@@ -10,15 +10,18 @@ built in.
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
+from sysconfig import get_path
+from traceback import walk_tb
 from typing import Any, TypeVar
 
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunError
 from testbed.core.words import not_one_of
 
 T = TypeVar("T")
@@ -48,8 +51,45 @@ def installed() -> dict[str, dict[str, EntryPoint]]:
 
 
 def reason(error: BaseException) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    """An exception in one line, with the file and line of the plug-in where it was raised."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{_place(error)}"
+
+
+@contextmanager
+def failures(where: str, kind: type[Exception] = RunError) -> Iterator[None]:
+    """Turn whatever a plug-in raises within the context into one line.
+
+    Args:
+        where: The key that names the plug-in, its name, and the round; it begins the line.
+        kind: The exception that is raised instead.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:  # a plug-in does not decide how a run ends
+        raise kind(f"{where}: {reason(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """File and line of the innermost call in a plug-in; empty if none was called."""
+    calls = [
+        (frame.f_code.co_filename, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if _is_plugin(frame.f_globals.get("__name__", ""), frame.f_code.co_filename)
+    ]
+    return f" ({calls[-1][0]}, line {calls[-1][1]})" if calls else ""
+
+
+def _is_plugin(module: str, file: str) -> bool:
+    """Whether a module is of a package with plug-ins, or neither ours nor of a library."""
+    package = module.partition(".")[0]
+    if package in {
+        e.module.partition(".")[0] for group in installed().values() for e in group.values()
+    }:
+        return True
+    known = [Path(get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    known += [Path(__file__).parents[2] / name for name in OURS]
+    is_library = any(Path(file).is_relative_to(folder) for folder in known)
+    return not (is_library or package in OURS or file.startswith("<frozen"))
 
 
 class Registry:

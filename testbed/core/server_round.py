@@ -29,6 +29,7 @@ from testbed.core import orders
 from testbed.core.errors import RunError
 from testbed.core.orders import Ahead
 from testbed.core.paradigm import Paradigm
+from testbed.core.registry import failures
 from testbed.core.schedule import Resource, Schedule
 
 Step = Literal["", "SM", "S", "SG"]
@@ -319,7 +320,8 @@ class ServerRound:
             -1.0 if client.gradient is None else client.gradient / second,
             ahead,
         )
-        rank = self._rank_of(asked)
+        with failures(f"order {order!r}"):
+            rank = self._rank_of(asked)
         if (place := orders.place(rank)) == orders.NO_RANK:
             raise RunError(f"order: {order!r} returned {rank} for {asked}")
         return place

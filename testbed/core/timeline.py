@@ -146,6 +146,9 @@ class Timeline:
     rounds: Sequence[Round]
     ended: RunEnds | None = None
     """The reason if there are fewer rounds than requested."""
+    downlink_is_open: bool = False
+    """Whether the rounds are on a trace of downlink rates of which it is not known if they are
+    those of links or of the whole cell."""
 
     @property
     def end_s(self) -> float:

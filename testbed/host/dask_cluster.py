@@ -45,6 +45,12 @@ class Cluster:
     key: Path | None = None
     """Key file of the scheduler, see `dask_nodes.make_key`; None: it needs no key."""
 
+    def __post_init__(self) -> None:
+        if self.scheduler is not None and self.workers is not None:
+            raise InputError("`workers`: are processes of this machine; `scheduler` has its own")
+        if self.scheduler is None and self.key is not None:
+            raise InputError("`key`: needs `scheduler`, which the key belongs to")
+
 
 @contextlib.contextmanager
 def client_of(jobs: int, cluster: Cluster) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from ns3_scenarios.aerial import AERIAL, UMA, UMI, Aerial, free_space_db, two_ra
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.modelled import Correlated, ModelledChannel, Surroundings, aerial
-from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.channel import _known, mean_loss, ns3_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -237,6 +237,13 @@ def test_neither_calls_nor_more_uavs_change_a_trace() -> None:
         ({"channel": "uma"}, {}, "radio.channel: 'uma' is not one of rma-av, uma-av, umi-av"),
         ({"channel": "uma-av"}, {"rings_m": [[10, 5000]]}, "uavs.rings_m: must lie within 4000 m"),
         ({"channel": "uma-av", "line_of_sight": "never"}, {"height_m": 120}, "up to 100, not 120"),
+        ({"channel": "uma-av"}, {"height_m": 1.4}, "uavs.height_m: input should be greater than"),
+        (
+            {"line_of_sight": "probability"},
+            {"height_m": 10, "rings_m": [[100, 6000]]},
+            "uavs.rings_m: must lie within 5000 m where radio.channel is 'rma-av' and UAVs fly up "
+            "to 10 m high without line of sight, not 6000",
+        ),
         (
             {"channel": "two-ray", "shadow_fading": True},
             {},
@@ -254,6 +261,41 @@ def test_a_channel_that_does_not_fit_is_one_line(radio: Any, uavs: Any, says: st
         validate({"uavs": {"tx_power_w": [1], "height_m": 30} | uavs, "radio": radio}, "test")
     assert says in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_low_uavs_fit_what_their_channel_needs() -> None:
+    def made(bs_m: float, height_m: list[float], **radio: Any) -> Any:
+        base_station = {"position_m": [0, 0, bs_m]}
+        uavs = {"tx_power_w": 1, "height_m": height_m, "ring": [1, 2]}
+        rings = {"rings_m": [[100, 500], [5000, 9000]]}
+        return validate(
+            {"uavs": uavs | rings, "radio": radio, "base_station": base_station}, "test"
+        )
+
+    made(9, [11, 11])
+    made(9, [1.5, 1.5], channel="free-space")
+    with pytest.raises(InputError, match=r"base_station.position_m: must be 10 to 150 m high"):
+        made(9, [10, 11])
+    made(10, [10, 11], line_of_sight="never")
+    with pytest.raises(InputError, match=r"uavs.rings_m: must lie within 5000 m"):
+        made(10, [11, 10], line_of_sight="never")
+    known = _known(made(10, [10, 11], line_of_sight="probability"))
+    far_m, height_m = np.array([5001.0, 5001.0, 5000.0, 10001.0]), np.array([10.0, 11, 10, 11])
+    assert known.excludes(height_m, far_m).tolist() == [True, False, False, True]
+    assert str(known).endswith("up to a distance of 10000 m (5000 m up to a height of 10 m)")
+    assert _known(made(10, [10, 11])).excludes(height_m, far_m).tolist() == [*3 * [False], True]
+
+
+def test_the_planner_reckons_with_the_path_loss_of_low_uavs() -> None:
+    low = validate({"uavs": {"tx_power_w": [1], "height_m": 5}}, "test")
+    loss_db = mean_loss(low)
+    assert loss_db is not None
+    with ns3_source(low) as source:
+        trace = source.trace(1)
+    assert trace.position_m is not None
+    far_m = np.linalg.norm(trace.position_m[:, 0] - np.array([0, 0, 30.0]), axis=1)
+    found = 10 ** (-loss_db(np.array([5.0]), far_m) / 10)
+    np.testing.assert_allclose(found, trace.gain[:, 0], rtol=1e-9)
 
 
 def test_a_scenario_of_rma_av_is_written_down_as_before() -> None:

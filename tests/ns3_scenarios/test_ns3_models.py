@@ -3,6 +3,9 @@
 
 """The ns-3 models: path loss, LOS state, shadow fading, motion in the ring."""
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -68,6 +71,79 @@ def test_model_agrees_with_the_formulas(line_of_sight: str) -> None:
     expected = formula(uavs[:, 2], np.linalg.norm(uavs - bs, axis=1), carrier)
     found = model_loss_db(uavs.tolist(), line_of_sight, bs_position_m=bs, carrier_hz=carrier)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+
+
+def rural(
+    h_ut: float, d_2d: float, h_bs: float, f_ghz: float
+) -> tuple[float, float, float, float, float]:
+    """RMa of TR 38.901, tables 7.4.1-1 and 7.4.2-1: path loss in LOS and in NLOS, LOS probability,
+    and the standard deviation of shadow fading in LOS and in NLOS; h = 5 m, W = 20 m."""
+    h, w, log = 5.0, 20.0, math.log10
+    d_3d = math.hypot(d_2d, h_bs - h_ut)
+    d_bp = 2 * math.pi * h_bs * h_ut * f_ghz * 1e9 / 3e8
+
+    def pl1(d: float) -> float:
+        return (
+            20 * log(40 * math.pi * d * f_ghz / 3)
+            + min(0.03 * h**1.72, 10) * log(d)
+            - min(0.044 * h**1.72, 14.77)
+            + 0.002 * log(h) * d
+        )
+
+    los = pl1(d_3d) if d_2d <= d_bp else pl1(d_bp) + 40 * log(d_3d / d_bp)
+    nlos = (
+        161.04
+        - 7.1 * log(w)
+        + 7.5 * log(h)
+        - (24.37 - 3.7 * (h / h_bs) ** 2) * log(h_bs)
+        + (43.42 - 3.1 * log(h_bs)) * (log(d_3d) - 3)
+        + 20 * log(f_ghz)
+        - (3.2 * log(11.75 * h_ut) ** 2 - 4.97)
+    )
+    chance = 1.0 if d_2d <= 10 else math.exp(-(d_2d - 10) / 1000)
+    return los, max(los, nlos), chance, 4.0 if d_2d <= d_bp else 6.0, 8.0
+
+
+def test_up_to_10_m_the_path_loss_is_that_of_rma_on_the_ground() -> None:
+    # By hand: 78.937 + 0.967 - 0.701 + 0.148 dB before the break point (1466 m), and beyond that
+    # of 1.5 m (2199 m) 105.307 + 1.597 - 0.701 + 3.074 + 10.393 dB.
+    near, far = (100.0, 0.0, 1.0), (4000.0, 0.0, 1.5)
+    by_hand = [79.351, 119.670]
+    bs = (0.0, 0.0, 35.0)
+    np.testing.assert_allclose(model_loss_db([near, far], bs_position_m=bs), by_hand, atol=2e-3)
+    rng = np.random.default_rng(38901)
+    height, across = rng.uniform(1, 10, 400), rng.uniform(10, 5000, 400)
+    height[0], carrier_hz = 10.0, 0.7e9
+    uavs = [(d, 0.0, h) for d, h in zip(across, height, strict=True)]
+    stated = np.array([rural(h, d, 35.0, 0.7) for d, _, h in uavs])
+    for line_of_sight, column in (("always", 0), ("never", 1)):
+        found = model_loss_db(uavs, line_of_sight, bs_position_m=bs, carrier_hz=carrier_hz)
+        np.testing.assert_allclose(found, stated[:, column], atol=1e-9)
+    beyond = stated[:, 3] == 6
+    assert 50 < beyond.sum() < 350
+    far_m = np.hypot(across, height - 35.0)
+    np.testing.assert_allclose(
+        rma_av.ground_los_path_loss_db(height, 35.0, far_m, carrier_hz), stated[:, 0], atol=1e-9
+    )
+    aloft = model_loss_db([(1000.0, 0.0, 10.001)], bs_position_m=bs)
+    assert abs(aloft - rma_av.los_path_loss_db(10.001, math.hypot(1000, 24.999), 2e9)) < 1e-9
+
+
+@pytest.mark.parametrize("height_m", [1.0, 10.0])
+def test_up_to_10_m_line_of_sight_and_shadowing_are_those_of_rma(height_m: float) -> None:
+    for ring in ((5.0, 12.0), (200.0, 400.0), (3000.0, 4000.0)):
+        settings: dict[str, Any] = {"ring_m": [ring] * 2000, "height_m": height_m}
+        trace = channel(1, line_of_sight="probability", **settings)
+        stated = np.array([rural(height_m, d, BS_M[2], 2.0) for d in radius_m(trace)[:, 0]])
+        in_sight = np.isclose(loss_db(trace)[:, 0], stated[:, 0], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(loss_db(trace)[~in_sight, 0], stated[~in_sight, 1], atol=1e-9)
+        chance = stated[:, 2]
+        assert abs(in_sight.sum() - chance.sum()) <= 4 * np.sqrt((chance * (1 - chance)).sum())
+        for column, line_of_sight in enumerate(("always", "never")):
+            faded = channel(1, line_of_sight=line_of_sight, shadow_fading=True, **settings)
+            drawn = (loss_db(faded)[:, 0] - stated[:, column]) / stated[:, 3 + column]
+            assert abs(drawn.std() - 1) < 4 / np.sqrt(2 * len(drawn))
+            assert abs(drawn.mean()) < 4 / np.sqrt(len(drawn))
 
 
 def test_nlos_loses_more_and_never_less() -> None:

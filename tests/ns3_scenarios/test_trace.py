@@ -107,9 +107,93 @@ def test_a_wrong_field_is_named(tmp_path: Path, field: str, value: object) -> No
     fields: dict[str, object] = {"gain": GAIN, "slot_s": 0.1} | {field: value}
     given = {name: np.asarray(value) for name, value in fields.items() if value is not None}
     np.savez(tmp_path / "t.npz", **given)
-    with pytest.raises(TraceError, match=rf"t\.npz: {field} ") as caught:
+    with pytest.raises(TraceError, match=rf"t\.npz: {field}[ \[]") as caught:
         load_trace(tmp_path / "t.npz")
     assert "\n" not in str(caught.value)
+
+
+FLIGHT = np.tile([10.0, 20.0, 30.0], (3, 16, 1))
+
+
+def at(values: np.ndarray, k: int, s: int, value: object) -> np.ndarray:
+    changed = values.copy()
+    changed[k, s] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        (
+            {"gain": at(np.full((3, 16), 1e-9), 2, 15, 3.2)},
+            "gain[2, 15] is 3.2: a linear power gain is at most 1; dB values are converted by "
+            "10**(dB/10) (UAV 3, slot 15)",
+        ),
+        (
+            {"gain": np.full((3, 16), -90)},
+            "gain[0, 0] is -90: a linear power gain is at most 1; dB values are converted by "
+            "10**(dB/10) (UAV 1, slot 0)",
+        ),
+        ({"gain": at(np.full((3, 16), 1e-9), 1, 2, np.nan)}, "gain[1, 2] is NaN: a linear power"),
+        (
+            {"gain": at(np.full((3, 16), 1e-9), 1, 2, 1e-41)},
+            "gain[1, 2] is 1e-41: must be 0, which is an outage, or at least 1e-40 (UAV 2, slot 2)",
+        ),
+        (
+            {"gain_up": np.full((3, 16), 1e-9), "gain_down": np.full((3, 16), 90.0)},
+            "gain_down[0, 0] is 90: a linear power gain",
+        ),
+        (
+            {"uplink_bps": np.ones((3, 16)), "downlink_bps": np.full((3, 16), 1.1e12)},
+            "downlink_bps[0, 0] is 1.1e+12: a rate is at most 1e+12 bit/s, and not negative",
+        ),
+        (
+            {"uplink_bps": at(np.ones((3, 16)), 1, 3, np.inf), "downlink_bps": np.ones((3, 16))},
+            "uplink_bps[1, 3] is inf: a rate",
+        ),
+        (
+            {"position": at(FLIGHT, 1, 4, [np.nan, 0, 0])},
+            "position[1, 4] is (NaN, 0, 0): x and y are at most 1e+06 m from 0 (UAV 2, slot 4)",
+        ),
+        ({"position": 0 * FLIGHT + 1.1e6}, "position[0, 0] is (1.1e+06, 1.1e+06, 1.1e+06): x and"),
+        (
+            {"position": at(FLIGHT, 2, 1, [0, 0, -20001])},
+            "position[2, 1] is (0, 0, -20001): the height is at most 20000 m from 0",
+        ),
+        (
+            {"position": at(FLIGHT, 1, 15, [111.0, 20, 30])},
+            "position[1, 15] would need 1010 m/s from the slot before; a UAV flies at most 1000 "
+            "m/s (UAV 2, slot 15)",
+        ),
+        ({"loss": at(np.zeros((3, 16)), 0, 9, np.nan)}, "loss[0, 9] is NaN: from 0 to 1 (UAV 1"),
+        ({"slot_s": np.nan}, "slot_s must be one number from 1e-06 to 10000, not NaN"),
+    ],
+)
+def test_what_no_channel_and_no_flight_can_be_is_refused_with_its_place(
+    fields: dict[str, object], says: str
+) -> None:
+    given = {"slot_s": 0.1, **fields}
+    if not {"gain", "gain_up", "uplink_bps"} & given.keys():
+        given["gain"] = np.full((3, 16), 1e-9)
+    with pytest.raises(TraceError) as caught:
+        trace_of(given, "t")
+    assert str(caught.value).startswith(f"t: {says}")
+
+
+def test_the_limits_themselves_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gain = np.array([[1.0, 1e-40, 0.0]])
+    position = np.array([[[1e6, -1e6, 2e4], [999900.0, -1e6, 2e4], [999800.0, -1e6, 2e4]]])
+    trace_of({"gain": gain, "position": position, "slot_s": 0.1}, "t")
+    bps = np.array([[1e12, 1e-3, 0.0]])
+    trace_of({"uplink_bps": bps, "downlink_bps": bps, "slot_s": 0.1}, "t")
+    # Between two pieces of a flight, too.
+    monkeypatch.setattr("ns3_scenarios.trace.PIECE", 2)
+    position[0, 2, 0] = 0
+    with pytest.raises(TraceError, match=r"position\[0, 2\] would need"):
+        trace_of({"gain": gain, "position": position, "slot_s": 0.1}, "t")
+    two = np.concatenate([position[:, :2], position[:, 1:]], axis=1)
+    with pytest.raises(TraceError, match=r"position\[0, 3\] would need"):
+        trace_of({"gain": np.full((1, 4), 1e-9), "position": two, "slot_s": 0.1}, "t")
 
 
 def test_half_a_pair_and_two_words_for_one_thing_are_refused() -> None:

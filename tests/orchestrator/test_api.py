@@ -104,7 +104,7 @@ def test_a_trace_is_a_file_or_what_one_holds(tmp_path: Path) -> None:
         ({"gain": np.ones((3, 9))}, "`trace`: slot_s is missing"),
         (
             {"gain": -np.ones((3, 9)), "slot_s": 0.1},
-            "`trace`: gain must be 0 or from",
+            r"`trace`: gain\[0, 0\] is -1: a linear power gain is at most 1",
         ),
         ({"gain": np.ones((2, 9)), "slot_s": 0.1}, "trace: gain has 2 "),
         ({"gain": np.full((3, 9), 1e-9), "slot_s": 0.1}, "trace: its 9 slots of 0.1 s end in"),

@@ -10,6 +10,7 @@ from testbed.control.codec import Json
 from testbed.control.messages import Failed, NodeOrder, SetUpBaseStation, SetUpUav
 from testbed.control.node import ControlLost, NodeControl, at_node
 from testbed.core.errors import InputError
+from testbed.core.registry import reason
 from testbed.runtimes import connect_control
 from testbed.system import inside, linux
 from testbed.transport.wire import ConnectionLost, WireError
@@ -49,7 +50,7 @@ def main(control: NodeControl[NodeOrder]) -> int:
         control.send(Failed(f"{type(error).__name__}: {error}"))
         return 1
     except Exception as error:
-        control.send(Failed(f"{type(error).__name__}: {' '.join(str(error).split())}"))
+        control.send(Failed(reason(error)))
         raise
     return 0
 

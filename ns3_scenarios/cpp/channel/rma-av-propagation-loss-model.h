@@ -44,7 +44,8 @@ class CorrelatedNormal
 /**
  * RMa-AV, the rural macro-cell channel of aerial vehicles: path loss, LOS probability and shadow
  * fading of 3GPP TR 36.777 v15.0.0, Annex B (tables B-1 to B-3), for UAVs above 10 m and up to
- * 300 m. (ns-3's own ThreeGppRmaPropagationLossModel is TR 38.901's, for users on the ground.)
+ * 300 m; from 1 m up to 10 m it is RMa of TR 38.901 (tables 7.4.1-1 and 7.4.2-1, with buildings of
+ * 5 m and streets of 20 m). (ns-3's own ThreeGppRmaPropagationLossModel has other random processes.)
  *
  * The base station is named by an attribute and the other end is the UAV: the base station may
  * be above the UAVs, so heights do not identify it. Heights are z coordinates.
@@ -63,7 +64,7 @@ class RmaAvPropagationLossModel : public PropagationLossModel
     enum LineOfSight
     {
         ALWAYS = 0,      //!< all
-        PROBABILITY = 1, //!< by the LOS probability of TR 36.777
+        PROBABILITY = 1, //!< by the LOS probability of TR 36.777, or TR 38.901
         NEVER = 2        //!< none
     };
 
@@ -105,6 +106,8 @@ class RmaAvPropagationLossModel : public PropagationLossModel
     double GetFrequency() const;
     double LosLoss(double height, double distance3d) const;
     double NlosLoss(double height, double distance3d) const;
+    double GroundLosLoss(double distance3d, double bend) const;
+    double GroundNlosLoss(double height, double baseHeight, double distance3d) const;
     static double LosProbability(double height, double distance2d);
     Link& LinkOf(Ptr<const MobilityModel> uav) const;
 

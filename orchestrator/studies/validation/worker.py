@@ -188,12 +188,12 @@ class Player:
         """The metric of the scenario's first round, simulated with ns-3's packets."""
         metric = self.metric(scenario)
         channel, profile = self._channels.of(scenario), self._profile(scenario)
-        played = play_packets(scenario, channel, profile, decide=decider(scenario))
+        played = play_packets(scenario, channel, profile, decide=decider(scenario, channel))
         return metrics.value_of(metric, metrics.metric(metric), played.timeline)
 
     def _rounds(self, scenario: Scenario) -> tuple[tuple[Round, Round], Case]:
         channel, profile = self._channels.of(scenario), self._profile(scenario)
-        decide = decider(scenario)
+        decide = decider(scenario, channel)
         allocation = fixed_allocation(scenario)
         if decide is not None:
             allocation = decide(Situation(0, 0.0, [], [], channel.until(0.0)))

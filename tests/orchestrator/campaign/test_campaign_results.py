@@ -28,7 +28,9 @@ from orchestrator.campaign.spec import cells
 from orchestrator.campaign.summary import differences, means
 from orchestrator.campaign.verify import compare, environment_differences, verify
 from orchestrator.cli.campaign import app
+from orchestrator.emulated.learning import evaluation_table, whole_table
 from orchestrator.records.reader import read_run
+from testbed.control.messages import Evaluated
 from testbed.host.dask_cluster import Cluster
 
 
@@ -109,6 +111,29 @@ def test_missing_and_failed_points_stand_in_the_table(done: CampaignFolder, tmp_
     assert points["status"].value_counts()["finished"] == 8
     said = CliRunner().invoke(app, ["status", str(folder.path)])
     assert f"{failed.name} failed on h: no" in said.output
+
+
+def test_evaluations_can_be_told_from_training_batches(
+    done: CampaignFolder, tmp_path: Path
+) -> None:
+    shutil.copytree(done.path, tmp_path / "copy")
+    folder = CampaignFolder(tmp_path / "copy")
+    point, _ = sorted(
+        path.parent.name for path in (folder.path / "points").glob("*/learning.parquet")
+    )
+    before = evaluation_table(-1, 0.0, Evaluated(4.6, 0.01, samples=100))
+    batch = before.assign(round=0, data="train", client=2, iteration=1, smashed_error=0.25)
+    batch["gradient_error"] = 0.5
+    made = whole_table([before, batch])
+    made.to_parquet(folder.path / "points" / point / "learning.parquet")
+    write_results(folder, folder.campaign())
+    table = pd.read_parquet(folder.path / "results" / "learning.parquet")
+    own = table[table["point"] == point][list(TABLES["learning"])]
+    pd.testing.assert_frame_equal(
+        own.reset_index(drop=True), made[list(TABLES["learning"])], check_dtype=False
+    )
+    assert own["data"].tolist() == ["held-out", "train"]
+    assert set(made) == set(TABLES["learning"])
 
 
 def test_means_and_paired_differences(done: CampaignFolder) -> None:

@@ -101,9 +101,13 @@ def test_a_finished_campaign_computes_nothing_again(small: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in (small / "points").rglob("*")}
 
 
-def test_a_campaign_that_grew_computes_what_is_new(tmp_path: Path) -> None:
+def test_a_campaign_that_grew_computes_what_is_new(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "orchestrator.scenario.channel")
     file = write_campaign(tmp_path, repeats=[1])
     assert run(file, tmp_path / "out").made == 4
+    assert len([line for line in caplog.messages if "trace.npz: 2 UAVs, " in line]) == 1
     write_campaign(tmp_path, repeats=[1, 2])
     assert run(file, tmp_path / "out").made == 4
     assert load_campaign(tmp_path / "out").repeats == [1, 2]

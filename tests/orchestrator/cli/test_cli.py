@@ -112,8 +112,11 @@ def test_an_outside_trace_of_two_uavs_needs_only_their_powers(tmp_path: Path) ->
     refused = call(*words)
     assert refused.returncode == 2
     assert "gain has 2 rows" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
     done = call(*words, "--set", "uavs.tx_power_w=[1, 1]")
     assert done.returncode == 0, done.stderr
+    line = f"testbed: trace {words[-1]}: 2 UAVs, 300 slots of 0.1 s (30 s), gains -90 dB"
+    assert done.stderr.splitlines().count(line) == 1
     short = call(*words, "--set", "uavs.tx_power_w=[1, 1]", "--rounds", 50)
     assert short.returncode == 2
     assert "300 slots" in short.stderr

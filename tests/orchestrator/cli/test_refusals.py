@@ -29,11 +29,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shell(folder: Path, line: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of a shell; the line on stderr that describes a trace is not logged."""
+    env = {"PYTHONPATH": str(Path(__file__).parents[3]), "TESTBED_LOG": "warning"} | env
     return subprocess.run(
         ["bash", "-c", f"set -o pipefail; {line}"],
         cwd=folder,
         capture_output=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])} | env,
+        env=os.environ | env,
         timeout=120,
     )
 

@@ -15,12 +15,18 @@ from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 
 ORDER = "shortest-job-first"
+RHO = [0.5, 0.3, 0.2]
 
 
-def test_packets_carry_what_a_trace_of_rates_says() -> None:
+@pytest.mark.parametrize("downlink_is", ["link", "cell"])
+@pytest.mark.parametrize("paradigm", ["cpsfl", "sfl-sp"])
+def test_packets_carry_what_a_trace_of_rates_says(paradigm: str, downlink_is: str) -> None:
     """The kernel carries it so, too: see `test_exact.py`."""
-    scenario = validate({**TREE, "rounds": 2, "order": ORDER}, "test")
-    source, profile = Replay(trace_of(trace_of_rates(), "trace")), profile_of(scenario)
+    tree = {**TREE, "rounds": 2, "order": ORDER, "paradigm": paradigm}
+    rho = RHO if (paradigm, downlink_is) == ("sfl-sp", "cell") else "equal"
+    scenario = validate(tree | {"allocation": {"rho": rho}}, "test")
+    given = trace_of_rates() | {"downlink_is": downlink_is}
+    source, profile = Replay(trace_of(given, "trace")), profile_of(scenario)
     wire = predict(scenario, source, profile, sizing=link_bytes)
     played = play(scenario, source, profile).timeline
     for got, due in zip(played, wire, strict=True):

@@ -30,8 +30,12 @@ def cases(scheme, seed):
     gain = 10 ** rng.uniform(-22, -6, (plan.clients, 40))
     gain[:, ::7] = 0.0
     both = np.stack([gain, gain[:, ::-1]])
-    rates = Rates(radio.uplink_power_w)
-    return [(plan, radio, gain), (plan, radio, TwoWay(both)), (plan, rates, TwoWay(1e15 * both))]
+    rates, bps = Rates(radio.uplink_power_w), TwoWay(1e15 * both)
+    cell = Rates(radio.uplink_power_w, is_cell=True)
+    return [
+        *((plan, radio, gain), (plan, radio, TwoWay(both))),
+        *((plan, rates, bps), (plan, cell, bps)),
+    ]
 
 
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)

@@ -32,7 +32,7 @@ from testbed.core.errors import InputError
 
 SLOTS = 3000
 GAIN = np.random.default_rng(1).uniform(1e-12, 1e-11, (2, SLOTS))
-POSITION = np.stack([np.linspace(100, 3e6, 2 * SLOTS).reshape(2, SLOTS)] * 3, axis=-1)
+POSITION = np.stack([np.linspace(100, 2e4, 2 * SLOTS).reshape(2, SLOTS)] * 3, axis=-1)
 
 
 def scenario(links: dict[str, Any], **keys: Any) -> Scenario:

@@ -3,11 +3,15 @@
 
 """Traces whose directions differ, and traces of rates: read, predicted, planned, refused."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import warm
+import yaml
 
 import orchestrator as tb
 from ns3_scenarios.trace import (
@@ -19,6 +23,9 @@ from ns3_scenarios.trace import (
     load_trace,
     trace_of,
 )
+from orchestrator.campaign.cluster import run_campaign
+from orchestrator.campaign.folder import CampaignFolder
+from orchestrator.campaign.spec import load_campaign
 from orchestrator.engine.engine import split_costs
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.plan import fixed_allocation, plan_round
@@ -26,12 +33,14 @@ from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.planner import forecast
+from orchestrator.scenario.channel import _log_once
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import claims
 from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.errors import InputError
 from testbed.core.timeline import CA, CM, SG, SM
+from testbed.host.dask_cluster import Cluster
 from workloads.costs.profile import PAPER
 
 SLOTS = 4000
@@ -75,9 +84,12 @@ GAIN = np.full((2, 3), 1e-9)
         ({"gain": GAIN, "gain_up": GAIN, "gain_down": GAIN}, "has gain and gain_up; a trace is"),
         ({"gain_up": GAIN, "uplink_bps": GAIN + 1e6}, "has gain_up and uplink_bps"),
         ({"gain_up": GAIN, "gain_down": GAIN[:, :2]}, "gain_down must have the shape of gain_up"),
-        ({"gain_up": GAIN, "gain_down": -GAIN}, "gain_down must be 0 or from 1e-40 to 1e+10"),
-        ({"uplink_bps": GAIN, "downlink_bps": GAIN + 1}, "uplink_bps must be 0 or from 0.001"),
-        ({"uplink_bps": GAIN + 1, "downlink_bps": GAIN * np.nan}, "downlink_bps must be 0 or"),
+        ({"gain_up": GAIN, "gain_down": -GAIN}, "gain_down[0, 0] is -1e-09: a linear power"),
+        ({"uplink_bps": GAIN, "downlink_bps": GAIN + 1}, "uplink_bps[0, 0] is 1e-09: must be 0"),
+        (
+            {"uplink_bps": GAIN + 1, "downlink_bps": GAIN * np.nan},
+            "downlink_bps[0, 0] is NaN: a rate",
+        ),
         ({}, "gain is missing"),
     ],
 )
@@ -89,7 +101,7 @@ def test_a_wrong_trace_is_one_line_that_names_the_field(fields: Any, says: str) 
 
 @pytest.mark.parametrize("kind", [("gain_up", "gain_down"), ("uplink_bps", "downlink_bps")])
 def test_both_directions_are_kept_in_files(kind: tuple[str, str], tmp_path: Path) -> None:
-    made = constant(**dict(zip(kind, ([1.0, 2.0], [3.0, 4.0]), strict=True)))
+    made = constant(**dict(zip(kind, ([1.0, 0.5], [0.25, 0.125]), strict=True)))
     made.save(tmp_path / "trace.npz")
     with np.load(tmp_path / "trace.npz") as file:
         assert set(file.files) == {*kind, "slot_s"}
@@ -97,7 +109,7 @@ def test_both_directions_are_kept_in_files(kind: tuple[str, str], tmp_path: Path
     assert isinstance(back.values, TwoWay)
     assert back.values.shape == (2, 7)
     assert isinstance(back, RateTrace) == (kind[0] == "uplink_bps")
-    assert back.values[:, 0].values.tolist() == [[1, 2], [3, 4]]
+    assert back.values[:, 0].values.tolist() == [[1, 0.5], [0.25, 0.125]]
 
 
 def test_rates_are_what_the_links_carry() -> None:
@@ -112,6 +124,130 @@ def test_rates_are_what_the_links_carry() -> None:
         assert took(round_, CM, client) == pytest.approx([adapter_bits / up_bps])
     gradients = np.sort(round_.spans[round_.spans["step"] == SG], order="start_s")
     assert (gradients["start_s"][1:] >= gradients["end_s"][:-1] - 1e-9).all()  # one at a time
+
+
+def of_cell() -> RateTrace:
+    return rates().replaced(downlink_is="cell")
+
+
+@pytest.mark.parametrize("rho", [[0.5, 0.5], [0.3, 0.7]])
+def test_parallel_gradients_share_the_rate_of_a_cell(rho: list[float]) -> None:
+    """By hand: parallel gradients have shares, the broadcast and gradients in turn the whole."""
+    bits = 8 * 8 * PAPER.smashed_bytes[1]
+    keys = {"paradigm": "pipesfl", "allocation.rho": rho}
+    (parallel,) = predict(scenario(**keys), Replay(of_cell()), PAPER)
+    (in_turns,) = predict(scenario(), Replay(of_cell()), PAPER)
+    for client, share, down_bps in zip((1, 2), rho, DOWN_BPS, strict=True):
+        assert took(parallel, SG, client) == pytest.approx([bits / (share * down_bps)] * 3)
+        assert took(in_turns, SG, client) == pytest.approx([bits / down_bps] * 3)
+        for round_ in (parallel, in_turns):
+            sent = [8 * PAPER.adapter_bytes[1] / down_bps]
+            assert took(round_, SM, client) == pytest.approx(sent)
+
+
+def test_a_paradigm_gains_nothing_by_counting_a_cells_rate_twice() -> None:
+    def latency_s(paradigm: str, trace: RateTrace, **keys: Any) -> float:
+        chosen = scenario(**{"paradigm": paradigm, **keys})
+        (round_,) = predict(chosen, Replay(trace), PAPER)
+        return float(round_.latency_s)
+
+    slow = constant(uplink_bps=[1e8, 1e8], downlink_bps=[4e6, 4e6])
+    assert isinstance(slow, RateTrace)
+    cell, link = slow.replaced(downlink_is="cell"), slow.replaced(downlink_is="link")
+    assert latency_s("pipesfl", link) == latency_s("pipesfl", slow)
+    assert latency_s("pipesfl", link) < 0.7 * latency_s("cpsfl", link)
+    assert latency_s("pipesfl", cell) > 0.95 * latency_s("cpsfl", cell)
+    assert latency_s("cpsfl", cell) == latency_s("cpsfl", link)
+    for told in ("link", "cell"):
+        keys = {"radio.downlink_is": told}
+        assert latency_s("pipesfl", slow, **keys) == latency_s(
+            "pipesfl", slow.replaced(downlink_is=told)
+        )
+
+
+def test_the_meaning_of_rates_comes_back_from_a_file(tmp_path: Path) -> None:
+    of_cell().save(tmp_path / "t.npz")
+    back = load_trace(tmp_path / "t.npz")
+    assert isinstance(back, RateTrace)
+    assert back.downlink_is == "cell"
+    assert back.first(7).downlink_is == "cell"
+    assert rates().downlink_is is None
+    fields = {**rates().named(), "slot_s": 0.1}
+    with pytest.raises(TraceError, match="downlink_is must be 'link' or 'cell', not 'cells'"):
+        trace_of(fields | {"downlink_is": "cells"}, "t")
+    with pytest.raises(TraceError, match="downlink_is belongs to rates"):
+        trace_of({"gain": GAIN, "slot_s": 0.1, "downlink_is": "cell"}, "t")
+
+
+def test_contradictions_about_the_downlink_are_refused() -> None:
+    asked = scenario(**{"radio.downlink_is": "link"})
+    with pytest.raises(InputError, match=r"^radio\.downlink_is: is 'link', but the trace says"):
+        tb.predict(asked, of_cell())
+    with pytest.raises(InputError, match=r"^radio\.downlink_is: belongs to a trace of rates"):
+        tb.predict(asked, constant(gain=[1e-9, 1e-9]))
+    with pytest.raises(InputError, match=r"^allocation\.policy: must be 'fixed' or 'equal'"):
+        tb.predict(scenario(**{"allocation.policy": "planner"}), of_cell())
+    with pytest.raises(InputError, match=r"^allocation\.beta: must be 'equal'"):
+        tb.predict(scenario(**{"allocation.beta": [0.3, 0.7]}), of_cell())
+
+
+def test_an_open_meaning_is_said_where_it_matters(caplog: pytest.LogCaptureFixture) -> None:
+    _log_once.cache_clear()
+    tb.predict(scenario(), rates())
+    tb.predict(scenario(paradigm="pipesfl"), of_cell())
+    assert not caplog.messages
+    tb.predict(scenario(paradigm="pipesfl"), rates())
+    (line,) = caplog.messages
+    assert line.startswith("radio.downlink_is: trace does not say whether downlink_bps is the rate")
+
+
+@pytest.mark.parametrize("told", [None, "link"])
+def test_sequential_and_parallel_downlinks_are_not_compared_on_an_open_trace(
+    tmp_path: Path, told: Any
+) -> None:
+    rates().replaced(downlink_is=told).save(tmp_path / "t.npz")
+    timelines = {}
+    for name in ("cpsfl", "cpsfl-no-at", "pipesfl"):
+        chosen = scenario(paradigm=name)
+        timelines[name] = tb.predict(chosen, tmp_path / "t.npz")
+        tree = {"scenario": chosen.model_dump(mode="json"), "rounds": timelines[name].to_json()}
+        open_ = {"downlink_is_open": True} if told is None else {}
+        (tmp_path / f"{name}.json").write_text(json.dumps(tree | open_))
+    study = {
+        "trace": "t.npz",
+        "axes": {"paradigm": ["cpsfl", "pipesfl"]},
+        "compare": {"over": "paradigm", "baseline": "cpsfl"},
+    }
+    text = scenario().model_dump(mode="json")
+    campaign = {"name": "c", "scenario": text, "studies": {"s": study}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(campaign))
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(text))
+    folder = CampaignFolder(tmp_path / "c")
+    attempts: list[Callable[[], object]] = [
+        lambda: tb.comparison(timelines),
+        lambda: tb.compare(timelines["cpsfl"], timelines["pipesfl"]),
+        lambda: tb.comparison([tmp_path / "cpsfl.json", tmp_path / "pipesfl.json"]),
+        lambda: run_campaign(
+            load_campaign(tmp_path / "c.yaml"), folder, cluster=Cluster(workers=0)
+        ),
+    ]
+    alike = {name: timelines[name] for name in ("cpsfl", "cpsfl-no-at")}
+    assert len(tb.comparison(alike).table) == 2
+    for attempt in attempts:
+        if told is not None:
+            attempt()
+            continue
+        with pytest.raises(InputError, match=r"^radio\.downlink_is: must be 'link' or 'cell' to"):
+            attempt()
+    if told is None:
+        assert not folder.path.exists()
+        words = "overhead s.yaml --trace t.npz --sweep paradigm=cpsfl,pipesfl"
+        done = warm.run(*words.split(), cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("testbed: radio.downlink_is: must be 'link' or 'cell' to")
+        words = "predict s.yaml --trace t.npz --json p.json"
+        assert warm.run(*words.split(), cwd=tmp_path).returncode == 0
+        assert json.loads((tmp_path / "p.json").read_text())["downlink_is_open"] is True
 
 
 def test_a_transfer_waits_where_its_rate_is_0() -> None:

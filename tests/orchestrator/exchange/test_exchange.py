@@ -190,8 +190,8 @@ def test_a_wrong_movement_is_one_line(text: str, says: str, tmp_path: Path) -> N
 
 def test_a_flight_beyond_the_channel_is_refused(tmp_path: Path) -> None:
     movement = written(tmp_path / "m.tcl", MOVEMENT)
-    with pytest.raises(InputError, match=r"UAV 1 is 5 m high .* holds above 10 m"):
-        imported("ns2", [movement], Options(scenario=load(Path("paper")), height_m=5.0))
+    with pytest.raises(InputError, match=r"UAV 1 is 0.5 m high .* at heights from 1 m to 300 m"):
+        imported("ns2", [movement], Options(scenario=load(Path("paper")), height_m=0.5))
 
 
 # --- plans and paths -----------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_the_planner_reckons_with_the_delay() -> None:
 )
 def test_a_planner_that_knows_less_decides_otherwise(observation: Any) -> None:
     def first(chosen: Scenario) -> Any:
-        decide = decider(chosen)
+        decide = decider(chosen, Replay(outward()))
         assert decide is not None
         told = []
 

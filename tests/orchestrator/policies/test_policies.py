@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ns3_scenarios.trace import Replay
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator import api
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.rounds import Situation, predict
 from orchestrator.policies.registry import always, checked, evaluate, policy
-from orchestrator.scenario.channel import ns3_source
+from orchestrator.policies.static import best_static
+from orchestrator.scenario.channel import ns3_source, replay
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError, RunError
 from workloads.costs.profile import PAPER
@@ -55,6 +57,36 @@ def test_policies_rank_as_they_should(trace):
     }
     assert means["planner"] < means["static"] - 0.3
     assert means["static"] < 0.87 * means["equal"]
+
+
+def test_the_best_static_decision_is_optimised_on_the_trace_that_rounds_use():
+    """The given gains favour other shares than the scenario's own channel, and change in time."""
+    near = np.full(10, 1e-9)
+    near[[0, 4]] = 3e-12
+    swing = 1 + 0.5 * np.sin(np.arange(4000) / 40)
+    given = ChannelTrace(near[:, None] * swing, 1.0)
+    scenario = load(PAPER_FILE, ["rounds=2", "uavs.compute_flops=1e14"])
+
+    def latency_s(name, *overrides):
+        changed = load(PAPER_FILE, ["rounds=2", "uavs.compute_flops=1e14", *overrides])
+        source = replay(changed, given)
+        return evaluate(changed, source, policy(changed, name, source=source))["objective"].mean()
+
+    found = latency_s("static")
+    assert found < 0.8 * min(latency_s("equal", f"workload.split={u}") for u in (1, 2, 3, 4))
+    own = always(best_static(scenario, rounds=4, generations=4))
+    assert found < 0.8 * evaluate(scenario, Replay(given), own)["objective"].mean()
+    timeline = api.predict(scenario, given, "static")
+    assert np.mean([round_.objective for round_ in timeline]) == found
+
+
+def test_the_best_static_decision_is_refused_with_rates():
+    bps = np.full((10, 100), 1e7)
+    rates = {"uplink_bps": bps, "downlink_bps": bps, "slot_s": 1}
+    with pytest.raises(InputError, match=r"allocation\.policy: must be 'fixed' or 'equal' where"):
+        api.predict(SCENARIO, rates, "static")
+    with pytest.raises(InputError, match="trace: gain has 9 rows, one per UAV"):
+        api.predict(SCENARIO, ChannelTrace(bps[:9] / 1e17, 1.0), "static")
 
 
 def test_unknown_policies_and_missing_agents_are_refused():
@@ -127,7 +159,9 @@ def test_a_plugin_that_fails_ends_the_run_in_one_line_whatever_it_raises(error, 
 
     with pytest.raises(RunError) as told:
         checked(SCENARIO, "mine", decide)(Situation(0, 0.0, [], [], None))
-    assert str(told.value) == f"allocation.policy 'mine', round 0: {says}"
+    line = decide.__code__.co_firstlineno + 1
+    place = f"({__file__}, line {line})"
+    assert str(told.value) == f"allocation.policy 'mine', round 0: {says} {place}"
 
 
 def test_numpys_integers_and_lists_are_fine():

@@ -46,7 +46,7 @@ def test_the_papers_rings_hold_three_three_and_four() -> None:
             "uavs.tx_power_w.1: input should be greater than or equal",
         ),
         ("uavs.tx_power_w=[]", "uavs.tx_power_w"),
-        ("uavs.height_m=9", "uavs.height_m"),
+        ("uavs.height_m=1.4", "uavs.height_m"),
         ("uavs.rings_m=[[5, 4]]", "uavs.rings_m: inner radius 5 must be below the outer one 4"),
         ("uavs.ring=[1]", "uavs.ring: must have one entry per UAV: 10, not 1"),
         ("allocation.alpha=[0.5, 0.5]", "allocation.alpha: must have one share per UAV: 10, not 2"),

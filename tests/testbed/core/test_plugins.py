@@ -86,7 +86,7 @@ def rain(space, db_per_km):
 
 
 def diving(space):
-    for height_m in (20, 15, 5):
+    for height_m in (20, 15, 0.5):
         yield [(300, 0, height_m)] * space.uavs
 
 
@@ -161,9 +161,8 @@ def installed(packages: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 def foresee(*overrides: str) -> Timeline:
     """One round of the quickstart, predicted."""
     scenario = load(QUICK, ["rounds=1", *overrides])
-    profile, decide = profile_of(scenario), decider(scenario)
     with open_source(scenario, None) as source:
-        return predict(scenario, source, profile, decide=decide)
+        return predict(scenario, source, profile_of(scenario), decide=decider(scenario, source))
 
 
 def sets(*pairs: str) -> list[str]:
@@ -309,7 +308,7 @@ def test_a_refusal_exits_2_and_writes_nothing(packages: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("mobility.model=diving", "mobility.model 'diving' at 2 s: UAV 1 is 5 m high, 300 m from"),
+        ("mobility.model=diving", "mobility.model 'diving' at 2 s: UAV 1 is 0.5 m high, 300 m fro"),
         ("mobility.model=forgetful", "mobility.model 'forgetful' at 1 s: KeyError: 'where was I'"),
         ("allocation.policy=greedy", "allocation.policy 'greedy', round 0: alpha must be 3 posit"),
         ("allocation.policy=careless", "allocation.policy 'careless', round 0: ZeroDivisionError"),

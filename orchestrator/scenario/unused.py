@@ -1,0 +1,183 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Keys of a scenario that differ from their default and have no effect, said in one line each.
+
+Such a key is no error: a scenario may be meant for several uses, and keys that belong together may
+be set one after the other. But its effect would be expected.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import cache
+from operator import attrgetter
+from typing import Literal
+
+from ns3_scenarios.trace import RateTrace, SlotTrace
+from orchestrator.scenario.schema import LASTING, Mobility, Scenario
+from testbed.core.registry import PARTICIPATION
+from testbed.system import inside
+
+log = logging.getLogger(__name__)
+
+Use = Literal["a prediction", "a run", "a session"]
+"""The use of a scenario: `testbed predict` and what computes like it, `run`, or `up`."""
+
+OF_SESSIONS = ("links.relay", "links.at_trace_end", "nodes")
+OF_ROUNDS = ("order", *(f"participation.{name}" for name in ("clients", "rule", "deadline_s")))
+UNUSED: Mapping[Use, Mapping[str, tuple[str, ...]]] = {
+    "a prediction": {
+        "only a session (`testbed up`) has them": OF_SESSIONS,
+        "only the emulation has queues": ("links.queue", "links.ecn"),
+        "modelled times are predicted": ("workload.compute_time",),
+    },
+    "a run": {"only a session (`testbed up`) has them": OF_SESSIONS},
+    "a session": {"a session has no rounds": OF_ROUNDS},
+}
+"""By use: the keys that it does not consider, by the reason."""
+OF_LEARNING = (
+    *("evaluate_every", "evaluate_samples", "wire_error", "aggregation", "aggregation_parameters"),
+    *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
+    *("lora_alpha", "lora_dropout", "clients_per_pass"),
+)
+OF_DATA = ("source", "samples", "partition", "concentration", "noise")
+OF_CHANNEL = (
+    *(f"mobility.{name}" for name in Mobility.model_fields),
+    *(f"radio.{name}" for name in ("carrier_hz", "channel", "parameters")),
+    *("radio.line_of_sight", "radio.shadow_fading", "uavs.height_m", "uavs.rings_m", "uavs.ring"),
+)
+OF_RADIO = (
+    *("radio.uplink_bandwidth_hz", "radio.downlink_bandwidth_hz", "radio.noise_dbm_per_mhz"),
+    "base_station.tx_power_w",
+)
+OF_STALENESS = ("updates", "mixing", "staleness", "exponent", "hinge")
+OF_OBSERVATION = ("delay_slots", "noise_db", "position_noise_m")
+
+
+def say_unused(scenario: Scenario, use: Use | None = None) -> None:
+    """Log a line for each reason why keys have no effect; equal lines are logged once.
+
+    Args:
+        scenario: The scenario.
+        use: What it is used for; None: what holds for any use.
+    """
+    if inside.guest_settings() is None:  # the host of a guest has logged it
+        for reason, keys in unused(scenario, use).items():
+            _log_once(f"{', '.join(keys)}: no effect; {reason}")
+
+
+@cache
+def _log_once(line: str) -> None:
+    log.warning(line)
+
+
+def unused(scenario: Scenario, use: Use | None = None) -> dict[str, list[str]]:
+    """The keys that differ from their default and have no effect, by the reason.
+
+    Args:
+        scenario: The scenario.
+        use: What it is used for; None: what holds for any use.
+    """
+    if use is None:
+        found = _in_combination(scenario)
+    else:
+        found = ((key, reason) for reason, keys in UNUSED[use].items() for key in keys)
+    reasons: dict[str, list[str]] = {}
+    for key, reason in found:
+        if _differs(scenario, key) and not any(key in keys for keys in reasons.values()):
+            reasons.setdefault(reason, []).append(key)
+    return reasons
+
+
+def replaced_by(scenario: Scenario, trace: SlotTrace) -> list[str]:
+    """The keys of the channel that differ from their default and that a given trace replaces.
+
+    A planner uses those of flight and path loss for its forecast if the trace has positions.
+    """
+    forecasts = scenario.allocation.policy in ("planner", "per-client-planner")
+    keys = () if forecasts and trace.position_m is not None else OF_CHANNEL
+    more = OF_RADIO if isinstance(trace, RateTrace) else ()
+    return [key for key in (*keys, "slot_s", *more) if _differs(scenario, key)]
+
+
+def _differs(scenario: Scenario, key: str) -> bool:
+    """Whether a key differs from its default; items of lists are listed if they do."""
+    if "[" in key:
+        return True
+    *parents, name = key.split(".")
+    section = attrgetter(".".join(parents))(scenario) if parents else scenario
+    default = type(section).model_fields[name].get_default(call_default_factory=True)
+    return bool(getattr(section, name) != default)
+
+
+def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """Keys that have no effect together with others, with the reason; some have their default."""
+    workload, allocation, scheme = scenario.workload, scenario.allocation, scenario.scheme
+    policy, rule = allocation.policy, scenario.participation.rule
+    if not scheme.asynchronous:
+        for name in OF_STALENESS:
+            reason = f"the paradigm {scenario.paradigm!r} is not asynchronous"
+            yield f"workload.asynchronous.{name}", reason
+    elif (staleness := workload.asynchronous.staleness) != "hinge":
+        yield "workload.asynchronous.hinge", f"workload.asynchronous.staleness is {staleness!r}"
+        if staleness == "constant":
+            yield "workload.asynchronous.exponent", "workload.asynchronous.staleness is 'constant'"
+    parallel = scheme.server_compute, scheme.gradient_transmission
+    if parallel[0] == "sequential":
+        yield "allocation.alpha", f"{scenario.paradigm!r} computes sequentially"
+    if parallel[1] == "sequential":
+        yield "allocation.rho", f"{scenario.paradigm!r} transmits gradients sequentially"
+    if parallel == ("parallel", "parallel"):
+        yield "order", f"{scenario.paradigm!r} has no queue"
+    chooses = scenario.participation.clients is not None or rule not in PARTICIPATION.built_in
+    if not chooses:
+        yield "participation.rule", "participation.clients is absent, so all UAVs take part"
+    observes = chooses and rule not in ("random", "round-robin")
+    for name in OF_OBSERVATION:
+        if policy in ("fixed", "equal", "static") and not observes:
+            reason = f"allocation.policy {policy!r} does not observe the channel"
+            yield f"allocation.observation.{name}", reason
+    if policy == "agent" and not observes:
+        yield "allocation.observation.noise_db", "an agent observes positions, not gains"
+    if policy != "agent":
+        yield "allocation.agent", f"allocation.policy is {policy!r}"
+    if policy in ("static", "planner", "per-client-planner"):
+        yield "workload.split", f"allocation.policy {policy!r} decides split points"
+    if workload.compute == "none":
+        for name in (*OF_LEARNING, *(f"data.{each}" for each in OF_DATA)):
+            yield f"workload.{name}", "workload.compute is 'none'"
+    elif workload.evaluate_every == 0:
+        yield "workload.evaluate_samples", "workload.evaluate_every is 0"
+    data = workload.data
+    if data.source == "synthetic":
+        for name in ("image_column", "label_column"):
+            yield f"workload.data.{name}", "workload.data.source is 'synthetic'"
+    else:
+        yield "workload.data.samples", "workload.data.source is not 'synthetic'"
+    if data.partition not in ("dirichlet", "quantity"):
+        yield "workload.data.concentration", f"workload.data.partition is {data.partition!r}"
+    if data.partition != "feature":
+        yield "workload.data.noise", f"workload.data.partition is {data.partition!r}"
+    if scenario.emulation.dilation != "auto":
+        yield "emulation.overrun_bound", "emulation.dilation is a number"
+    if scenario.emulation.runtime != "docker":
+        yield "emulation.docker_image", "emulation.runtime is 'namespace'"
+    yield from _of_faults(scenario)
+
+
+def _of_faults(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    for index, event in enumerate(scenario.faults.events):
+        where = f"faults.events[{index}]"
+        if event.kind != "slow-node" and event.factor != type(event).model_fields["factor"].default:
+            yield f"{where}.factor", f"{where}.kind is {event.kind!r}"
+        if event.round is not None and event.round >= scenario.rounds:
+            yield f"{where}.round", f"the last round is {scenario.rounds - 1}"
+    random = scenario.faults.random
+    if random is None:
+        return
+    if "slow-node" not in random.kinds:
+        yield "faults.random.factor", "faults.random.kinds has no slow-node"
+    if not set(random.kinds) & set(LASTING):
+        yield "faults.random.duration_s", "no kind in faults.random.kinds has a duration"
+    if random.count is not None:
+        yield "faults.random.rate_per_s", "faults.random.count is given"

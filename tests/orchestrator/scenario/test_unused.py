@@ -1,0 +1,272 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Keys that have no effect are named, with the reason; keys that have one are not."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_scenario import TREE
+
+import orchestrator as tb
+from ns3_scenarios.trace import ChannelTrace, trace_of
+from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.scenario.loading import put, validate
+from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.unused import Use, _log_once, replaced_by, unused
+
+ROOT = Path(__file__).parents[3]
+LEARNS = {"workload.compute": "real"}
+FAULT = {"kind": "uav-crash", "nodes": ["uav1"]}
+DRAWN = {"count": 1, "kinds": ["uav-crash"]}
+
+
+def scenario(keys: dict[str, Any]) -> Scenario:
+    tree = {**TREE, "workload": dict(TREE["workload"])}
+    for key, value in keys.items():
+        put(tree, key, value, "test")
+    return validate(tree, "test")
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "reason", "remedy"),
+    [
+        (
+            {"workload.asynchronous.mixing": 0.5},
+            "workload.asynchronous.mixing",
+            "the paradigm 'cpsfl' is not asynchronous",
+            {"paradigm": "asfl-pp"},
+        ),
+        (
+            {"paradigm": "asfl-pp", "workload.asynchronous.hinge": 3},
+            "workload.asynchronous.hinge",
+            "workload.asynchronous.staleness is 'polynomial'",
+            {"workload.asynchronous.staleness": "hinge"},
+        ),
+        (
+            {
+                "paradigm": "asfl-pp",
+                "workload.asynchronous.staleness": "constant",
+                "workload.asynchronous.exponent": 1,
+            },
+            "workload.asynchronous.exponent",
+            "workload.asynchronous.staleness is 'constant'",
+            {"workload.asynchronous.staleness": "hinge"},
+        ),
+        (
+            {"allocation.alpha": [0.5, 0.25, 0.25], "paradigm": "sfl-sp"},
+            "allocation.alpha",
+            "'sfl-sp' computes sequentially",
+            {"paradigm": "sfl-pp"},
+        ),
+        (
+            {"allocation.rho": [0.5, 0.25, 0.25]},
+            "allocation.rho",
+            "'cpsfl' transmits gradients sequentially",
+            {"paradigm": "sfl-pp"},
+        ),
+        (
+            {"order": "round-robin", "paradigm": "sfl-pp"},
+            "order",
+            "'sfl-pp' has no queue",
+            {"paradigm": "sfl-sp"},
+        ),
+        (
+            {"participation.rule": "by-channel"},
+            "participation.rule",
+            "participation.clients is absent, so all UAVs take part",
+            {"participation.clients": 2},
+        ),
+        (
+            {"allocation.policy": "equal", "allocation.observation.noise_db": 3},
+            "allocation.observation.noise_db",
+            "allocation.policy 'equal' does not observe the channel",
+            {"allocation.policy": "planner"},
+        ),
+        (
+            {"allocation.observation.delay_slots": 3},
+            "allocation.observation.delay_slots",
+            "allocation.policy 'fixed' does not observe the channel",
+            {"participation.clients": 2, "participation.rule": "by-channel"},
+        ),
+        (
+            {
+                "allocation.policy": "agent",
+                "allocation.agent": "a",
+                "allocation.observation.noise_db": 3,
+            },
+            "allocation.observation.noise_db",
+            "an agent observes positions, not gains",
+            {"allocation.policy": "planner"},
+        ),
+        (
+            {"allocation.agent": "a"},
+            "allocation.agent",
+            "allocation.policy is 'fixed'",
+            {"allocation.policy": "agent"},
+        ),
+        (
+            {"allocation.policy": "static"},
+            "workload.split",
+            "allocation.policy 'static' decides split points",
+            {"allocation.policy": "equal"},
+        ),
+        (
+            {"workload.evaluate_every": 1},
+            "workload.evaluate_every",
+            "workload.compute is 'none'",
+            LEARNS,
+        ),
+        (
+            LEARNS | {"workload.evaluate_samples": 9},
+            "workload.evaluate_samples",
+            "workload.evaluate_every is 0",
+            {"workload.evaluate_every": 1},
+        ),
+        (
+            {"workload.data.partition": "dirichlet"},
+            "workload.data.partition",
+            "workload.compute is 'none'",
+            LEARNS,
+        ),
+        (
+            {"workload.data.image_column": "i"},
+            "workload.data.image_column",
+            "workload.data.source is 'synthetic'",
+            {"workload.data.source": "folder"},
+        ),
+        (
+            LEARNS | {"workload.data.source": "folder", "workload.data.samples": 9},
+            "workload.data.samples",
+            "workload.data.source is not 'synthetic'",
+            {"workload.data.source": "synthetic"},
+        ),
+        (
+            LEARNS | {"workload.data.concentration": 9},
+            "workload.data.concentration",
+            "workload.data.partition is 'iid'",
+            {"workload.data.partition": "quantity"},
+        ),
+        (
+            LEARNS | {"workload.data.noise": 1},
+            "workload.data.noise",
+            "workload.data.partition is 'iid'",
+            {"workload.data.partition": "feature"},
+        ),
+        (
+            {"emulation.overrun_bound": 0.1},
+            "emulation.overrun_bound",
+            "emulation.dilation is a number",
+            {"emulation.dilation": "auto"},
+        ),
+        (
+            {"emulation.docker_image": "debian"},
+            "emulation.docker_image",
+            "emulation.runtime is 'namespace'",
+            {"emulation.runtime": "docker"},
+        ),
+        (
+            {"faults.events": [FAULT | {"factor": 3}]},
+            "faults.events[0].factor",
+            "faults.events[0].kind is 'uav-crash'",
+            {"faults.events": [FAULT | {"factor": 3, "kind": "slow-node"}]},
+        ),
+        (
+            {"faults.events": [FAULT | {"round": 1}]},
+            "faults.events[0].round",
+            "the last round is 0",
+            {"rounds": 2},
+        ),
+        (
+            {"faults.random": DRAWN | {"factor": [3, 4]}},
+            "faults.random.factor",
+            "faults.random.kinds has no slow-node",
+            {"faults.random.kinds": ["slow-node"]},
+        ),
+        (
+            {"faults.random": DRAWN | {"duration_s": [3, 4]}},
+            "faults.random.duration_s",
+            "no kind in faults.random.kinds has a duration",
+            {"faults.random.kinds": ["partition"]},
+        ),
+        (
+            {"faults.random": DRAWN | {"rate_per_s": 1}},
+            "faults.random.rate_per_s",
+            "faults.random.count is given",
+            {"faults.random.count": None},
+        ),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_a_key_without_effect_in_this_combination_is_named(
+    keys: dict[str, Any], key: str, reason: str, remedy: dict[str, Any]
+) -> None:
+    assert unused(scenario(keys)) == {reason: [key]}
+    assert key not in [k for keys_ in unused(scenario(keys | remedy)).values() for k in keys_]
+
+
+@pytest.mark.parametrize(
+    ("use", "named"),
+    [
+        (
+            "a prediction",
+            {
+                "only a session (`testbed up`) has them": ["links.relay", "links.at_trace_end"],
+                "only the emulation has queues": ["links.queue", "links.ecn"],
+                "modelled times are predicted": ["workload.compute_time"],
+            },
+        ),
+        (
+            "a run",
+            {"only a session (`testbed up`) has them": ["links.relay", "links.at_trace_end"]},
+        ),
+        (
+            "a session",
+            {"a session has no rounds": ["participation.clients"]},
+        ),
+    ],
+)
+def test_a_use_names_the_keys_that_it_does_not_consider(
+    use: Use, named: dict[str, list[str]]
+) -> None:
+    links = {"links.relay": True, "links.at_trace_end": "repeat", "links.queue": "pie"}
+    other = {"links.ecn": True, "workload.compute_time": "measured", "participation.clients": 2}
+    assert unused(scenario(links | other), use) == named
+    assert unused(scenario({}), use) == {}
+
+
+def test_scenarios_and_campaigns_of_the_testbed_have_no_such_key() -> None:
+    for name in ("paper", "quickstart", "hundred"):
+        assert unused(tb.load(name)) == unused(tb.load(name), "a run") == {}
+    for name in ("paper", "quickstart", "figure8"):
+        campaign = load_campaign(ROOT / "campaigns" / f"{name}.yaml")
+        points = {cell.point.id: cell.point for cell in cells(campaign)}
+        for point in points.values():
+            assert unused(point.scenario) == unused(point.scenario, "a prediction") == {}
+
+
+def test_a_prediction_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    _log_once.cache_clear()
+    asked = scenario({"links.relay": True})
+    for _ in range(2):
+        tb.predict(asked)
+    line = "links.relay: no effect; only a session (`testbed up`) has them"
+    assert caplog.messages.count(line) == 1
+
+
+def test_a_trace_names_the_keys_that_it_replaces() -> None:
+    plain = {"mobility.memory": 0.5, "slot_s": 0.2, "radio.shadow_fading": True}
+    asked = scenario(plain)
+    gain, bps = np.full((3, 4), 1e-9), np.full((3, 4), 1e7)
+    position = np.full((3, 4, 3), 20.0)
+    rates = trace_of({"uplink_bps": bps, "downlink_bps": bps, "slot_s": 1}, "t")
+    named = ["mobility.memory", "radio.shadow_fading", "slot_s"]
+    bands = ["radio.uplink_bandwidth_hz", "radio.downlink_bandwidth_hz"]
+    assert replaced_by(asked, ChannelTrace(gain, 1.0)) == named
+    assert replaced_by(asked, rates) == [*named, *bands]
+    # The planner extrapolates flights with the scenario's path loss.
+    plans = scenario(plain | {"allocation.policy": "planner", "workload.split": 2})
+    assert replaced_by(plans, ChannelTrace(gain, 1.0, position)) == ["slot_s"]
+    assert replaced_by(plans, ChannelTrace(gain, 1.0)) == named
