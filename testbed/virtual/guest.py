@@ -43,6 +43,7 @@ import psutil
 
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
+from testbed.core.signals import signal_name
 from testbed.system import inside, leftovers, linux
 from testbed.virtual import init
 from testbed.virtual.kernel import Kernel, kernels
@@ -223,7 +224,7 @@ def run(
         with contextlib.suppress(subprocess.TimeoutExpired):
             guest.wait(END_S)  # The log is complete then.
         if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
-            name = signal.Signals(-status).name
+            name = signal_name(-status)
             raise RunError(f"virtual time: the command was ended by {name}: {_why(log)}")
         if status > 0 and _lacks_mappings(_said(log)):
             # One of its processes died of the limit; the command's own message lacks the cause.

@@ -193,14 +193,14 @@ def test_without_a_relay_they_do_not(tmp_path) -> None:
 def test_status_says_how_commands_ended_and_time_ends_those_that_go_on(tmp_path) -> None:
     done = play(
         tmp_path / "out",
-        {"uav*": "exit 0", "uav2": "exit 3", "bs": "trap '' TERM; sleep 60 & wait; sleep 60"},
+        {"uav*": "kill -35 $$", "uav2": "exit 3", "bs": "trap '' TERM; sleep 60 & wait; sleep 60"},
         until=["uav*"],
     )
     assert (done.ended, done.succeeded) == ("commands", False)
-    assert [program.returncode for program in done.programs] == [-signal.SIGKILL, 0, 3, 0]
+    assert [program.returncode for program in done.programs] == [-signal.SIGKILL, -35, 3, -35]
     assert [str(p).split(" after")[0] for p in done.programs][:3] == [
         "bs: still running",
-        "uav1: ended with status 0",
+        "uav1: ended by signal 35 (SIGRTMIN+1)",
         "uav2: ended with status 3",
     ]
     done = play(tmp_path / "other", {"uav1": "sleep 60"}, seconds=0.3)
