@@ -382,7 +382,8 @@ class _World:
                 self._control.send(*encode(WorldLost(str(error))))
             else:
                 self._watch(wake)
-        # The supervisor does the same if the world is killed before.
+        # The supervisor does the same if the world is killed before, and all processes with it.
+        self._end_fabric()
         unshape(sockets_in(self._namespaces))
 
     def _watch(self, wake: int) -> None:
@@ -511,6 +512,12 @@ class _World:
         for pid, known in self._processes.items():
             if known == node:
                 os.kill(pid, signal.SIGKILL)
+
+    def _end_fabric(self) -> None:
+        """End the fabric process: it must not read the ends of links while they are removed."""
+        for pid in [pid for pid, node in self._processes.items() if node is None]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):

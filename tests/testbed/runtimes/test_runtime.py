@@ -23,6 +23,7 @@ from tripwire import Tripwires
 
 from orchestrator.emulated.stage import LEARNING_IMPORTS, NODE_IMPORTS
 from testbed import runtimes
+from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.core.node import BS, uav, uavs
 from testbed.network.shaping import Shape
@@ -86,6 +87,30 @@ def test_a_world_whose_orchestrator_has_closed_its_sockets_says_nothing(tmp_path
     process = spawn("namespace", tmp_path, stderr=subprocess.PIPE)
     check_result(process)
     assert process.communicate("")[1] == ""
+
+
+def test_links_are_removed_once_nothing_reads_them(monkeypatch):
+    """The fabric process reads the counters of all ends, and failed where one was missing."""
+    fabrics, alive = [], []
+
+    def create(world):
+        fabrics.append(world._fork(lambda: time.sleep(60)))
+        world._processes[fabrics[0]] = None
+
+    monkeypatch.setattr(namespace._World, "_create", create)
+    monkeypatch.setattr(namespace._World, "_watch", lambda *_: None)
+    monkeypatch.setattr(namespace, "unshape", lambda _: alive.append(psutil.pid_exists(fabrics[0])))
+    before = signal.getsignal(signal.SIGCHLD)
+    with contextlib.ExitStack() as sockets:
+        four = [socket.socket() for _ in range(4)]
+        for each in four:
+            sockets.enter_context(each)
+        try:
+            namespace._World(ControlSocket(four[0]), *four[1:], None, []).run()
+        finally:
+            os.close(signal.set_wakeup_fd(-1))
+            signal.signal(signal.SIGCHLD, before)
+    assert alive == [False]
 
 
 @pytest.mark.parametrize("victim", [0, 1])
