@@ -54,7 +54,10 @@ def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) ->
         size=(WIDTH, HEIGHT),
         check_titles={name: check.title for name, check in CHECKS.items()},
         remedies=remedies(
-            manifest.get("validity"), scenario.emulation.dilation, scenario.emulation.clock
+            manifest.get("validity"),
+            scenario.emulation.dilation,
+            scenario.emulation.clock,
+            "session",
         ),
         scenario_text=yaml.safe_dump(
             scenario.model_dump(mode="json"), sort_keys=False, default_flow_style=None
