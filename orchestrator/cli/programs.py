@@ -142,6 +142,8 @@ def up(
         log = output / "logs" / f"{program.node}.log"
         where = f" ({log})" if program.returncode and log.stat().st_size else ""
         out.print(f"{program}{where}", markup=False, highlight=False, soft_wrap=True)
+    for line in done.notes:
+        out.print(f"note: {line}", markup=False, highlight=False, soft_wrap=True)
     for line in validity_lines(done.checks, 1.0, "session"):
         out.print(line)
     out.print(f"session: {output}", markup=False, soft_wrap=True)
@@ -186,6 +188,8 @@ class _Stop:
 
         before = {number: signal.signal(number, stop) for number in ending_signals()}
         print("testbed: the network is up; Ctrl-C ends the session", file=sys.stderr, flush=True)
+        for line in session.notes:
+            print(f"testbed: note: {line}", file=sys.stderr, flush=True)
         try:
             yield
         finally:

@@ -49,6 +49,8 @@ class Totals:
     offered_bytes: npt.NDArray[np.float64]
     carried_bytes: npt.NDArray[np.int64]
     dropped_frames: npt.NDArray[np.int64]
+    open_slots: npt.NDArray[np.int64]
+    """Slots in which the link was not out."""
     slots: int = 0
 
 
@@ -66,7 +68,7 @@ class Recorder:
         self._last: tuple[int, tuple[Counts, Counts, Counts]] | None = None
         self._waiting: list[pd.DataFrame] = []
         zeros = np.zeros((clients, 2), np.int64)
-        self.totals = Totals(zeros.astype(float), zeros.copy(), zeros.copy())
+        self.totals = Totals(zeros.astype(float), zeros.copy(), zeros.copy(), zeros.copy())
         self.lateness_s = array.array("d")
         """Delay after the boundary of each slot until its rates were set, in seconds."""
         self.busy_errors = array.array("d")
@@ -133,6 +135,7 @@ class Recorder:
         offered = rates * self._feed.slot_s / 8
         self.totals.offered_bytes += offered.sum(axis=0)
         self.totals.carried_bytes += carried.sum(axis=0)
+        self.totals.open_slots += (offered > 0).sum(axis=0)
         self.totals.slots += slots
         if self.watcher is not None:
             self.watcher(first, offered, carried, queued[1:])

@@ -96,9 +96,11 @@ def test_pages_of_sessions_and_campaigns_say_it_too(tmp_path: Path) -> None:
     broken = {"check": "cpu_others", "limit": 0.5, "value": 0.9, "ok": False, "detail": ""}
     session = make_session(tmp_path / "session")
     about = json.loads((session / "manifest.json").read_text())
+    about["programs"][0]["status"] = -35
     write_json(session / "manifest.json", about | {"valid": False, "validity": [broken]})
     text = write_session_report(session).read_text()
     assert "Other programs used the CPU: wait until the machine is idle" in text
+    assert "by signal 35 (SIGRTMIN+1)</td>" in text
     page = (finished_campaign(tmp_path).path / "report.html").read_text()
     assert "The host&#39;s other guests used the CPU: run at another time" in page
     assert "CPU time taken by other guests" in page

@@ -230,16 +230,17 @@ def test_wrong_input_writes_nothing(tmp_path, options, message) -> None:
 class Up:
     """`testbed up` in a process of its own, without commands."""
 
-    def __init__(self, folder, *words: str) -> None:
+    def __init__(self, folder, *words: str, trace=TRACE, **options) -> None:
         self.out = folder / "out"
         (folder / "s.yaml").write_text(yaml.safe_dump(TREE | {"emulation": AT_ONCE}))
-        np.savez(folder / "t.npz", **TRACE)
+        np.savez(folder / "t.npz", **trace)
         self.testbed = [sys.executable, "-m", "orchestrator"]
         words = (str(folder / "s.yaml"), "--trace", str(folder / "t.npz"), *words)
         self.process = subprocess.Popen(
             [*self.testbed, "up", *words, "--out", str(self.out)],
             stdout=subprocess.PIPE,
             text=True,
+            **options,
             # These tests may run under `nohup`, whose children outlive a terminal.
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
@@ -248,6 +249,30 @@ class Up:
     def exec(self, *words: str, **options) -> "subprocess.Popen[str]":
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True} | options
         return subprocess.Popen([*self.testbed, "exec", str(self.out), *words], **options)
+
+
+def test_links_that_are_out_all_the_time_and_dilation_are_named(tmp_path) -> None:
+    rates = np.full((3, 40), 1e6)
+    down = rates * np.array([[1], [0.11], [0]])
+    trace = {"uplink_bps": rates, "downlink_bps": down, "slot_s": 0.1}
+    words = ("--seconds", "0.3", "--set", "emulation.dilation=2")
+    up = Up(tmp_path, *words, trace=trace, stderr=subprocess.PIPE)
+    printed, said = up.process.communicate(timeout=60)
+    dilated = (
+        "emulation.dilation is 2: rates are divided by 2, slots and delays last 2 times as long, "
+        "but programs live in real time and their clocks are not dilated"
+    )
+    assert f"testbed: note: {dilated}\n" in said
+    below = "its rate is at most 110 kb/s, below one frame per slot of 0.1 s (121.1 kb/s)"
+    notes = [
+        dilated,
+        f"the downlink of uav2 was out in all slots: {below}",
+        "the downlink of uav3 was out in all slots: its channel has no rate",
+    ]
+    assert printed.startswith("".join(f"note: {note}\n" for note in notes))
+    assert json.loads((up.out / "manifest.json").read_text())["notes"] == notes
+    page = (up.out / "report.html").read_text()
+    assert all(f"{note.capitalize()[:60]}" in page for note in notes)
 
 
 def sleepers(up: Up) -> list[psutil.Process]:
