@@ -216,6 +216,7 @@ def wire(
     for link, uav in zip(part.clients, uavs, strict=True):
         linux.enter(uav)
         _negotiate_marks(shape)
+        _open_ports_and_ping(shape)
         site = Site(Netlink(), [End(UAV_DEVICE, shape)])
         there, here = link_addresses(link)
         setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
@@ -244,6 +245,7 @@ def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, par
     """Create the links within this machine, and the base station's ends of all links."""
     linux.enter(base_station)
     _negotiate_marks(shape)
+    _open_ports_and_ping(shape)
     bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, part.links + 1)])
     pairs = [_pair(link, uav, shape) for link, uav in zip(part.clients, uavs, strict=True)]
     bs.netlink.transact([*pairs, netlink.up(_LO)])
@@ -377,6 +379,20 @@ def _negotiate_marks(shape: Shape) -> None:
     """Enable or disable ECN for TCP in this thread's namespace."""
     if shape.ecn:
         Path("/proc/sys/net/ipv4/tcp_ecn").write_text("1")
+
+
+def _open_ports_and_ping(shape: Shape) -> None:
+    """Let programs in this thread's namespace use ports below 1024, and ICMP echo by datagram
+    sockets, without capabilities."""
+    if not shape.network:
+        return
+    # Where /proc/sys is read-only, programs go without. A range names mapped groups only.
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
+    for groups in (f"0 {(1 << 31) - 1}", "0 65535", f"{os.getegid()} {os.getegid()}"):
+        with contextlib.suppress(OSError):
+            Path("/proc/sys/net/ipv4/ping_group_range").write_text(groups)
+            return
 
 
 def _cut_packets(device: str) -> None:

@@ -304,6 +304,10 @@ def _leave_host(*, as_root: bool) -> None:
     if as_root:
         linux.unshare(others)
         return
+    if user == 0:
+        with contextlib.suppress(OSError):
+            linux.unshare_with_spare_ids(others)
+            return
     try:
         linux.unshare(linux.CLONE_NEWUSER | others)
     except OSError:
@@ -633,7 +637,14 @@ class _OpenSandbox:
             os.chdir(command.folder)
         except OSError:
             os.chdir(command.env["HOME"])
-        linux.confine("/tmp", *self.sandbox.writable)
+        # Daemons that are started as root become another user, who is none of this machine's.
+        as_users = (linux.CAP_SETGID, linux.CAP_SETUID, linux.CAP_KILL)
+        linux.confine(
+            "/tmp",
+            *self.sandbox.writable,
+            kept=as_users if linux.has_spare_ids() else (),
+            bounding=(linux.CAP_NET_RAW,),
+        )
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         try:

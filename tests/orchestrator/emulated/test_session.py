@@ -148,6 +148,55 @@ def test_what_a_node_is_like(tmp_path) -> None:
     assert not (out / "nodes/bs").exists()
 
 
+def test_ports_below_1024_and_ping_are_for_all(tmp_path) -> None:
+    code = """
+import socket, struct
+for family in (socket.AF_INET, socket.AF_INET6):
+    socket.socket(family).bind(("", 80 + family))
+for family, name, protocol, kind in (
+    (socket.AF_INET, "uav1", socket.IPPROTO_ICMP, 8), (socket.AF_INET6, "ip6-uav1", 58, 128),
+):
+    with socket.socket(family, socket.SOCK_DGRAM, protocol) as echo:
+        echo.settimeout(5)
+        echo.sendto(struct.pack("!BBHHH", kind, 0, 0, 0, 1) + b"mine", (name, 0))
+        print(echo.recv(99)[8:].decode())
+"""
+    done = play(tmp_path / "out", {"bs": ["sh", "-c", f"sleep 0.5; python3 -c '{code}'"]})
+    assert (tmp_path / "out/logs/bs.log").read_text() == "mine\nmine\n"
+    assert done.succeeded
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="of sessions that root starts")
+def test_a_daemon_of_root_becomes_another_user_who_is_none_of_this_machine(tmp_path) -> None:
+    (secret := tmp_path / "secret").write_text("for user 33")
+    os.chown(secret, 33, 33)
+    secret.chmod(0o600)
+    code = f"""
+import os, signal, time
+def tries(call, *words):
+    try: call(*words)
+    except OSError as error: print(error.strerror)
+    else: print("done")
+daemon = os.fork()
+if not daemon:
+    os.setgroups([34]); os.setgid(33); os.setuid(33)
+    print(os.getresuid(), os.getresgid(), os.getgroups())
+    tries(os.setuid, 0)
+    tries(open, {str(secret)!r})
+    time.sleep(60)
+time.sleep(0.5)
+os.kill(daemon, signal.SIGTERM)
+print(os.waitpid(daemon, 0)[1])
+tries(os.chown, "/etc/passwd", 33, 33)
+"""
+    done = play(tmp_path / "out", {"bs": [sys.executable, "-uc", code]})
+    assert done.succeeded, (tmp_path / "out/logs/bs.log").read_text()
+    assert (tmp_path / "out/logs/bs.log").read_text().splitlines() == [
+        "(33, 33, 33) (33, 33, 33) [34]",
+        *("Operation not permitted", "Permission denied", "15", "Operation not permitted"),
+    ]
+
+
 def test_ipv6_reaches_the_base_station(tmp_path) -> None:
     done = play(
         tmp_path / "out",
