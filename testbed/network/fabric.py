@@ -38,6 +38,8 @@ UAV_DEVICE = 10_000
 """The index of the device in a UAV's namespace."""
 BS_ADDRESS, BS_ADDRESS_V6 = "10.255.0.1", "fd55::ffff:1"
 """Address of the base station for all UAVs if nodes see one network."""
+_ALL_AT_ONCE, _ALL_AT_ONCE_V6 = (("255.255.255.255", 32), ("224.0.0.0", 4)), ("ff00::", 8)
+"""The limited broadcast address, and multicast groups."""
 _ALL_LINKS, _ALL_LINKS_V6 = ("10.0.0.0", 10), ("fd55::", 64)
 
 _SIOCETHTOOL, _ETHTOOL_STSO, _ETHTOOL_SGRO = 0x8946, 0x1F, 0x2C
@@ -47,6 +49,7 @@ _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _PERMANENT = 0x80
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _MAIN, _STATIC, _UNIVERSE, _ON_LINK, _UNICAST, _BLACKHOLE = 254, 4, 0, 253, 1, 6
+_LOCAL, _MULTICAST = 255, 5
 _NOWHERE = "192.0.2.1"
 """An unused address (RFC 5737)."""
 _NO_DUPLICATE_DETECTION = 0x02
@@ -58,7 +61,7 @@ MOST_TUNNELS = 1 << 24
 """Number of VXLAN network identifiers."""
 _VXLAN_ID, _VXLAN_REMOTE, _VXLAN_LOCAL, _VXLAN_LEARNING = 1, 2, 4, 7
 _VXLAN_PORT, _VXLAN_CHECKSUM = 15, 18
-_DESTINATION, _DEVICE, _GATEWAY, _METRICS, _SOURCE = 1, 4, 5, 8, 7
+_DESTINATION, _DEVICE, _GATEWAY, _PRIORITY, _METRICS, _SOURCE = 1, 4, 5, 6, 8, 7
 """Attributes of a route."""
 _INITIAL_WINDOW, _CONGESTION_CONTROL = 11, 16
 """Metrics of a route."""
@@ -511,6 +514,10 @@ def _join(end: End, link: int, shape: Shape) -> list[bytes]:
     over = attribute(_DEVICE, u32(end.index))
     gateway = attribute(_GATEWAY, socket.inet_aton(link_addresses(link)[0]))
     messages = _own_addresses(None, link_address_v6(link), shape)
+    for group, bits in _ALL_AT_ONCE:
+        about = _ROUTE.pack(socket.AF_INET, bits, 0, 0, _MAIN, _STATIC, _ON_LINK, _UNICAST, 0)
+        to = attribute(_DESTINATION, socket.inet_aton(group))
+        messages.append(message(netlink.NEWROUTE, new, about + to + over))
     for network, bits in [(BS_ADDRESS, 32), *([_ALL_LINKS] if shape.relay else [])]:
         about = _ROUTE.pack(socket.AF_INET, bits, 0, 0, _MAIN, _STATIC, _UNIVERSE, _UNICAST, 0)
         to = attribute(_DESTINATION, socket.inet_aton(network))
@@ -523,6 +530,12 @@ def _join(end: End, link: int, shape: Shape) -> list[bytes]:
             for address in (BS_ADDRESS_V6, link_address_v6(link))
         )
         messages += _route_v6(end, BS_ADDRESS_V6, _mac(link, at_uav=False), shape, own)
+        group, bits = _ALL_AT_ONCE_V6
+        # It goes before the kernel's own route, which has no source address to offer.
+        about = _ROUTE.pack(socket.AF_INET6, bits, 0, 0, _LOCAL, _STATIC, _UNIVERSE, _MULTICAST, 0)
+        about += attribute(_DESTINATION, socket.inet_pton(socket.AF_INET6, group))
+        about += attribute(_PRIORITY, u32(1)) + attribute(_SOURCE, own) + over
+        messages.append(message(netlink.NEWROUTE, netlink.CREATE, about))
         if shape.relay:
             network, bits = _ALL_LINKS_V6
             to = attribute(_DESTINATION, socket.inet_pton(socket.AF_INET6, network))

@@ -166,6 +166,49 @@ for family, name, protocol, kind in (
     assert done.succeeded
 
 
+def test_what_a_uav_sends_to_all_goes_out_on_its_link(tmp_path) -> None:
+    hear = """
+import socket, struct
+heard = [socket.socket(family, socket.SOCK_DGRAM) for family in (2, 2, 10)]
+for port, each in enumerate(heard, 5000):
+    each.bind(("", port)); each.settimeout(10)
+for link, name in socket.if_nameindex():
+    if name.startswith("uav"):
+        group = socket.inet_aton("239.1.1.1") + struct.pack("4si", bytes(4), link)
+        heard[1].setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+        group = socket.inet_pton(10, "ff02::42") + struct.pack("i", link)
+        heard[2].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group)
+for each in heard:
+    found = (each.recvfrom(99) for _ in range(2))
+    print(*sorted(" ".join((text.decode(), sender[0])) for text, sender in found))
+for family, to in ((2, "255.255.255.255"), (2, "239.1.1.1"), (10, "ff02::42")):
+    each = socket.socket(family, socket.SOCK_DGRAM)
+    each.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    try: each.sendto(b"", (to, 5000))
+    except OSError as error: print(error.strerror)
+"""
+    say = """
+import os, socket, time
+time.sleep(0.7)
+text = os.environ["TESTBED_NODE"].encode()
+for port, (family, to) in enumerate(((2, "255.255.255.255"), (2, "239.1.1.1"), (10, "ff02::42"))):
+    each = socket.socket(family, socket.SOCK_DGRAM)
+    each.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    each.sendto(text, (to, 5000 + port))
+"""
+    commands = {"bs": python(hear), "uav1": python(say), "uav3": python(say)}
+    done = play(tmp_path / "out", commands)
+    heard = (tmp_path / "out/logs/bs.log").read_text()
+    assert heard.splitlines() == [
+        *2 * ["uav1 10.0.1.2 uav3 10.0.3.2"],
+        "uav1 fd55::1 uav3 fd55::3",
+        # To send to all from the base station would reach one of the links.
+        *2 * ["Network is unreachable"],
+        "Cannot assign requested address",
+    ]
+    assert done.succeeded
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="of sessions that root starts")
 def test_a_daemon_of_root_becomes_another_user_who_is_none_of_this_machine(tmp_path) -> None:
     (secret := tmp_path / "secret").write_text("for user 33")
