@@ -74,6 +74,7 @@ def in_guest(
     *,
     learns: bool = False,
     share: float = 1.0,
+    starts_ns: int = guest.STARTED_NS,
     progress: Progress = silent,
 ) -> None:
     """Run a job in a guest, which finds it by name in its settings.
@@ -89,6 +90,7 @@ def in_guest(
         settings={name: job},
         learns=learns,
         share=share,
+        starts_ns=starts_ns,
         progress=progress,
         out=printed,
         err=said,

@@ -72,6 +72,17 @@ def test_links_that_are_kept_busy_carry_their_rates(tmp_path: Path) -> None:
 
 @pytest.mark.guest
 @pytest.mark.timeout(1200)
+def test_a_session_may_begin_on_another_date(tmp_path: Path) -> None:
+    emulation = {"clock": "virtual", "virtual_date": "2026-11-25", "calibrate": False}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(TREE | {"emulation": emulation}))
+    np.savez(tmp_path / "t.npz", gain=np.full((3, 40), 1e-10), slot_s=0.1)
+    words = ["up", "s.yaml", "--trace", "t.npz", "--out", "out", "--node", "uav1=date -u +%F"]
+    subprocess.run([*TESTBED, *words], cwd=tmp_path, check=True)
+    assert (tmp_path / "out/logs/uav1.log").read_text() == "2026-11-25\n"
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
 def test_captured_sessions_repeat_to_the_byte_from_elsewhere(tmp_path: Path) -> None:
     ask = "import socket; socket.create_connection(('bs', 5000)).recv(10)"
     answer = (
