@@ -162,6 +162,8 @@ class SessionRates(RateFeed):
         self._varying = scenario if vary_by_slot(scenario) else None
         self._repeats = scenario.links.at_trace_end == "repeat"
         self._given = 0
+        self.highest_given_bps: Array = np.zeros((scenario.uavs.count, 2))
+        """The highest rate of each link that the injector has been given, shape [K, 2]."""
         self.slots: int | None = None
         """Number of slots, once the end of a trace that is not repeated has been reached."""
 
@@ -199,6 +201,8 @@ class SessionRates(RateFeed):
         # Where the trace ends, the links close.
         padding = ((0, 0), (closed, self.slots is not None))
         tables = [np.pad(bps, padding) for bps in self.rates(first, end)]
+        highest = np.stack([bps.max(axis=1) for bps in tables], axis=1)
+        self.highest_given_bps = np.maximum(self.highest_given_bps, highest)
         given = None
         if self._varying is not None:
             # Slots before 0 are like slot 0; nothing is sent after the end of a trace.

@@ -408,7 +408,7 @@ def opened(
         recorder = Recorder(
             feed,
             scenario.uavs.count,
-            shape.frame_bytes,
+            shape,
             folder / "session.parquet",
             keep=options.keep_rows,
         )

@@ -384,7 +384,7 @@ def _session_lateness(session: Session) -> Observed:
 def _session_transfer_error(session: Session) -> Observed:
     errors = session.recorder.busy_errors
     if len(errors):
-        busy = f"{len(errors)} slots with bytes waiting throughout"
+        busy = f"{len(errors)} slots with a backlog all the time"
         yield float(np.quantile(np.abs(errors), 0.95)), busy
 
 
