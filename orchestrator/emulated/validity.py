@@ -8,6 +8,7 @@ Results that are not valid keep all measurements; manifest, console and report g
 `emulation.limits` in the scenario, under the same name.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -62,6 +63,8 @@ class ValidityCheck:
     session_remedy: str | None = None
     """Advice for sessions with the real clock; None: that for runs. Dilation is not among it:
     programs of sessions are not dilated."""
+    cause: Callable[[Emulation], str] | None = None
+    """Names what made a run's value exceed its limit, if that is known."""
     virtual_limit: float | None = None
     """Default limit in virtual time; None: that of the real clock."""
     real_clock_alone: bool = False
@@ -105,7 +108,10 @@ def _judged(
             # One frame is up to 2 % of a slot, with either clock.
             limit = emulation.limits.transfer_error
         for value, where in observe(observed):
-            yield Check(name, limit, float(value), bool(value <= limit), where)
+            ok = bool(value <= limit)
+            if not ok and check.cause is not None and isinstance(observed, Emulation):
+                where = "; ".join(filter(None, (where, check.cause(observed))))
+            yield Check(name, limit, float(value), ok, where)
 
 
 def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
@@ -310,6 +316,35 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     yield float(error.quantile(0.95)), where
 
 
+def _acknowledgements_out(done: Emulation) -> str:
+    """In how many slots of late transfers the other direction, which carries their
+    acknowledgements, was out; empty if it never was."""
+    slot_s, emulation = done.scenario.slot_s, done.scenario.emulation
+    limit = CHECKS["transfer_error"].limit("transfer_error", emulation)
+    found = []
+    for name, steps in (("uplink", ("SM", "SG")), ("downlink", ("CA", "CM"))):
+        slots: set[tuple[int, int, int]] = set()
+        out: set[tuple[int, int, int]] = set()
+        for index, record in enumerate(done.rounds):
+            transfers = record.transfers
+            late = transfers[transfers["step"].isin(steps) & (transfers["error"] > limit)]
+            rates = record.rates
+            silent = rates[rates[f"{name}_bps"] == 0]
+            closed = set(zip(silent["client"].tolist(), silent["slot"].tolist(), strict=True))
+            spans = late[["client", "start_s", "duration_s"]].itertuples(index=False, name=None)
+            for client, start_s, took_s in spans:
+                end = math.ceil((start_s + took_s) / slot_s)
+                played = {(client, slot) for slot in range(int(start_s / slot_s), end)}
+                slots |= {(index, *each) for each in played}
+                out |= {(index, *each) for each in played & closed}
+        if out:
+            found.append(
+                f"the {name}, which carries the acknowledgements, was out in {len(out)} of "
+                f"{len(slots)} slots of late transfers"
+            )
+    return "; ".join(found)
+
+
 def _early_s(rate_bps: "pd.Series[float]", shape: Shape, dilation: float) -> "pd.Series[float]":
     """The tolerance for early ends in emulated seconds, at a rate in emulated bit/s."""
     return rate_bps.map(
@@ -464,6 +499,7 @@ CHECKS = {
         "Unexplained time, relative to a round",
         f"time was lost for unknown reasons: {IDLE}; {REPORT}",
         of_run=_rest_share,
+        cause=_acknowledgements_out,
         virtual_limit=0.01,
     ),
     "transfer_error": ValidityCheck(
@@ -471,6 +507,7 @@ CHECKS = {
         f"transfers deviated from their links' rates: {IDLE}, or {SLOWER}",
         session_remedy=f"links did not carry what their rates allow: {IDLE}, or {EXACT}",
         of_run=_transfer_error,
+        cause=_acknowledgements_out,
         of_session=_session_transfer_error,
         virtual_limit=0.02,
     ),
@@ -478,6 +515,7 @@ CHECKS = {
         "Error of the broadcast, 95th percentile",
         f"the broadcast deviated from its links' rates: {IDLE}, or {SLOWER}",
         of_run=_broadcast_error,
+        cause=_acknowledgements_out,
         virtual_limit=0.05,
     ),
     "clock_error_s": ValidityCheck(
