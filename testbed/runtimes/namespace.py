@@ -304,12 +304,11 @@ def _leave_host(*, as_root: bool) -> None:
     if as_root:
         linux.unshare(others)
         return
-    if user == 0:
-        with contextlib.suppress(OSError):
-            linux.unshare_with_spare_ids(others)
-            return
     try:
-        linux.unshare(linux.CLONE_NEWUSER | others)
+        if user == 0:
+            linux.unshare_with_spare_ids(others)
+        else:
+            linux.unshare(linux.CLONE_NEWUSER | others)
     except OSError:
         if user != 0:
             raise OSError(
@@ -319,9 +318,7 @@ def _leave_host(*, as_root: bool) -> None:
         linux.unshare(others)
         return
     # User IDs are kept, so that file owners look the same inside.
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    linux.map_own_ids(user, group)
 
 
 def _run_and_exit(body: Callable[[], object]) -> NoReturn:

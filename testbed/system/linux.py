@@ -5,7 +5,6 @@
 
 import contextlib
 import ctypes
-import errno
 import os
 import resource
 import socket
@@ -72,32 +71,41 @@ def unshare_with_spare_ids(flags: int) -> None:
     """Leave these namespaces and the user namespace, as root, for one with spare user and group
     IDs: 0 is root, and all others belong to no user outside.
 
+    If root may not map these IDs, no ID is mapped yet (`map_own_ids`).
+
     Raises:
-        OSError: The kernel refuses the namespaces, or these IDs.
+        OSError: The kernel refuses the namespaces.
     """
     root = os.getpid()
     reading, writing = os.pipe()
     # IDs must be mapped from outside.
     if (outside := os.fork()) == 0:
-        status = 1
         os.close(writing)
         try:
             if os.read(reading, 1):
                 for kind in ("uid", "gid"):
                     ids = f"0 0 1\n1 {_SPARE_IDS + 1} {_LAST_ID}\n"
                     Path(f"/proc/{root}/{kind}_map").write_text(ids)
-                status = 0
         finally:
-            os._exit(status)
+            os._exit(0)
     os.close(reading)
     try:
         unshare(flags | CLONE_NEWUSER)
         os.write(writing, b"1")
     finally:
         os.close(writing)
-        status = os.waitpid(outside, 0)[1]
-    if status:
-        raise OSError(errno.EPERM, "user and group IDs cannot be mapped")
+        os.waitpid(outside, 0)
+
+
+def map_own_ids(user: int, group: int) -> None:
+    """Map these IDs, which this process had, to themselves in its new user namespace, unless IDs
+    are mapped already."""
+    for kind, own in (("uid", user), ("gid", group)):
+        ids = Path(f"/proc/self/{kind}_map")
+        if not ids.read_text().strip():
+            if kind == "gid":
+                Path("/proc/self/setgroups").write_text("deny")
+            ids.write_text(f"{own} {own} 1")
 
 
 def has_spare_ids() -> bool:

@@ -50,8 +50,8 @@ PINNED = {
 }
 """Fixed values of settings. Those of `tcp_mem` and `udp_mem`, the memory pages for all sockets, are
 derived by the kernel from its memory, and so from the host's: these are of a guest of 16 GiB.
-`rmem_max` and `wmem_max` limit the buffers that programs ask for: these are the defaults of
-Linux from 6.18 on, so that programs find the same whatever the guest's kernel is. Socket tables are set
+`rmem_max` and `wmem_max` limit the buffers that programs ask for: these are the defaults of Linux
+from 6.18 on, so that programs find the same whatever the guest's kernel is. Socket tables are set
 on the kernel's command line."""
 
 _libc = ctypes.CDLL(None, use_errno=True)

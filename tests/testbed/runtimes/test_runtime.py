@@ -149,6 +149,31 @@ def test_nothing_is_left_whoever_is_killed_or_stands_still(tmp_path, monkeypatch
     until(lambda: gone(everyone))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may map other users")
+@pytest.mark.parametrize(
+    ("capabilities", "users"),
+    [(None, ["0 0 1", "1 2000000001 65535"]), ([21], ["0 0 1"])],
+    ids=["root", "root that may not"],
+)
+def test_ids_of_a_world_of_root_are_none_of_this_machine(capabilities, users):
+    program = f"""
+from pathlib import Path
+from testbed.runtimes import namespace
+from testbed.system import linux
+if {capabilities} is not None:
+    linux.keep_capabilities(*{capabilities})
+namespace._leave_host(as_root=False)
+for kind in ("uid", "gid"):
+    print(Path(f"/proc/self/{{kind}}_map").read_text())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=SMALL_WORLD.parents[2]
+    )
+    assert done.stderr == ""
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line]
+    assert lines == users * 2
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone can look into namespaces")
 @pytest.mark.parametrize("victim", [None, "supervisor", "world", "fabric"])
 def test_no_namespace_is_left_in_which_frames_wait_for_ever(tmp_path, victim):
