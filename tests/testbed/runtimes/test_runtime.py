@@ -152,8 +152,8 @@ def test_nothing_is_left_whoever_is_killed_or_stands_still(tmp_path, monkeypatch
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone may map other users")
 @pytest.mark.parametrize(
     ("capabilities", "users"),
-    [(None, ["0 0 1", "1 2000000001 65535"]), ([21], ["0 0 1"])],
-    ids=["root", "root that may not"],
+    [(None, ["0 0 1", "1 2000000001 65535"]), ([21, 31], ["0 0 1"])],
+    ids=["root", "root without CAP_SETUID"],
 )
 def test_ids_of_a_world_of_root_are_none_of_this_machine(capabilities, users):
     program = f"""
