@@ -9,7 +9,6 @@ ns-3 aborts its process on errors, and a process can have only one simulator.
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ns3_scenarios.errors import ChannelError
+from testbed.core.signals import signal_name
 
 ANSWER_S = 60.0
 """Seconds that ns-3 may take to answer or to read a request: it needs milliseconds, or seconds if a
@@ -137,7 +137,7 @@ class Child:
             status = self.process.wait()
         self._stderr.seek(0)
         said = " ".join(self._stderr.read().decode(errors="replace").split())[-1000:]
-        how = f"status {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
+        how = f"status {status}" if status >= 0 else signal_name(-status)
         return ChannelError(f"ns-3's process died ({how}): {said or 'it left no message'}")
 
 

@@ -26,7 +26,7 @@ from orchestrator.campaign.summary import (
     titles,
 )
 from orchestrator.campaign.verify import environment_differences
-from orchestrator.emulated.validity import CHECKS, remedy
+from orchestrator.emulated.validity import CHECKS, Tenant, remedy
 from orchestrator.records.manifest import environment
 from orchestrator.reporting.formatting import percent
 from orchestrator.reporting.legend import line_style
@@ -157,7 +157,8 @@ def _checks(validity: pd.DataFrame, folders: dict[str, Path]) -> list[dict[str, 
         if kept < len(part):
             about = manifest_of(folders[worst["point"]])
             values = (worst["value"], worst["limit"], about.get("dilation"))
-            text = remedy(str(name), *values, clock=about.get("clock"))
+            tenant: Tenant = "session" if about.get("kind") == "session" else "run"
+            text = remedy(str(name), *values, about.get("clock"), tenant)
         rows.append(
             {
                 "check": name,

@@ -3,7 +3,6 @@
 
 """`testbed run`, `report`, `compare`, `perfetto`: emulate rounds, and write pages about them."""
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,7 +20,9 @@ from orchestrator.cli.options import (
     ScenarioFile,
     SchedulerKey,
     TraceFile,
+    WaitQuiet,
     rounds_of,
+    seconds_of,
 )
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
@@ -60,12 +61,7 @@ def run(
     ] = False,
     scheduler: HostScheduler = None,
     key: SchedulerKey = None,
-    wait_quiet: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Wait up to TIME (90s, 10m, 1h) for other processes to be idle."
-        ),
-    ] = None,
+    wait_quiet: WaitQuiet = None,
 ) -> None:
     """Emulate rounds on real links and compare them with the prediction."""
     from orchestrator import api
@@ -86,7 +82,7 @@ def run(
     from testbed.system.files import check_writable, write_json
     from testbed.system.leftovers import running
 
-    wait_s = None if wait_quiet is None else _seconds(wait_quiet)
+    wait_s = seconds_of(wait_quiet)
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
     if pcap and pcap_headers:
@@ -161,18 +157,6 @@ def _with_note(others: Sequence[int], show: Progress) -> Progress:
         show(what, done, total)
 
     return noted
-
-
-def _seconds(text: str) -> float:
-    """Parse a duration: `90s`, `10m`, `1h`, or a number of seconds.
-
-    Raises:
-        InputError: `text` is not a duration.
-    """
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)([smh]?)", text)
-    if found is None:
-        raise InputError(f"--wait-quiet: must be like 90s, 10m or 1h, not {text[:40]!r}")
-    return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2] or "s"]
 
 
 def report(

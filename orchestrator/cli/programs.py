@@ -21,6 +21,8 @@ from orchestrator.cli.options import (
     ScenarioFile,
     SchedulerKey,
     TraceFile,
+    WaitQuiet,
+    seconds_of,
 )
 from orchestrator.cli.stopping import ending_signals
 from testbed.core.errors import InputError
@@ -77,6 +79,7 @@ def up(
     ] = False,
     scheduler: HostScheduler = None,
     key: SchedulerKey = None,
+    wait_quiet: WaitQuiet = None,
     overrides: Overrides = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier session in DIR.")
@@ -91,7 +94,9 @@ def up(
     from orchestrator.cli.virtual import enter
     from orchestrator.emulated.options import SessionOptions
     from orchestrator.emulated.visits import closed_to_visitors
+    from testbed.host.quiet import wait_until_quiet
 
+    wait_s = seconds_of(wait_quiet)
     parsed = api.load(scenario, overrides or [])
     named = node or any(programs.command for programs in parsed.nodes.values())
     if parsed.emulation.clock == "virtual" and seconds is None and not named:
@@ -103,6 +108,8 @@ def up(
         raise InputError("--live: shows sessions in real time; emulation.clock is 'virtual'")
     if key is not None and scheduler is None:
         raise InputError("--key: needs --scheduler, which the key belongs to")
+    if parsed.emulation.clock == "virtual" and wait_s is not None:
+        raise InputError("--wait-quiet: is for sessions in real time; emulation.clock is 'virtual'")
     if scheduler is not None:
         from orchestrator.emulated.hosts import check_spreadable
 
@@ -112,6 +119,9 @@ def up(
     alone = f"{output}: runs in virtual time (emulation.clock), without interactive access"
     holding = closed_to_visitors(output, alone)
     enter(parsed, "s", trace=trace_file, plays_rounds=False, holding=holding)
+    if wait_s is not None:
+        with shown("s") as show:
+            wait_until_quiet(wait_s, show)
     stop = _Stop()
     with shown("s") as show:
         done = api.play_session(
@@ -135,7 +145,9 @@ def up(
         log = output / "logs" / f"{program.node}.log"
         where = f" ({log})" if program.returncode and log.stat().st_size else ""
         out.print(f"{program}{where}", markup=False, highlight=False, soft_wrap=True)
-    for line in validity_lines(done.checks, 1.0):
+    for line in done.notes:
+        out.print(f"note: {line}", markup=False, highlight=False, soft_wrap=True)
+    for line in validity_lines(done.checks, 1.0, "session"):
         out.print(line)
     out.print(f"session: {output}", markup=False, soft_wrap=True)
     if not done.succeeded:
@@ -179,6 +191,8 @@ class _Stop:
 
         before = {number: signal.signal(number, stop) for number in ending_signals()}
         print("testbed: the network is up; Ctrl-C ends the session", file=sys.stderr, flush=True)
+        for line in session.notes:
+            print(f"testbed: note: {line}", file=sys.stderr, flush=True)
         try:
             yield
         finally:

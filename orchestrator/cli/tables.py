@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     # A prediction's table needs neither the emulation nor pandas.
     import pandas as pd
 
+    from orchestrator.emulated.validity import Tenant
     from orchestrator.records.comparison import Comparison
     from orchestrator.records.emulation import Check, Emulation
     from orchestrator.studies.cross_check import CrossCheck
@@ -225,9 +226,11 @@ def loss_lines(done: "Emulation") -> list[str]:
     ]
 
 
-def validity_lines(checks: Sequence["Check"], dilation: float) -> list[str]:
-    """Whether a run is valid, each check that says it is not, and what to do about it."""
-    from orchestrator.emulated.validity import IDLE, remedy
+def validity_lines(
+    checks: Sequence["Check"], dilation: float, tenant: "Tenant" = "run"
+) -> list[str]:
+    """Whether a run or a session is valid; if not, each failed check, and what to do about it."""
+    from orchestrator.emulated.validity import IDLE, WAIT_QUIET, remedy
     from testbed.system import inside
 
     clock = "real" if inside.guest_settings() is None else "virtual"
@@ -237,10 +240,10 @@ def validity_lines(checks: Sequence["Check"], dilation: float) -> list[str]:
     lines = ["[bold]not valid[/bold]"]
     for check in failed:
         lines.append(f"  {escape(str(check))}")
-        if text := remedy(check.check, check.value, check.limit, dilation, clock):
+        if text := remedy(check.check, check.value, check.limit, dilation, clock, tenant):
             lines.append(f"    {escape(text)}")
     if any(IDLE in line for line in lines):
-        lines.append("  --wait-quiet 10m waits for other processes to become idle")
+        lines.append(f"  {WAIT_QUIET}")
     return lines
 
 

@@ -69,5 +69,13 @@ def enter(
             show = contexts.enter_context(mirror(scenario)).show
         progress = contexts.enter_context(shown(unit))
         learns = plays_rounds and scenario.workload.compute == "real"
-        done = play(found, argv, settings=settings, learns=learns, progress=progress, show=show)
+        done = play(
+            found,
+            argv,
+            settings=settings,
+            learns=learns,
+            starts_ns=scenario.emulation.starts_ns,
+            progress=progress,
+            show=show,
+        )
     raise typer.Exit(done.status)

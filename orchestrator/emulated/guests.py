@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
+from testbed.core.signals import exit_status, signal_name
 from testbed.system import inside
 from testbed.virtual import guest
 from testbed.virtual.kernel import Kernel, find
@@ -73,6 +74,7 @@ def in_guest(
     *,
     learns: bool = False,
     share: float = 1.0,
+    starts_ns: int = guest.STARTED_NS,
     progress: Progress = silent,
 ) -> None:
     """Run a job in a guest, which finds it by name in its settings.
@@ -88,14 +90,15 @@ def in_guest(
         settings={name: job},
         learns=learns,
         share=share,
+        starts_ns=starts_ns,
         progress=progress,
         out=printed,
         err=said,
     )
     if done.status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
-    if done.status > 128:
-        raise RunError(f"ended by {signal.Signals(done.status - 128).name}")
+    if (status := exit_status(done.status)) < 0:
+        raise RunError(f"ended by {signal_name(-status)}")
     if done.status:
         *_, line = ["it says nothing", *said.getvalue().decode(errors="replace").splitlines()]
         raise (InputError if done.status == 2 else RunError)(line)

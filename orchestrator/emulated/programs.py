@@ -21,6 +21,7 @@ from orchestrator.emulated.session_request import nodes_named
 from orchestrator.scenario.schema import ALL_UAVS, Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
+from testbed.core.signals import signal_name
 from testbed.network.fabric import (
     BS_ADDRESS,
     BS_ADDRESS_V6,
@@ -293,5 +294,5 @@ class Program:
         if self.stopped:
             return f"{self.node}: still running {lasted}, stopped"
         if self.returncode < 0:
-            return f"{self.node}: ended by {signal.Signals(-self.returncode).name} {lasted}"
+            return f"{self.node}: ended by {signal_name(-self.returncode)} {lasted}"
         return f"{self.node}: ended with status {self.returncode} {lasted}"

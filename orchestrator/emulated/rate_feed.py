@@ -34,6 +34,8 @@ WARN_SLOTS = 20
 AHEAD_S = 30.0
 """Emulated seconds of rates that the injector of a session has at least; twice as many are added.
 """
+_BLOCK_SLOTS = 10_000
+"""Slots whose rates are computed at once."""
 
 
 class RateFeed:
@@ -154,11 +156,14 @@ class SessionRates(RateFeed):
     def __init__(self, scenario: ResolvedScenario, channel: Channel, shape: Shape):
         super().__init__(channel, radio_access(scenario, channel.trace(1)), scenario.dilation)
         self._shares: Allocation = fixed_allocation(scenario)
-        self._floor_bps = shape.lowest_rate(self.slot_s * self.dilation) * self.dilation
+        self.floor_bps = shape.lowest_rate(self.slot_s * self.dilation) * self.dilation
+        """The rate in emulated bit/s below which a link is out: see `Shape.lowest_rate`."""
         self.shared = shape.shared_downlink
         self._varying = scenario if vary_by_slot(scenario) else None
         self._repeats = scenario.links.at_trace_end == "repeat"
         self._given = 0
+        self.highest_given_bps: Array = np.zeros((scenario.uavs.count, 2))
+        """The highest rate of each link that the injector has been given, shape [K, 2]."""
         self.slots: int | None = None
         """Number of slots, once the end of a trace that is not repeated has been reached."""
 
@@ -169,7 +174,7 @@ class SessionRates(RateFeed):
         frame would be charged at almost no rate, and the link would be blocked for a second after
         it opens.
         """
-        tables = [np.maximum(bps[:, :1], self._floor_bps) for bps in self.rates(0, 1)]
+        tables = [np.maximum(bps[:, :1], self.floor_bps) for bps in self.rates(0, 1)]
         self.hand_over(injector, 0, tables, warn_slots=0)
 
     def ahead(self) -> LinkRates:
@@ -196,6 +201,8 @@ class SessionRates(RateFeed):
         # Where the trace ends, the links close.
         padding = ((0, 0), (closed, self.slots is not None))
         tables = [np.pad(bps, padding) for bps in self.rates(first, end)]
+        highest = np.stack([bps.max(axis=1) for bps in tables], axis=1)
+        self.highest_given_bps = np.maximum(self.highest_given_bps, highest)
         given = None
         if self._varying is not None:
             # Slots before 0 are like slot 0; nothing is sent after the end of a trace.
@@ -211,8 +218,20 @@ class SessionRates(RateFeed):
         """Rates of uplinks and downlinks in these slots, in emulated bit/s, each of shape [K, n].
 
         If downlinks share the cell, each rate is that of a downlink alone. A rate is 0 where the
-        link is out: see `Shape.lowest_rate`.
+        link is out.
         """
+        up, down = self._of_channel(first, end)
+        return np.where(up < self.floor_bps, 0, up), np.where(down < self.floor_bps, 0, down)
+
+    def highest_bps(self, slots: int) -> Array:
+        """The highest rate of each link before slot `slots` as the channel has it, shape [K, 2]:
+        also where the link is out."""
+        blocks = range(0, slots, _BLOCK_SLOTS)
+        found = [self._of_channel(first, min(first + _BLOCK_SLOTS, slots)) for first in blocks]
+        return np.stack([np.hstack(way).max(axis=1) for way in zip(*found, strict=True)], axis=1)
+
+    def _of_channel(self, first: int, end: int) -> tuple[Array, Array]:
+        """Rates of the channel in these slots, also where they are too low to be played."""
         trace = self.channel.trace(end)
         # Only these slots, so that the effort per call does not grow with the session.
         trace = trace.at(np.arange(first, end) % trace.slots)
@@ -221,7 +240,7 @@ class SessionRates(RateFeed):
         if self._varying is not None:
             sent = self._impairments(self._varying, trace).airtime
             up, down = up / sent[UP], down / sent[BROADCAST if self.shared else DOWN]
-        return np.where(up < self._floor_bps, 0, up), np.where(down < self._floor_bps, 0, down)
+        return up, down
 
     def _impairments(self, scenario: ResolvedScenario, trace: SlotTrace) -> SlotImpairments:
         """The impairments in each slot of a trace."""

@@ -56,7 +56,7 @@ def play_request(
                 mode="json", include=set(SessionRequest.model_fields), exclude_unset=True
             ),
         }
-        in_guest("session", job, share=share)
+        in_guest("session", job, share=share, starts_ns=scenario.emulation.starts_ns)
     else:
         _play(scenario, source, out, request)
     return metrics_of(out, scenario, request.reads)

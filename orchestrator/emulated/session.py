@@ -38,6 +38,7 @@ from orchestrator.emulated.programs import (
 )
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_calibration import choices, ends, gap_s
+from orchestrator.emulated.session_notes import dilation_notes, outage_notes
 from orchestrator.emulated.session_table import Recorder
 from orchestrator.emulated.visits import Visits
 from orchestrator.engine.links import shape_of
@@ -134,6 +135,12 @@ class Session:
     def calibration(self) -> pd.DataFrame | None:
         """See `EmulatedNetwork.calibration`."""
         return self.network.calibration
+
+    @property
+    def notes(self) -> list[str]:
+        """What the results do not show by themselves, one line each; complete after the end."""
+        silent = outage_notes(self._feed, self.recorder.totals) if self._closing else []
+        return [*dilation_notes(self.scenario), *silent]
 
     @property
     def over(self) -> bool:
@@ -401,7 +408,7 @@ def opened(
         recorder = Recorder(
             feed,
             scenario.uavs.count,
-            shape.frame_bytes,
+            shape,
             folder / "session.parquet",
             keep=options.keep_rows,
         )

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.emulated.rate_feed import SessionRates
 from testbed.network.injector import Samples
+from testbed.network.shaping import Shape
 
 DIRECTIONS = ("up", "down")
 SCHEMA = pa.schema(
@@ -49,6 +50,8 @@ class Totals:
     offered_bytes: npt.NDArray[np.float64]
     carried_bytes: npt.NDArray[np.int64]
     dropped_frames: npt.NDArray[np.int64]
+    open_slots: npt.NDArray[np.int64]
+    """Slots in which the link was not out."""
     slots: int = 0
 
 
@@ -56,22 +59,22 @@ class Recorder:
     """Turns counter readings into the table; only whole slots count, from slot 0 on."""
 
     def __init__(
-        self, feed: SessionRates, clients: int, frame_bytes: int, path: Path, *, keep: bool = False
+        self, feed: SessionRates, clients: int, shape: Shape, path: Path, *, keep: bool = False
     ):
         self._feed = feed
-        self._frame_bytes = frame_bytes
+        self._shape = shape
         self._writer = pq.ParquetWriter(path, SCHEMA)
         self._read: tuple[Counts, Counts] | None = None
         """The last reading: its time, and the bytes that had been sent by then; each [1, K, 2]."""
-        self._last: tuple[int, tuple[Counts, Counts, Counts]] | None = None
+        self._last: tuple[int, tuple[Counts, ...]] | None = None
         self._waiting: list[pd.DataFrame] = []
         zeros = np.zeros((clients, 2), np.int64)
-        self.totals = Totals(zeros.astype(float), zeros.copy(), zeros.copy())
+        self.totals = Totals(zeros.astype(float), zeros.copy(), zeros.copy(), zeros.copy())
         self.lateness_s = array.array("d")
         """Delay after the boundary of each slot until its rates were set, in seconds."""
         self.busy_errors = array.array("d")
-        """Relative errors of the carried bytes, of slots and directions with bytes waiting at both
-        ends, and an offered load of `LEAST_FRAMES` or more."""
+        """Relative errors of the carried bytes, of slots and directions that surely had a backlog
+        all the time (`_busy`)."""
         self.exhausted = 0
         self.watcher: Watcher | None = None
         self.kept: list[pd.DataFrame] | None = [] if keep else None
@@ -90,19 +93,21 @@ class Recorder:
         late_ns = (samples.done_ns - samples.boundary_ns)[kept].clip(min=0)
         self.lateness_s.extend((late_ns * 1e-9).tolist())
         slot = samples.slot[kept]
-        sent, queued = sent[kept], samples.queued_bytes[kept]
-        dropped = samples.dropped_frames[kept]
+        counts: tuple[Counts, ...] = (
+            sent[kept],
+            samples.queued_bytes[kept],
+            samples.dropped_frames[kept],
+            samples.prompt_packets[kept],
+        )
         if self._last is not None:
             before, last = self._last
             assert before + 1 == slot[0]
             slot = np.concatenate([[before], slot])
-            sent, queued, dropped = (
-                np.concatenate([old, new])
-                for old, new in zip(last, (sent, queued, dropped), strict=True)
-            )
-        self._last = int(slot[-1]), (sent[-1:], queued[-1:], dropped[-1:])
+            counts = tuple(np.concatenate(both) for both in zip(last, counts, strict=True))
+        self._last = int(slot[-1]), tuple(count[-1:] for count in counts)
         if len(slot) > 1:
-            self._add(int(slot[0]), np.diff(sent, axis=0), queued)
+            sent, queued, dropped, prompt = counts
+            self._add(int(slot[0]), np.diff(sent, axis=0), queued, np.diff(prompt, axis=0))
             self.totals.dropped_frames += dropped[-1] - dropped[0]
 
     def _sent_at_boundaries(self, samples: Samples) -> Counts:
@@ -125,26 +130,28 @@ class Recorder:
         whole: Counts = sent[:-1] + np.rint(part * np.diff(sent, axis=0)).astype(np.int64)
         return np.where(samples.queued_bytes > 0, whole, samples.sent_bytes)
 
-    def _add(self, first: int, carried: Counts, queued: Counts) -> None:
-        """Add the slots from `first` on: carried bytes [n, K, 2], and queued bytes at n + 1
-        moments."""
+    def _add(self, first: int, carried: Counts, queued: Counts, prompt: Counts) -> None:
+        """Add the slots from `first` on: carried bytes [n, K, 2], queued bytes at n + 1 moments,
+        and the packets of each slot for which the shaper did not wait."""
         slots, clients, _ = carried.shape
         rates = np.stack(self._feed.rates(first, first + slots), axis=-1).transpose(1, 0, 2)
         offered = rates * self._feed.slot_s / 8
         self.totals.offered_bytes += offered.sum(axis=0)
         self.totals.carried_bytes += carried.sum(axis=0)
+        self.totals.open_slots += (offered > 0).sum(axis=0)
         self.totals.slots += slots
         if self.watcher is not None:
             self.watcher(first, offered, carried, queued[1:])
-        many = offered >= LEAST_FRAMES * self._frame_bytes
-        busy = (queued[:-1] > 0) & (queued[1:] > 0) & many
+        used = np.divide(carried, offered, out=np.zeros(offered.shape), where=offered > 0)
+        waiting, busy = self._busy(rates, offered, queued, prompt)
+        judged = busy | (waiting & (used > 1))  # More than the rate is never the sender's fault.
         if self._feed.shared:
             # All downlinks share a cell: together they should use all of its airtime.
-            used = np.divide(carried, offered, out=np.zeros(offered.shape), where=offered > 0)
-            together = busy[:, :, 1].any(axis=1)
-            self.busy_errors.extend((used[:, :, 1].sum(axis=1)[together] - 1).tolist())
-            busy[:, :, 1] = False
-        self.busy_errors.extend((carried[busy] / offered[busy] - 1).tolist())
+            of_cell = used[:, :, 1].sum(axis=1)
+            together = busy[:, :, 1].any(axis=1) | (waiting[:, :, 1].any(axis=1) & (of_cell > 1))
+            self.busy_errors.extend((of_cell[together] - 1).tolist())
+            judged[:, :, 1] = False
+        self.busy_errors.extend((used[judged] - 1).tolist())
         rows = pd.DataFrame(
             {
                 "slot": np.repeat(np.arange(first, first + slots), 2 * clients),
@@ -161,6 +168,36 @@ class Recorder:
             self.kept.append(rows)
         if sum(map(len, self._waiting)) >= ROWS_AT_ONCE:
             self._write()
+
+    def _busy(
+        self,
+        rates: npt.NDArray[np.float64],
+        offered: npt.NDArray[np.float64],
+        queued: Counts,
+        prompt: Counts,
+    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Whether each slot and direction [n, K, 2] had bytes waiting at both boundaries, and
+        whether it surely had a backlog all the time; neither, below `LEAST_FRAMES`.
+
+        A sender that is limited by its window or by its own pace may leave a link idle between two
+        boundaries with a backlog. A link loses nothing by short pauses, because it makes up for
+        them with its credit. After a longer one it sends its whole credit at once, without waiting
+        for the shaper, before a backlog can form: fewer such packets prove that there was none.
+        """
+        many = offered >= LEAST_FRAMES * self._shape.frame_bytes
+        waiting = (queued[:-1] > 0) & (queued[1:] > 0) & many
+        busy = np.zeros_like(waiting)
+        if self._shape.queue != "fq_codel":  # It alone drops frames that are in the queue.
+            busy = many & (queued[:-1] >= offered)
+        highest = np.maximum(self._feed.highest_given_bps, rates.max(axis=0))
+        for place in zip(*waiting.nonzero(), strict=True):
+            _, client, way = place
+            # A downlink that shares the cell has at least its share of the rate.
+            sharing = len(highest) if way == 1 and self._feed.shared else 1
+            rate_bps = rates[place] / self._feed.dilation / sharing
+            packet_frames = self._shape.packet_frames(highest[client, way])
+            busy[place] |= prompt[place] < self._shape.credit_packets(rate_bps, packet_frames)
+        return waiting, busy
 
     def _write(self) -> None:
         table = pd.concat(self._waiting)

@@ -40,6 +40,8 @@ class Outcome:
     counting: list[Program]
     """Those programs that decide on the success of the session."""
     checks: list[Check] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """Lines about links that were out, and about dilation."""
 
     @property
     def succeeded(self) -> bool:
@@ -147,7 +149,7 @@ def play(
         about["ended"] = ended
         session.close(options.seconds if ended == "time" else None)
     checks = [Check(**check) for check in about["validity"]]
-    return Outcome(ended, programs, counting, checks)
+    return Outcome(ended, programs, counting, checks, about["notes"])
 
 
 def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]) -> None:
@@ -155,6 +157,7 @@ def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]
     totals = session.recorder.totals
     about["finished"] = now()
     about["slots"] = totals.slots
+    about["notes"] = session.notes
     about["links"] = [
         {
             "client": client + 1,

@@ -8,9 +8,10 @@ Results that are not valid keep all measurements; manifest, console and report g
 `emulation.limits` in the scenario, under the same name.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,11 +31,19 @@ _JITTERS = 5
 """Standard deviations of the delay by which a frame may arrive early."""
 IDLE = "wait until the machine is idle"
 SLOWER = "raise emulation.dilation"
-IN_VIRTUAL_TIME = (
-    "no other program runs in virtual time, so the network is the cause; see the worst round in "
-    "the report"
-)
-"""The remedy for any check that fails in virtual time."""
+EXACT = "use emulation.clock virtual"
+WAIT_QUIET = "--wait-quiet 10m waits for other processes to become idle"
+"""An option of `testbed run` and `testbed up`."""
+REPORT = "see the worst round in report.html, which is kept with --out"
+_NETWORK = "no other program runs in virtual time, so the network is the cause"
+IN_VIRTUAL_TIME = {
+    "run": f"{_NETWORK}; {REPORT}",
+    "session": f"{_NETWORK}; see the links in report.html",
+}
+"""The remedy for any check of a run or session that fails in virtual time."""
+
+Tenant = Literal["run", "session"]
+"""What is judged."""
 
 Observed = Iterator[tuple[float, str]]
 """The worst value of a check and where it was observed; empty where the check does not apply."""
@@ -46,11 +55,16 @@ class ValidityCheck:
 
     title: str
     remedy: str
-    """Advice to the user, for the real clock."""
+    """Advice to the user, for runs with the real clock."""
     of_run: Callable[[Emulation], Observed] | None = None
     """Observes the value of a run; None: the check does not apply to runs."""
     of_session: Callable[[Session], Observed] | None = None
     """Observes the value of a session; None: the check does not apply to sessions."""
+    session_remedy: str | None = None
+    """Advice for sessions with the real clock; None: that for runs. Dilation is not among it:
+    programs of sessions are not dilated."""
+    cause: Callable[[Emulation], str] | None = None
+    """Names what made a run's value exceed its limit, if that is known."""
     virtual_limit: float | None = None
     """Default limit in virtual time; None: that of the real clock."""
     real_clock_alone: bool = False
@@ -94,7 +108,10 @@ def _judged(
             # One frame is up to 2 % of a slot, with either clock.
             limit = emulation.limits.transfer_error
         for value, where in observe(observed):
-            yield Check(name, limit, float(value), bool(value <= limit), where)
+            ok = bool(value <= limit)
+            if not ok and check.cause is not None and isinstance(observed, Emulation):
+                where = "; ".join(filter(None, (where, check.cause(observed))))
+            yield Check(name, limit, float(value), ok, where)
 
 
 def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
@@ -102,17 +119,26 @@ def to_json(checks: Sequence[Check]) -> list[dict[str, Any]]:
     return [asdict(check) for check in checks]
 
 
-def remedies(checks: object, dilation: object, clock: object) -> dict[str, str]:
+def remedies(
+    checks: object, dilation: object, clock: object, tenant: Tenant = "run"
+) -> dict[str, str]:
     """Advice for each failed check of a manifest, by name."""
     return {
-        check["check"]: remedy(check["check"], check["value"], check["limit"], dilation, clock)
+        check["check"]: remedy(
+            check["check"], check["value"], check["limit"], dilation, clock, tenant
+        )
         for check in (checks if isinstance(checks, list) else [])
         if check.get("ok") is False
     }
 
 
 def remedy(
-    name: str, value: object, limit: object, dilation: object, clock: object = "real"
+    name: str,
+    value: object,
+    limit: object,
+    dilation: object,
+    clock: object = "real",
+    tenant: Tenant = "run",
 ) -> str:
     """Advice for a failed check; empty if the check is unknown.
 
@@ -120,14 +146,17 @@ def remedy(
         name: Name of the check.
         value: Observed value.
         limit: Limit of the value.
-        dilation: Dilation of the run.
-        clock: Clock of the run.
+        dilation: Dilation of the run or session.
+        clock: Clock of the run or session.
+        tenant: Whether it is a run or a session.
     """
     check = CHECKS.get(name)
     if check is None:
         return ""
     if clock == "virtual":
-        return IN_VIRTUAL_TIME
+        return IN_VIRTUAL_TIME[tenant]
+    if tenant == "session" and check.session_remedy is not None:
+        return check.session_remedy
     numbers = [n for n in (value, limit, dilation) if isinstance(n, (int, float)) and n > 0]
     if check.falls_with_dilation and len(numbers) == 3:
         return f"{check.remedy} to {numbers[2] * numbers[0] / numbers[1]:.2g} or more"
@@ -287,6 +316,35 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     yield float(error.quantile(0.95)), where
 
 
+def _acknowledgements_out(done: Emulation) -> str:
+    """In how many slots of late transfers the other direction, which carries their
+    acknowledgements, was out; empty if it never was."""
+    slot_s, emulation = done.scenario.slot_s, done.scenario.emulation
+    limit = CHECKS["transfer_error"].limit("transfer_error", emulation)
+    found = []
+    for name, steps in (("uplink", ("SM", "SG")), ("downlink", ("CA", "CM"))):
+        slots: set[tuple[int, int, int]] = set()
+        out: set[tuple[int, int, int]] = set()
+        for index, record in enumerate(done.rounds):
+            transfers = record.transfers
+            late = transfers[transfers["step"].isin(steps) & (transfers["error"] > limit)]
+            rates = record.rates
+            silent = rates[rates[f"{name}_bps"] == 0]
+            closed = set(zip(silent["client"].tolist(), silent["slot"].tolist(), strict=True))
+            spans = late[["client", "start_s", "duration_s"]].itertuples(index=False, name=None)
+            for client, start_s, took_s in spans:
+                end = math.ceil((start_s + took_s) / slot_s)
+                played = {(client, slot) for slot in range(int(start_s / slot_s), end)}
+                slots |= {(index, *each) for each in played}
+                out |= {(index, *each) for each in played & closed}
+        if out:
+            found.append(
+                f"the {name}, which carries the acknowledgements, was out in {len(out)} of "
+                f"{len(slots)} slots of late transfers"
+            )
+    return "; ".join(found)
+
+
 def _early_s(rate_bps: "pd.Series[float]", shape: Shape, dilation: float) -> "pd.Series[float]":
     """The tolerance for early ends in emulated seconds, at a rate in emulated bit/s."""
     return rate_bps.map(
@@ -361,7 +419,7 @@ def _session_lateness(session: Session) -> Observed:
 def _session_transfer_error(session: Session) -> Observed:
     errors = session.recorder.busy_errors
     if len(errors):
-        busy = f"{len(errors)} slots with bytes waiting throughout"
+        busy = f"{len(errors)} slots with a backlog all the time"
         yield float(np.quantile(np.abs(errors), 0.95)), busy
 
 
@@ -380,8 +438,10 @@ def _session_drift(session: Session) -> Observed:
 
 CHECKS = {
     "calibration_error": ValidityCheck(
-        "Error of the worst link before the run",
+        "Error of the worst link in the calibration",
         f"links had wrong rates before the first round: {IDLE}; if it is idle, {SLOWER}: the "
+        "rates exceed this machine's capacity",
+        session_remedy=f"links had wrong rates before slot 0: {IDLE}; if it is idle, {EXACT}: the "
         "rates exceed this machine's capacity",
         of_run=_calibration,
         of_session=_calibration,
@@ -390,6 +450,7 @@ CHECKS = {
     "injector_lateness_s": ValidityCheck(
         "Lateness of rate changes, 99th percentile",
         f"rates changed late: {IDLE}, or {SLOWER}",
+        session_remedy=f"rates changed late: {IDLE}, or {EXACT}",
         of_run=_lateness,
         of_session=_session_lateness,
         virtual_limit=1e-5,
@@ -397,6 +458,7 @@ CHECKS = {
     "exhausted_slots": ValidityCheck(
         "Slots without rates",
         f"rates were sent to the injector too late: {IDLE}, or {SLOWER}",
+        session_remedy=f"rates were sent to the injector too late: {IDLE}, or {EXACT}",
         of_run=_exhausted,
         of_session=_session_exhausted,
     ),
@@ -407,7 +469,7 @@ CHECKS = {
     ),
     "backlog_bytes": ValidityCheck(
         "Backlog of a link's queue after a round",
-        "a round ended with frames in a queue: look at the link in the report",
+        f"a round ended with frames in a queue: {REPORT}",
         of_run=_backlog,
     ),
     "loss_deviation": ValidityCheck(
@@ -417,7 +479,7 @@ CHECKS = {
     ),
     "late_frames": ValidityCheck(
         "Frames that exceed their delay by a millisecond",
-        f"delayed frames came late: {IDLE}, or {SLOWER}, or use emulation.clock virtual",
+        f"delayed frames came late: {IDLE}, or {SLOWER}, or {EXACT}",
         of_run=_late_frames,
     ),
     "compute_share": ValidityCheck(
@@ -435,14 +497,17 @@ CHECKS = {
     ),
     "rest_share": ValidityCheck(
         "Unexplained time, relative to a round",
-        f"time was lost for unknown reasons: {IDLE}; see the worst round in the report",
+        f"time was lost for unknown reasons: {IDLE}; {REPORT}",
         of_run=_rest_share,
+        cause=_acknowledgements_out,
         virtual_limit=0.01,
     ),
     "transfer_error": ValidityCheck(
         "Error of transfers, 95th percentile",
         f"transfers deviated from their links' rates: {IDLE}, or {SLOWER}",
+        session_remedy=f"links did not carry what their rates allow: {IDLE}, or {EXACT}",
         of_run=_transfer_error,
+        cause=_acknowledgements_out,
         of_session=_session_transfer_error,
         virtual_limit=0.02,
     ),
@@ -450,6 +515,7 @@ CHECKS = {
         "Error of the broadcast, 95th percentile",
         f"the broadcast deviated from its links' rates: {IDLE}, or {SLOWER}",
         of_run=_broadcast_error,
+        cause=_acknowledgements_out,
         virtual_limit=0.05,
     ),
     "clock_error_s": ValidityCheck(

@@ -68,7 +68,14 @@ def run_in_guest(
     kernel()
     prepare(scenario, trace)
     learns = scenario.workload.compute == "real"
-    in_guest("run", job, learns=learns, share=share, progress=options.progress)
+    in_guest(
+        "run",
+        job,
+        learns=learns,
+        share=share,
+        starts_ns=scenario.emulation.starts_ns,
+        progress=options.progress,
+    )
 
 
 def run_job(job: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def watched(session: Session) -> Iterator[LiveSession]:
         "looks": MOST_SAMPLES,
         "shared": session.options.downlink == "shared",
     }
-    page = render_page("live_session.html", SCRIPTS, known, name=scenario.name)
+    page = render_page("live_session.html", SCRIPTS, known, name=scenario.name, notes=session.notes)
     with served(view, page):
         session.recorder.watcher = view.take
         try:

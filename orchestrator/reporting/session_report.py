@@ -15,13 +15,16 @@ from orchestrator.emulated.validity import CHECKS, remedies
 from orchestrator.records.session_reader import read_session
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
+from testbed.core.signals import signal_name
 from testbed.system.files import write_whole
 
 WIDTH, HEIGHT = 560, 110
 """Size of a chart in SVG units."""
 MOST_POINTS = 400
 """Most points of a curve; more slots are merged into means."""
-SHOWN = ("started", "valid", "downlink", "failure", "programs", "validity", "calibration")
+SHOWN = (
+    *("started", "valid", "downlink", "failure", "programs", "validity", "calibration", "notes"),
+)
 """Entries of the manifest that the page shows."""
 DIRECTIONS = {"up": "Uplink", "down": "Downlink"}
 Array = npt.NDArray[np.float64]
@@ -52,9 +55,13 @@ def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) ->
         seconds=len(table["slot"].unique()) * scenario.slot_s,
         charts=list(_charts(table, scenario.slot_s)),
         size=(WIDTH, HEIGHT),
+        signal_name=signal_name,
         check_titles={name: check.title for name, check in CHECKS.items()},
         remedies=remedies(
-            manifest.get("validity"), scenario.emulation.dilation, scenario.emulation.clock
+            manifest.get("validity"),
+            scenario.emulation.dilation,
+            scenario.emulation.clock,
+            "session",
         ),
         scenario_text=yaml.safe_dump(
             scenario.model_dump(mode="json"), sort_keys=False, default_flow_style=None

@@ -9,8 +9,9 @@ Every key carries its unit in its name; `orchestrator.scenario.loading` reads sc
 import math
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import date, datetime
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
@@ -871,6 +872,18 @@ class Limits(Section):
     """Drift between the clock of the emulation and a clock that is never adjusted."""
 
 
+VIRTUAL_DATE, _DATES = "2026-01-01", (date(2000, 1, 1), date(2199, 12, 31))
+
+
+def _date(value: object) -> str:
+    """A date of YAML, or a text with one, in the form of ISO 8601."""
+    with suppress(TypeError, ValueError):
+        given = value if isinstance(value, date) else date.fromisoformat(value)  # type: ignore[arg-type]
+        if not isinstance(given, datetime) and _DATES[0] <= given <= _DATES[1]:
+            return given.isoformat()
+    raise ValueError(f"must be a date from {_DATES[0]} to {_DATES[1]} like {VIRTUAL_DATE}")
+
+
 class Emulation(Section):
     """How the emulated network is run."""
 
@@ -883,6 +896,12 @@ class Emulation(Section):
     """`real`: the clock of this machine; `virtual`: the clock of a separate Linux kernel, which
     stops while programs compute. With `virtual`, dilation is 1, nothing overruns, and equal runs
     measure the same bytes."""
+    virtual_date: Annotated[str, BeforeValidator(_date)] = Field(
+        default=VIRTUAL_DATE, exclude_if=lambda given: given == VIRTUAL_DATE
+    )
+    """Date at which a guest's clock starts with `clock: virtual`, at 0:00 UTC, like `2026-11-25`:
+    programs that check the dates of certificates need a date on which these are valid. From
+    2000-01-01 to 2199-12-31."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Real seconds per emulated second; slows links and modelled computing alike. `auto`: the
     smallest factor at which real computing on this machine is predicted to keep up."""
@@ -930,7 +949,15 @@ class Emulation(Section):
             raise ValueError(
                 f"runtime: must be 'namespace' where clock is 'virtual', not {self.runtime!r}"
             )
+        if self.clock != "virtual" and self.virtual_date != VIRTUAL_DATE:
+            raise ValueError("virtual_date: needs clock 'virtual'; the real clock has today's date")
         return self
+
+    @property
+    def starts_ns(self) -> int:
+        """Unix time of `virtual_date` in ns."""
+        days = date.fromisoformat(self.virtual_date) - date(1970, 1, 1)
+        return days.days * 86_400 * 10**9
 
     @property
     def transport_kind(self) -> TransportKind:

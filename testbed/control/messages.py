@@ -602,7 +602,7 @@ class Samples:
 
     exhausted: int
     table: bytes
-    """Int64 [n, 4 + 8K]: one row per slot boundary."""
+    """Int64 [n, 4 + 10K]: one row per slot boundary."""
 
 
 NodeOrder = (

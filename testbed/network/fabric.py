@@ -38,6 +38,8 @@ UAV_DEVICE = 10_000
 """The index of the device in a UAV's namespace."""
 BS_ADDRESS, BS_ADDRESS_V6 = "10.255.0.1", "fd55::ffff:1"
 """Address of the base station for all UAVs if nodes see one network."""
+_ALL_AT_ONCE, _ALL_AT_ONCE_V6 = (("255.255.255.255", 32), ("224.0.0.0", 4)), ("ff00::", 8)
+"""The limited broadcast address, and multicast groups."""
 _ALL_LINKS, _ALL_LINKS_V6 = ("10.0.0.0", 10), ("fd55::", 64)
 
 _SIOCETHTOOL, _ETHTOOL_STSO, _ETHTOOL_SGRO = 0x8946, 0x1F, 0x2C
@@ -47,6 +49,7 @@ _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _PERMANENT = 0x80
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _MAIN, _STATIC, _UNIVERSE, _ON_LINK, _UNICAST, _BLACKHOLE = 254, 4, 0, 253, 1, 6
+_LOCAL, _MULTICAST = 255, 5
 _NOWHERE = "192.0.2.1"
 """An unused address (RFC 5737)."""
 _NO_DUPLICATE_DETECTION = 0x02
@@ -58,7 +61,7 @@ MOST_TUNNELS = 1 << 24
 """Number of VXLAN network identifiers."""
 _VXLAN_ID, _VXLAN_REMOTE, _VXLAN_LOCAL, _VXLAN_LEARNING = 1, 2, 4, 7
 _VXLAN_PORT, _VXLAN_CHECKSUM = 15, 18
-_DESTINATION, _DEVICE, _GATEWAY, _METRICS, _SOURCE = 1, 4, 5, 8, 7
+_DESTINATION, _DEVICE, _GATEWAY, _PRIORITY, _METRICS, _SOURCE = 1, 4, 5, 6, 8, 7
 """Attributes of a route."""
 _INITIAL_WINDOW, _CONGESTION_CONTROL = 11, 16
 """Metrics of a route."""
@@ -216,6 +219,7 @@ def wire(
     for link, uav in zip(part.clients, uavs, strict=True):
         linux.enter(uav)
         _negotiate_marks(shape)
+        _open_ports_and_ping(shape)
         site = Site(Netlink(), [End(UAV_DEVICE, shape)])
         there, here = link_addresses(link)
         setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
@@ -244,6 +248,7 @@ def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, par
     """Create the links within this machine, and the base station's ends of all links."""
     linux.enter(base_station)
     _negotiate_marks(shape)
+    _open_ports_and_ping(shape)
     bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, part.links + 1)])
     pairs = [_pair(link, uav, shape) for link, uav in zip(part.clients, uavs, strict=True)]
     bs.netlink.transact([*pairs, netlink.up(_LO)])
@@ -379,6 +384,20 @@ def _negotiate_marks(shape: Shape) -> None:
         Path("/proc/sys/net/ipv4/tcp_ecn").write_text("1")
 
 
+def _open_ports_and_ping(shape: Shape) -> None:
+    """Let programs in this thread's namespace use ports below 1024, and ICMP echo by datagram
+    sockets, without capabilities."""
+    if not shape.network:
+        return
+    # Where /proc/sys is read-only, programs go without. A range names mapped groups only.
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
+    for groups in (f"0 {(1 << 31) - 1}", "0 65535", f"{os.getegid()} {os.getegid()}"):
+        with contextlib.suppress(OSError):
+            Path("/proc/sys/net/ipv4/ping_group_range").write_text(groups)
+            return
+
+
 def _cut_packets(device: str) -> None:
     """Disable segmentation and receive offloads of a device in this namespace: packets of several
     frames are cut when they leave it, and arriving frames are not merged, as tunnels would."""
@@ -495,6 +514,10 @@ def _join(end: End, link: int, shape: Shape) -> list[bytes]:
     over = attribute(_DEVICE, u32(end.index))
     gateway = attribute(_GATEWAY, socket.inet_aton(link_addresses(link)[0]))
     messages = _own_addresses(None, link_address_v6(link), shape)
+    for group, bits in _ALL_AT_ONCE:
+        about = _ROUTE.pack(socket.AF_INET, bits, 0, 0, _MAIN, _STATIC, _ON_LINK, _UNICAST, 0)
+        to = attribute(_DESTINATION, socket.inet_aton(group))
+        messages.append(message(netlink.NEWROUTE, new, about + to + over))
     for network, bits in [(BS_ADDRESS, 32), *([_ALL_LINKS] if shape.relay else [])]:
         about = _ROUTE.pack(socket.AF_INET, bits, 0, 0, _MAIN, _STATIC, _UNIVERSE, _UNICAST, 0)
         to = attribute(_DESTINATION, socket.inet_aton(network))
@@ -507,6 +530,12 @@ def _join(end: End, link: int, shape: Shape) -> list[bytes]:
             for address in (BS_ADDRESS_V6, link_address_v6(link))
         )
         messages += _route_v6(end, BS_ADDRESS_V6, _mac(link, at_uav=False), shape, own)
+        group, bits = _ALL_AT_ONCE_V6
+        # It goes before the kernel's own route, which has no source address to offer.
+        about = _ROUTE.pack(socket.AF_INET6, bits, 0, 0, _LOCAL, _STATIC, _UNIVERSE, _MULTICAST, 0)
+        about += attribute(_DESTINATION, socket.inet_pton(socket.AF_INET6, group))
+        about += attribute(_PRIORITY, u32(1)) + attribute(_SOURCE, own) + over
+        messages.append(message(netlink.NEWROUTE, netlink.CREATE, about))
         if shape.relay:
             network, bits = _ALL_LINKS_V6
             to = attribute(_DESTINATION, socket.inet_pton(socket.AF_INET6, network))

@@ -61,9 +61,10 @@ BASE_STATION = 0
 AIR_OF_WAY, CERTAIN = 3, 1 << 32
 """Values per direction of a link in a row of `Counters.slots` about the air, and the integer that
 stands for a probability of 1 there."""
-SAMPLE, SAMPLE_OF_WAY = 4, 4
+SAMPLE, SAMPLE_OF_WAY = 4, 5
 """Values of a sample before those of the links (slot, when it was due, when its rates were set,
-number of changes), and values per direction of a link (when it was read, bytes, queue, drops)."""
+number of changes), and values per direction of a link (when it was read, bytes, queue, drops,
+packets for which the shaper did not wait)."""
 _LIMIT_EVERY_SLOTS = 10
 """How often the packet sizes are adapted while links are watched."""
 
@@ -216,8 +217,9 @@ class Sampled:
     """The queues of all links have been read."""
 
     what: Sample
-    counts: Mapping[Way, tuple[int, QueueCount]]
-    """When it was read, and what; without the ends on other machines."""
+    counts: Mapping[Way, tuple[int, QueueCount, int]]
+    """When it was read, the counters, and the packets for which the shaper did not wait; without
+    the ends on other machines."""
 
 
 @dataclass(frozen=True)
@@ -525,8 +527,14 @@ class Injection:
         for way in self._ways():
             values = (0,) * SAMPLE_OF_WAY
             if way in event.counts:
-                read_ns, count = event.counts[way]
-                values = read_ns, count.sent_bytes, count.backlog_bytes, count.dropped_frames
+                read_ns, count, prompt = event.counts[way]
+                values = (
+                    read_ns,
+                    count.sent_bytes,
+                    count.backlog_bytes,
+                    count.dropped_frames,
+                    prompt,
+                )
             self._samples.extend(values)
 
     def _ways(self) -> list[Way]:

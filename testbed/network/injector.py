@@ -102,7 +102,14 @@ from testbed.network.injection import (
 )
 from testbed.network.line import Line, LineCount
 from testbed.network.pcap import END_S, Capture
-from testbed.network.shaping import End, QueueCount, Shape, netem_counts, queue_counts
+from testbed.network.shaping import (
+    End,
+    QueueCount,
+    Shape,
+    netem_counts,
+    queue_counts,
+    queues_and_waits,
+)
 from testbed.network.slot_impairments import Way
 from testbed.system import linux
 from testbed.system.machine import Machine, boot_id
@@ -136,6 +143,8 @@ class Driver:
         self._capture: Capture | None = None
         self._line: Line | None = None
         self._prepared_steps: dict[Step, Batch] = {}
+        self._large_packets: set[int] = set()
+        """Sites that have sent packets of several frames, in a watched session."""
         linux.precise_timers()
 
     def run(self) -> None:
@@ -318,13 +327,21 @@ class Driver:
         counts = queue_counts(station.netlink)
         return DownlinksRead(at_ns, [counts[end.index] for end in station.ends])
 
-    def _queues(self) -> dict[Way, tuple[int, QueueCount]]:
-        """The queue of each link's end on this machine, and when it was read."""
+    def _queues(self) -> dict[Way, tuple[int, QueueCount, int]]:
+        """See `Sampled.counts`."""
         found = {}
         for site, at in self._sites.items():
-            counts, read_ns = queue_counts(at.netlink), time.monotonic_ns()
+            counts, read_ns = queues_and_waits(at.netlink), time.monotonic_ns()
+            if any(end.packet_frames > 1 for end in at.ends):
+                self._large_packets.add(site)
+            # Queues count frames; only devices count packets.
+            devices = device_counts(at.netlink) if site in self._large_packets else {}
             for way, end in self._ways(site, at):
-                found[way] = read_ns, counts[end.index]
+                queue, waits = counts[end.index]
+                packets = queue.sent_frames
+                if end.index in devices:
+                    packets = devices[end.index].sent_frames
+                found[way] = read_ns, queue, packets - waits
         return found
 
     def _ways(self, number: int, site: Site) -> Iterator[tuple[Way, End]]:
@@ -469,6 +486,8 @@ class Samples:
     """Shape [n, K, 2]: bytes in the queue."""
     dropped_frames: "npt.NDArray[np.int64]"
     """Shape [n, K, 2]: frames dropped until then."""
+    prompt_packets: "npt.NDArray[np.int64]"
+    """Shape [n, K, 2]: packets sent until then for which the shaper did not have to wait."""
     exhausted: int
     """Number of slots without rates until now."""
 
@@ -689,7 +708,7 @@ class Injector:
         rows = values.reshape(len(values) // width, width)
         links = rows[:, SAMPLE:].reshape(-1, self._clients, 2, SAMPLE_OF_WAY)
         slot, boundary_ns, done_ns, _ = rows[:, :SAMPLE].T
-        counted_ns, sent_bytes, queued_bytes, dropped_frames = np.moveaxis(links, 3, 0)
+        counted_ns, sent_bytes, queued_bytes, dropped_frames, prompt = np.moveaxis(links, 3, 0)
         return Samples(
             slot,
             boundary_ns,
@@ -698,6 +717,7 @@ class Injector:
             sent_bytes,
             queued_bytes,
             dropped_frames,
+            prompt,
             given.exhausted,
         )
 

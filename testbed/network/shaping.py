@@ -135,6 +135,15 @@ class Shape:
         frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
         return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
 
+    def credit_packets(self, rate_bps: float, packet_frames: int = 1) -> int:
+        """The number of packets that surely leave an end without waiting for the shaper after it
+        was idle for so long that it lost part of its rate, at a rate in bit/s.
+
+        They use up the credit. At low rates it is less than a packet, and the number is 0.
+        """
+        packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
+        return int(self.burst_at(rate_bps, packet_frames) / packet_s - 0.01)
+
     def lowest_rate(self, slot_s: float) -> float:
         """The rate in bit/s below which a link counts as an outage: one full frame per slot.
 
@@ -330,14 +339,20 @@ class QueueCount:
 
 def qdisc_counts(socket: netlink.Netlink, handle: int) -> Iterator[tuple[int, QueueCount]]:
     """Device index and counters of every qdisc with a handle in a socket's namespace."""
+    for index, found, count, _ in _all_counts(socket):
+        if found == handle:
+            yield index, count
+
+
+def _all_counts(socket: netlink.Netlink) -> Iterator[tuple[int, int, QueueCount, int]]:
+    """Device index, handle, counters, and the number of waits for tokens, of every qdisc in a
+    socket's namespace."""
     for body in socket.dump(netlink.GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
-        _, index, found, _, _ = _TCMSG.unpack_from(body)
-        if found != handle:
-            continue
+        _, index, handle, _, _ = _TCMSG.unpack_from(body)
         stats = netlink.attributes(netlink.attributes(body[_TCMSG.size :])[_STATS2])
         sent_bytes, sent_frames = struct.unpack_from("=QI", stats[1])
-        _, backlog, dropped = struct.unpack_from("=III", stats[3])
-        yield index, QueueCount(sent_bytes, sent_frames, dropped, backlog)
+        _, backlog, dropped, _, waits = struct.unpack_from("=IIIII", stats[3])
+        yield index, handle, QueueCount(sent_bytes, sent_frames, dropped, backlog), waits
 
 
 def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
@@ -349,3 +364,19 @@ def netem_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
     """Frames that netem forwarded and dropped before each device of a socket's namespace, by
     index."""
     return {index - DEVICE_OFFSET: count for index, count in qdisc_counts(socket, HANDLE)}
+
+
+def queues_and_waits(socket: netlink.Netlink) -> dict[int, tuple[QueueCount, int]]:
+    """The counters of all ends in a socket's namespace, and how often each shaper had to wait
+    before it could send a packet, by device index.
+
+    A shaper waits once for each packet of a backlog. Packets for which it does not wait use up the
+    credit of an end that was idle.
+    """
+    queues, waits = {}, {}
+    for index, handle, count, waited in _all_counts(socket):
+        if handle == QUEUE:
+            queues[index] = count
+        elif handle == SHAPER:
+            waits[index] = waited
+    return {index: (count, waits[index]) for index, count in queues.items()}

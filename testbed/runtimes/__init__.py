@@ -11,7 +11,6 @@ the node programs running in them. Node programs reach the orchestrator through 
 
 import os
 import selectors
-import signal
 import socket
 import sys
 import time
@@ -28,6 +27,7 @@ from testbed.control.messages import MachineNow, NodeOrder
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.core.node import NodeId
+from testbed.core.signals import signal_name
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.system import leftovers
@@ -125,7 +125,7 @@ class Exit:
         name = self.node or "fabric"
         if self.status >= 0:
             return f"{name} exited with status {self.status}"
-        return f"{name} was ended by {signal.Signals(-self.status).name}"
+        return f"{name} was ended by {signal_name(-self.status)}"
 
 
 @dataclass(frozen=True)

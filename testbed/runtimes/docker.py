@@ -20,7 +20,6 @@ import io
 import json
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +41,7 @@ from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
+from testbed.core.signals import exit_status
 from testbed.network.fabric import sockets_in, unshape
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
@@ -362,7 +362,7 @@ def _namespace(container: Any) -> int:
 
 def _exit(name: str, code: int) -> Exit:
     """Convert Docker's exit code, which is 128 plus the number of a signal."""
-    return Exit(NodeId.parse(name), 128 - code if code - 128 in set(signal.Signals) else code)
+    return Exit(NodeId.parse(name), exit_status(code))
 
 
 def _listen_in(namespaces: Sequence[int]) -> list[socket.socket]:

@@ -305,7 +305,10 @@ def _leave_host(*, as_root: bool) -> None:
         linux.unshare(others)
         return
     try:
-        linux.unshare(linux.CLONE_NEWUSER | others)
+        if user == 0:
+            linux.unshare_with_spare_ids(others)
+        else:
+            linux.unshare(linux.CLONE_NEWUSER | others)
     except OSError:
         if user != 0:
             raise OSError(
@@ -315,9 +318,7 @@ def _leave_host(*, as_root: bool) -> None:
         linux.unshare(others)
         return
     # User IDs are kept, so that file owners look the same inside.
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    linux.map_own_ids(user, group)
 
 
 def _run_and_exit(body: Callable[[], object]) -> NoReturn:
@@ -382,7 +383,8 @@ class _World:
                 self._control.send(*encode(WorldLost(str(error))))
             else:
                 self._watch(wake)
-        # The supervisor does the same if the world is killed before.
+        # The supervisor does the same if the world is killed before, and all processes with it.
+        self._end_fabric()
         unshape(sockets_in(self._namespaces))
 
     def _watch(self, wake: int) -> None:
@@ -512,6 +514,12 @@ class _World:
             if known == node:
                 os.kill(pid, signal.SIGKILL)
 
+    def _end_fabric(self) -> None:
+        """End the fabric process: it must not read the ends of links while they are removed."""
+        for pid in [pid for pid, node in self._processes.items() if node is None]:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -626,7 +634,14 @@ class _OpenSandbox:
             os.chdir(command.folder)
         except OSError:
             os.chdir(command.env["HOME"])
-        linux.confine("/tmp", *self.sandbox.writable)
+        # Daemons that are started as root become another user, who is none of this machine's.
+        as_users = (linux.CAP_SETGID, linux.CAP_SETUID, linux.CAP_KILL)
+        linux.confine(
+            "/tmp",
+            *self.sandbox.writable,
+            kept=as_users if linux.has_spare_ids() else (),
+            bounding=(linux.CAP_NET_RAW,),
+        )
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         try:

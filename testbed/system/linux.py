@@ -10,7 +10,7 @@ import resource
 import socket
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from testbed.system import inside
@@ -33,8 +33,12 @@ _PR_SET_TIMERSLACK = 29
 _PR_SET_NO_NEW_PRIVS = 38
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91, "riscv64": 91}
 _CAPABILITY_V3 = 0x20080522
+CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
 CAP_NET_ADMIN = 12
 CAP_NET_RAW = 13
+_SPARE_IDS, _LAST_ID = 2_000_000_000, 65_535
+"""In a namespace of `unshare_with_spare_ids`, ID n from 1 to 65,535 is this number plus n outside:
+IDs that no system gives to users or containers by convention."""
 _SYS_LANDLOCK = 444
 """System call that creates a Landlock ruleset; the calls to add a rule and to enforce the ruleset
 have the next numbers on all architectures."""
@@ -61,6 +65,52 @@ def _checked(what: str, result: int) -> None:
 def unshare(flags: int) -> None:
     """Leave the namespaces given by `CLONE_NEW*` flags; raises `OSError` if the kernel refuses."""
     _checked("unshare", _libc.unshare(flags))
+
+
+def unshare_with_spare_ids(flags: int) -> None:
+    """Leave these namespaces and the user namespace, as root, for one with spare user and group
+    IDs: 0 is root, and all others belong to no user outside.
+
+    If root may not map these IDs, no ID is mapped yet (`map_own_ids`).
+
+    Raises:
+        OSError: The kernel refuses the namespaces.
+    """
+    root = os.getpid()
+    reading, writing = os.pipe()
+    # IDs must be mapped from outside.
+    if (outside := os.fork()) == 0:
+        os.close(writing)
+        try:
+            if os.read(reading, 1):
+                for kind in ("uid", "gid"):
+                    ids = f"0 0 1\n1 {_SPARE_IDS + 1} {_LAST_ID}\n"
+                    Path(f"/proc/{root}/{kind}_map").write_text(ids)
+        finally:
+            os._exit(0)
+    os.close(reading)
+    try:
+        unshare(flags | CLONE_NEWUSER)
+        os.write(writing, b"1")
+    finally:
+        os.close(writing)
+        os.waitpid(outside, 0)
+
+
+def map_own_ids(user: int, group: int) -> None:
+    """Map these IDs, which this process had, to themselves in its new user namespace, unless IDs
+    are mapped already."""
+    for kind, own in (("uid", user), ("gid", group)):
+        ids = Path(f"/proc/self/{kind}_map")
+        if not ids.read_text().strip():
+            if kind == "gid":
+                Path("/proc/self/setgroups").write_text("deny")
+            ids.write_text(f"{own} {own} 1")
+
+
+def has_spare_ids() -> bool:
+    """Whether this process is in a user namespace of `unshare_with_spare_ids`."""
+    return f" {_SPARE_IDS + 1} " in Path("/proc/self/uid_map").read_text()
 
 
 def enter(namespace: int) -> None:
@@ -112,13 +162,19 @@ def name_process(*words: str) -> None:
     _checked("prctl", _libc.prctl(_PR_SET_NAME, words[-1].encode(), 0, 0, 0))
 
 
-def keep_capabilities(*kept: int) -> None:
+def keep_capabilities(*kept: int, bounding: Collection[int] = ()) -> None:
     """Drop all capabilities except these (`CAP_*`) of this process and of programs that it
-    executes."""
+    executes.
+
+    Args:
+        kept: Capabilities to keep.
+        bounding: Capabilities to keep in the bounding set only. This process cannot gain them, but
+            it can execute files that ask for them, such as `ping`, which then run without them.
+    """
     _checked("prctl", _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     capability = 0
     while _libc.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) >= 0:
-        if capability not in kept:
+        if capability not in (*kept, *bounding):
             # May fail without CAP_SETPCAP, but no_new_privs still prevents regaining them.
             _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
         capability += 1
@@ -260,15 +316,17 @@ def forbid_writing(*writable: str | Path) -> None:
         os.close(rules)
 
 
-def confine(*writable: str | Path) -> None:
-    """Drop all capabilities and, if the kernel has Landlock, the right to open files for writing.
+def confine(
+    *writable: str | Path, kept: Collection[int] = (), bounding: Collection[int] = ()
+) -> None:
+    """Drop capabilities and, if the kernel has Landlock, the right to open files for writing.
 
-    See `drop_privileges` and `forbid_writing`.
+    See `keep_capabilities` and `forbid_writing`.
 
     Raises:
         OSError: A path of `writable` does not exist.
     """
-    drop_privileges()
+    keep_capabilities(*kept, bounding=bounding)
     if _landlock_version() > 0:
         forbid_writing(*writable)
 

@@ -43,6 +43,7 @@ import psutil
 
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
+from testbed.core.signals import signal_name
 from testbed.system import inside, leftovers, linux
 from testbed.virtual import init
 from testbed.virtual.kernel import Kernel, kernels
@@ -65,7 +66,7 @@ MEMORY_SHARE = 0.8
 """Largest share of the free memory that a guest takes."""
 LEAST_MEMORY = 1 << 30
 STARTED_NS = 1_767_225_600 * 10**9
-"""Unix time of the guest's clock at the start of its kernel, in ns. It is constant, because
+"""Default Unix time of a guest's clock at the start of its kernel, in ns. It is constant, because
 captures and random numbers depend on it."""
 HANG_S = 120.0
 """Real seconds without CPU usage after which a guest counts as hung. A sleeping guest uses the CPU,
@@ -161,6 +162,7 @@ def run(
     *,
     settings: Mapping[str, Any] | None = None,
     share: float = 1.0,
+    starts_ns: int = STARTED_NS,
     started: Callable[[int], object] = lambda pid: None,
     waits: Callable[[], bool] = lambda: False,
     progress: Progress = silent,
@@ -178,6 +180,7 @@ def run(
         argv: The command and its arguments; the first word is a path.
         settings: Settings for the command, see `testbed.system.inside.guest_settings`.
         share: Share of the memory limit of a single guest.
+        starts_ns: Unix time of the guest's clock at the start of its kernel, in ns.
         started: Called with the PID of the guest.
         waits: Whether the guest is waiting for the host, which is monitored elsewhere.
         progress: Called for each call of `testbed.system.inside.report_progress` in the guest.
@@ -207,7 +210,7 @@ def run(
             _lay_out(folder, argv, cwd, settings or {})
             line = (its_orders, its_words)
             processor = stack.enter_context(_processor())
-            guest = _start(kernel, folder, line, log, memory_bytes(share), processor)
+            guest = _start(kernel, folder, line, log, memory_bytes(share), processor, starts_ns)
         stack.callback(_end, guest)
         started(guest.pid)
         stops = stack.enter_context(_signals())
@@ -223,7 +226,7 @@ def run(
         with contextlib.suppress(subprocess.TimeoutExpired):
             guest.wait(END_S)  # The log is complete then.
         if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
-            name = signal.Signals(-status).name
+            name = signal_name(-status)
             raise RunError(f"virtual time: the command was ended by {name}: {_why(log)}")
         if status > 0 and _lacks_mappings(_said(log)):
             # One of its processes died of the limit; the command's own message lacks the cause.
@@ -269,6 +272,7 @@ def _start(
     log: IO[bytes],
     memory: int,
     processor: int,
+    starts_ns: int,
 ) -> "subprocess.Popen[bytes]":
     orders, words = (end.fileno() for end in line)
     command = [
@@ -283,7 +287,7 @@ def _start(
             "quiet",
         ),
         *SOCKET_TABLES,
-        *("norandmaps", "time-travel=inf-cpu", f"time-travel-start={STARTED_NS}"),
+        *("norandmaps", "time-travel=inf-cpu", f"time-travel-start={starts_ns}"),
         *(f"uml_dir={folder}/", "umid=guest"),
         *("--", "-I", "-S", f"{folder}/init.py", "/dev/ttyS0", f"{folder}/job.json"),
     ]

@@ -303,7 +303,7 @@ class ConstantRate:
 ''',
             ),
             before(
-                "    is_given = isinstance(trace, RateTrace)",
+                "    radio: RadioAccess\n",
                 '    if scenario.radio.access == "constant":\n'
                 "        return ConstantRate(scenario.fleet.tx_power_w)\n",
             ),

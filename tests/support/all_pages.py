@@ -174,6 +174,7 @@ def _session(page: Page, heard: _Heard, width: int, dark: bool) -> Iterator[None
         scenario=validate(TREE, "small"),
         recorder=recorder,
         options=SimpleNamespace(downlink="shared"),
+        notes=[],
     )
     with watched(session):
         for look in range(20):

@@ -24,6 +24,7 @@ from pathlib import Path
 import psutil
 
 from testbed.control.codec import Json
+from testbed.core.signals import signal_name
 from testbed.system import linux
 from testbed.transport.wire import RoundSizes
 from workloads.learning.real import RealClient, RealServer, Settings
@@ -254,7 +255,7 @@ def main(place: Path) -> None:
                 del children[pid]
                 code = os.waitstatus_to_exitcode(status)
                 if code:
-                    how = f"status {code}" if code > 0 else signal.Signals(-code).name
+                    how = f"status {code}" if code > 0 else signal_name(-code)
                     child.give_up(f"ended with {how}")
                 if guest is not None:
                     guest.go_on()

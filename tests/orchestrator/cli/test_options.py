@@ -71,6 +71,10 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     "up": {"scenario": USED, "--out": USED, "--trace": USED, "--seconds": USED, "--node": USED}
     | {"--downlink": USED, "--capture": USED, "--live": USED, "--scheduler": USED}
     | {
+        "--wait-quiet": (
+            "up s.yaml --out o --set emulation.clock=virtual --seconds 1 --wait-quiet 1s",
+            "--wait-quiet: is for sessions in real time",
+        ),
         "--set": USED,
         "--overwrite": USED,
         "--until": (

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from small_scenario import TREE
 
-from ns3_scenarios.trace import ChannelTrace, Replay
+from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay
 from orchestrator.emulated import programs
 from orchestrator.emulated import rate_feed as module
 from orchestrator.emulated.rate_feed import SessionRates
@@ -143,19 +143,27 @@ def test_a_trace_may_be_repeated() -> None:
     assert len(set(up[0, :7])) == 7
 
 
-def samples(first: int, sent: list[int], queued: list[int], late_ns: npt.ArrayLike = 0) -> Samples:
+def samples(
+    first: int,
+    sent: list[int],
+    queued: list[int],
+    late_ns: npt.ArrayLike = 0,
+    prompt: npt.ArrayLike = 0,
+) -> Samples:
     """Uplink 1 alone has any traffic, and is read so late."""
     count = len(sent)
+    prompts = np.zeros((count, 3, 2), np.int64)
+    prompts[:, 0, 0] = prompt
     table = np.zeros((2, count, 3, 2), np.int64)
     table[:, :, 0, 0] = sent, queued
     slots = np.arange(first, first + count)
     due = slots * 100_000_000
     read = np.broadcast_to((due + np.asarray(late_ns))[:, None, None], (count, 3, 2))
-    return Samples(slots, due, due + 1000, read, *table, np.zeros_like(table[0]), 0)
+    return Samples(slots, due, due + 1000, read, *table, np.zeros_like(table[0]), prompts, 0)
 
 
 def test_what_is_read_late_is_put_where_it_was_carried(tmp_path) -> None:
-    recorder = Recorder(feed(np.full((3, 9), 1e-9)), 3, 1514, tmp_path / "t.parquet")
+    recorder = Recorder(feed(np.full((3, 9), 1e-9)), 3, Shape(network=True), tmp_path / "t.parquet")
     # 10,000 bytes in each slot of 100 ms, of which some are read in the slot after theirs.
     late_ns = 1_000_000 * np.array([0, 0, 30, 0, 20])
     recorder.take(samples(-1, [0, 0, 13_000], [0, 9, 9], late_ns[:3]), None)
@@ -167,7 +175,7 @@ def test_what_is_read_late_is_put_where_it_was_carried(tmp_path) -> None:
 
 
 def test_what_is_done_when_it_is_read_late_counts_in_the_last_slot(tmp_path) -> None:
-    recorder = Recorder(feed(np.full((3, 9), 1e-9)), 3, 1514, tmp_path / "t.parquet")
+    recorder = Recorder(feed(np.full((3, 9), 1e-9)), 3, Shape(network=True), tmp_path / "t.parquet")
     recorder.take(samples(0, [0, 100_000], [0, 0], [0, 5_000_000]), 1)
     recorder.close()
     assert recorder.totals.carried_bytes[0, 0] == 100_000
@@ -175,7 +183,7 @@ def test_what_is_done_when_it_is_read_late_counts_in_the_last_slot(tmp_path) -> 
 
 def test_a_row_says_what_a_link_carried_from_one_boundary_to_the_next(tmp_path) -> None:
     source = feed(np.linspace(1e-9, 2e-9, 300).reshape(3, 100))  # no two slots are alike
-    recorder = Recorder(source, 3, 1514, tmp_path / "t.parquet")
+    recorder = Recorder(source, 3, Shape(network=True), tmp_path / "t.parquet")
     recorder.take(samples(-1, [0, 0, 100], [0, 50, 60]), None)
     recorder.take(samples(2, [300, 700, 800], [70, 0, 9]), None)
     recorder.take(samples(5, [1000, 1100], [1, 1]), 5)
@@ -201,3 +209,46 @@ def test_a_row_says_what_a_link_carried_from_one_boundary_to_the_next(tmp_path) 
         [100 / offered[0] - 1, 200 / offered[1] - 1, 200 / offered[4] - 1]
     )
     assert math.isclose(recorder.lateness_s[0], 1e-6)
+
+
+def errors_of(
+    folder: Path,
+    sent: list[int],
+    queued: list[int],
+    prompt: list[int],
+    shape: Shape | None = None,
+    bps: float = 20e6,
+    slot_s: float = 0.1,
+) -> list[float]:
+    """What is said of uplink 1: at 20 Mb/s it may carry 250,000 bytes per slot."""
+    rates = {"uplink_bps": np.full((3, 20), bps), "downlink_bps": np.full((3, 20), 1e6)}
+    channel = Channel.of(Replay(RateTrace(**rates, slot_s=slot_s)))
+    source = SessionRates(SCENARIO, channel, Shape(network=True))
+    recorder = Recorder(source, 3, shape or Shape(network=True), folder / "t.parquet")
+    total, prompts = np.cumsum([0, *sent]).tolist(), np.cumsum([0, *prompt])
+    recorder.take(samples(0, total, queued, prompt=prompts), None)
+    recorder.close()
+    return [round(error, 3) for error in recorder.busy_errors]
+
+
+def test_a_link_with_a_backlog_must_carry_its_rate(tmp_path: Path) -> None:
+    # Two small packets wait, as TCP leaves them there; the second slot carries half.
+    assert errors_of(tmp_path, [250_000, 125_000], [3028, 3028, 3028], [0, 2]) == [0, -0.5]
+    assert errors_of(tmp_path, [250_000, 260_000], [3028, 3028, 3028], [0, 99]) == [0, 0.04]
+    # At low rates the credit is less than a packet: it proves nothing.
+    assert errors_of(tmp_path, [300_000], [3028, 3028], [0], bps=4.4e6, slot_s=1) == []
+
+
+def test_a_sender_that_its_window_limits_leaves_the_link_idle(tmp_path: Path) -> None:
+    """It sends 128 kB in each 80 ms: after the pause, 6 packets at once, which are the credit."""
+    sent, queued = [167_000, 170_000, 165_000], [60_000, 20_000, 100_000, 40_000]
+    assert errors_of(tmp_path, sent, queued, [6, 7, 13]) == []
+    assert errors_of(tmp_path, sent, queued, [5, 7, 13]) == [-0.332]
+
+
+def test_what_waits_at_the_start_must_be_carried(tmp_path: Path) -> None:
+    sent, queued = [200_000], [260_000, 60_000]
+    assert errors_of(tmp_path, sent, queued, [50]) == [-0.2]
+    assert errors_of(tmp_path, sent, [260_000, 0], [50]) == [-0.2]
+    codel = Shape(network=True, queue="fq_codel")
+    assert errors_of(tmp_path, sent, queued, [50], codel) == [], "it drops what waits"

@@ -4,19 +4,22 @@
 """Whoever has a run that is not valid is told what to do."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from finished_campaign import finished_campaign
 from synthetic_run import make_run, make_session, manifest
+from typer.main import get_command
 
-from orchestrator.cli.emulate import _seconds
+from orchestrator.cli.main import app
+from orchestrator.cli.options import seconds_of
 from orchestrator.cli.tables import validity_lines
-from orchestrator.emulated.validity import CHECKS, remedy
+from orchestrator.emulated.validity import CHECKS, WAIT_QUIET, Tenant, remedy
 from orchestrator.records.emulation import Check
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
-from orchestrator.scenario.schema import Limits
+from orchestrator.scenario.schema import Emulation, Limits
 from testbed.core.errors import InputError
 from testbed.system.files import write_json
 
@@ -24,6 +27,25 @@ from testbed.system.files import write_json
 def test_every_check_has_a_remedy() -> None:
     assert CHECKS.keys() == Limits.model_fields.keys()
     assert all(check.title and check.remedy for check in CHECKS.values())
+
+
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+@pytest.mark.parametrize(("tenant", "command"), [("run", "run"), ("session", "up")])
+def test_advice_names_only_what_its_command_has(tenant: Tenant, command: str, clock: str) -> None:
+    known = get_command(app).commands[command]  # type: ignore[attr-defined]
+    options = {option for parameter in known.params for option in parameter.opts}
+    keys = {f"emulation.{name}" for name in Emulation.model_fields}
+    for name, check in CHECKS.items():
+        if (check.of_run if tenant == "run" else check.of_session) is None:
+            continue
+        text = f"{remedy(name, 2.0, 1.0, 1.0, clock, tenant)}; {WAIT_QUIET}"
+        assert set(re.findall(r"--[a-z-]+", text)) <= options, text
+        assert set(re.findall(r"emulation\.[a-z_]+", text)) <= keys, text
+        if tenant == "session":
+            assert "round" not in text
+            assert "dilation" not in text, "programs of sessions are not dilated"
+        if clock == "virtual":
+            assert "wait until the machine is idle" not in text
 
 
 def test_the_dilation_that_would_do_is_named() -> None:
@@ -54,6 +76,9 @@ def test_the_console_says_it_below_each_broken_check() -> None:
     assert lines[5:] == ["  --wait-quiet 10m waits for other processes to become idle"]
     assert validity_lines(checks[1:2], 1.0) == ["valid: every check is within its limit"]
     assert len(validity_lines(checks[2:], 1.0)) == 3
+    late = [Check("injector_lateness_s", 0.01, 0.5, False)]
+    assert "raise emulation.dilation" in validity_lines(late, 1.0)[2]
+    assert "use emulation.clock virtual" in validity_lines(late, 1.0, "session")[2]
 
 
 def test_the_report_says_it_too(tmp_path: Path) -> None:
@@ -71,9 +96,11 @@ def test_pages_of_sessions_and_campaigns_say_it_too(tmp_path: Path) -> None:
     broken = {"check": "cpu_others", "limit": 0.5, "value": 0.9, "ok": False, "detail": ""}
     session = make_session(tmp_path / "session")
     about = json.loads((session / "manifest.json").read_text())
+    about["programs"][0]["status"] = -35
     write_json(session / "manifest.json", about | {"valid": False, "validity": [broken]})
     text = write_session_report(session).read_text()
     assert "Other programs used the CPU: wait until the machine is idle" in text
+    assert "by signal 35 (SIGRTMIN+1)</td>" in text
     page = (finished_campaign(tmp_path).path / "report.html").read_text()
     assert "The host&#39;s other guests used the CPU: run at another time" in page
     assert "CPU time taken by other guests" in page
@@ -83,10 +110,10 @@ def test_pages_of_sessions_and_campaigns_say_it_too(tmp_path: Path) -> None:
     ("text", "seconds"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("30", 30)]
 )
 def test_a_duration_is_typed_with_its_unit(text: str, seconds: float) -> None:
-    assert _seconds(text) == seconds
+    assert seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "m", "-3", "10 m", "1d", "inf", "nan", "9" * 99])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--wait-quiet: must be like 90s, 10m or 1h, not"):
-        _seconds(text)
+        seconds_of(text)

@@ -148,6 +148,98 @@ def test_what_a_node_is_like(tmp_path) -> None:
     assert not (out / "nodes/bs").exists()
 
 
+def test_ports_below_1024_and_ping_are_for_all(tmp_path) -> None:
+    code = """
+import socket, struct
+for family in (socket.AF_INET, socket.AF_INET6):
+    socket.socket(family).bind(("", 80 + family))
+for family, name, protocol, kind in (
+    (socket.AF_INET, "uav1", socket.IPPROTO_ICMP, 8), (socket.AF_INET6, "ip6-uav1", 58, 128),
+):
+    with socket.socket(family, socket.SOCK_DGRAM, protocol) as echo:
+        echo.settimeout(5)
+        echo.sendto(struct.pack("!BBHHH", kind, 0, 0, 0, 1) + b"mine", (name, 0))
+        print(echo.recv(99)[8:].decode())
+"""
+    done = play(tmp_path / "out", {"bs": ["sh", "-c", f"sleep 0.5; python3 -c '{code}'"]})
+    assert (tmp_path / "out/logs/bs.log").read_text() == "mine\nmine\n"
+    assert done.succeeded
+
+
+def test_what_a_uav_sends_to_all_goes_out_on_its_link(tmp_path) -> None:
+    hear = """
+import socket, struct
+heard = [socket.socket(family, socket.SOCK_DGRAM) for family in (2, 2, 10)]
+for port, each in enumerate(heard, 5000):
+    each.bind(("", port)); each.settimeout(10)
+for link, name in socket.if_nameindex():
+    if name.startswith("uav"):
+        group = socket.inet_aton("239.1.1.1") + struct.pack("4si", bytes(4), link)
+        heard[1].setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+        group = socket.inet_pton(10, "ff02::42") + struct.pack("i", link)
+        heard[2].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group)
+for each in heard:
+    found = (each.recvfrom(99) for _ in range(2))
+    print(*sorted(" ".join((text.decode(), sender[0])) for text, sender in found))
+for family, to in ((2, "255.255.255.255"), (2, "239.1.1.1"), (10, "ff02::42")):
+    each = socket.socket(family, socket.SOCK_DGRAM)
+    each.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    try: each.sendto(b"", (to, 5000))
+    except OSError as error: print(error.strerror)
+"""
+    say = """
+import os, socket, time
+time.sleep(0.7)
+text = os.environ["TESTBED_NODE"].encode()
+for port, (family, to) in enumerate(((2, "255.255.255.255"), (2, "239.1.1.1"), (10, "ff02::42"))):
+    each = socket.socket(family, socket.SOCK_DGRAM)
+    each.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    each.sendto(text, (to, 5000 + port))
+"""
+    commands = {"bs": python(hear), "uav1": python(say), "uav3": python(say)}
+    done = play(tmp_path / "out", commands)
+    heard = (tmp_path / "out/logs/bs.log").read_text()
+    assert heard.splitlines() == [
+        *2 * ["uav1 10.0.1.2 uav3 10.0.3.2"],
+        "uav1 fd55::1 uav3 fd55::3",
+        # To send to all from the base station would reach one of the links.
+        *2 * ["Network is unreachable"],
+        "Cannot assign requested address",
+    ]
+    assert done.succeeded
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="of sessions that root starts")
+def test_a_daemon_of_root_becomes_another_user_who_is_none_of_this_machine(tmp_path) -> None:
+    (secret := tmp_path / "secret").write_text("for user 33")
+    os.chown(secret, 33, 33)
+    secret.chmod(0o600)
+    code = f"""
+import os, signal, time
+def tries(call, *words):
+    try: call(*words)
+    except OSError as error: print(error.strerror)
+    else: print("done")
+daemon = os.fork()
+if not daemon:
+    os.setgroups([34]); os.setgid(33); os.setuid(33)
+    print(os.getresuid(), os.getresgid(), os.getgroups())
+    tries(os.setuid, 0)
+    tries(open, {str(secret)!r})
+    time.sleep(60)
+time.sleep(0.5)
+os.kill(daemon, signal.SIGTERM)
+print(os.waitpid(daemon, 0)[1])
+tries(os.chown, "/etc/passwd", 33, 33)
+"""
+    done = play(tmp_path / "out", {"bs": [sys.executable, "-uc", code]})
+    assert done.succeeded, (tmp_path / "out/logs/bs.log").read_text()
+    assert (tmp_path / "out/logs/bs.log").read_text().splitlines() == [
+        "(33, 33, 33) (33, 33, 33) [34]",
+        *("Operation not permitted", "Permission denied", "15", "Operation not permitted"),
+    ]
+
+
 def test_ipv6_reaches_the_base_station(tmp_path) -> None:
     done = play(
         tmp_path / "out",
@@ -193,14 +285,14 @@ def test_without_a_relay_they_do_not(tmp_path) -> None:
 def test_status_says_how_commands_ended_and_time_ends_those_that_go_on(tmp_path) -> None:
     done = play(
         tmp_path / "out",
-        {"uav*": "exit 0", "uav2": "exit 3", "bs": "trap '' TERM; sleep 60 & wait; sleep 60"},
+        {"uav*": "kill -35 $$", "uav2": "exit 3", "bs": "trap '' TERM; sleep 60 & wait; sleep 60"},
         until=["uav*"],
     )
     assert (done.ended, done.succeeded) == ("commands", False)
-    assert [program.returncode for program in done.programs] == [-signal.SIGKILL, 0, 3, 0]
+    assert [program.returncode for program in done.programs] == [-signal.SIGKILL, -35, 3, -35]
     assert [str(p).split(" after")[0] for p in done.programs][:3] == [
         "bs: still running",
-        "uav1: ended with status 0",
+        "uav1: ended by signal 35 (SIGRTMIN+1)",
         "uav2: ended with status 3",
     ]
     done = play(tmp_path / "other", {"uav1": "sleep 60"}, seconds=0.3)
@@ -230,16 +322,17 @@ def test_wrong_input_writes_nothing(tmp_path, options, message) -> None:
 class Up:
     """`testbed up` in a process of its own, without commands."""
 
-    def __init__(self, folder, *words: str) -> None:
+    def __init__(self, folder, *words: str, trace=TRACE, **options) -> None:
         self.out = folder / "out"
         (folder / "s.yaml").write_text(yaml.safe_dump(TREE | {"emulation": AT_ONCE}))
-        np.savez(folder / "t.npz", **TRACE)
+        np.savez(folder / "t.npz", **trace)
         self.testbed = [sys.executable, "-m", "orchestrator"]
         words = (str(folder / "s.yaml"), "--trace", str(folder / "t.npz"), *words)
         self.process = subprocess.Popen(
             [*self.testbed, "up", *words, "--out", str(self.out)],
             stdout=subprocess.PIPE,
             text=True,
+            **options,
             # These tests may run under `nohup`, whose children outlive a terminal.
             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
         )
@@ -248,6 +341,30 @@ class Up:
     def exec(self, *words: str, **options) -> "subprocess.Popen[str]":
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True} | options
         return subprocess.Popen([*self.testbed, "exec", str(self.out), *words], **options)
+
+
+def test_links_that_are_out_all_the_time_and_dilation_are_named(tmp_path) -> None:
+    rates = np.full((3, 40), 1e6)
+    down = rates * np.array([[1], [0.11], [0]])
+    trace = {"uplink_bps": rates, "downlink_bps": down, "slot_s": 0.1}
+    words = ("--seconds", "0.3", "--set", "emulation.dilation=2")
+    up = Up(tmp_path, *words, trace=trace, stderr=subprocess.PIPE)
+    printed, said = up.process.communicate(timeout=60)
+    dilated = (
+        "emulation.dilation is 2: rates are divided by 2, slots and delays last 2 times as long, "
+        "but programs live in real time and their clocks are not dilated"
+    )
+    assert f"testbed: note: {dilated}\n" in said
+    below = "its rate is at most 110 kb/s, below one frame per slot of 0.1 s (121.1 kb/s)"
+    notes = [
+        dilated,
+        f"the downlink of uav2 was out in all slots: {below}",
+        "the downlink of uav3 was out in all slots: its channel has no rate",
+    ]
+    assert printed.startswith("".join(f"note: {note}\n" for note in notes))
+    assert json.loads((up.out / "manifest.json").read_text())["notes"] == notes
+    page = (up.out / "report.html").read_text()
+    assert all(f"{note.capitalize()[:60]}" in page for note in notes)
 
 
 def sleepers(up: Up) -> list[psutil.Process]:

@@ -16,11 +16,14 @@ from orchestrator.emulated.calibration import LEVELS
 from orchestrator.emulated.validity import (
     CHECKS,
     PAUSE_S,
+    _acknowledgements_out,
     _in_all,
+    _judged,
     calibration_error,
     to_json,
     validity,
 )
+from orchestrator.records.emulation import Emulation
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Limits
 from testbed.network.shaping import Shape
@@ -78,6 +81,41 @@ def test_limits_are_tighter_in_virtual_time_where_none_were_given() -> None:
     assert all(virtual[name] <= limit for name, limit in real.items())
     given = limits(clock="virtual", limits={"rest_share": 0.3})
     assert given == virtual | {"rest_share": 0.3}
+
+
+def test_outages_of_the_direction_of_acknowledgements_are_counted_in_late_transfers() -> None:
+    """Client 2's SG takes slots 3 to 6, of which the uplink is out in 4 and 5; its CA is in time,
+    and so is client 1's SG, whose uplink is out, too."""
+    slots = pd.DataFrame({"slot": np.tile(np.arange(10), 2), "client": np.repeat([1, 2], 10)})
+    rates = slots.assign(uplink_bps=1e6 * ~slots["slot"].isin([4, 5]), downlink_bps=1e6)
+    transfers = pd.DataFrame(
+        {
+            "client": [1, 2, 2],
+            "step": pd.Categorical(["SG", "SG", "CA"]),
+            "start_s": [0.35, 0.35, 0.35],
+            "duration_s": 0.3,
+            "error": [0.0, 0.3, 0.01],
+            "round": 0,
+            **LONG,
+        }
+    )
+    record = SimpleNamespace(transfers=transfers, rates=rates)
+    scenario = validate(TREE | {"emulation": {"clock": "virtual"}}, "one").resolved(1.0)
+    done: Any = SimpleNamespace(scenario=scenario, rounds=[record])
+    assert _acknowledgements_out(done) == (
+        "the uplink, which carries the acknowledgements, was out in 2 of 4 slots of late transfers"
+    )
+    channel: Any = None
+    run = Emulation(scenario, channel, rounds=[record])  # type: ignore[list-item]
+    judged = {"transfer_error", "broadcast_error"}
+    only = {check for name, check in CHECKS.items() if name in judged}
+    (check,) = _judged(scenario.emulation, lambda each: each.of_run if each in only else None, run)
+    assert check.detail.startswith("worst 0.3: SG of client 2, round 0; the uplink, which carries")
+    assert {name for name, each in CHECKS.items() if each.cause} == judged | {"rest_share"}
+    transfers["error"] = [0.0, 0.0, 0.3]
+    assert _acknowledgements_out(done) == "", "the downlink never was"
+    rates["downlink_bps"] *= rates["slot"] != 3
+    assert _acknowledgements_out(done).startswith("the downlink, which carries the ack")
 
 
 def test_links_counters_begin_anew_with_each_session() -> None:

@@ -72,6 +72,59 @@ def test_links_that_are_kept_busy_carry_their_rates(tmp_path: Path) -> None:
 
 @pytest.mark.guest
 @pytest.mark.timeout(1200)
+def test_a_flow_that_its_window_limits_is_no_fault_of_the_link(tmp_path: Path) -> None:
+    """128 kB in each 80 ms leave a link of 20 Mb/s idle for a third of the time; the second UAV
+    has large windows, and its link is judged."""
+    emulation = {"clock": "virtual", "calibrate": False}
+    tree = TREE | {"emulation": emulation, "links": {"one_way_delay_s": 0.04}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
+    rates = np.full((3, 100), 20e6)
+    np.savez(tmp_path / "t.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
+    (tmp_path / "window.py").write_text("""
+import socket, sys
+def limited(s):
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        s.setsockopt(socket.SOL_SOCKET, option, 1 << 17)
+port = int(sys.argv[1])
+s = socket.socket()
+if port == 5001: limited(s)
+if len(sys.argv) == 2:
+    s.bind(("", port)); s.listen(); c, _ = s.accept()
+    while c.recv(1 << 20): pass
+else:
+    s.connect(("bs", port))
+    while True: s.sendall(bytes(1 << 20))
+""")
+    program = f"{sys.executable} {tmp_path}/window.py"
+    words = ["up", "s.yaml", "--trace", "t.npz", "--seconds", "6", "--out", "out"]
+    words += ["--node", f"bs={program} 5001 & {program} 5002 & wait"]
+    words += [f"--node=uav{k}=sleep 0.5; exec {program} 500{k} send" for k in (1, 2)]
+    done = subprocess.run([*TESTBED, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert "valid: every check is within its limit" in done.stdout, done.stdout + done.stderr
+    table = pd.read_parquet(tmp_path / "out/session.parquet")
+    table = table[(table.direction == "up") & table.slot.between(20, 59)]
+    used = (table.carried_bytes / table.offered_bytes).groupby(table.client).mean()
+    assert 0.4 < used[1] < 0.8
+    assert used[2] == pytest.approx(1, abs=0.02)
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    (check,) = (c for c in manifest["validity"] if c["check"] == "transfer_error")
+    slots, *_ = check["detail"].split()
+    assert 35 <= int(slots) <= 60, "those of the second UAV"
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_a_session_may_begin_on_another_date(tmp_path: Path) -> None:
+    emulation = {"clock": "virtual", "virtual_date": "2026-11-25", "calibrate": False}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(TREE | {"emulation": emulation}))
+    np.savez(tmp_path / "t.npz", gain=np.full((3, 40), 1e-10), slot_s=0.1)
+    words = ["up", "s.yaml", "--trace", "t.npz", "--out", "out", "--node", "uav1=date -u +%F"]
+    subprocess.run([*TESTBED, *words], cwd=tmp_path, check=True)
+    assert (tmp_path / "out/logs/uav1.log").read_text() == "2026-11-25\n"
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
 def test_captured_sessions_repeat_to_the_byte_from_elsewhere(tmp_path: Path) -> None:
     ask = "import socket; socket.create_connection(('bs', 5000)).recv(10)"
     answer = (

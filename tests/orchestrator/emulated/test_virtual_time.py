@@ -31,7 +31,7 @@ from testbed.network.pcap import frames
 from testbed.system import leftovers
 from testbed.system.files import sha256_of
 from testbed.system.folders import cache_folder
-from testbed.virtual import kernel
+from testbed.virtual import guest, kernel
 
 VIRTUAL = ["--set", "emulation.clock=virtual"]
 pytestmark = pytest.mark.timeout(1200)  # PointOptions others, it is they that a guest waits for.
@@ -192,6 +192,27 @@ def test_what_has_no_meaning_in_virtual_time_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         load(small, ["emulation.clock=virtual", "workload.compute=real", override])
+
+
+@pytest.mark.parametrize(
+    "given", ["5", "0", "true", "tomorrow", "1999-12-31", "2200-01-01", "2026-11-25T10:00:00"]
+)
+def test_what_is_no_date_is_refused(small: Path, given: str) -> None:
+    with pytest.raises(
+        InputError, match=r"emulation\.virtual_date: must be a date from 2000-01-01"
+    ):
+        load(small, ["emulation.clock=virtual", f"emulation.virtual_date={given}"])
+
+
+def test_the_date_is_for_virtual_time_alone(small: Path) -> None:
+    date = "emulation.virtual_date=2026-11-25"
+    with pytest.raises(InputError, match=r"emulation\.virtual_date: needs clock 'virtual'"):
+        load(small, [date])
+    scenario = load(small, ["emulation.clock=virtual", date])
+    assert scenario.emulation.starts_ns == 1_795_564_800 * 10**9
+    usual = load(small, ["emulation.clock=virtual", "emulation.virtual_date=2026-01-01"])
+    assert usual.emulation.starts_ns == guest.STARTED_NS
+    assert "virtual_date" not in usual.model_dump()["emulation"]
 
 
 def test_without_a_kernel_one_line_says_how_to_get_one(

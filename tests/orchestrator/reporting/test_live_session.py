@@ -36,6 +36,7 @@ def a_session() -> Any:
         scenario=SCENARIO,
         recorder=SimpleNamespace(watcher=None),
         options=SimpleNamespace(downlink="shared"),
+        notes=["links are slower"],
     )
 
 
@@ -54,6 +55,7 @@ def test_the_page_is_told_what_links_did_and_each_look_once(
         page = get("")
         assert "live_session" not in page.partition("<script>")[0]
         assert '"shared":true' in page
+        assert "<p>Links are slower.</p>" in page
         assert json.loads(get("state?steps=0")) == {
             "phase": "before slot 0",
             "from": 0,

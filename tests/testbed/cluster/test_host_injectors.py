@@ -222,9 +222,9 @@ def test_slots_are_counted_where_their_links_end_and_wait_for_the_last_host(
     def tell(name: str, *rows: tuple[int, ...]) -> None:
         processes[name].tell(Samples(0, np.array(rows, np.int64).tobytes()))
 
-    none, ahead = (0, 0, 0, 0), 10**12
-    tell("a", (0, 100, 110, 1, *none, 120, 50, 5, 1), (1, 200, 210, 1, *none, 220, 80, 8, 1))
-    tell("b", (0, 100 + ahead, 130 + ahead, 1, 140 + ahead, 70, 7, 2, *none))
+    none, ahead = (0, 0, 0, 0, 0), 10**12
+    tell("a", (0, 100, 110, 1, *none, 120, 50, 5, 1, 3), (1, 200, 210, 1, *none, 220, 80, 8, 1, 3))
+    tell("b", (0, 100 + ahead, 130 + ahead, 1, 140 + ahead, 70, 7, 2, 4, *none))
     first = injectors.samples()
     assert first.slot.tolist() == [0]
     assert first.boundary_ns[0] == pytest.approx(100, abs=10**6)
@@ -232,10 +232,11 @@ def test_slots_are_counted_where_their_links_end_and_wait_for_the_last_host(
     assert first.sent_bytes.tolist() == [[[70, 50]]]
     assert first.queued_bytes.tolist() == [[[7, 5]]]
     assert first.dropped_frames.tolist() == [[[2, 1]]]
+    assert first.prompt_packets.tolist() == [[[4, 3]]]
     assert abs(first.counted_ns[0, 0, 0] - 140) < 10**6
     assert first.counted_ns[0, 0, 1] == pytest.approx(120, abs=10**6)
     tell("a")
-    tell("b", (1, 200 + ahead, 210 + ahead, 1, 240 + ahead, 90, 9, 2, *none))
+    tell("b", (1, 200 + ahead, 210 + ahead, 1, 240 + ahead, 90, 9, 2, 4, *none))
     second = injectors.samples()
     assert second.slot.tolist() == [1]
     assert second.sent_bytes.tolist() == [[[90, 80]]]

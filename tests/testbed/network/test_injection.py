@@ -173,7 +173,8 @@ class Recorder:
             case ChangeRates(due_ns=due_ns):
                 tell(RatesSet(instruction, due_ns + 10, self.changes, due_ns + 20))
             case Sample(done_ns=done_ns):
-                tell(Sampled(instruction, {w: (done_ns + 5, q) for w, q in self.queues.items()}))
+                queues = {way: (done_ns + 5, queue, 9) for way, queue in self.queues.items()}
+                tell(Sampled(instruction, queues))
             case ReadAir():
                 begun_ns = next(r for r in reversed(self.done) if isinstance(r, ChangeRates)).due_ns
                 tell(AirRead(dict(self.lost), begun_ns + 20 + self.reading_ns))
@@ -530,8 +531,8 @@ def test_samples_have_both_ways_of_each_link_and_are_given_once(running: Recorde
     read_ns = 4 * SLOT_NS + 15
     assert np.frombuffer(found.table, np.int64).tolist() == [
         *(4, 4 * SLOT_NS, 4 * SLOT_NS + 10, 4),
-        *(read_ns, 600, 8, 7, read_ns, 400, 6, 5),
-        *(0, 0, 0, 0, read_ns, 500, 7, 6),
+        *(read_ns, 600, 8, 7, 9, read_ns, 400, 6, 5, 9),
+        *(0, 0, 0, 0, 0, read_ns, 500, 7, 6, 9),
     ]
     assert none == Samples(0, b"")
     assert running.records() == ([], []), "slots are in samples alone"

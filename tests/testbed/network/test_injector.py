@@ -211,8 +211,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = {n: QueueCount(100 * n, n, n + 1, n + 2) for n in range(4, 8)}
     devices = {n: DeviceCount(1000 * n, 10 * n) for n in range(4, 8)}
     air = {4: QueueCount(1, 41, 42, 0), 7: QueueCount(1, 71, 72, 0)}
+    waits = {n: (queue, 2 * n) for n, queue in queues.items()}
     for name, found in (
         ("queue_counts", queues),
+        ("queues_and_waits", waits),
         ("device_counts", devices),
         ("netem_counts", air),
     ):
@@ -363,12 +365,31 @@ def test_samples_are_taken_after_the_rates_have_been_set(
     )
     (slot, _, done_ns, changes), values = np.split(np.frombuffer(found.table, np.int64), [4])
     assert (slot, changes) == (1, 1)
-    ways = values.reshape(4, 4)
+    ways = values.reshape(4, 5)
     assert (done_ns <= ways[:, 0]).all()
     # By link, the uplink first: bytes, queue and drops.
     assert ways[:, 1].tolist() == [600, 400, 700, 500]
     assert ways[:, 2].tolist() == [8, 6, 9, 7]
     assert ways[:, 3].tolist() == [7, 5, 8, 6]
+    # Packets less waits; frames, where each is a packet.
+    assert ways[:, 4].tolist() == [6 - 12, 4 - 8, 7 - 14, 5 - 10]
+
+
+@pytest.mark.usefixtures("counted")
+def test_devices_count_the_packets_of_several_frames(
+    fabric: Fabric, kernel: Kernel, orchestrator: Orchestrator
+) -> None:
+    kernel.last = 4
+    kernel.orchestrator = SimpleNamespace(order=lambda _: orchestrator.order(AskSamples(), Stop()))
+    fabric.uavs[0].ends[0].packet_frames = 2
+    *_, found = orchestrator.serve(
+        fabric,
+        SetRates(0, 1, 0, table([1, 2, 3, 4], [1, 2, 3, 5])),
+        Epoch(long_ago(), 1.0),
+        Watch(),
+    )
+    ways = np.frombuffer(found.table, np.int64)[4:].reshape(4, 5)
+    assert ways[:, 4].tolist() == [60 - 12, 4 - 8, 7 - 14, 5 - 10]
 
 
 class Line:
@@ -541,17 +562,18 @@ def test_samples_have_bytes_queues_and_drops_of_each_way(
 ) -> None:
     links, control = handle
     links.rates(0, *np.ones((2, 2, 1)))
-    rows = np.arange(40, dtype=np.int64).reshape(2, 20)
+    rows = np.arange(48, dtype=np.int64).reshape(2, 24)
     control.send(*encode(SamplesReport(3, rows.tobytes())))
     found = links.samples()
     assert found.exhausted == 3
-    assert found.slot.tolist() == [0, 20]
-    assert found.boundary_ns.tolist() == [1, 21]
-    assert found.done_ns.tolist() == [2, 22]
-    assert found.counted_ns[1].tolist() == [[24, 28], [32, 36]]
-    assert found.sent_bytes[0].tolist() == [[5, 9], [13, 17]]
-    assert found.queued_bytes[0].tolist() == [[6, 10], [14, 18]]
-    assert found.dropped_frames[1].tolist() == [[27, 31], [35, 39]]
+    assert found.slot.tolist() == [0, 24]
+    assert found.boundary_ns.tolist() == [1, 25]
+    assert found.done_ns.tolist() == [2, 26]
+    assert found.counted_ns[1].tolist() == [[28, 33], [38, 43]]
+    assert found.sent_bytes[0].tolist() == [[5, 10], [15, 20]]
+    assert found.queued_bytes[0].tolist() == [[6, 11], [16, 21]]
+    assert found.dropped_frames[1].tolist() == [[31, 36], [41, 46]]
+    assert found.prompt_packets[0].tolist() == [[8, 13], [18, 23]]
 
 
 def test_an_epoch_without_rates_or_a_failed_injector_ends_the_run(

@@ -6,7 +6,7 @@
 import math
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -22,6 +22,7 @@ from testbed.network.shaping import (
     netem_counts,
     qdisc_counts,
     queue_counts,
+    queues_and_waits,
 )
 from testbed.system import netlink
 
@@ -232,6 +233,8 @@ def test_a_link_is_plain_and_closed_at_first_and_handles_are_of_qdiscs() -> None
 class Kernel:
     """A socket whose qdiscs are made up."""
 
+    qdiscs: ClassVar = [(4, VALVE), (4, QUEUE), (5, SHAPER), (6, QUEUE), (1009, HANDLE)]
+
     def dump(self, kind: int, body: bytes) -> list[bytes]:
         assert (kind, body) == (GETQDISC, bytes(20))
         return [
@@ -240,10 +243,29 @@ class Kernel:
             + netlink.nested(
                 7,
                 netlink.attribute(1, struct.pack("=QI4x", 10 * index, index)),
-                netlink.attribute(3, struct.pack("=IIIII", 99, 20 * index, 3 * index, 98, 97)),
+                netlink.attribute(
+                    3, struct.pack("=IIIII", 99, 20 * index, 3 * index, 98, 97 + index)
+                ),
             )
-            for index, handle in ((4, VALVE), (4, QUEUE), (5, SHAPER), (6, QUEUE), (1009, HANDLE))
+            for index, handle in self.qdiscs
         ]
+
+
+def test_waits_are_those_of_the_shaper(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = [(4, VALVE), (4, QUEUE), (4, SHAPER), (5, SHAPER), (5, QUEUE)]
+    monkeypatch.setattr(Kernel, "qdiscs", ends)
+    kernel: Any = Kernel()
+    found = queues_and_waits(kernel)
+    queues = queue_counts(kernel)
+    assert found == {4: (queues[4], 97 + 4), 5: (queues[5], 97 + 5)}
+
+
+def test_credit_is_used_up_by_so_many_packets() -> None:
+    shape = Shape()
+    assert shape.credit_packets(20e6) == 6, "3.7 ms of credit for packets of 0.61 ms"
+    assert shape.credit_packets(6.1e6) == 1
+    assert shape.credit_packets(4.4e6) == 0
+    assert shape.credit_packets(200e6, 4) == 15, "3.88 ms for packets of 0.24 ms"
 
 
 def test_counters_are_those_of_queues() -> None:

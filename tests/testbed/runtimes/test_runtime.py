@@ -23,6 +23,7 @@ from tripwire import Tripwires
 
 from orchestrator.emulated.stage import LEARNING_IMPORTS, NODE_IMPORTS
 from testbed import runtimes
+from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.core.node import BS, uav, uavs
 from testbed.network.shaping import Shape
@@ -88,6 +89,30 @@ def test_a_world_whose_orchestrator_has_closed_its_sockets_says_nothing(tmp_path
     assert process.communicate("")[1] == ""
 
 
+def test_links_are_removed_once_nothing_reads_them(monkeypatch):
+    """The fabric process reads the counters of all ends, and failed where one was missing."""
+    fabrics, alive = [], []
+
+    def create(world):
+        fabrics.append(world._fork(lambda: time.sleep(60)))
+        world._processes[fabrics[0]] = None
+
+    monkeypatch.setattr(namespace._World, "_create", create)
+    monkeypatch.setattr(namespace._World, "_watch", lambda *_: None)
+    monkeypatch.setattr(namespace, "unshape", lambda _: alive.append(psutil.pid_exists(fabrics[0])))
+    before = signal.getsignal(signal.SIGCHLD)
+    with contextlib.ExitStack() as sockets:
+        four = [socket.socket() for _ in range(4)]
+        for each in four:
+            sockets.enter_context(each)
+        try:
+            namespace._World(ControlSocket(four[0]), *four[1:], None, []).run()
+        finally:
+            os.close(signal.set_wakeup_fd(-1))
+            signal.signal(signal.SIGCHLD, before)
+    assert alive == [False]
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
     with SmallWorld(tmp_path) as small:
@@ -122,6 +147,31 @@ def test_nothing_is_left_whoever_is_killed_or_stands_still(tmp_path, monkeypatch
                 small.injector.report()
             until(lambda: Exit(None, -signal.SIGKILL) in small.world.exits())
     until(lambda: gone(everyone))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone may map other users")
+@pytest.mark.parametrize(
+    ("capabilities", "users"),
+    [(None, ["0 0 1", "1 2000000001 65535"]), ([21, 31], ["0 0 1"])],
+    ids=["root", "root without CAP_SETUID"],
+)
+def test_ids_of_a_world_of_root_are_none_of_this_machine(capabilities, users):
+    program = f"""
+from pathlib import Path
+from testbed.runtimes import namespace
+from testbed.system import linux
+if {capabilities} is not None:
+    linux.keep_capabilities(*{capabilities})
+namespace._leave_host(as_root=False)
+for kind in ("uid", "gid"):
+    print(Path(f"/proc/self/{{kind}}_map").read_text())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=SMALL_WORLD.parents[2]
+    )
+    assert done.stderr == ""
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines() if line]
+    assert lines == users * 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone can look into namespaces")

@@ -261,6 +261,8 @@ from pathlib import Path
 ipv4 = Path("/proc/sys/net/ipv4")
 for name in ("tcp_mem", "udp_mem", "tcp_rmem", "tcp_wmem", "tcp_max_syn_backlog"):
     print(name, (ipv4 / name).read_text().split())
+for name in ("rmem_max", "wmem_max"):
+    print(name, Path("/proc/sys/net/core", name).read_text().strip())
 held = [socket.socket(type=socket.SOCK_DGRAM) for _ in range(20)]
 for sock in held:
     sock.bind(("", 0))
@@ -274,7 +276,8 @@ print(Path("/proc/meminfo").read_text().splitlines()[0])
     *settings, memory = plenty
     assert little[-1] != memory
     assert little[:-1] == settings
-    assert len(settings) == 6
+    assert len(settings) == 8
+    assert settings[5:7] == ["rmem_max 4194304", "wmem_max 4194304"]
 
 
 WRITES = """
