@@ -18,6 +18,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_summary
 from orchestrator.emulated.dilation import settle
+from orchestrator.emulated.inputs import lines
 from orchestrator.emulated.learning import whole_table
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.options import DEFAULTS, RunOptions
@@ -69,6 +70,9 @@ def run(
     for forecast in tried:
         log.info("%s", forecast)
     about = manifest(resolved, _data(scenario))
+    about["remarks"] = lines(resolved)
+    for line in about["remarks"]:
+        log.info("%s", line)
     if tried:
         about["dilation_foreseen"] = {
             "speeds": speeds and asdict(speeds),

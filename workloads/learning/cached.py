@@ -9,12 +9,16 @@ Finding an existing file does not import torch, which takes seconds.
 
 import hashlib
 import json
+import struct
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 from testbed.core.errors import InputError
 from workloads.models.config import ModelConfig, plugin_model
+
+HEAD = "head"
+"""Entry of a backbone's metadata: how the head of the given weights differs from the model's."""
 
 
 def backbone_file(config: ModelConfig, cache: Path) -> Path:
@@ -35,6 +39,16 @@ def backbone_file(config: ModelConfig, cache: Path) -> Path:
     return path
 
 
+def remarks_on(config: ModelConfig, file: Path) -> list[str]:
+    """What a run must say about a backbone, in lines."""
+    with file.open("rb") as raw:
+        [size] = struct.unpack("<Q", raw.read(8))
+        known = json.loads(raw.read(size))["__metadata__"]
+    if not known[HEAD]:
+        return []
+    return [f"workload.weights: {config.weights} {known[HEAD]}; a new head is drawn by seed"]
+
+
 def _key(config: ModelConfig) -> str:
     if config.weights is None:
         source = f"seed {config.seed}"
@@ -43,7 +57,7 @@ def _key(config: ModelConfig) -> str:
     else:
         source = f"sha256 {_digest(Path(config.weights))}"
     parts = {
-        "format": 1,
+        "format": 2,
         "source": source,
         "model": config.model,
         "image_size": config.image_size,
@@ -51,6 +65,8 @@ def _key(config: ModelConfig) -> str:
         **plugin_model(config.model, config.parameters),
         "torch": version("torch"),
     }
+    if config.weights is not None:  # Weights may have a head, which is in the file if it fits.
+        parts |= {"classes": config.classes, "head": config.head}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -161,7 +161,9 @@ class ServerLearner:
         self._model = model
         self._training = training
         self._clients = tuple(clients)
-        self._vector = initial_trainables(model.layout, model.config.seed, model.loras)
+        self._vector = initial_trainables(
+            model.layout, model.config.seed, model.loras, model.given_head
+        )
         self._rule = rule_of(training.aggregation, training.aggregation_parameters)
         self._memory: dict[str, Tensor] = {}
         self._splits: dict[int, int] = {}

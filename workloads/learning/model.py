@@ -276,9 +276,14 @@ class SplitModel(nn.Module):
         net.eval()
         self.head_name = chain.head
         head = _head_of(chain, config)
+        self.names = _tied_names(net)
+        """By the name of each parameter, the head's included: this name, and the others to which it
+        is tied."""
         # The head is trained, so it is not part of the backbone: its tensors are attached.
         net.set_submodule(chain.head, nn.Identity())
         self.head: tuple[Tensor, Tensor | None] | None = None
+        self.given_head: dict[str, Tensor] = {}
+        """Initial head by the layout's names, if the weights have one that fits."""
         traced = _Traced(self)
         self.feature_shapes = traced.shapes
         """Shape of one sample's smashed data, for u = 1, 2, …"""
@@ -308,10 +313,11 @@ class SplitModel(nn.Module):
                 shapes[-1][f"{name}.lora_B"] = (module.out_features, config.rank)
                 if config.adapters == "dora":
                     shapes[-1][f"{name}.{MAGNITUDE}"] = (module.out_features,)
-        shapes[-1] |= {
+        self.head_shapes = {
             f"{chain.head}.{name}": tuple(parameter.shape)
             for name, parameter in head.named_parameters()
         }
+        shapes[-1] |= self.head_shapes
         self.layout = _layout(shapes)
 
     @property
@@ -400,6 +406,18 @@ def _head_of(chain: Chain, config: ModelConfig) -> nn.Linear:
     return head
 
 
+def _tied_names(net: nn.Module) -> dict[str, tuple[str, ...]]:
+    """By the name of each parameter: this name, and those of the same tensor."""
+    groups: dict[int, list[str]] = {}
+    for name, parameter in net.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), []).append(name)
+    return {
+        name: (name, *(other for other in group if other != name))
+        for group in groups.values()
+        for name in group
+    }
+
+
 class _Traced:
     """Result of a traced pass on the meta device: linear layers of each part, and shapes at
     splits."""
@@ -472,17 +490,23 @@ def _layout(parts: Sequence[Mapping[str, tuple[int, ...]]]) -> Layout:
 
 
 def initial_trainables(
-    layout: Layout, seed: int, loras: Mapping[str, LoraLinear] | None = None
+    layout: Layout,
+    seed: int,
+    loras: Mapping[str, LoraLinear] | None = None,
+    head: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
     """Initial adapters and head; shape [layout.size], float32, on the CPU.
 
     A is uniform in ±1/sqrt(in) as in the LoRA reference code, B is 0, the head's weight is normal
     with standard deviation 0.02 and its bias 0. Each tensor depends only on seed and name, not on
-    an order. DoRA's magnitudes are the row norms of W; `loras` has these layers by name.
+    an order. DoRA's magnitudes are the row norms of W; `loras` has these layers by name. `head` has
+    the tensors of a given head, which are copied.
     """
     vector = torch.zeros(layout.size)
     for name, tensor in layout.views(vector).items():
-        if name.endswith(MAGNITUDE):
+        if head and name in head:
+            tensor.copy_(head[name])
+        elif name.endswith(MAGNITUDE):
             weight = (loras or {})[name.removesuffix(f".{MAGNITUDE}")].weight
             tensor.copy_(torch.linalg.vector_norm(weight.float(), dim=-1))
         elif name.endswith(".lora_A"):

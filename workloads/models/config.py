@@ -12,6 +12,7 @@ from testbed.core.registry import MODELS
 
 Dtype = Literal["float32", "bfloat16"]
 Adapters = Literal["lora", "dora"]
+Head = Literal["file", "new"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class ModelConfig:
     weights: str | None = None
     """Frozen weights. None: random by seed; `pretrained`: from timm's hub; otherwise the path of a
     safetensors file with timm's names."""
+    head: Head | None = None
+    """Initial head. `file`: that of the weights; `new`: random by seed; None: that of the weights
+    if it fits, otherwise random by seed."""
     dtype: Dtype = "float32"
     """Type of computing. bfloat16 is autocast: adapters, head, optimiser, LayerNorm and softmax use
     float32."""

@@ -120,7 +120,10 @@ def _parameters_on_meta() -> Iterator[None]:
     """Modules created within the context have parameters on the meta device and real buffers."""
 
     def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
-        return None if parameter is None else nn.Parameter(parameter.to("meta"), False)
+        # One that is registered again under another name stays the same: the names are tied.
+        if parameter is None or parameter.is_meta:
+            return None
+        return nn.Parameter(parameter.to("meta"), False)
 
     hook = register_module_parameter_registration_hook(to_meta)
     try:
