@@ -6,7 +6,8 @@
 from orchestrator.scenario.profiles import model_of
 from orchestrator.scenario.schema import Scenario
 from testbed.system.folders import cache_folder
-from workloads.learning.cached import backbone_file, remarks_on
+from workloads.learning.cached import backbone_file
+from workloads.learning.remarks import remarks_on
 
 
 def lines(scenario: Scenario) -> list[str]:

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from testbed.core.errors import InputError
 from testbed.system.files import write_whole
-from workloads.learning.cached import HEAD
 from workloads.learning.given import given_weights
 from workloads.learning.model import LoraLinear, SplitModel
+from workloads.learning.remarks import HEAD
 from workloads.models.config import ModelConfig
 from workloads.models.seeds import generator
 

@@ -9,16 +9,12 @@ Finding an existing file does not import torch, which takes seconds.
 
 import hashlib
 import json
-import struct
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
 from testbed.core.errors import InputError
 from workloads.models.config import ModelConfig, plugin_model
-
-HEAD = "head"
-"""Entry of a backbone's metadata: how the head of the given weights differs from the model's."""
 
 
 def backbone_file(config: ModelConfig, cache: Path) -> Path:
@@ -37,16 +33,6 @@ def backbone_file(config: ModelConfig, cache: Path) -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         write_backbone(config, path)
     return path
-
-
-def remarks_on(config: ModelConfig, file: Path) -> list[str]:
-    """What a run must say about a backbone, in lines."""
-    with file.open("rb") as raw:
-        [size] = struct.unpack("<Q", raw.read(8))
-        known = json.loads(raw.read(size))["__metadata__"]
-    if not known[HEAD]:
-        return []
-    return [f"workload.weights: {config.weights} {known[HEAD]}; a new head is drawn by seed"]
 
 
 def _key(config: ModelConfig) -> str:

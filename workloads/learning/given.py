@@ -92,10 +92,10 @@ def given_weights(model: SplitModel) -> Given:
             )
     known = names.keys() | model.buffers_made.keys()
     if foreign := [n for n in tensors if n not in known and not n.startswith(f"{head}.")]:
-        shown = ", ".join(foreign[:SHOWN]) + ", …" * (len(foreign) > SHOWN)
+        shown = ", ".join(foreign[:SHOWN]) + f", … ({len(foreign)})" * (len(foreign) > SHOWN)
         raise InputError(
-            f"{FIELD}: {where} has {len(foreign)} tensors that {config.model} does not have "
-            f"({shown}): it belongs to another model"
+            f"{FIELD}: {where} belongs to another model; it has tensors that {config.model} does "
+            f"not have: {shown}"
         )
     _check_buffers(model, tensors, where)
     if classes in (None, config.classes):
