@@ -1,22 +1,48 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The weights and data that a run reads: what they are, and whether a resumed run has the same."""
+"""The data, weights and plug-ins that a run reads: what they are, and their digests."""
 
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.emulated.learning import evaluates
 from orchestrator.scenario.profiles import model_of
 from orchestrator.scenario.schema import Scenario
 from testbed.system.folders import cache_folder
+from workloads.data.config import DataConfig
+from workloads.data.digests import data_digests
+from workloads.data.parts import FIELD
 from workloads.learning.cached import backbone_file
+from workloads.learning.examined import data_line
 from workloads.learning.remarks import remarks_on
 
 
-def lines(scenario: Scenario) -> list[str]:
-    """What a run says about its weights before the first round, in lines.
+@dataclass(frozen=True)
+class Inputs:
+    """What a run reads besides its scenario."""
+
+    data: str = ""
+    """What is recognised in the data, in words; empty for synthetic data, or without training."""
+    remarks: list[str] = field(default_factory=list)
+    """What the run must say before its first round, in lines."""
+    digests: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By the scenario's key: SHA-256 of files or folders, by their names."""
+
+
+def inputs_of(scenario: Scenario) -> Inputs:
+    """The inputs of a scenario's run, after their examination.
 
     Raises:
-        InputError: The model or its weights are unavailable.
+        InputError: The model, its weights or the data are unavailable or unfit.
     """
     if scenario.workload.compute == "none":
-        return []
+        return Inputs()
     model = model_of(scenario)
-    return remarks_on(model, backbone_file(model, cache_folder()))
+    remarks = remarks_on(model, backbone_file(model, cache_folder()))
+    if scenario.workload.data.source == "synthetic":
+        return Inputs("", remarks)
+    data = DataConfig(**scenario.workload.data.model_dump(), seed=scenario.seed)
+    digests = {FIELD: data_digests(Path(data.source).expanduser())}
+    line = data_line(model, data, digests[FIELD], evaluates(scenario), cache_folder())
+    return Inputs(line, [f"{FIELD}: {line}", *remarks], digests)

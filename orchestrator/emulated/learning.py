@@ -93,12 +93,16 @@ def place(node: BaseStation | Uavs) -> dict[str, Any]:
     return {"device": node.device, "threads": node.threads}
 
 
+def evaluates(scenario: Scenario) -> bool:
+    """Whether the global state is ever evaluated on held-out data."""
+    return scenario.workload.evaluate_every > 0 and scenario.workload.compute != "none"
+
+
 def evaluates_after(scenario: Scenario, rounds: int) -> bool:
     """Whether the global state is evaluated on held-out data after this number of rounds."""
-    every = scenario.workload.evaluate_every
-    if every == 0 or scenario.workload.compute == "none":
+    if not evaluates(scenario):
         return False
-    return rounds % every == 0 or rounds == scenario.rounds
+    return rounds % scenario.workload.evaluate_every == 0 or rounds == scenario.rounds
 
 
 ERRORS = ("smashed_error", "gradient_error")

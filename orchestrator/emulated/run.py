@@ -18,7 +18,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_summary
 from orchestrator.emulated.dilation import settle
-from orchestrator.emulated.inputs import lines
+from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.learning import whole_table
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.options import DEFAULTS, RunOptions
@@ -69,10 +69,11 @@ def run(
     resolved, speeds, tried = settle(scenario, channel, profile)
     for forecast in tried:
         log.info("%s", forecast)
-    about = manifest(resolved, _data(scenario))
-    about["remarks"] = lines(resolved)
-    for line in about["remarks"]:
+    inputs = inputs_of(resolved)
+    for line in inputs.remarks:
         log.info("%s", line)
+    about = manifest(resolved, _data(scenario, inputs.data))
+    about["remarks"] = inputs.remarks
     if tried:
         about["dilation_foreseen"] = {
             "speeds": speeds and asdict(speeds),
@@ -130,16 +131,13 @@ def run(
     return done
 
 
-def _data(scenario: Scenario) -> str:
-    """A description of the training data."""
+def _data(scenario: Scenario, found: str) -> str:
+    """A description of the training data; `found` is what was recognised in real ones."""
     if scenario.workload.compute == "none":
         return "none: zeros of the same size"
     if scenario.workload.data.source == "synthetic":
         return f"synthetic images, seed {scenario.seed}"
-    source = Path(scenario.workload.data.source).expanduser()
-    parts = ("train", "train.bin", "cifar-100-binary")
-    classes_alone = not any((source / name).exists() for name in parts)
-    return f"{source}" + f", a tenth held out by seed {scenario.seed}" * classes_alone
+    return f"{scenario.workload.data.source}: {found}"
 
 
 def write_run(done: Emulation, folder: Path) -> None:
