@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from orchestrator.engine.links import impairments_of
@@ -148,6 +149,30 @@ def learning_table(
             for client, iteration in zip(table["client"], table["iteration"], strict=True)
         ]
     return table
+
+
+def divergence(learning: pd.DataFrame, diverged: Mapping[int, Sequence[int]]) -> str:
+    """Where losses or models stopped being finite, in words; empty if all are finite.
+
+    Args:
+        learning: Training and evaluation tables of a run so far.
+        diverged: By round, the clients whose model had values that are not finite at its end.
+    """
+    lost = learning[~np.isfinite(learning["loss"].astype(float))]
+    models = [round_ for round_, clients in diverged.items() if clients]
+    if not len(lost) and not models:
+        return ""
+    first = min([*lost["round"], *models])
+    batches = lost[(lost["round"] == first) & (lost["data"] == "train")].sort_values("time_s")
+    if len(batches):
+        batch = batches.iloc[0]
+        which = f"{uav(int(batch['client']))}, iteration {batch['iteration']}"
+    elif first in models:
+        which = f"at its end: {', '.join(str(uav(client)) for client in diverged[first])}"
+    else:
+        which = "held-out data"
+    where = "before the first round" if first < 0 else f"in round {first}"
+    return f"losses stopped being finite {where} ({which}): the training has diverged"
 
 
 def evaluation_table(round_: int, time_s: float, found: Evaluated) -> pd.DataFrame:

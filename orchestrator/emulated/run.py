@@ -19,7 +19,7 @@ from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_summary
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.inputs import inputs_of
-from orchestrator.emulated.learning import whole_table
+from orchestrator.emulated.learning import divergence, whole_table
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.rounds import emulate
@@ -73,7 +73,7 @@ def run(
     for line in inputs.remarks:
         log.info("%s", line)
     about = manifest(resolved, _data(scenario, inputs.data))
-    about["remarks"] = inputs.remarks
+    about |= {"remarks": inputs.remarks, "diverged": None}
     if tried:
         about["dilation_foreseen"] = {
             "speeds": speeds and asdict(speeds),
@@ -96,6 +96,9 @@ def run(
         with contextlib.closing(rounds):
             for state in rounds:
                 done = state
+                if about["diverged"] is None and (line := _divergence(done)):
+                    about["diverged"] = line
+                    log.warning("%s", line)
                 if checkpoint is not None:
                     checkpoint.save(done)
         about["status"] = "complete"
@@ -129,6 +132,14 @@ def run(
             write_json(folder / MANIFEST, about)
     assert done is not None
     return done
+
+
+def _divergence(done: Emulation) -> str:
+    """See `divergence`."""
+    if not done.learning:
+        return ""
+    diverged = {r.measured.index: (r.passes or {}).get("diverged", []) for r in done.rounds}
+    return divergence(whole_table(done.learning), diverged)
 
 
 def _data(scenario: Scenario, found: str) -> str:
