@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.emulated.learning import evaluates
+from orchestrator.records.manifest import plugins_of
 from orchestrator.scenario.profiles import model_of
 from orchestrator.scenario.schema import Scenario
+from testbed.core.registry import content_digest
 from testbed.system.folders import cache_folder
 from workloads.data.config import DataConfig
 from workloads.data.digests import data_digests
@@ -16,6 +18,7 @@ from workloads.data.parts import FIELD
 from workloads.learning.cached import backbone_file
 from workloads.learning.examined import data_line
 from workloads.learning.remarks import remarks_on
+from workloads.models.config import named_files
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,24 @@ def inputs_of(scenario: Scenario) -> Inputs:
         InputError: The model, its weights or the data are unavailable or unfit.
     """
     if scenario.workload.compute == "none":
-        return Inputs()
+        return Inputs(digests=_plugin_digests(scenario))
+    digests = _plugin_digests(scenario)
     model = model_of(scenario)
     remarks = remarks_on(model, backbone_file(model, cache_folder()))
+    digests |= {"workload.parameters": named_files(model.parameters)}
+    if model.weights not in (None, "pretrained"):
+        weights = Path(str(model.weights))
+        digests |= {"workload.weights": {str(weights): content_digest(weights)}}
     if scenario.workload.data.source == "synthetic":
-        return Inputs("", remarks)
+        return Inputs("", remarks, digests)
     data = DataConfig(**scenario.workload.data.model_dump(), seed=scenario.seed)
-    digests = {FIELD: data_digests(Path(data.source).expanduser())}
+    digests[FIELD] = data_digests(Path(data.source).expanduser())
     line = data_line(model, data, digests[FIELD], evaluates(scenario), cache_folder())
     return Inputs(line, [f"{FIELD}: {line}", *remarks], digests)
+
+
+def _plugin_digests(scenario: Scenario) -> dict[str, dict[str, str]]:
+    """Digests of the packages of all plug-ins that the scenario names, by its keys."""
+    return {
+        group.key: {name: group.fingerprint(name)} for group, name in plugins_of(scenario).items()
+    }

@@ -81,6 +81,7 @@ def run(
         }
     checkpoint = Checkpoint(folder) if options.keep else None
     if checkpoint is not None:
+        checkpoint.check_inputs(inputs.digests)
         about["sessions"] = checkpoint.sessions(about)
         about["started"] = about["sessions"][0]["started"]
     done: Emulation | None = None

@@ -281,6 +281,7 @@ class SplitModel(nn.Module):
         is tied."""
         # The head is trained, so it is not part of the backbone: its tensors are attached.
         net.set_submodule(chain.head, nn.Identity())
+        self._refuse_calls(head, chain.head)
         self.head: tuple[Tensor, Tensor | None] | None = None
         self.given_head: dict[str, Tensor] = {}
         """Initial head by the layout's names, if the weights have one that fits."""
@@ -309,6 +310,7 @@ class SplitModel(nn.Module):
                 scale = config.alpha / config.rank
                 self.loras[name] = lora = LoraLinear(module, scale, name, self.dropout)
                 net.set_submodule(name, lora)
+                self._refuse_calls(module, name)
                 shapes[-1][f"{name}.lora_A"] = (config.rank, module.in_features)
                 shapes[-1][f"{name}.lora_B"] = (module.out_features, config.rank)
                 if config.adapters == "dora":
@@ -319,6 +321,17 @@ class SplitModel(nn.Module):
         }
         shapes[-1] |= self.head_shapes
         self.layout = _layout(shapes)
+
+    def _refuse_calls(self, module: nn.Module, name: str) -> None:
+        """Refuse that a chain calls a module that has been replaced in its network."""
+
+        def refuse(*_: object) -> None:
+            raise InputError(
+                f"workload.model: {self.config.model}: the chain has kept the layer {name!r}, which "
+                "the testbed replaces; it must find the layer in the network when it calls it"
+            )
+
+        module.register_forward_pre_hook(refuse)
 
     @property
     def splits(self) -> int:
@@ -444,6 +457,8 @@ class _Traced:
                     self.shapes.append(tuple(x.shape[1:]))
                 self._begin_part()
                 model._finish(x)
+        except InputError:
+            raise
         except Exception as error:
             config, why = model.config, " ".join(str(error).split())[:200]
             if config.image_size is not None:
