@@ -151,6 +151,24 @@ def learning_table(
     return table
 
 
+def few_samples(partition: Sequence[Sequence[Sequence[int]]], batch_size: int) -> str:
+    """A line about UAVs that have fewer samples than a batch; empty if there are none.
+
+    Args:
+        partition: By UAV: pairs of a class and its number of samples.
+        batch_size: Samples per batch.
+    """
+    counts = [sum(count for _, count in holdings) for holdings in partition]
+    few = [client for client, count in enumerate(counts, start=1) if count < batch_size]
+    if not few:
+        return ""
+    more = f" and {len(few) - 1} more UAVs have" if len(few) > 1 else " has"
+    return (
+        f"workload.data: {uav(few[0])}{more} fewer samples than workload.batch_size "
+        f"({counts[few[0] - 1]}, and batches of {batch_size}), so their batches repeat samples"
+    )
+
+
 def divergence(learning: pd.DataFrame, diverged: Mapping[int, Sequence[int]]) -> str:
     """Where losses or models stopped being finite, in words; empty if all are finite.
 

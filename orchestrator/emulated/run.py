@@ -19,7 +19,7 @@ from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_summary
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.inputs import inputs_of
-from orchestrator.emulated.learning import divergence, whole_table
+from orchestrator.emulated.learning import divergence, few_samples, whole_table
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.rounds import emulate
@@ -97,6 +97,9 @@ def run(
         with contextlib.closing(rounds):
             for state in rounds:
                 done = state
+                if len(done.rounds) == 1 and (line := _few_samples(done)):
+                    about["remarks"].append(line)
+                    log.info("%s", line)
                 if about["diverged"] is None and (line := _divergence(done)):
                     about["diverged"] = line
                     log.warning("%s", line)
@@ -133,6 +136,12 @@ def run(
             write_json(folder / MANIFEST, about)
     assert done is not None
     return done
+
+
+def _few_samples(done: Emulation) -> str:
+    """See `few_samples`."""
+    found = (done.rounds[0].passes or {}).get("partition") or []
+    return few_samples(found, done.scenario.workload.batch_size)
 
 
 def _divergence(done: Emulation) -> str:

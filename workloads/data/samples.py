@@ -319,9 +319,12 @@ def partition(
             joined = [np.sort(np.concatenate(part)) for part in parts]
             if min(map(len, joined)) >= at_least:
                 return joined
+    # A class with fewer samples than clients leaves the same clients out, if proportions are even.
+    enough = len(labels) >= clients * at_least
+    remedy = "; use another data.concentration, fewer UAVs or 'iid'" if enough else ""
     raise InputError(
-        f"workload.data: {len(labels)} samples cannot give each of {clients} clients {at_least}"
-        + ("; raise data.concentration" if config.partition in ("dirichlet", "quantity") else "")
+        f"workload.data: {len(labels)} samples cannot give each of {clients} clients "
+        f"{at_least}{remedy}"
     )
 
 
@@ -373,6 +376,11 @@ def client_data(
     noise = config.noise / clients if config.partition == "feature" else 0.0
     if noise and not isinstance(dataset, Pictures):
         raise InputError("workload.data.partition: 'feature' requires images, but these are tokens")
+    if config.partition == "dirichlet" and isinstance(dataset, TokenFile):
+        raise InputError(
+            "workload.data.partition: 'dirichlet' requires labels, which sequences of tokens from "
+            "a file do not have; use 'quantity' for shares of different sizes"
+        )
     return [
         ClientData(dataset, indices, client, batch_size, config.seed, client * noise)
         for client, indices in enumerate(partition(dataset.labels, clients, config), start=1)

@@ -23,7 +23,9 @@ from testbed.system.files import write_whole
 from workloads.learning.given import given_weights
 from workloads.learning.model import LoraLinear, SplitModel
 from workloads.learning.remarks import HEAD
+from workloads.learning.wholeness import check_whole
 from workloads.models.config import ModelConfig
+from workloads.models.families import initial_values
 from workloads.models.seeds import generator
 
 ALIGNMENT = 64
@@ -52,7 +54,13 @@ def write_backbone(config: ModelConfig, path: Path) -> None:
             if isinstance(module, LoraLinear):
                 dtypes |= {f"{name}.{part}": torch.bfloat16 for part in ("weight", "bias")}
     source = _by_seed(model) if given is None else given.tensor
-    _write(path, shapes, dtypes, source, {HEAD: "" if given is None else given.misfit})
+    metadata = {HEAD: "" if given is None else given.misfit}
+
+    def fill(part: Path) -> None:
+        _write(part, shapes, dtypes, source, metadata)
+        check_whole(load_model(config, part))
+
+    write_whole(path, fill)
 
 
 def _parameters(model: SplitModel) -> Iterator[tuple[str, nn.Parameter]]:
@@ -102,8 +110,12 @@ Source = Callable[[str, tuple[int, ...]], Tensor]
 
 
 def _by_seed(model: SplitModel) -> Source:
-    seed = model.config.seed
-    return lambda name, shape: _random(min(model.names[name]), shape, seed)
+    own, seed = initial_values(model.config), model.config.seed
+
+    def draw(name: str, shape: tuple[int, ...]) -> Tensor:
+        return own[name] if name in own else _random(min(model.names[name]), shape, seed)
+
+    return draw
 
 
 def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
@@ -125,13 +137,13 @@ def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
 
 
 def _write(
-    path: Path,
+    part: Path,
     shapes: dict[str, tuple[int, ...]],
     dtypes: dict[str, torch.dtype],
     source: Source,
     metadata: Mapping[str, str],
 ) -> None:
-    """Write a file tensor by tensor and atomically.
+    """Write a file tensor by tensor.
 
     safetensors' writer needs all tensors in memory and aligns them to 8 bytes only.
     """
@@ -149,14 +161,11 @@ def _write(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
 
-    def fill(part: Path) -> None:
-        with part.open("wb") as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            for name in order:
-                tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
-                file.write(tensor.flatten().view(torch.uint8).numpy().data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.chmod(0o444)
-
-    write_whole(path, fill)
+    with part.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in order:
+            tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
+            file.write(tensor.flatten().view(torch.uint8).numpy().data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.chmod(0o444)

@@ -16,6 +16,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+
 from testbed.core.errors import InputError
 from testbed.system.files import write_json
 from workloads.data.config import DataConfig
@@ -99,6 +101,10 @@ def _examined(model: ModelConfig, data: DataConfig, evaluates: bool) -> str:
         assert isinstance(held_out, Pictures)
         of = _of(held_out.part) or " (a tenth of each class, by seed)"
         words.append(f"{len(held_out.labels)} held out{of}")
+    for use, each in (("train on", train), ("evaluate on", held_out)):
+        present = 0 if each is None else len(np.unique(each.labels))
+        if 0 < present < train.classes:
+            words.append(f"no samples to {use} of {train.classes - present} of the classes")
     if train.unused:
         words.append(f"not used: {', '.join(train.unused[:4])}{', …' * (len(train.unused) > 4)}")
     return ", ".join(words)

@@ -270,12 +270,19 @@ class SplitModel(nn.Module):
             for part in chain.parts
         ]
         self.buffers_made = dict(net.named_buffers())
-        """Buffers that the network computed at its creation; they are never on the meta device."""
+        """Buffers that the network computed at its creation; those of modules that can compute them
+        again may be on the meta device."""
         net.to("meta")
         net.requires_grad_(False)
         net.eval()
         self.head_name = chain.head
         head = _head_of(chain, config)
+        _check_buffers(net, self.buffers_made, config)
+        has_forward = type(net).forward is not nn.Module.forward
+        self.whole = chain.whole or (net.__call__ if has_forward else None)
+        """The whole network, with which the chain is compared; None: the chain has none."""
+        self.must_be_whole = chain.whole is not None
+        """Whether the chain itself has given `whole`."""
         self.names = _tied_names(net)
         """By the name of each parameter, the head's included: this name, and the others to which it
         is tied."""
@@ -327,8 +334,8 @@ class SplitModel(nn.Module):
 
         def refuse(*_: object) -> None:
             raise InputError(
-                f"workload.model: {self.config.model}: the chain has kept the layer {name!r}, which "
-                "the testbed replaces; it must find the layer in the network when it calls it"
+                f"workload.model: {self.config.model}: the chain has kept the layer {name!r}, "
+                "which the testbed replaces; it must find the layer in the network when it calls it"
             )
 
         module.register_forward_pre_hook(refuse)
@@ -362,7 +369,7 @@ class SplitModel(nn.Module):
 
     def client(self, samples: Tensor, split: int) -> Tensor:
         """Compute the embedding and the first `split` parts: samples [B, ...] to smashed data."""
-        with self._autocast(samples):
+        with self.autocast(samples):
             return self.between(self._embed(samples).float(), 0, split)
 
     def server(self, smashed: Tensor, split: int) -> Tensor:
@@ -370,7 +377,7 @@ class SplitModel(nn.Module):
         [B, length, classes] for tokens."""
         assert self.head is not None, "call attach with a head first"
         weight, bias = self.head
-        with self._autocast(smashed):
+        with self.autocast(smashed):
             pooled = self._finish(self.between(smashed.float(), split, self.splits))
             if weight.ndim == 2:
                 logits = functional.linear(pooled, weight, bias)
@@ -394,7 +401,8 @@ class SplitModel(nn.Module):
             x = x.float()
         return x
 
-    def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
+    def autocast(self, x: Tensor) -> AbstractContextManager[Any]:
+        """The context of computing in the type of the configuration."""
         if self.config.dtype == "float32":
             return nullcontext()
         return torch.autocast(x.device.type, torch.bfloat16)
@@ -417,6 +425,17 @@ def _head_of(chain: Chain, config: ModelConfig) -> nn.Linear:
             f"{config.classes} outputs, not {head}"
         )
     return head
+
+
+def _check_buffers(net: nn.Module, made: Mapping[str, Tensor], config: ModelConfig) -> None:
+    """Refuse buffers without values, which nothing can compute again."""
+    for name, buffer in made.items():
+        owner = net.get_submodule(name.rpartition(".")[0])
+        if buffer.is_meta and not hasattr(owner, "init_non_persistent_buffers"):
+            raise InputError(
+                f"workload.model: {config.model}: its buffer {name} is on the meta device and has "
+                "no values"
+            )
 
 
 def _tied_names(net: nn.Module) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import warm
 
-from orchestrator.emulated.learning import COLUMNS, divergence
+from orchestrator.emulated.learning import COLUMNS, divergence, few_samples
 
 QUICKSTART = Path(__file__).resolve().parents[3] / "scenarios" / "quickstart.yaml"
 
@@ -55,6 +55,15 @@ def test_the_first_place_is_named(
 
 def test_nothing_is_said_of_finite_losses() -> None:
     assert divergence(table(*FINE), {0: []}) == ""
+
+
+def test_uavs_with_few_samples_are_named() -> None:
+    assert few_samples([[[0, 4], [1, 4]], [[2, 8]]], 8) == ""
+    assert few_samples([[[0, 4], [1, 3]], [[2, 8]]], 8) == (
+        "workload.data: uav1 has fewer samples than workload.batch_size (7, and batches of 8), so "
+        "their batches repeat samples"
+    )
+    assert "uav2 and 1 more UAVs have fewer" in few_samples([[[0, 9]], [[1, 1]], [[2, 2]]], 8)
 
 
 def test_a_run_that_diverges_says_so_and_ends_well(tmp_path: Path) -> None:

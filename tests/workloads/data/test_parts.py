@@ -5,6 +5,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from testbed.core.errors import InputError
 from workloads.data.config import DataConfig
 from workloads.data.digests import data_digests
 from workloads.data.parts import part_of
-from workloads.data.samples import open_data
+from workloads.data.samples import client_data, open_data, partition
 from workloads.learning.examined import data_line
 from workloads.models.chain import Images, Tokens
 from workloads.models.config import ModelConfig
@@ -253,7 +254,36 @@ def test_digests_say_which_folder_has_changed(tmp_path: Path) -> None:
     assert data_digests(root)["b/"] != after["b/"]
 
 
-def test_token_sets_are_counted(tmp_path: Path) -> None:
-    np.save(tmp_path / "train.npy", np.zeros((5, 4), int))
-    data = open_data(DataConfig(str(tmp_path)), 9, Tokens(3, 9))
-    assert (data.classes, len(data.labels)) == (9, 5)
+def test_classes_without_samples_are_said(tmp_path: Path) -> None:
+    cells = [encoded()] * 30
+    table = pa.table({"image": cells, "label": [0] * 25 + [2] * 5})
+    (tmp_path / "t").mkdir()
+    pq.write_table(table, tmp_path / "t" / "x.parquet")
+    assert line(tmp_path / "t").endswith(
+        "28 training samples, 2 held out (a tenth of each class, by seed), no samples to train on "
+        "of 1 of the classes, no samples to evaluate on of 2 of the classes"
+    )
+
+
+def test_token_sequences_have_no_label_skew(tmp_path: Path) -> None:
+    np.save(tmp_path / "train.npy", np.zeros((50, 4), int))
+    config = DataConfig(str(tmp_path), partition="dirichlet")
+    data = open_data(config, 9, Tokens(3, 9))
+    assert (data.classes, len(data.labels)) == (9, 50)
+    with pytest.raises(InputError, match=r"^workload\.data\.partition: 'dirichlet' requires"):
+        client_data(data, config, 2, 4)
+    config = DataConfig(str(tmp_path), partition="quantity")
+    assert sum(len(share.indices) for share in client_data(data, config, 2, 4)) == 50
+
+
+@pytest.mark.parametrize("kind", ["iid", "dirichlet", "quantity", "feature"])
+def test_every_uav_has_samples_and_every_sample_one_uav(kind: Any) -> None:
+    labels = np.repeat(np.arange(5), 8)
+    parts = partition(labels, 10, DataConfig(partition=kind, concentration=2.0))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(40))
+    assert min(map(len, parts)) >= 1
+    for clients in (41, 1000):
+        with pytest.raises(
+            InputError, match=rf"^workload\.data: 40 samples .* {clients} clients 1$"
+        ):
+            partition(labels, clients, DataConfig(partition=kind))

@@ -81,6 +81,33 @@ def test_other_models_are_refused_by_name(name: str, size: int | None) -> None:
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("densenet121", r"^workload\.model: 'densenet121' \(DenseNet\) cannot be split"),
+        ("repvit_m1", r"^workload\.model: 'repvit_m1' \(RepVit\) cannot be split"),
+        ("vit_base_resnet50d_224", r"^workload\.model: .* batch normalisation"),
+        (
+            "vit_base_patch16_sapiens2",
+            r"1024 x 768 pixels, and all images here are",
+        ),
+    ],
+)
+def test_a_refusal_names_the_true_cause(name: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as refusal:
+        SplitModel(ModelConfig(name, classes=10))
+    assert "\n" not in str(refusal.value)
+    assert "drop_path" not in str(refusal.value)
+
+
+def test_networks_that_compute_at_their_creation_can_be_split(tmp_path: Path) -> None:
+    """A hybrid of convolutions and blocks; its chain is compared with timm's own network."""
+    config = ModelConfig("vit_tiny_r_s16_p8_224", 10)
+    model = load_model(config, backbone_file(config, tmp_path))
+    assert model.splits == 12
+    assert model.whole is not None
+
+
 def test_what_a_network_raises_is_part_of_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> torch.Tensor:
         raise ValueError("no\n  such  thing")
