@@ -517,8 +517,9 @@ class Data(Section):
 
     source: str = "synthetic"
     """`synthetic`, or a folder: with CIFAR-100's binary files; with images and labels in parquet
-    files or as saved to disk by `datasets`; or with one folder per class in `train/` and in `test/`
-    or `val/`. If there is no test set, a tenth of each class is held out, by seed."""
+    files or as saved to disk by `datasets`; or with one folder per class. Training and held-out
+    parts are recognised by the names of files and folders: docs/learning.md. If there are none, a
+    tenth of each class is held out, by seed."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: Literal["iid", "dirichlet", "quantity", "feature"] = "iid"

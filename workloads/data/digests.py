@@ -17,7 +17,7 @@ TABLES = (".parquet", ".arrow", ".npy", ".bin", ".json")
 def data_digests(root: Path) -> dict[str, str]:
     """SHA-256 of the names, sizes and contents of all pictures and tables below a folder.
 
-    All bytes are read: about a second per GB if they are in the page cache.
+    All bytes are read: 1 to 2 s per GB if they are in the page cache.
 
     Returns:
         One digest per table file, and one for the pictures of each folder; by relative path.
