@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from orchestrator.engine.links import impairments_of
@@ -93,12 +94,16 @@ def place(node: BaseStation | Uavs) -> dict[str, Any]:
     return {"device": node.device, "threads": node.threads}
 
 
+def evaluates(scenario: Scenario) -> bool:
+    """Whether the global state is ever evaluated on held-out data."""
+    return scenario.workload.evaluate_every > 0 and scenario.workload.compute != "none"
+
+
 def evaluates_after(scenario: Scenario, rounds: int) -> bool:
     """Whether the global state is evaluated on held-out data after this number of rounds."""
-    every = scenario.workload.evaluate_every
-    if every == 0 or scenario.workload.compute == "none":
+    if not evaluates(scenario):
         return False
-    return rounds % every == 0 or rounds == scenario.rounds
+    return rounds % scenario.workload.evaluate_every == 0 or rounds == scenario.rounds
 
 
 ERRORS = ("smashed_error", "gradient_error")
@@ -144,6 +149,48 @@ def learning_table(
             for client, iteration in zip(table["client"], table["iteration"], strict=True)
         ]
     return table
+
+
+def few_samples(partition: Sequence[Sequence[Sequence[int]]], batch_size: int) -> str:
+    """A line about UAVs that have fewer samples than a batch; empty if there are none.
+
+    Args:
+        partition: By UAV: pairs of a class and its number of samples.
+        batch_size: Samples per batch.
+    """
+    counts = [sum(count for _, count in holdings) for holdings in partition]
+    few = [client for client, count in enumerate(counts, start=1) if count < batch_size]
+    if not few:
+        return ""
+    more = f" and {len(few) - 1} more UAVs have" if len(few) > 1 else " has"
+    return (
+        f"workload.data: {uav(few[0])}{more} fewer samples than workload.batch_size "
+        f"({counts[few[0] - 1]}, and batches of {batch_size}), so their batches repeat samples"
+    )
+
+
+def divergence(learning: pd.DataFrame, diverged: Mapping[int, Sequence[int]]) -> str:
+    """Where losses or models stopped being finite, in words; empty if all are finite.
+
+    Args:
+        learning: Training and evaluation tables of a run so far.
+        diverged: By round, the clients whose model had values that are not finite at its end.
+    """
+    lost = learning[~np.isfinite(learning["loss"].astype(float))]
+    models = [round_ for round_, clients in diverged.items() if clients]
+    if not len(lost) and not models:
+        return ""
+    first = min([*lost["round"], *models])
+    batches = lost[(lost["round"] == first) & (lost["data"] == "train")].sort_values("time_s")
+    if len(batches):
+        batch = batches.iloc[0]
+        which = f"{uav(int(batch['client']))}, iteration {batch['iteration']}"
+    elif first in models:
+        which = f"at its end: {', '.join(str(uav(client)) for client in diverged[first])}"
+    else:
+        which = "held-out data"
+    where = "before the first round" if first < 0 else f"in round {first}"
+    return f"losses stopped being finite {where} ({which}): the training has diverged"
 
 
 def evaluation_table(round_: int, time_s: float, found: Evaluated) -> pd.DataFrame:

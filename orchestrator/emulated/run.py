@@ -18,7 +18,8 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_summary
 from orchestrator.emulated.dilation import settle
-from orchestrator.emulated.learning import whole_table
+from orchestrator.emulated.inputs import inputs_of
+from orchestrator.emulated.learning import divergence, few_samples, whole_table
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.rounds import emulate
@@ -68,7 +69,11 @@ def run(
     resolved, speeds, tried = settle(scenario, channel, profile)
     for forecast in tried:
         log.info("%s", forecast)
-    about = manifest(resolved, _data(scenario))
+    inputs = inputs_of(resolved)
+    for line in inputs.remarks:
+        log.info("%s", line)
+    about = manifest(resolved, _data(scenario, inputs.data))
+    about |= {"remarks": inputs.remarks, "diverged": None}
     if tried:
         about["dilation_foreseen"] = {
             "speeds": speeds and asdict(speeds),
@@ -76,6 +81,7 @@ def run(
         }
     checkpoint = Checkpoint(folder) if options.keep else None
     if checkpoint is not None:
+        checkpoint.check_inputs(inputs.digests)
         about["sessions"] = checkpoint.sessions(about)
         about["started"] = about["sessions"][0]["started"]
     done: Emulation | None = None
@@ -91,6 +97,12 @@ def run(
         with contextlib.closing(rounds):
             for state in rounds:
                 done = state
+                if len(done.rounds) == 1 and (line := _few_samples(done)):
+                    about["remarks"].append(line)
+                    log.info("%s", line)
+                if about["diverged"] is None and (line := _divergence(done)):
+                    about["diverged"] = line
+                    log.warning("%s", line)
                 if checkpoint is not None:
                     checkpoint.save(done)
         about["status"] = "complete"
@@ -126,16 +138,27 @@ def run(
     return done
 
 
-def _data(scenario: Scenario) -> str:
-    """A description of the training data."""
+def _few_samples(done: Emulation) -> str:
+    """See `few_samples`."""
+    found = (done.rounds[0].passes or {}).get("partition") or []
+    return few_samples(found, done.scenario.workload.batch_size)
+
+
+def _divergence(done: Emulation) -> str:
+    """See `divergence`."""
+    if not done.learning:
+        return ""
+    diverged = {r.measured.index: (r.passes or {}).get("diverged", []) for r in done.rounds}
+    return divergence(whole_table(done.learning), diverged)
+
+
+def _data(scenario: Scenario, found: str) -> str:
+    """A description of the training data; `found` is what was recognised in real ones."""
     if scenario.workload.compute == "none":
         return "none: zeros of the same size"
     if scenario.workload.data.source == "synthetic":
         return f"synthetic images, seed {scenario.seed}"
-    source = Path(scenario.workload.data.source).expanduser()
-    parts = ("train", "train.bin", "cifar-100-binary")
-    classes_alone = not any((source / name).exists() for name in parts)
-    return f"{source}" + f", a tenth held out by seed {scenario.seed}" * classes_alone
+    return f"{scenario.workload.data.source}: {found}"
 
 
 def write_run(done: Emulation, folder: Path) -> None:

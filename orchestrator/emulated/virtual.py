@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.emulated.guests import in_guest, kernel
-from orchestrator.emulated.learning import learning_settings
+from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.plan import link_bytes
@@ -30,7 +30,7 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
     Raises:
         InputError: The trace is too short, or does not fit; or a model's weights are unavailable.
     """
-    learning_settings(scenario)
+    inputs_of(scenario)
     with open_source(scenario, trace) as source:
         predict(scenario, source, profile_of(scenario), sizing=link_bytes, rounds=1)
 

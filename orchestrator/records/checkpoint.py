@@ -14,6 +14,7 @@ iteration.
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,7 @@ TYPES: dict[str, type] = {
     "set-up": SetUp,
 }
 """The types of a record, by the tags under which they are stored."""
+_NEWS = {True: "has changed", False: "is new"}
 _TAGS = {type_: tag for tag, type_ in TYPES.items()}
 
 
@@ -84,6 +86,33 @@ class Checkpoint:
         self._folder.mkdir(exist_ok=True)
         write_json(path, known)
         return list(known)
+
+    def check_inputs(self, digests: Mapping[str, Mapping[str, str]]) -> None:
+        """Check that a resumed run has the data, weights and plug-ins with which it began.
+
+        Args:
+            digests: By the scenario's key: digests of files, folders or packages, by their names.
+
+        Raises:
+            InputError: They differ; the message names the key and what has changed.
+        """
+        path = self._folder / "inputs.json"
+        # A run without rounds begins anew.
+        if self.rounds and path.exists():
+            began = json.loads(path.read_text(encoding="utf-8"))
+            for key in sorted(began.keys() | digests.keys()):
+                before, after = began.get(key, {}), digests.get(key, {})
+                if changes := [
+                    f"{name} {'is gone' if name not in after else _NEWS[name in before]}"
+                    for name in sorted(before.keys() | after.keys())
+                    if before.get(name) != after.get(name)
+                ]:
+                    more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+                    raise InputError(
+                        f"`resume`: {key}: since the run began, {', '.join(changes[:3])}{more}"
+                    )
+        self._folder.mkdir(exist_ok=True)
+        write_json(path, digests)
 
     def save(self, done: Emulation) -> None:
         """Store the last round and the set-ups before it, unless they are already stored."""

@@ -21,7 +21,7 @@ import psutil
 from orchestrator.engine.faults import planned
 from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.schema import Scenario
-from testbed.core.registry import ANALYTICAL_MODELS, GROUPS, METRICS, ORDERS
+from testbed.core.registry import ANALYTICAL_MODELS, GROUPS, METRICS, ORDERS, Registry
 from testbed.host.doctor import has_netem
 from testbed.system import inside
 
@@ -140,17 +140,21 @@ def _air() -> dict[str, Any]:
     return {"delayed_and_lost_by": "netem", "repeatable": (major, minor) >= (6, 7)}
 
 
-def _plugins(scenario: Scenario) -> dict[str, str]:
-    """The package of each plug-in, by the scenario's key that names it."""
+def plugins_of(scenario: Scenario) -> dict[Registry, str]:
+    """The names of the plug-ins that a scenario names, by their group."""
     found = {}
     for group in GROUPS:
-        if group not in (
-            METRICS,
-            ANALYTICAL_MODELS,
-        ):  # Scenarios do not have a single key for these.
+        # Scenarios do not have a single key for these.
+        if group not in (METRICS, ANALYTICAL_MODELS):
             name = scenario.scheme.order if group is ORDERS else attrgetter(group.key)(scenario)
-            found[group.key] = group.origin(name)
-    return {key: origin for key, origin in found.items() if origin is not None}
+            if group.origin(name) is not None:
+                found[group] = name
+    return found
+
+
+def _plugins(scenario: Scenario) -> dict[str, str]:
+    """The package of each plug-in, by the scenario's key that names it."""
+    return {group.key: str(group.origin(name)) for group, name in plugins_of(scenario).items()}
 
 
 def now() -> str:

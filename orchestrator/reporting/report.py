@@ -50,7 +50,7 @@ MANIFEST = (
     *("testbed_version", "revision", "dirty", "command", "started", "finished", "seed", "python"),
     *("packages", "kernel", "cpu", "cores", "memory_bytes", "runtime", "congestion_control"),
     *("mtu", "dilation", "valid", "validity", "status", "failure", "data", "plugins", "partition"),
-    "faults",
+    *("faults", "remarks", "diverged"),
 )
 """Entries of the manifest that the page shows; missing ones are shown as a dash."""
 

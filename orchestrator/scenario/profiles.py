@@ -52,6 +52,7 @@ def model_of(scenario: Scenario) -> ModelConfig:
         image_size=workload.image_size,
         seed=scenario.seed,
         weights=workload.weights,
+        head=workload.head,
         dtype=workload.dtype,
         targets=workload.lora_targets,
         adapters=workload.adapters,

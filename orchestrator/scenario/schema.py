@@ -525,8 +525,9 @@ class Data(Section):
 
     source: str = "synthetic"
     """`synthetic`, or a folder: with CIFAR-100's binary files; with images and labels in parquet
-    files or as saved to disk by `datasets`; or with one folder per class in `train/` and in `test/`
-    or `val/`. If there is no test set, a tenth of each class is held out, by seed."""
+    files or as saved to disk by `datasets`; or with one folder per class. Training and held-out
+    parts are recognised by the names of files and folders: docs/learning.md. If there are none, a
+    tenth of each class is held out, by seed."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: Literal["iid", "dirichlet", "quantity", "feature"] = "iid"
@@ -631,6 +632,10 @@ class Workload(Section):
     weights: str | None = None
     """Frozen weights: none draws them by seed, `pretrained` downloads them from timm's hub, and any
     other value is a safetensors file."""
+    head: Literal["file", "new"] | None = Field(default=None, exclude_if=lambda head: head is None)
+    """Head with which training begins: `file` takes that of `weights` and refuses weights whose
+    head does not fit `classes`; `new` draws it by seed. None: that of `weights` if it fits,
+    otherwise it is drawn, and the run says so."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Height and width of the input in pixels; none: the default of the model."""
     wire_error: bool = False
@@ -693,6 +698,12 @@ class Workload(Section):
             raise ValueError(
                 f"split: input should be less than or equal to {splits}, not '{deepest}'"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _head_of_weights(self) -> "Workload":
+        if self.head == "file" and self.weights is None:
+            raise ValueError("head: 'file' needs weights, whose head it is")
         return self
 
     @model_validator(mode="after")

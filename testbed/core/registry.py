@@ -238,17 +238,28 @@ class Registry:
         return f"{package} ({entry.value})"
 
     def fingerprint(self, name: str) -> str:
-        """A digest of a plugin's version and of the sources around it, without loading it: results
-        that are computed from the plugin and kept are kept under this digest."""
+        """A digest of a plugin's version and of all files of its package, without loading it."""
         entry = self.plugins[name]
         digest = hashlib.sha256(str(self.origin(name)).encode())
         spec = find_spec(entry.module.partition(".")[0])
         assert spec is not None, entry
         folders = spec.submodule_search_locations
-        files = [Path(spec.origin or "")] if not folders else sorted(Path(folders[0]).rglob("*.py"))
-        for file in files:
-            digest.update(file.read_bytes())
+        for place in folders or [spec.origin or ""]:
+            digest.update(content_digest(Path(place)).encode())
         return digest.hexdigest()[:16]
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file, or of the names and contents of all files of a folder, as hexadecimal
+    digits; compiled files of Python are not included."""
+    if not path.is_dir():
+        with path.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            digest.update(f"{file.relative_to(path)}\0{content_digest(file)}\0".encode())
+    return digest.hexdigest()
 
 
 def _missing(error: ImportError) -> str:

@@ -4,6 +4,7 @@
 """What all sources of pictures have in common: labels, the model's size, and what is held out."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from testbed.core.errors import InputError
+from workloads.data.decoding import UnreadableError, decoded
+from workloads.data.parts import FIELD
 from workloads.models.chain import Images
 
 Indices = npt.NDArray[np.int64]
@@ -23,6 +27,13 @@ class Pictures:
     """Data whose samples are pictures with one label each."""
 
     labels: Indices
+    classes: int
+    names: Sequence[object]
+    """Names of the classes; a range if they only have numbers."""
+    part: str
+    """The part of the source with these samples; empty if the source has no parts."""
+    unused: Sequence[str] = ()
+    """Parts of the source that are neither for training nor held out."""
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
         """Images [n, 3, S, S] in the model's size, float32, normalised."""
@@ -31,6 +42,43 @@ class Pictures:
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Images [n, 3, S, S] and their labels [n]."""
         return self.images(indices), torch.from_numpy(self.labels[indices])
+
+
+class EncodedPictures(Pictures):
+    """Pictures in files or cells, which are decoded on demand."""
+
+    _to: Images
+
+    def _encoded(self, index: int) -> tuple[str, bytes]:
+        """The name of a sample for messages, and its encoded picture."""
+        raise NotImplementedError
+
+    def images(self, indices: Sequence[int] | Indices) -> Tensor:
+        """Images [n, 3, S, S]: the shorter side is resized to S, then the centre is cropped."""
+        return torch.stack([self._normalised(*self._encoded(int(index))) for index in indices])
+
+    def _normalised(self, name: str, data: bytes) -> Tensor:
+        try:
+            pixels = decoded(data)
+        except UnreadableError as error:
+            raise InputError(f"{FIELD}: {name}: {error}") from None
+        return normalised(pixels[None], self._to)[0]
+
+    def unreadable(self) -> list[str]:
+        """Names of all pictures that cannot be decoded, with the reasons; decodes all."""
+
+        def fault(index: int) -> str | None:
+            try:
+                name, data = self._encoded(index)
+                decoded(data)
+            except UnreadableError as error:
+                return f"{name}: {error}"
+            except OSError as error:
+                return f"{error.filename}: {error.strerror}"
+            return None
+
+        with ThreadPoolExecutor() as pool:
+            return [found for found in pool.map(fault, range(len(self.labels))) if found]
 
 
 def is_held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:

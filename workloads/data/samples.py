@@ -19,19 +19,21 @@ from torch.nn import functional
 
 from testbed.core.errors import InputError
 from workloads.data.config import DataConfig
-from workloads.data.pictures import Indices, Pictures, is_held_out, normalised
+from workloads.data.folders import classes_in, has_pictures, picture_folders, pictures_below
+from workloads.data.parts import FIELD
+from workloads.data.pictures import EncodedPictures, Indices, Pictures, is_held_out, normalised
 from workloads.models.chain import Images, Tokens
 from workloads.models.seeds import generator
 
 CIFAR_RECORD = 2 + 3 * 32 * 32
 """Bytes of a record: coarse label, fine label, then 32 x 32 pixels of red, green, blue."""
 
+SHOWN = 8
+"""Most classes whose names are in a message."""
+
 TOPICS = 4
 FOLLOWERS = 4
 """Synthetic sequences: number of topics, and number of tokens that may follow a token."""
-
-HELD_OUT = ("test", "val")
-"""Of these folders, the first that an image folder has holds what is held out."""
 
 
 class Dataset(Protocol):
@@ -56,7 +58,7 @@ class Synthetic(Pictures):
     """
 
     def __init__(self, samples: int, classes: int, size: int, seed: int, train: bool) -> None:
-        self.classes = classes
+        self.classes, self.names = classes, range(classes)
         self.labels = np.arange(samples, dtype=np.int64) % classes
         self._size = size
         self._part = "train" if train else "test"
@@ -88,6 +90,7 @@ class Cifar100(Pictures):
     """CIFAR-100 from its binary files (`train.bin`, `test.bin`), mapped into memory."""
 
     classes = 100
+    names = range(100)
 
     def __init__(self, file: Path, images: Images) -> None:
         count, rest = divmod(file.stat().st_size, CIFAR_RECORD)
@@ -96,6 +99,7 @@ class Cifar100(Pictures):
                 f"workload.data.source: {file} is not CIFAR-100's binary form "
                 f"(records of {CIFAR_RECORD} bytes)"
             )
+        self.part = file.name
         self._records = np.memmap(file, np.uint8, "r").reshape(count, CIFAR_RECORD)
         self.labels = self._records[:, 1].astype(np.int64)
         if self.labels.max() >= self.classes:
@@ -109,64 +113,56 @@ class Cifar100(Pictures):
         return normalised(images, self._to)
 
 
-class Folder(Pictures):
+class Folder(EncodedPictures):
     """Images in one folder per class; classes are in the order of the training folders' names.
 
-    `root` has the classes in `train/` and held-out images in `test/` or `val/`; or it directly has
-    the classes, of which one image in ten is held out at random by seed.
+    The classes are in the folders of parts such as `train/` and `test/`; or directly in `root`, and
+    one image in ten is held out at random by seed.
     """
 
     def __init__(self, root: Path, images: Images, seed: int, train: bool) -> None:
-        # Imported here, because torchvision takes a second to import.
-        from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
-
-        parts = {name: root / name for name in ("train", *HELD_OUT) if (root / name).is_dir()}
-        if parts and "train" not in parts:
-            raise InputError(f"workload.data.source: {root} has {next(iter(parts))}/, not train/")
-        if not train and len(parts) == 1:
+        root, files = picture_folders(root)
+        fit = chosen = files.train[0]
+        if files.held_out is not None and not train:
+            chosen = files.held_out[0]
+        elif not train and fit != root:
             raise InputError(
-                f"workload.data.source: {root} has train/, but neither test/ nor val/, so nothing "
+                f"{FIELD}: {root} has {fit.name}/, but no part such as test/ or val/, so nothing "
                 "is held out to evaluate on"
             )
-        try:
-            names, label_of = find_classes(str(parts.get("train", root)))
-            if train or not parts:
-                listing = make_dataset(str(parts.get("train", root)), label_of, IMG_EXTENSIONS)
-            else:
-                held_out = next(parts[name] for name in HELD_OUT if name in parts)
-                if strange := sorted(set(find_classes(str(held_out))[0]) - set(names)):
-                    raise InputError(
-                        f"workload.data.source: {held_out} has the class {strange[0]!r}, which "
-                        "train/ lacks"
-                    )
-                listing = make_dataset(str(held_out), label_of, IMG_EXTENSIONS, allow_empty=True)
-        except OSError as error:
-            raise InputError(f"workload.data.source: {root}: {error}".replace("\n", " ")) from None
+        self.names = names = classes_in(fit)
+        if empty := [name for name in names if train and not has_pictures(fit / name)]:
+            raise InputError(f"{FIELD}: {fit} has the class {empty[0]!r}, but no pictures of it")
+        if strange := sorted(set(classes_in(chosen)) - set(names)):
+            raise InputError(
+                f"{FIELD}: {chosen} has the class {strange[0]!r}, which {fit.name}/ lacks"
+            )
+        listing = [
+            (path, label)
+            for label, name in enumerate(names)
+            for path in pictures_below(chosen / name)
+        ]
         labels = np.array([label for _, label in listing], dtype=np.int64)
-        if not parts:
-            chosen = is_held_out(labels, seed)
-            listing = [listing[index] for index in np.flatnonzero(chosen != train)]
-            labels = labels[chosen != train]
+        if fit == root:
+            held_out = is_held_out(labels, seed)
+            listing = [listing[index] for index in np.flatnonzero(held_out != train)]
+            labels = labels[held_out != train]
         if not len(labels):
-            raise InputError(f"workload.data.source: {root} has no image to evaluate on")
+            use = "train" if train else "evaluate"
+            raise InputError(f"{FIELD}: {root} has no image to {use} on")
         self._paths = [path for path, _ in listing]
         self.labels = labels
         self.classes = len(names)
+        self.part = "" if fit == root else f"{chosen.name}/"
+        self.unused = [f"{folder.name}/" for folder in files.unused]
         self._to = images
 
-    def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S]: the shorter side is resized to S, then the centre is cropped."""
-        return torch.stack([self._image(self._paths[int(index)]) for index in indices])
+    def _encoded(self, index: int) -> tuple[str, bytes]:
+        path = self._paths[index]
+        return path, Path(path).read_bytes()
 
     def _image(self, path: str) -> Tensor:
-        from torchvision.io import ImageReadMode, decode_image
-
-        try:
-            pixels = decode_image(path, ImageReadMode.RGB)
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            raise InputError(f"workload.data.source: {path}: {reason}") from None
-        return normalised(pixels.float().div_(255)[None], self._to)[0]
+        return self._normalised(path, Path(path).read_bytes())
 
 
 class SyntheticTokens:
@@ -243,7 +239,7 @@ def open_data(
     Raises:
         InputError: The source is invalid; the message is one line.
     """
-    data: Dataset
+    data: Pictures
     if config.source == "synthetic":
         samples = config.samples if train else min(config.samples, 500)
         if isinstance(input_, Tokens):
@@ -266,17 +262,26 @@ def open_data(
         )
     else:
         # Imported here, because only tables need it.
-        from workloads.data.tables import PictureTable, parts_of
+        from workloads.data.tables import PictureTable, table_files
 
-        if parts_of(root):
+        if table_files(root) is not None:
             data = PictureTable(root, input_, config, train)
         else:
             data = Folder(root, input_, config.seed, train)
-    if data.classes > classes:
+    if data.classes != classes:
         raise InputError(
-            f"workload.classes: {root} has {data.classes} classes, the model only {classes}"
+            f"{FIELD}: {root} has {classes_in_words(data)} and workload.classes is {classes}"
         )
     return data
+
+
+def classes_in_words(data: Pictures) -> str:
+    """The number of classes, and their names or ids, of which at most `SHOWN` are given."""
+    count = "1 class" if data.classes == 1 else f"{data.classes} classes"
+    if isinstance(data.names, range):
+        return f"{count} (ids 0 to {data.classes - 1})"
+    shown = ", ".join(str(name) for name in data.names[:SHOWN])
+    return f"{count} ({shown}{', …' * (data.classes > SHOWN)})"
 
 
 def partition(
@@ -314,9 +319,12 @@ def partition(
             joined = [np.sort(np.concatenate(part)) for part in parts]
             if min(map(len, joined)) >= at_least:
                 return joined
+    # A class with fewer samples than clients leaves the same clients out, if proportions are even.
+    enough = len(labels) >= clients * at_least
+    remedy = "; use another data.concentration, fewer UAVs or 'iid'" if enough else ""
     raise InputError(
-        f"workload.data: {len(labels)} samples cannot give each of {clients} clients {at_least}"
-        + ("; raise data.concentration" if config.partition in ("dirichlet", "quantity") else "")
+        f"workload.data: {len(labels)} samples cannot give each of {clients} clients "
+        f"{at_least}{remedy}"
     )
 
 
@@ -368,6 +376,11 @@ def client_data(
     noise = config.noise / clients if config.partition == "feature" else 0.0
     if noise and not isinstance(dataset, Pictures):
         raise InputError("workload.data.partition: 'feature' requires images, but these are tokens")
+    if config.partition == "dirichlet" and isinstance(dataset, TokenFile):
+        raise InputError(
+            "workload.data.partition: 'dirichlet' requires labels, which sequences of tokens from "
+            "a file do not have; use 'quantity' for shares of different sizes"
+        )
     return [
         ClientData(dataset, indices, client, batch_size, config.seed, client * noise)
         for client, indices in enumerate(partition(dataset.labels, clients, config), start=1)

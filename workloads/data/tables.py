@@ -17,46 +17,54 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-from torch import Tensor
 
 from testbed.core.errors import InputError
 from workloads.data.config import DataConfig
-from workloads.data.pictures import Indices, Pictures, is_held_out, normalised
+from workloads.data.parts import FIELD, Division, divided, part_of, part_of_file, shown_names
+from workloads.data.pictures import EncodedPictures, is_held_out
 from workloads.models.chain import Images
 
-FIELD = "workload.data.source"
-HELD_OUT = ("test", "validation", "val")
-"""Names of parts with held-out samples; the first existing one is used."""
 GROUPS_KEPT = 8
+MOST = 2**31
+"""Class numbers are below this, so that they can be counted in any integer type."""
 
 
-def parts_of(root: Path) -> dict[str, list[Path]]:
-    """Table files of a folder by part: `train`, `test`, …, or all under an empty name; empty if
-    there are no tables."""
+def table_files(root: Path) -> Division[Path] | None:
+    """Table files of a folder by their use; None if there are no tables.
+
+    Raises:
+        InputError: It is ambiguous which files are for training.
+    """
     if (root / "state.json").is_file():
-        return {"": _arrow_files(root)}
+        return Division(_arrow_files(root), None)
     if (root / "dataset_dict.json").is_file():
         folders = [folder.parent for folder in sorted(root.glob("*/state.json"))]
-        return _by_part({file: folder.name for folder in folders for file in _arrow_files(folder)})
-    places = ("*.parquet", "data/*.parquet", "*/*.parquet")
-    files = next((found for place in places if (found := sorted(root.glob(place)))), [])
-    return _by_part({file: _part_of(file) for file in files})
+        return divided(
+            [(file, part_of(folder.name)) for folder in folders for file in _arrow_files(folder)],
+            root,
+        )
+    places = ("*.parquet", "data/**/*.parquet", "**/*.parquet")
+    files = next((found for place in places if (found := _visible(root, place))), [])
+    if not files:
+        return None
+    parts = {file: part_of_file(file, root) for file in files}
+    sets = {
+        "/".join(name for name in file.relative_to(root).parts[:-1] if not part_of(name))
+        for file, part in parts.items()
+        if part
+    }
+    if len(sets) > 1:
+        raise InputError(
+            f"{FIELD}: {root} has several sets of tables, in {', '.join(sorted(sets))}; give the "
+            "folder of one of them"
+        )
+    return divided(parts.items(), root)
 
 
-def _part_of(file: Path) -> str:
-    """The part of a file, from the beginning of its name or its folder's name."""
-    name = file.name.split("-")[0].split(".")[0]
-    return name if name in ("train", *HELD_OUT) else file.parent.name
-
-
-def _by_part(part: dict[Path, str]) -> dict[str, list[Path]]:
-    """Group files by part; all are one part `` unless there are both training and held-out
-    parts."""
-    if "train" not in part.values() or not set(HELD_OUT) & set(part.values()):
-        chosen = [file for file, name in part.items() if name == "train"] or list(part)
-        return {"": chosen} if part else {}
-    return {name: [f for f, own in part.items() if own == name] for name in set(part.values())}
+def _visible(root: Path, place: str) -> list[Path]:
+    """Files that match a pattern, except for those in hidden folders."""
+    found = [file.relative_to(root) for file in root.glob(place)]
+    return [root / f for f in sorted(found) if not any(n.startswith(".") for n in f.parts)]
 
 
 def _arrow_files(folder: Path) -> list[Path]:
@@ -68,14 +76,14 @@ def _arrow_files(folder: Path) -> list[Path]:
         raise InputError(f"{FIELD}: {folder / 'state.json'} does not list the files") from None
 
 
-class PictureTable(Pictures):
+class PictureTable(EncodedPictures):
     """Labelled images in the rows of tables."""
 
     def __init__(self, root: Path, images: Images, config: DataConfig, train: bool):
         """Open the tables.
 
         Args:
-            root: A folder for which `parts_of` finds tables.
+            root: A folder for which `table_files` finds tables.
             images: Input format of the model.
             config: Optional names of the columns, and the seed for the held-out tenth of each class
                 if the folder has no part for it.
@@ -84,25 +92,35 @@ class PictureTable(Pictures):
         Raises:
             InputError: The tables are invalid; the message is one line.
         """
-        parts = parts_of(root)
-        fit = chosen = parts["train" if "train" in parts else ""]
-        if not train and "train" in parts:
-            chosen = next(parts[name] for name in HELD_OUT if name in parts)
+        files = table_files(root)
+        assert files is not None, root
+        fit = chosen = files.train
+        if not train and files.held_out is not None:
+            chosen = files.held_out
         self._root, self._to = root, images
+        self.files = chosen
+        self.part = "" if files.held_out is None else shown_names(chosen, root)
+        self.unused = [str(file.relative_to(root)) for file in files.unused]
         schema = _opened(fit[0]).schema_arrow
         self._column = _column("image_column", config.image_column, schema, _holds_pictures)
         label = _column("label_column", config.label_column, schema, _holds_labels)
         known, found = _labels(fit, label), _labels(chosen, label)
-        names: npt.NDArray[Any] = np.unique(known)
-        if not np.isin(found, names).all():
-            strange = found[~np.isin(found, names)][0]
-            raise InputError(f"{FIELD}: {chosen[0]} has the class {strange}, which train lacks")
-        if names.dtype.kind in "iu":  # Integers are class indices; classes may have no images.
-            names = np.arange(int(names[-1]) + 1)
-        self.classes = len(names)
-        labels = np.searchsorted(names, found).astype(np.int64)
+        if known.dtype.kind != found.dtype.kind:
+            raise InputError(
+                f"{FIELD}: {chosen[0]} has labels of another type than the training part"
+            )
+        values: npt.NDArray[Any] = np.unique(known)
+        if len(strange := found[~np.isin(found, values)]):
+            raise InputError(f"{FIELD}: {chosen[0]} has the class {strange[0]}, which train lacks")
+        if values.dtype.kind in "iu":  # Integers are class indices; classes may have no images.
+            self.names: Sequence[object] = range(int(values[-1]) + 1)
+            labels = found.astype(np.int64)
+        else:
+            self.names = values.tolist()
+            labels = np.searchsorted(values, found).astype(np.int64)
+        self.classes = len(self.names)
         self._rows = np.arange(len(labels))
-        if "train" not in parts:
+        if files.held_out is None:
             self._rows = np.flatnonzero(is_held_out(labels, config.seed) != train)
         self.labels = labels[self._rows]
         if not len(self.labels):
@@ -116,25 +134,19 @@ class PictureTable(Pictures):
         self._starts = np.cumsum([0, *sizes])[:-1]
         self._group = lru_cache(GROUPS_KEPT)(self._read)
 
-    def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S]: the shorter side is resized to S, then the centre is cropped."""
-        return torch.stack([self._image(int(self._rows[index])) for index in indices])
-
-    def _image(self, row: int) -> Tensor:
-        from torchvision.io import ImageReadMode, decode_image
-
+    def _encoded(self, index: int) -> tuple[str, bytes]:
+        row = int(self._rows[index])
         group = int(np.searchsorted(self._starts, row, side="right")) - 1
-        cell = self._group(group)[row - int(self._starts[group])].as_py()
-        try:
-            data = cell if isinstance(cell, bytes) else cell["bytes"]
-            if data is None:
-                data = (self._root / cell["path"]).read_bytes()
-            encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-            pixels = decode_image(encoded, ImageReadMode.RGB)
-        except (RuntimeError, OSError, TypeError, ValueError) as error:
-            why = (str(error) or type(error).__name__).splitlines()[0]
-            raise InputError(f"{FIELD}: {self._root}, row {row}: {why}") from None
-        return normalised(pixels.float().div_(255)[None], self._to)[0]
+        own = row - int(self._starts[group])
+        file, number = self._groups[group]
+        name = f"row {own} of {f'row group {number} of ' * (number > 0)}{file}"
+        cell = self._group(group)[own].as_py()
+        if isinstance(cell, dict):
+            path = cell.get("path")
+            cell = cell["bytes"]
+            if cell is None and path is not None:
+                return name, (self._root / path).read_bytes()
+        return name, cell or b""
 
     def _read(self, group: int) -> pa.ChunkedArray:
         file, number = self._groups[group]
@@ -175,19 +187,35 @@ def _opened(file: Path) -> Any:
 
 
 def _labels(files: Sequence[Path], column: str) -> npt.NDArray[Any]:
-    """All labels as numbers or texts, shape [N]."""
-    parts = [
-        _opened(file).read_row_group(number, [column])[column]
-        for file in files
-        for number in range(_opened(file).num_row_groups)
-    ]
-    whole = pa.chunked_array([chunk for part in parts for chunk in part.chunks])
-    if whole.null_count:
-        raise InputError(f"{FIELD}: {files[0].parent}: a label is missing in column {column!r}")
-    labels: npt.NDArray[Any] = whole.to_numpy()
-    if labels.dtype.kind in "iu" and len(labels) and labels.min() < 0:
-        raise InputError(f"{FIELD}: {files[0].parent}: a label is below 0 in column {column!r}")
+    """All labels as numbers or texts, shape [N].
+
+    Raises:
+        InputError: A label is missing, below 0 or above the largest int64, or files differ.
+    """
+    where = f"{FIELD}: {files[0].parent}"
+    parts = []
+    for file in files:
+        opened = _opened(file)
+        if column not in opened.schema_arrow.names:
+            raise InputError(f"{FIELD}: {file} has no column {column!r}")
+        for number in range(opened.num_row_groups):
+            parts.append(opened.read_row_group(number, [column])[column])
+    chunks = [chunk for part in parts for chunk in part.chunks]
+    if len({pa.types.is_integer(chunk.type) for chunk in chunks}) > 1:
+        raise InputError(f"{where}: column {column!r} has numbers in one file, and text in another")
+    labels: npt.NDArray[Any] = np.concatenate([_values(chunk, column, where) for chunk in chunks])
+    if labels.dtype.kind != "O" and len(labels) and not 0 <= labels.min() <= labels.max() < MOST:
+        value = labels.min() if labels.min() < 0 else labels.max()
+        raise InputError(
+            f"{where}: column {column!r} has the label {value}; labels are class numbers from 0"
+        )
     return labels.astype(str) if labels.dtype.kind == "O" else labels
+
+
+def _values(chunk: pa.Array, column: str, where: str) -> npt.NDArray[Any]:
+    if chunk.null_count:
+        raise InputError(f"{where}: a label is missing in column {column!r}")
+    return chunk.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 
 def _column(

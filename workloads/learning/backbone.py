@@ -10,21 +10,22 @@ The file is in safetensors format with timm's names, created by seed or from giv
 import json
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import safetensors
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from testbed.core.errors import InputError
-from testbed.core.registry import MODELS
 from testbed.system.files import write_whole
+from workloads.learning.given import given_weights
 from workloads.learning.model import LoraLinear, SplitModel
-from workloads.learning.tensors import read_tensors
+from workloads.learning.remarks import HEAD
+from workloads.learning.wholeness import check_whole
 from workloads.models.config import ModelConfig
-from workloads.models.families import OWN_MODELS, timm_model
+from workloads.models.families import initial_values
 from workloads.models.seeds import generator
 
 ALIGNMENT = 64
@@ -42,14 +43,29 @@ def write_backbone(config: ModelConfig, path: Path) -> None:
         InputError: The weights are unavailable or do not fit the model.
     """
     model = SplitModel(config)
-    shapes = dict(model.net.named_parameters())
+    shapes = {name: tuple(p.shape) for name, p in _parameters(model)}
+    given = None if config.weights is None else given_weights(model)
+    if given is not None and given.has_head:
+        shapes |= model.head_shapes
     dtypes = dict.fromkeys(shapes, torch.float32)
     if config.dtype == "bfloat16":
         # Stored in the type of the products; autocast would cast frozen weights in every pass.
         for name, module in model.net.named_modules():
             if isinstance(module, LoraLinear):
                 dtypes |= {f"{name}.{part}": torch.bfloat16 for part in ("weight", "bias")}
-    _write(path, {name: tuple(p.shape) for name, p in shapes.items()}, dtypes, _source(config))
+    source = _by_seed(model) if given is None else given.tensor
+    metadata = {HEAD: "" if given is None else given.misfit}
+
+    def fill(part: Path) -> None:
+        _write(part, shapes, dtypes, source, metadata)
+        check_whole(load_model(config, part))
+
+    write_whole(path, fill)
+
+
+def _parameters(model: SplitModel) -> Iterator[tuple[str, nn.Parameter]]:
+    """The frozen parameters, tied ones under each of their names."""
+    return model.net.named_parameters(remove_duplicate=False)
 
 
 def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitModel:
@@ -62,6 +78,7 @@ def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitMod
     model = SplitModel(config)
     with safetensors.safe_open(file, "pt", device=str(where)) as tensors:
         frozen = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    model.given_head = {name: frozen.pop(name) for name in model.head_shapes if name in frozen}
     # Buffers are not in the file.
     model.net.load_state_dict(frozen, assign=True, strict=False)
     for name, buffer in model.buffers_made.items():
@@ -92,25 +109,13 @@ Source = Callable[[str, tuple[int, ...]], Tensor]
 """Returns the frozen tensor of a given name and shape."""
 
 
-def _source(config: ModelConfig) -> Source:
-    if config.weights is None:
-        return lambda name, shape: _random(name, shape, config.seed)
-    if config.weights == "pretrained":
-        tensors = _pretrained(config)
-    else:
-        tensors = read_tensors(Path(config.weights), "workload.weights")
+def _by_seed(model: SplitModel) -> Source:
+    own, seed = initial_values(model.config), model.config.seed
 
-    def given(name: str, shape: tuple[int, ...]) -> Tensor:
-        tensor = tensors.get(name)
-        if tensor is None or tuple(tensor.shape) != shape:
-            has = "nothing" if tensor is None else f"shape {tuple(tensor.shape)}"
-            raise InputError(
-                f"workload.weights: {config.model} needs {name} of shape {shape}; "
-                f"{config.weights} has {has}"
-            )
-        return tensor
+    def draw(name: str, shape: tuple[int, ...]) -> Tensor:
+        return own[name] if name in own else _random(min(model.names[name]), shape, seed)
 
-    return given
+    return draw
 
 
 def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
@@ -131,31 +136,18 @@ def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     return torch.empty(shape).normal_(0, deviation, generator=generator(seed, name))
 
 
-def _pretrained(config: ModelConfig) -> dict[str, Tensor]:
-    if config.model in OWN_MODELS or config.model in MODELS.plugins:
-        raise InputError(f"workload.weights: timm has no pretrained weights of {config.model}")
-    try:
-        net = timm_model(config, pretrained=True)
-    except Exception as error:
-        # timm and its hub client pass on all exceptions of their network layer.
-        raise InputError(
-            f"workload.weights: pretrained weights of {config.model} are unavailable "
-            f"({type(error).__name__}); without access to the hub give a safetensors file instead"
-        ) from None
-    return net.state_dict()
-
-
 def _write(
-    path: Path,
+    part: Path,
     shapes: dict[str, tuple[int, ...]],
     dtypes: dict[str, torch.dtype],
     source: Source,
+    metadata: Mapping[str, str],
 ) -> None:
-    """Write a file tensor by tensor and atomically.
+    """Write a file tensor by tensor.
 
     safetensors' writer needs all tensors in memory and aligns them to 8 bytes only.
     """
-    header: dict[str, object] = {}
+    header: dict[str, object] = {"__metadata__": metadata}
     size = {
         name: torch.Size(shape).numel() * dtypes[name].itemsize for name, shape in shapes.items()
     }
@@ -169,14 +161,11 @@ def _write(
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
 
-    def fill(part: Path) -> None:
-        with part.open("wb") as file:
-            file.write(struct.pack("<Q", len(text)) + text)
-            for name in order:
-                tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
-                file.write(tensor.flatten().view(torch.uint8).numpy().data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.chmod(0o444)
-
-    write_whole(path, fill)
+    with part.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in order:
+            tensor = source(name, shapes[name]).to(dtypes[name]).contiguous()
+            file.write(tensor.flatten().view(torch.uint8).numpy().data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.chmod(0o444)

@@ -43,7 +43,7 @@ def _key(config: ModelConfig) -> str:
     else:
         source = f"sha256 {_digest(Path(config.weights))}"
     parts = {
-        "format": 1,
+        "format": 2,
         "source": source,
         "model": config.model,
         "image_size": config.image_size,
@@ -51,6 +51,8 @@ def _key(config: ModelConfig) -> str:
         **plugin_model(config.model, config.parameters),
         "torch": version("torch"),
     }
+    if config.weights is not None:  # Weights may have a head, which is in the file if it fits.
+        parts |= {"classes": config.classes, "head": config.head}
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -161,12 +161,16 @@ class ServerLearner:
         self._model = model
         self._training = training
         self._clients = tuple(clients)
-        self._vector = initial_trainables(model.layout, model.config.seed, model.loras)
+        self._vector = initial_trainables(
+            model.layout, model.config.seed, model.loras, model.given_head
+        )
         self._rule = rule_of(training.aggregation, training.aggregation_parameters)
         self._memory: dict[str, Tensor] = {}
         self._splits: dict[int, int] = {}
         self._trainees: dict[int, Trainees] = {}
         self._lock = threading.Lock()
+        self.diverged: list[int] = []
+        """Clients of the last round whose model had values that are not finite."""
 
     def begin_round(self, split: int | Mapping[int, int]) -> Tensor:
         """Split the global state after `split` parts, and reset the optimisers.
@@ -190,6 +194,7 @@ class ServerLearner:
         else:
             self._trainees = {client: copy(points[client]) for client in self._clients}
         self._splits = points
+        self.diverged = []
         return self._vector[: layout.cuts[max(points.values())]]
 
     def _copy(self, split: int) -> Trainees:
@@ -218,6 +223,8 @@ class ServerLearner:
         with self._lock:
             server_side = self._trainees[client].values.detach().cpu()
             whole = torch.cat([adapters.detach().cpu(), server_side]).double()
+            if client not in self.diverged and not torch.isfinite(whole).all():
+                self.diverged.append(client)
             before = self._vector.double()
             share = weight(staleness, **self._training.asynchronous)
             self._vector = (before + share * (whole - before)).float()
@@ -352,7 +359,13 @@ class ServerLearner:
                 yield samples[client] / total, torch.cat(parts).double()
 
         update = Update(self._vector.double(), whole_models, self._model.layout.views, self._memory)
-        self._vector = self._rule(update).float()
+        self.diverged = [
+            client
+            for client, (_, model) in zip(taking_part, whole_models(), strict=True)
+            if not torch.isfinite(model).all()
+        ]
+        # Rules may fail on values that are not finite; the mean then has them as well.
+        self._vector = (update.mean() if self.diverged else self._rule(update)).float()
 
     def state(self) -> dict[str, Tensor]:
         """The global state by the names of the unsplit model: adapters of both sides and the head,

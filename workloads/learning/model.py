@@ -270,15 +270,28 @@ class SplitModel(nn.Module):
             for part in chain.parts
         ]
         self.buffers_made = dict(net.named_buffers())
-        """Buffers that the network computed at its creation; they are never on the meta device."""
+        """Buffers that the network computed at its creation; those of modules that can compute them
+        again may be on the meta device."""
         net.to("meta")
         net.requires_grad_(False)
         net.eval()
         self.head_name = chain.head
         head = _head_of(chain, config)
+        _check_buffers(net, self.buffers_made, config)
+        has_forward = type(net).forward is not nn.Module.forward
+        self.whole = chain.whole or (net.__call__ if has_forward else None)
+        """The whole network, with which the chain is compared; None: the chain has none."""
+        self.must_be_whole = chain.whole is not None
+        """Whether the chain itself has given `whole`."""
+        self.names = _tied_names(net)
+        """By the name of each parameter, the head's included: this name, and the others to which it
+        is tied."""
         # The head is trained, so it is not part of the backbone: its tensors are attached.
         net.set_submodule(chain.head, nn.Identity())
+        self._refuse_calls(head, chain.head)
         self.head: tuple[Tensor, Tensor | None] | None = None
+        self.given_head: dict[str, Tensor] = {}
+        """Initial head by the layout's names, if the weights have one that fits."""
         traced = _Traced(self)
         self.feature_shapes = traced.shapes
         """Shape of one sample's smashed data, for u = 1, 2, …"""
@@ -304,15 +317,28 @@ class SplitModel(nn.Module):
                 scale = config.alpha / config.rank
                 self.loras[name] = lora = LoraLinear(module, scale, name, self.dropout)
                 net.set_submodule(name, lora)
+                self._refuse_calls(module, name)
                 shapes[-1][f"{name}.lora_A"] = (config.rank, module.in_features)
                 shapes[-1][f"{name}.lora_B"] = (module.out_features, config.rank)
                 if config.adapters == "dora":
                     shapes[-1][f"{name}.{MAGNITUDE}"] = (module.out_features,)
-        shapes[-1] |= {
+        self.head_shapes = {
             f"{chain.head}.{name}": tuple(parameter.shape)
             for name, parameter in head.named_parameters()
         }
+        shapes[-1] |= self.head_shapes
         self.layout = _layout(shapes)
+
+    def _refuse_calls(self, module: nn.Module, name: str) -> None:
+        """Refuse that a chain calls a module that has been replaced in its network."""
+
+        def refuse(*_: object) -> None:
+            raise InputError(
+                f"workload.model: {self.config.model}: the chain has kept the layer {name!r}, "
+                "which the testbed replaces; it must find the layer in the network when it calls it"
+            )
+
+        module.register_forward_pre_hook(refuse)
 
     @property
     def splits(self) -> int:
@@ -343,7 +369,7 @@ class SplitModel(nn.Module):
 
     def client(self, samples: Tensor, split: int) -> Tensor:
         """Compute the embedding and the first `split` parts: samples [B, ...] to smashed data."""
-        with self._autocast(samples):
+        with self.autocast(samples):
             return self.between(self._embed(samples).float(), 0, split)
 
     def server(self, smashed: Tensor, split: int) -> Tensor:
@@ -351,7 +377,7 @@ class SplitModel(nn.Module):
         [B, length, classes] for tokens."""
         assert self.head is not None, "call attach with a head first"
         weight, bias = self.head
-        with self._autocast(smashed):
+        with self.autocast(smashed):
             pooled = self._finish(self.between(smashed.float(), split, self.splits))
             if weight.ndim == 2:
                 logits = functional.linear(pooled, weight, bias)
@@ -375,7 +401,8 @@ class SplitModel(nn.Module):
             x = x.float()
         return x
 
-    def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
+    def autocast(self, x: Tensor) -> AbstractContextManager[Any]:
+        """The context of computing in the type of the configuration."""
         if self.config.dtype == "float32":
             return nullcontext()
         return torch.autocast(x.device.type, torch.bfloat16)
@@ -398,6 +425,29 @@ def _head_of(chain: Chain, config: ModelConfig) -> nn.Linear:
             f"{config.classes} outputs, not {head}"
         )
     return head
+
+
+def _check_buffers(net: nn.Module, made: Mapping[str, Tensor], config: ModelConfig) -> None:
+    """Refuse buffers without values, which nothing can compute again."""
+    for name, buffer in made.items():
+        owner = net.get_submodule(name.rpartition(".")[0])
+        if buffer.is_meta and not hasattr(owner, "init_non_persistent_buffers"):
+            raise InputError(
+                f"workload.model: {config.model}: its buffer {name} is on the meta device and has "
+                "no values"
+            )
+
+
+def _tied_names(net: nn.Module) -> dict[str, tuple[str, ...]]:
+    """By the name of each parameter: this name, and those of the same tensor."""
+    groups: dict[int, list[str]] = {}
+    for name, parameter in net.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), []).append(name)
+    return {
+        name: (name, *(other for other in group if other != name))
+        for group in groups.values()
+        for name in group
+    }
 
 
 class _Traced:
@@ -426,6 +476,8 @@ class _Traced:
                     self.shapes.append(tuple(x.shape[1:]))
                 self._begin_part()
                 model._finish(x)
+        except InputError:
+            raise
         except Exception as error:
             config, why = model.config, " ".join(str(error).split())[:200]
             if config.image_size is not None:
@@ -472,17 +524,23 @@ def _layout(parts: Sequence[Mapping[str, tuple[int, ...]]]) -> Layout:
 
 
 def initial_trainables(
-    layout: Layout, seed: int, loras: Mapping[str, LoraLinear] | None = None
+    layout: Layout,
+    seed: int,
+    loras: Mapping[str, LoraLinear] | None = None,
+    head: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
     """Initial adapters and head; shape [layout.size], float32, on the CPU.
 
     A is uniform in ±1/sqrt(in) as in the LoRA reference code, B is 0, the head's weight is normal
     with standard deviation 0.02 and its bias 0. Each tensor depends only on seed and name, not on
-    an order. DoRA's magnitudes are the row norms of W; `loras` has these layers by name.
+    an order. DoRA's magnitudes are the row norms of W; `loras` has these layers by name. `head` has
+    the tensors of a given head, which are copied.
     """
     vector = torch.zeros(layout.size)
     for name, tensor in layout.views(vector).items():
-        if name.endswith(MAGNITUDE):
+        if head and name in head:
+            tensor.copy_(head[name])
+        elif name.endswith(MAGNITUDE):
             weight = (loras or {})[name.removesuffix(f".{MAGNITUDE}")].weight
             tensor.copy_(torch.linalg.vector_norm(weight.float(), dim=-1))
         elif name.endswith(".lora_A"):

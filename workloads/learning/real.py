@@ -323,11 +323,13 @@ class RealServer:
         self._learner.mix(client, self._adapters[client], staleness)
 
     def notes(self) -> Notes:
-        """Number of batches and duration of passes, the codec's error in gradients by client, and
-        the first time the clients' class distribution, see `holdings`."""
+        """Clients whose model is not finite, number of batches and duration of passes, the codec's
+        error in gradients by client, and the first time the clients' class distribution, see
+        `holdings`."""
         told, self._holdings = self._holdings, []
         return {
             "partition": told,
+            "diverged": self._learner.diverged,
             "passes": self._passes,
             "pass_times": None if self._times is None else asdict(self._times),
             "wire_errors": {client: down.errors for client, down in self._down.items()},

@@ -9,7 +9,7 @@ makes chains of timm's models.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +72,8 @@ class Chain:
     """A network as a sequence of parts that split learning can separate.
 
     The network is the composition of `embed`, `parts`, `finish` and the head. All their tensors are
-    registered in `net`, as parameters or buffers.
+    registered in `net`, as parameters or buffers, and they find its layers in `net` whenever they
+    are called, because adapters replace linear layers there.
     """
 
     net: "nn.Module"
@@ -89,3 +90,7 @@ class Chain:
     `Tokens`. If it calls the network's head, the head must be the identity there."""
     head: str
     """Name in `net` of the linear layer that computes the logits; it is fully trained."""
+    whole: "Callable[[Tensor], Any] | None" = None
+    """The whole network in one piece, from a batch of samples to the logits, or to an object with
+    the attribute `logits`. It is compared once with the parts, and a difference is refused. None:
+    `net` itself, if it has a method `forward`."""

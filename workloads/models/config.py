@@ -4,14 +4,20 @@
 """Configuration of the model: plain values that are sent to node programs as JSON, without
 torch."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import distributions
+from pathlib import Path
 from typing import Any, Literal
 
-from testbed.core.registry import MODELS
+from testbed.core.errors import InputError
+from testbed.core.registry import MODELS, content_digest
 
 Dtype = Literal["float32", "bfloat16"]
 Adapters = Literal["lora", "dora"]
+Head = Literal["file", "new"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,9 @@ class ModelConfig:
     weights: str | None = None
     """Frozen weights. None: random by seed; `pretrained`: from timm's hub; otherwise the path of a
     safetensors file with timm's names."""
+    head: Head | None = None
+    """Initial head. `file`: that of the weights; `new`: random by seed; None: that of the weights
+    if it fits, otherwise random by seed."""
     dtype: Dtype = "float32"
     """Type of computing. bfloat16 is autocast: adapters, head, optimiser, LayerNorm and softmax use
     float32."""
@@ -49,7 +58,44 @@ class ModelConfig:
 
 
 def plugin_model(model: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What else than its name tells a package's model from another; of others nothing."""
+    """What besides its name determines a package's model, for keys of caches; empty for others.
+
+    These are the package, its parameters, the contents of files and folders that these name, and
+    the versions of all installed packages, which it may import.
+    """
     if model not in MODELS.plugins:
         return {}
-    return {"plugin": MODELS.fingerprint(model), "parameters": dict(parameters)}
+    return {
+        "plugin": MODELS.fingerprint(model),
+        "parameters": dict(parameters),
+        "files": named_files(parameters),
+        "packages": _installed(),
+    }
+
+
+def named_files(value: Any) -> dict[str, str]:
+    """Digests of the contents of all files and folders that texts in a JSON value name.
+
+    Raises:
+        InputError: One of them cannot be read.
+    """
+    if isinstance(value, str):
+        path = Path(value).expanduser()
+        try:
+            if value and (path.is_file() or path.is_dir()):
+                return {value: content_digest(path)}
+        except (OSError, ValueError) as error:
+            raise InputError(f"workload.parameters: {value!r} cannot be read ({error})") from None
+        return {}
+    items = value.values() if isinstance(value, Mapping) else value
+    found: dict[str, str] = {}
+    for item in items if isinstance(items, Iterable) else ():
+        found |= named_files(item)
+    return found
+
+
+@cache
+def _installed() -> str:
+    """A digest of the names and versions of all installed packages."""
+    names = sorted(f"{each.name} {each.version}" for each in distributions())
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]

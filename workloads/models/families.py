@@ -3,6 +3,7 @@
 
 """Networks that can be split: model families of timm, and models of other packages."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -95,14 +96,19 @@ def chain_of(config: ModelConfig) -> Chain:
     """
     if config.model in MODELS.plugins:
         return _of_plugin(config)
-    make_net = _own if config.model in OWN_MODELS else _of_timm
+    if config.model not in OWN_MODELS and not timm.is_model(config.model):
+        known = [*OWN_MODELS, *timm.list_models(), *MODELS.plugins]
+        raise InputError(f"workload.model: {not_one_of(config.model, known)}")
     try:
-        with _parameters_on_meta():
-            net = make_net(config)
-    except NotImplementedError:
-        # Swin V2 creates buffers on the device of its parameters; `load_model` recreates them.
-        with torch.device("meta"), _NothingToDraw():
-            net = make_net(config)
+        net = _without_memory(_own if config.model in OWN_MODELS else timm_model, config)
+    except Exception as error:  # Networks raise any type for sizes that do not fit.
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        if config.image_size is None:
+            raise InputError(f"workload.model: timm cannot create {config.model}: {why}") from None
+        raise InputError(
+            f"workload.image_size: timm cannot create {config.model} for {config.image_size} x "
+            f"{config.image_size} pixels: {why}"
+        ) from None
     make = CHAINS.get(type(net))
     if make is None:
         raise InputError(
@@ -115,12 +121,29 @@ def chain_of(config: ModelConfig) -> Chain:
 # --- creation of networks ------------------------------------------------------------------------
 
 
+def _without_memory(make: Callable[[ModelConfig], nn.Module], config: ModelConfig) -> nn.Module:
+    """A network whose parameters are on the meta device, with real buffers if possible."""
+    try:
+        with _parameters_on_meta():
+            return make(config)
+    except (NotImplementedError, RuntimeError) as error:
+        # Some networks compute with their parameters at creation. Swin V2 creates buffers on the
+        # device of its parameters; `load_model` recreates them.
+        if not isinstance(error, NotImplementedError) and "meta" not in str(error):
+            raise
+    with torch.device("meta"), _NothingToDraw():
+        return make(config)
+
+
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
     """Modules created within the context have parameters on the meta device and real buffers."""
 
     def to_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> Any:
-        return None if parameter is None else nn.Parameter(parameter.to("meta"), False)
+        # One that is registered again under another name stays the same: the names are tied.
+        if parameter is None or parameter.is_meta:
+            return None
+        return nn.Parameter(parameter.to("meta"), False)
 
     hook = register_module_parameter_registration_hook(to_meta)
     try:
@@ -164,26 +187,10 @@ def _own(config: ModelConfig) -> nn.Module:
 
 
 def _options(config: ModelConfig) -> dict[str, Any]:
-    options: dict[str, Any] = {"num_classes": config.classes, "drop_path_rate": 0.0}
+    options: dict[str, Any] = {"num_classes": config.classes}
     if config.image_size is not None:
         options["img_size"] = config.image_size
     return options
-
-
-def _of_timm(config: ModelConfig) -> nn.Module:
-    if not timm.is_model(config.model):
-        known = [*OWN_MODELS, *timm.list_models(), *MODELS.plugins]
-        raise InputError(f"workload.model: {not_one_of(config.model, known)}")
-    try:
-        return timm_model(config)
-    except NotImplementedError:
-        raise
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        field = "image_size" if config.image_size is not None else "model"
-        raise InputError(
-            f"workload.{field}: timm cannot create {config.model} with it: "
-            f"{' '.join(str(error).split())[:200]}"
-        ) from None
 
 
 def timm_model(config: ModelConfig, pretrained: bool = False) -> nn.Module:
@@ -203,7 +210,12 @@ def _images(net: nn.Module, config: ModelConfig) -> Images:
     known = getattr(net, "pretrained_cfg", None) or {}
     embed = getattr(net, "patch_embed", None)
     if embed is not None:
-        size = int(embed.img_size[0])
+        size, width = (int(side) for side in embed.img_size)
+        if size != width:
+            raise InputError(
+                f"workload.model: {config.model} takes images of {size} x {width} pixels, and all "
+                "images here are square; give workload.image_size"
+            )
     else:
         own = int(config.model.rpartition("_")[2]) if config.model in OWN_MODELS else None
         size = config.image_size or own or int(known["input_size"][-1])
@@ -223,6 +235,38 @@ def _of_plugin(config: ModelConfig) -> Chain:
     if not isinstance(chain, Chain):
         raise MODELS.unfit(config.model, f"must answer with a Chain, not {chain!r}")
     return chain
+
+
+def initial_values(config: ModelConfig) -> dict[str, Tensor]:
+    """The initial values that a package's model gives to its own parameters, as far as they matter.
+
+    Left to the testbed's own initialisation are tensors of several dimensions that are random or
+    zero, and random biases. The network is created twice, to see which values are random.
+    """
+    if config.model not in MODELS.plugins:
+        return {}
+    digests: dict[str, bytes] = {}
+    for fixed in (False, True):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed + fixed)
+            made = MODELS.make(config.model, config.parameters, config.classes)
+        parameters = {
+            name: parameter.detach()
+            for name, parameter in made.net.named_parameters(remove_duplicate=False)
+            if parameter.is_floating_point() and not parameter.is_meta
+        }
+        if not fixed:
+            digests = {name: _digest(tensor) for name, tensor in parameters.items()}
+            vectors = {name: tensor for name, tensor in parameters.items() if tensor.ndim < 2}
+            del made, parameters
+    same = {name: t for name, t in parameters.items() if digests[name] == _digest(t)}
+    kept = {name: tensor for name, tensor in same.items() if tensor.ndim < 2 or tensor.any()}
+    drawn = {name: t for name, t in vectors.items() if name.rpartition(".")[2] != "bias"}
+    return {name: tensor.float().clone() for name, tensor in (drawn | kept).items()}
+
+
+def _digest(tensor: Tensor) -> bytes:
+    return hashlib.sha256(tensor.contiguous().view(-1).view(torch.uint8).numpy().data).digest()
 
 
 # --- split points --------------------------------------------------------------------------------

@@ -314,6 +314,16 @@ def test_failed_run_says_how_far_it_came(run_dir: Path) -> None:
     assert "The run failed after 1 of 2 rounds: UAV 2 died." in words
 
 
+def test_divergence_and_remarks_are_shown(run_dir: Path) -> None:
+    assert "diverged" not in Page(render(read_run(run_dir))).words("overview")
+    line = "losses stopped being finite in round 1 (uav2, iteration 3): the training has diverged"
+    remark = "workload.data.source: 3 classes"
+    change(run_dir / "manifest.json", diverged=line, remarks=[remark])
+    words = Page(render(read_run(run_dir))).words("overview")
+    assert line[1:] in words
+    assert remark[1:] in words
+
+
 def test_synthetic_data_are_called_so(run_dir: Path) -> None:
     assert "The data are synthetic" in Page(render(read_run(run_dir))).words("overview")
     change(run_dir / "manifest.json", data="CIFAR-100, 500 images")

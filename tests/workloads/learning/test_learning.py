@@ -543,6 +543,26 @@ def test_a_rule_finds_the_layers_in_what_clients_have_become(model: SplitModel) 
         torch.testing.assert_close(state[b] @ state[a], best, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("rule", ["fedavg", "fedadam", "svd"])
+def test_clients_that_diverged_are_named_and_end_nothing(model: SplitModel, rule: str) -> None:
+    training = replace(TRAINING, aggregation=rule)
+    server = ServerLearner(model, [1, 2], training)
+    good = server.begin_round(2).clone()
+    server.aggregate({1: good, 2: good}, {1: 1, 2: 1})
+    assert server.diverged == []
+    server.begin_round(2)
+    bad = good.clone()
+    bad[5] = torch.nan
+    server.aggregate({1: good, 2: bad}, {1: 1, 2: 1})
+    assert server.diverged == [2]
+    name = model.layout.entries[0].name
+    assert int(server.state()[name].isnan().sum()) == 1
+    server.begin_round(2)
+    assert server.diverged == []
+    server.mix(1, bad, 0)
+    assert server.diverged == [1]
+
+
 def test_what_a_rule_remembers_goes_on_with_the_state(model: SplitModel, tmp_path: Path) -> None:
     training = replace(TRAINING, aggregation="fedavgm")
     data = shares(1)

@@ -4,6 +4,7 @@
 """The split LoRA Swin, and its one shared backbone."""
 
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -20,12 +21,14 @@ from torch.nn import functional
 from testbed.core.errors import InputError
 from workloads.learning.backbone import ALIGNMENT, load_model
 from workloads.learning.cached import backbone_file
+from workloads.learning.learner import ServerLearner
 from workloads.learning.model import (
     LoraLinear,
     SplitModel,
     initial_trainables,
 )
-from workloads.learning.settings import ModelConfig
+from workloads.learning.remarks import remarks_on
+from workloads.learning.settings import ModelConfig, TrainingConfig
 from workloads.models.chain import Images
 from workloads.models.families import chain_of
 
@@ -76,6 +79,33 @@ def test_other_models_are_refused_by_name(name: str, size: int | None) -> None:
     with pytest.raises(InputError, match=r"^workload\.model: ") as refusal:
         SplitModel(ModelConfig(name, classes=10, image_size=size))
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("densenet121", r"^workload\.model: 'densenet121' \(DenseNet\) cannot be split"),
+        ("repvit_m1", r"^workload\.model: 'repvit_m1' \(RepVit\) cannot be split"),
+        ("vit_base_resnet50d_224", r"^workload\.model: .* batch normalisation"),
+        (
+            "vit_base_patch16_sapiens2",
+            r"1024 x 768 pixels, and all images here are",
+        ),
+    ],
+)
+def test_a_refusal_names_the_true_cause(name: str, says: str) -> None:
+    with pytest.raises(InputError, match=says) as refusal:
+        SplitModel(ModelConfig(name, classes=10))
+    assert "\n" not in str(refusal.value)
+    assert "drop_path" not in str(refusal.value)
+
+
+def test_networks_that_compute_at_their_creation_can_be_split(tmp_path: Path) -> None:
+    """A hybrid of convolutions and blocks; its chain is compared with timm's own network."""
+    config = ModelConfig("vit_tiny_r_s16_p8_224", 10)
+    model = load_model(config, backbone_file(config, tmp_path))
+    assert model.splits == 12
+    assert model.whole is not None
 
 
 def test_what_a_network_raises_is_part_of_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,6 +273,122 @@ def test_weights_that_do_not_fit_are_refused(cache: Path, tmp_path: Path) -> Non
     with pytest.raises(InputError, match=r"^workload\.weights: .* cannot be read"):
         backbone_file(replace(NANO, weights=str(tmp_path / "none")), cache)
     assert not list(cache.glob("*.part"))
+
+
+def saved(folder: Path, tensors: dict[str, torch.Tensor]) -> ModelConfig:
+    """The configuration with these tensors as its weights."""
+    file = folder / "given.safetensors"
+    safetensors.torch.save_file({name: t.contiguous() for name, t in tensors.items()}, file)
+    return replace(NANO, weights=str(file))
+
+
+def whole_file(cache: Path) -> dict[str, torch.Tensor]:
+    """A backbone with a head of its own, as timm saves a network."""
+    random = torch.Generator().manual_seed(4)
+    return safetensors.torch.load_file(backbone_file(NANO, cache)) | {
+        "head.fc.weight": torch.randn(10, 256, generator=random),
+        "head.fc.bias": torch.randn(10, generator=random),
+    }
+
+
+def first_head(config: ModelConfig, cache: Path) -> torch.Tensor:
+    """The weight of the head with which the server begins."""
+    model = load_model(config, backbone_file(config, cache))
+    server = ServerLearner(model, [1], TrainingConfig())
+    return server.state()["head.fc.weight"]
+
+
+def test_the_head_of_the_weights_is_used_where_it_fits(cache: Path, tmp_path: Path) -> None:
+    tensors = whole_file(cache)
+    config = saved(tmp_path, tensors)
+    drawn = first_head(NANO, cache)
+    for head in (None, "file"):
+        made = replace(config, head=head)
+        model = load_model(made, backbone_file(made, cache))
+        state = ServerLearner(model, [1], TrainingConfig()).state()
+        for name in ("head.fc.weight", "head.fc.bias"):
+            assert torch.equal(state[name], tensors[name])
+        assert remarks_on(made, backbone_file(made, cache)) == []
+    new = replace(config, head="new")
+    assert torch.equal(first_head(new, cache), drawn)
+    assert remarks_on(new, backbone_file(new, cache)) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        ({"head.fc.weight": (7, 256), "head.fc.bias": (7,)}, r"weight of shape \(7, 256\), .*\(10"),
+        ({"head.fc.weight": (10, 256)}, r"head\.fc\.bias of shape none, .* \(10,\)"),
+        ({"head.fc.weight": (10, 256), "head.fc.bias": (10,), "head.fc.more": (1,)}, "none"),
+        ({}, r"has no head head\.fc"),
+    ],
+)
+def test_a_head_that_does_not_fit_is_said_or_refused(
+    cache: Path, tmp_path: Path, head: dict[str, tuple[int, ...]], says: str
+) -> None:
+    backbone = safetensors.torch.load_file(backbone_file(NANO, cache))
+    made = saved(tmp_path, backbone | {name: torch.ones(shape) for name, shape in head.items()})
+    assert torch.equal(first_head(made, cache), first_head(NANO, cache))
+    [line] = remarks_on(made, backbone_file(made, cache))
+    assert re.search(rf"^workload\.weights: .*{says}.*; a new head is drawn by seed$", line)
+    with pytest.raises(InputError, match=rf"^workload\.head: is 'file', but .*{says}"):
+        backbone_file(replace(made, head="file"), cache)
+
+
+def test_a_pretrained_head_of_other_classes_is_not_the_one_that_timm_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, create = "swin_tiny_patch4_window7_224", timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda *a, pretrained=False, **k: create(*a, **k))
+    made = ModelConfig(name, 10, weights="pretrained")
+    [line] = remarks_on(made, backbone_file(made, tmp_path))
+    assert "pretrained has a head of 1000 classes, and workload.classes is 10; a new head" in line
+    with pytest.raises(InputError, match=r"^workload\.head: .* a head of 1000 classes"):
+        backbone_file(replace(made, head="file"), tmp_path)
+
+
+def test_tensors_of_another_model_are_refused_by_name(cache: Path, tmp_path: Path) -> None:
+    tensors = whole_file(cache)
+    for more, says in (
+        ({"layers.3.blocks.2.norm1.weight": torch.ones(256)}, r"does not have: .*blocks\.2\.norm1"),
+        ({"norm.weight": torch.full((256,), torch.nan)}, r"norm\.weight of .* not finite"),
+        ({"norm.weight": torch.full((256,), 1e300, dtype=torch.float64)}, "not finite"),
+        ({"head.fc.bias": torch.full((10,), torch.inf)}, r"head\.fc\.bias of .* not finite"),
+        ({"norm.weight": torch.ones(256, dtype=torch.int8)}, r"norm\.weight of .*torch\.int8"),
+        ({"norm.weight": torch.ones(255)}, r"norm\.weight of shape \(256,\); .*\(255,\)"),
+    ):
+        with pytest.raises(InputError, match=rf"^workload\.weights: .*{says}") as refusal:
+            backbone_file(saved(tmp_path, tensors | more), cache)
+        assert "\n" not in str(refusal.value)
+    assert not list(cache.glob("*.part"))
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
+def test_weights_of_any_precision_are_read_as_their_values(
+    cache: Path, tmp_path: Path, kind: torch.dtype
+) -> None:
+    tensors = {name: tensor.to(kind) for name, tensor in whole_file(cache).items()}
+    made = saved(tmp_path, tensors)
+    model = load_model(made, backbone_file(made, cache))
+    read = dict(model.net.named_parameters()) | model.given_head
+    assert read.keys() == tensors.keys()
+    for name, tensor in read.items():
+        assert torch.equal(tensor, tensors[name].float())
+
+
+def test_names_may_have_a_common_prefix(cache: Path, tmp_path: Path) -> None:
+    tensors = whole_file(cache)
+    for prefix in ("model.", "state_dict.module."):
+        made = saved(tmp_path, {prefix + name: tensor for name, tensor in tensors.items()})
+        assert torch.equal(first_head(made, cache), tensors["head.fc.weight"])
+        model = load_model(made, backbone_file(made, cache))
+        assert torch.equal(model.net.norm.weight, tensors["norm.weight"])
+    twice = {f"{p}.{name}": t.clone() for p in ("ema", "model") for name, t in tensors.items()}
+    with pytest.raises(InputError, match=r"2 times, under ema\. and model\."):
+        backbone_file(saved(tmp_path, twice), cache)
+    more = {f"model.{name}": t for name, t in tensors.items()} | {"epoch": torch.ones(1)}
+    with pytest.raises(InputError, match="does not have: epoch"):
+        backbone_file(saved(tmp_path, more), cache)
 
 
 def test_pretrained_without_a_hub_is_one_clear_error(

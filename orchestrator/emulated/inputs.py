@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The data, weights and plug-ins that a run reads: what they are, and their digests."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orchestrator.emulated.learning import evaluates
+from orchestrator.records.manifest import plugins_of
+from orchestrator.scenario.profiles import model_of
+from orchestrator.scenario.schema import Scenario
+from testbed.core.registry import content_digest
+from testbed.system.folders import cache_folder
+from workloads.data.config import DataConfig
+from workloads.data.digests import data_digests
+from workloads.data.parts import FIELD
+from workloads.learning.cached import backbone_file
+from workloads.learning.examined import data_line
+from workloads.learning.remarks import remarks_on
+from workloads.models.config import named_files
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run reads besides its scenario."""
+
+    data: str = ""
+    """What is recognised in the data, in words; empty for synthetic data, or without training."""
+    remarks: list[str] = field(default_factory=list)
+    """What the run must say before its first round, in lines."""
+    digests: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By the scenario's key: SHA-256 of files or folders, by their names."""
+
+
+def inputs_of(scenario: Scenario) -> Inputs:
+    """The inputs of a scenario's run, after their examination.
+
+    Raises:
+        InputError: The model, its weights or the data are unavailable or unfit.
+    """
+    if scenario.workload.compute == "none":
+        return Inputs(digests=_plugin_digests(scenario))
+    digests = _plugin_digests(scenario)
+    model = model_of(scenario)
+    remarks = remarks_on(model, backbone_file(model, cache_folder()))
+    digests |= {"workload.parameters": named_files(model.parameters)}
+    if model.weights not in (None, "pretrained"):
+        weights = Path(str(model.weights))
+        digests |= {"workload.weights": {str(weights): content_digest(weights)}}
+    if scenario.workload.data.source == "synthetic":
+        return Inputs("", remarks, digests)
+    data = DataConfig(**scenario.workload.data.model_dump(), seed=scenario.seed)
+    digests[FIELD] = data_digests(Path(data.source).expanduser())
+    line = data_line(model, data, digests[FIELD], evaluates(scenario), cache_folder())
+    return Inputs(line, [f"{FIELD}: {line}", *remarks], digests)
+
+
+def _plugin_digests(scenario: Scenario) -> dict[str, dict[str, str]]:
+    """Digests of the packages of all plug-ins that the scenario names, by its keys."""
+    return {
+        group.key: {name: group.fingerprint(name)} for group, name in plugins_of(scenario).items()
+    }

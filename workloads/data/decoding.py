@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Decoding of pictures with Pillow: any supported format and mode to RGB from 0 to 1.
+
+Of several frames or pages, the first is read. EXIF orientation is applied. Transparency and colour
+profiles are ignored. 16-bit grey is divided by 65535; 16-bit colours are read with 8 bits, as
+Pillow does. Floating-point values must be from 0 to 1, and 32-bit integers, whose range is not
+known, are refused.
+"""
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
+"""Formats by Pillow's names; others, such as EPS, would start programs."""
+Image.init()
+
+
+class UnreadableError(ValueError):
+    """A picture cannot be read; the message says why, in one line."""
+
+
+def decoded(data: bytes) -> Tensor:
+    """The pixels of a picture, [3, H, W], float32 from 0 to 1.
+
+    Raises:
+        UnreadableError: It is broken, truncated, or its values have no known range.
+    """
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as file:
+            file.load()
+            pixels = _rgb(ImageOps.exif_transpose(file), file.format)
+    except UnreadableError:
+        raise
+    except UnidentifiedImageError:
+        raise UnreadableError(
+            "is empty" if not data else f"is none of {', '.join(FORMATS)}"
+        ) from None
+    except Exception as error:  # Pillow raises many types for broken files.
+        raise UnreadableError(" ".join(str(error).split()) or type(error).__name__) from None
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def _rgb(image: Image.Image, format_: str | None) -> npt.NDArray[Any]:
+    """[H, W, 3], float32 from 0 to 1."""
+    mode = image.mode
+    if mode.startswith("I;16") or (mode == "I" and format_ in ("PPM", "PNG")):
+        grey = np.asarray(image).astype(np.float32) / 65535
+    elif mode == "F":
+        grey = np.asarray(image).astype(np.float32)
+        if not (grey.min() >= 0 and grey.max() <= 1):
+            raise UnreadableError(
+                f"has floating-point values from {grey.min():g} to {grey.max():g}, and they must "
+                "be from 0 to 1"
+            )
+    elif mode == "I":
+        raise UnreadableError("has 32-bit integers, whose range is not known")
+    else:
+        colours = {"RGBa": "RGBA", "La": "LA"}.get(mode)
+        image = image if colours is None else image.convert(colours)
+        return np.asarray(image.convert("RGB")).astype(np.float32) / 255
+    return np.repeat(grey[..., None], 3, axis=-1)
