@@ -170,6 +170,7 @@ def run(
         progress=progress,
     )
     check_options(options, None if out is None else Path(out))
+    say_unused(resolved, "a run")
     with temporary_folder("run") as temporary:
         folder = temporary / "run" if out is None else Path(out)
         in_guest = scheduler is None and from_outside(resolved)
@@ -223,7 +224,6 @@ def emulate(
     from orchestrator.emulated.run import run as run_scenario
 
     check_options(options, out)
-    say_unused(scenario, "a run")
     if options.scheduler is None:
         check_machine(scenario, None)
     view = nullcontext() if options.view is None else options.view(scenario)

@@ -186,15 +186,19 @@ class Rates:
         return frozenset({"rho"} if self.is_cell else ())
 
     @classmethod
-    def of(cls, scenario: Scenario, trace: SlotTrace) -> "Rates":
-        """The radio of a scenario for a trace of rates.
+    def of(cls, scenario: Scenario, is_cell: bool) -> "Rates":
+        """The radio of a scenario whose trace has rates.
+
+        Args:
+            scenario: The scenario.
+            is_cell: Whether a rate of the downlink is that of the whole cell.
 
         Raises:
             InputError: The scenario asks for what a trace of rates does not say.
         """
         if needs_snr(scenario):
             raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
-        return cls(scenario.fleet.tx_power_w, is_cell=downlink_of(scenario, trace) == "cell")
+        return cls(scenario.fleet.tx_power_w, is_cell=is_cell)
 
     def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
         """See `RadioAccess.link_rates`: the slot values, or shares ρ of those of the cell."""
@@ -217,12 +221,9 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
     Raises:
         InputError: The trace has rates, and the scenario asks for more.
     """
-    radio: RadioAccess
-    if isinstance(trace, RateTrace):
-        radio = Rates.of(scenario, trace)
-    else:
-        downlink_of(scenario, trace)  # refuses what belongs to rates
-        radio = ShannonFdma.of(scenario)
+    is_given = isinstance(trace, RateTrace)
+    is_cell = downlink_of(scenario, trace) == "cell"
+    radio: RadioAccess = Rates.of(scenario, is_cell) if is_given else ShannonFdma.of(scenario)
     policy = scenario.allocation.policy
     if policy not in ("fixed", "equal") and "beta" not in radio.decides:
         raise InputError(

@@ -303,7 +303,7 @@ class ConstantRate:
 ''',
             ),
             before(
-                "    radio: RadioAccess\n",
+                "    is_given = isinstance(trace, RateTrace)",
                 '    if scenario.radio.access == "constant":\n'
                 "        return ConstantRate(scenario.fleet.tx_power_w)\n",
             ),

@@ -18,12 +18,14 @@ import pandas as pd
 import psutil
 import pytest
 import warm
+import yaml
 from small_campaign import ROOT, campaign_tree, write_campaign
 
 from orchestrator.campaign import cluster as campaign_run
 from orchestrator.campaign.cluster import Outcome, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.scenario.unused import _log_once
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster
 
@@ -99,6 +101,19 @@ def test_a_finished_campaign_computes_nothing_again(small: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (small / "points").rglob("*")}
     assert run(small, small) == Outcome(points=8, made=0, failed={}, invalid=0)
     assert before == {path: path.stat().st_mtime_ns for path in (small / "points").rglob("*")}
+
+
+def test_keys_of_a_campaign_without_effect_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _log_once.cache_clear()
+    tree = campaign_tree(tmp_path, repeats=[1])
+    tree["studies"]["split"]["emulate"] = {"set": {"rounds": 1}}
+    tree["scenario"]["links"] = {"queue": "pie"}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
+    run(tmp_path / "c.yaml", tmp_path / "out")
+    assert "studies.split.emulate: no effect; the mode is 'predict'" in caplog.messages
+    assert "links.queue: no effect; only the emulation has queues" in caplog.messages
 
 
 def test_a_campaign_that_grew_computes_what_is_new(

@@ -15,13 +15,14 @@ import orchestrator as tb
 from ns3_scenarios.errors import ChannelError
 from orchestrator.analysis import metrics
 from orchestrator.packet_simulation.rounds import play
+from orchestrator.scenario import profiles
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.theory.models import model
 from testbed.control.messages import Failed
 from testbed.core.errors import InputError, RunError
-from testbed.core.registry import reason
+from testbed.core.registry import CODECS, MODELS, installed, reason
 from testbed.core.timeline import Timeline
 from workloads.aggregation.rules import rule_of
 from workloads.nodes import program
@@ -251,3 +252,20 @@ def test_a_failure_of_the_testbed_itself_names_no_place(brittle: Path) -> None:
         metrics.metric("gone", "key")
     own = caught.value.with_traceback(caught.tb.tb_next)
     assert reason(own) == f"InputError: {own}"
+
+
+def test_a_model_that_fails_while_its_costs_are_counted_names_the_line(
+    brittle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count(config: object) -> None:
+        rule_of("failing", {})(None)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(profiles, "counted", count)
+    monkeypatch.setattr(MODELS, "check", lambda name, parameters: None)
+    monkeypatch.setitem(installed()["testbed.models"], "fails", next(iter(CODECS.plugins.values())))
+    workload = {"model": "fails", "profile": "counted", "compute": "none"}
+    with pytest.raises(RunError) as caught:
+        profile_of(validate({"uavs": {"tx_power_w": [1]}, "workload": workload}, "test"))
+    line = str(caught.value)
+    assert line.startswith("workload.model 'fails': AttributeError: ")
+    assert line.endswith(f"({brittle}, line {line_of('rule')})")
