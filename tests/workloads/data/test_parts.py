@@ -241,6 +241,18 @@ def test_all_unreadable_pictures_are_counted_and_the_first_is_named(tmp_path: Pa
     assert "\n" not in str(refusal.value)
 
 
+def test_missing_files_of_cells_are_unreadable_pictures(tmp_path: Path) -> None:
+    cells = [{"bytes": encoded(), "path": "x"}] * 2 + [{"bytes": None, "path": "gone.png"}]
+    table = pa.table({"image": cells, "label": [0, 1, 2]})
+    (tmp_path / "t").mkdir()
+    pq.write_table(table, tmp_path / "t" / "x.parquet")
+    says = "1 of 3 pictures cannot be read; the first is .*No such file.*gone"
+    with pytest.raises(InputError, match=says):
+        line(tmp_path / "t", evaluates=False)
+    with pytest.raises(InputError, match=r"^workload\.data\.source: .*No such file.*gone"):
+        open_data(DataConfig(str(tmp_path / "t")), 3, Images(8)).batch(np.array([2]))
+
+
 def test_digests_say_which_folder_has_changed(tmp_path: Path) -> None:
     root = fill(tmp_path / "set", "a", "b")
     write(root, "t.parquet", 3)
