@@ -22,6 +22,15 @@ def pictures_below(folder: Path) -> Iterator[str]:
                 yield f"{place}/{name}"
 
 
+def other_files(folder: Path) -> int:
+    """Number of files below a folder that are not read as pictures, except for hidden ones."""
+    return sum(
+        not name.lower().endswith(SUFFIXES) and not name.startswith(".")
+        for _, _, names in os.walk(folder, followlinks=True)
+        for name in names
+    )
+
+
 def has_pictures(folder: Path) -> bool:
     """Whether there are pictures below a folder."""
     return any(

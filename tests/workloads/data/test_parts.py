@@ -241,6 +241,13 @@ def test_all_unreadable_pictures_are_counted_and_the_first_is_named(tmp_path: Pa
     assert "\n" not in str(refusal.value)
 
 
+def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    root = fill(tmp_path / "set", "a", "b", "c")
+    for name in ("x.gif", "y.heic", ".hidden"):
+        (root / "b" / name).write_bytes(b"")
+    assert line(root).endswith("2 files not read, as their names do not end like pictures")
+
+
 def test_missing_files_of_cells_are_unreadable_pictures(tmp_path: Path) -> None:
     cells = [{"bytes": encoded(), "path": "x"}] * 2 + [{"bytes": None, "path": "gone.png"}]
     table = pa.table({"image": cells, "label": [0, 1, 2]})
