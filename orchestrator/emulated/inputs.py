@@ -28,7 +28,7 @@ class Inputs:
     data: str = ""
     """What is recognised in the data, in words; empty for synthetic data, or without training."""
     remarks: list[str] = field(default_factory=list)
-    """What the run must say before its first round, in lines."""
+    """What the run must say about its weights before the first round, in lines."""
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
     """By the scenario's key: SHA-256 of files or folders, by their names."""
 
@@ -53,7 +53,7 @@ def inputs_of(scenario: Scenario) -> Inputs:
     data = DataConfig(**scenario.workload.data.model_dump(), seed=scenario.seed)
     digests[FIELD] = data_digests(Path(data.source).expanduser())
     line = data_line(model, data, digests[FIELD], evaluates(scenario), cache_folder())
-    return Inputs(line, [f"{FIELD}: {line}", *remarks], digests)
+    return Inputs(line, remarks, digests)
 
 
 def _plugin_digests(scenario: Scenario) -> dict[str, dict[str, str]]:

@@ -35,6 +35,7 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Loss, Timeline
 from testbed.system.files import write_json, write_whole
+from workloads.data.parts import FIELD
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def run(
     for forecast in tried:
         log.info("%s", forecast)
     inputs = inputs_of(resolved)
-    for line in inputs.remarks:
+    for line in [f"{FIELD}: {inputs.data}"] * bool(inputs.data) + inputs.remarks:
         log.info("%s", line)
     about = manifest(resolved, _data(scenario, inputs.data))
     about |= {"remarks": inputs.remarks, "diverged": None}

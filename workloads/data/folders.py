@@ -22,6 +22,15 @@ def pictures_below(folder: Path) -> Iterator[str]:
                 yield f"{place}/{name}"
 
 
+def other_files(folder: Path) -> int:
+    """Number of files below a folder that are not read as pictures, except for hidden ones."""
+    return sum(
+        not name.lower().endswith(SUFFIXES) and not name.startswith(".")
+        for _, _, names in os.walk(folder, followlinks=True)
+        for name in names
+    )
+
+
 def has_pictures(folder: Path) -> bool:
     """Whether there are pictures below a folder."""
     return any(
@@ -36,8 +45,9 @@ def _folders(root: Path) -> list[Path]:
     return [root / name for name in classes_in(root) if has_pictures(root / name)]
 
 
-def _has_own_pictures(folder: Path) -> bool:
-    return any(f.name.lower().endswith(SUFFIXES) and f.is_file() for f in folder.iterdir())
+def own_pictures(folder: Path) -> int:
+    """Number of pictures in a folder itself."""
+    return sum(f.name.lower().endswith(SUFFIXES) and f.is_file() for f in folder.iterdir())
 
 
 def _listed(folders: list[Path]) -> str:
@@ -69,17 +79,17 @@ def _picture_folders(root: Path) -> tuple[Path, Division[Path]]:
     if not children:
         raise InputError(f"{FIELD}: {root} has neither tables nor folders with pictures")
     parts = [child for child in children if part_of(child.name)]
-    nested = [child for child in parts if not _has_own_pictures(child)]
+    nested = [child for child in parts if not own_pictures(child)]
     if not nested:
         if all(names_only_a_part(child.name) for child in children):
             raise InputError(f"{FIELD}: {_listed(children)} in {root} need one folder per class")
-        if len(children) == 1 and not _has_own_pictures(children[0]):
+        if len(children) == 1 and not own_pictures(children[0]):
             below = _folders(children[0])
             if any(names_only_a_part(folder.name) for folder in below):
                 return _picture_folders(children[0])
         _check_classes(root, children)
         return root, Division([root], None)
-    if len(nested) < len(parts) or any(_has_own_pictures(c) for c in children if c not in parts):
+    if len(nested) < len(parts) or any(own_pictures(c) for c in children if c not in parts):
         flat = [child for child in children if child not in nested]
         raise InputError(
             f"{FIELD}: {root} is ambiguous: {_listed(nested)} would be parts with folders of "
@@ -101,7 +111,7 @@ def _check_classes(root: Path, classes: list[Path]) -> None:
     below = {
         each: [folder.name for folder in _folders(each)]
         for each in classes
-        if not _has_own_pictures(each)
+        if not own_pictures(each)
     }
     for each, names in below.items():
         if part := next((name for name in names if names_only_a_part(name)), ""):

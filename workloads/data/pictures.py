@@ -19,6 +19,8 @@ from workloads.models.chain import Images
 
 Indices = npt.NDArray[np.int64]
 
+READ_AHEAD = 256
+"""Encoded pictures in memory while all are decoded."""
 HELD_OUT_SHARE = 0.1
 """Of each class, where a source has no part of its own to evaluate on."""
 
@@ -55,7 +57,13 @@ class EncodedPictures(Pictures):
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
         """Images [n, 3, S, S]: the shorter side is resized to S, then the centre is cropped."""
-        return torch.stack([self._normalised(*self._encoded(int(index))) for index in indices])
+        images = []
+        for index in indices:
+            try:
+                images.append(self._normalised(*self._encoded(int(index))))
+            except OSError as error:
+                raise InputError(f"{FIELD}: {error}") from None
+        return torch.stack(images)
 
     def _normalised(self, name: str, data: bytes) -> Tensor:
         try:
@@ -67,18 +75,29 @@ class EncodedPictures(Pictures):
     def unreadable(self) -> list[str]:
         """Names of all pictures that cannot be decoded, with the reasons; decodes all."""
 
-        def fault(index: int) -> str | None:
+        def fault(item: tuple[str, bytes | None]) -> str | None:
+            name, data = item
             try:
-                name, data = self._encoded(index)
-                decoded(data)
+                if data is not None:
+                    decoded(data)
             except UnreadableError as error:
                 return f"{name}: {error}"
-            except OSError as error:
-                return f"{error.filename}: {error.strerror}"
-            return None
+            return name if data is None else None
 
+        def read(index: int) -> tuple[str, bytes | None]:
+            """The name of a sample and its data; or the reason for which there are none."""
+            try:
+                return self._encoded(index)
+            except OSError as error:
+                return str(error), None
+
+        found: list[str | None] = []
         with ThreadPoolExecutor() as pool:
-            return [found for found in pool.map(fault, range(len(self.labels))) if found]
+            for start in range(0, len(self.labels), READ_AHEAD):
+                # Readers of tables must not be used by several threads.
+                part = range(start, min(start + READ_AHEAD, len(self.labels)))
+                found += pool.map(fault, [read(index) for index in part])
+        return [each for each in found if each is not None]
 
 
 def is_held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:

@@ -153,6 +153,7 @@ class Folder(EncodedPictures):
         self._paths = [path for path, _ in listing]
         self.labels = labels
         self.classes = len(names)
+        self.folder = chosen
         self.part = "" if fit == root else f"{chosen.name}/"
         self.unused = [f"{folder.name}/" for folder in files.unused]
         self._to = images

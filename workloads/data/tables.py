@@ -105,7 +105,7 @@ class PictureTable(EncodedPictures):
         self._column = _column("image_column", config.image_column, schema, _holds_pictures)
         label = _column("label_column", config.label_column, schema, _holds_labels)
         known, found = _labels(fit, label), _labels(chosen, label)
-        if known.dtype.kind != found.dtype.kind:
+        if (known.dtype.kind in "iu") != (found.dtype.kind in "iu"):
             raise InputError(
                 f"{FIELD}: {chosen[0]} has labels of another type than the training part"
             )

@@ -21,6 +21,7 @@ import numpy as np
 from testbed.core.errors import InputError
 from testbed.system.files import write_json
 from workloads.data.config import DataConfig
+from workloads.data.folders import other_files, own_pictures
 from workloads.data.parts import FIELD
 from workloads.models.config import ModelConfig, plugin_model
 
@@ -74,7 +75,7 @@ def data_line(
 
 def _examined(model: ModelConfig, data: DataConfig, evaluates: bool) -> str:
     from workloads.data.pictures import EncodedPictures, Pictures
-    from workloads.data.samples import Dataset, classes_in_words, open_data
+    from workloads.data.samples import Dataset, Folder, classes_in_words, open_data
     from workloads.models.families import chain_of
 
     input_ = chain_of(model).input
@@ -105,6 +106,11 @@ def _examined(model: ModelConfig, data: DataConfig, evaluates: bool) -> str:
         present = 0 if each is None else len(np.unique(each.labels))
         if 0 < present < train.classes:
             words.append(f"no samples to {use} of {train.classes - present} of the classes")
+    if isinstance(train, Folder):
+        if count := own_pictures(train.folder):
+            words.append(f"{count} pictures outside of the folders of classes not read")
+        if count := other_files(train.folder):
+            words.append(f"{count} files not read, as their names do not end like pictures")
     if train.unused:
         words.append(f"not used: {', '.join(train.unused[:4])}{', …' * (len(train.unused) > 4)}")
     return ", ".join(words)

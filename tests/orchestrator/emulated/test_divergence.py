@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 import warm
+from torchvision.io import write_png
 
 from orchestrator.emulated.learning import COLUMNS, divergence, few_samples
+from workloads.learning.cached import backbone_file
+from workloads.models.config import ModelConfig
 
 QUICKSTART = Path(__file__).resolve().parents[3] / "scenarios" / "quickstart.yaml"
 
@@ -66,14 +70,28 @@ def test_uavs_with_few_samples_are_named() -> None:
     assert "uav2 and 1 more UAVs have fewer" in few_samples([[[0, 9]], [[1, 1]], [[2, 2]]], 8)
 
 
-def test_a_run_that_diverges_says_so_and_ends_well(tmp_path: Path) -> None:
+def test_a_run_says_what_it_read_and_that_it_diverged_and_ends_well(tmp_path: Path) -> None:
+    for name in ("Train/a", "Train/b", "Test/a", "Test/b"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for shade in range(10, 30):
+            pixels = torch.full((3, 64, 64), shade, dtype=torch.uint8)
+            write_png(pixels, str(tmp_path / "data" / name / f"{shade}.png"))
+    weights = backbone_file(ModelConfig("swin_nano_patch4_window4_64", 2), tmp_path)
     keys = ["rounds=1", "workload.optimiser=sgd", "workload.learning_rate=100"]
-    keys += ["workload.local_iterations=8", "workload.aggregation=svd", "workload.data.samples=100"]
+    keys += ["workload.local_iterations=8", "workload.aggregation=svd", "workload.classes=2"]
+    keys += [f"workload.data.source={tmp_path / 'data'}", f"workload.weights={weights}"]
     keys += ["emulation.calibrate=false", "workload.batch_size=2", "emulation.dilation=1"]
     words = [word for key in keys for word in ("--set", key)]
     done = warm.run("run", QUICKSTART, *words, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    line = json.loads((tmp_path / "run" / "manifest.json").read_text())["diverged"]
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    data = "2 classes (a, b), 40 training samples in Train/, 40 held out in Test/"
+    assert f"workload.data.source: {data}" in done.stderr
+    assert manifest["data"] == f"{tmp_path / 'data'}: {data}"
+    [remark] = manifest["remarks"]
+    assert remark == f"workload.weights: {weights} has no head head.fc; a new head is drawn by seed"
+    assert remark in done.stderr
+    line = manifest["diverged"]
     assert line.startswith("losses stopped being finite in round 0 (uav")
     assert line in done.stderr
     assert line[1:] in (tmp_path / "run" / "report.html").read_text()

@@ -16,7 +16,10 @@ from torchvision.io import write_png
 
 import orchestrator as tb
 from orchestrator.emulated.inputs import inputs_of
+from orchestrator.emulated.options import RunOptions
+from orchestrator.emulated.run import run
 from orchestrator.records.checkpoint import Checkpoint
+from orchestrator.scenario.channel import open_source
 from testbed.core.errors import InputError
 from workloads.costs.lookup import profile_for
 from workloads.learning.cached import backbone_file
@@ -67,7 +70,7 @@ def test_other_data_are_refused_by_the_name_of_what_changed(tmp_path: Path) -> N
     made = scenario(workload__data__source=str(tmp_path / "data"))
     before = inputs_of(made)
     assert before.data.startswith("3 classes (b, c, d), 27 training samples, 3 held out")
-    assert before.remarks == [f"workload.data.source: {before.data}"]
+    assert before.remarks == []
     resumes(tmp_path / "same", before.digests, inputs_of(made).digests)
     (tmp_path / "data" / "c").rename(tmp_path / "data" / "a")
     (tmp_path / "data" / "d" / "0.png").write_bytes(
@@ -92,6 +95,20 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
     safetensors.torch.save_file(tensors, file)
     with pytest.raises(InputError, match=rf"workload\.weights: since .*{file} has changed"):
         resumes(tmp_path / "run", before.digests, inputs_of(made).digests)
+
+
+def test_a_run_compares_its_inputs_before_anything_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    Checkpoint(folder).check_inputs({"workload.weights": {"w": "1"}})
+    (folder / "checkpoint" / "round-000000.npz").write_bytes(b"")
+    made = scenario(emulation__dilation=1)
+    with (
+        open_source(made, None) as source,
+        pytest.raises(InputError, match=r"^`resume`: workload\.weights: since .*, w is gone$"),
+    ):
+        run(made, source, folder, RunOptions(keep=True))
+    assert [path.name for path in folder.iterdir()] == ["checkpoint"]
 
 
 def test_a_plugin_and_the_files_of_its_parameters_are_part_of_every_key(

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 from testbed.core.errors import InputError
+from workloads.data import tables
 from workloads.data.config import DataConfig
 from workloads.data.digests import data_digests
 from workloads.data.parts import part_of
@@ -201,6 +202,18 @@ def test_labels_that_are_no_classes_are_refused(
         counts(tmp_path)
 
 
+def test_labels_may_be_integers_of_different_types(tmp_path: Path) -> None:
+    for name, kind in (("train", pa.int64()), ("test", pa.uint8())):
+        table = pa.table({"image": [encoded()] * 3, "label": pa.array([0, 1, 2], kind)})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    assert counts(tmp_path) == (3, 3)
+    table = pa.table({"image": [encoded()] * 3, "label": ["0", "1", "2"]})
+    pq.write_table(table, tmp_path / "test.parquet")
+    tables._opened.cache_clear()
+    with pytest.raises(InputError, match="labels of another type than the training part"):
+        counts(tmp_path)
+
+
 def test_files_with_labels_of_different_types_are_refused(tmp_path: Path) -> None:
     for name, labels in (("a", [0, 1]), ("b", ["x", "y"])):
         table = pa.table({"image": [encoded()] * 2, "label": labels})
@@ -239,6 +252,27 @@ def test_all_unreadable_pictures_are_counted_and_the_first_is_named(tmp_path: Pa
     with pytest.raises(InputError, match=says) as refusal:
         line(root)
     assert "\n" not in str(refusal.value)
+
+
+def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    root = fill(tmp_path / "set", "a", "b", "c")
+    for name in ("x.gif", "y.heic", ".hidden"):
+        (root / "b" / name).write_bytes(b"")
+    assert line(root).endswith("2 files not read, as their names do not end like pictures")
+    (root / "0.png").write_bytes(encoded())
+    assert ", 1 pictures outside of the folders of classes not read, 2 files" in line(root)
+
+
+def test_missing_files_of_cells_are_unreadable_pictures(tmp_path: Path) -> None:
+    cells = [{"bytes": encoded(), "path": "x"}] * 2 + [{"bytes": None, "path": "gone.png"}]
+    table = pa.table({"image": cells, "label": [0, 1, 2]})
+    (tmp_path / "t").mkdir()
+    pq.write_table(table, tmp_path / "t" / "x.parquet")
+    says = "1 of 3 pictures cannot be read; the first is .*No such file.*gone"
+    with pytest.raises(InputError, match=says):
+        line(tmp_path / "t", evaluates=False)
+    with pytest.raises(InputError, match=r"^workload\.data\.source: .*No such file.*gone"):
+        open_data(DataConfig(str(tmp_path / "t")), 3, Images(8)).batch(np.array([2]))
 
 
 def test_digests_say_which_folder_has_changed(tmp_path: Path) -> None:
