@@ -368,7 +368,10 @@ def test_what_cannot_be_right_is_one_line(
     assert "\n" not in str(raised.value)
 
 
-def test_the_command_says_what_was_understood_or_writes_nothing(tmp_path: Path) -> None:
+def test_the_command_says_what_was_understood_or_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     table, out = tmp_path / "m.csv", tmp_path / "t.npz"
     rows = "".join(
         f"{t},{uav},{t * 10},0,{30 + t},{-80 - t}\n" for t in (0, 1) for uav in ("b", "a")

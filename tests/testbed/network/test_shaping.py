@@ -265,7 +265,7 @@ def test_credit_is_used_up_by_so_many_packets() -> None:
     assert shape.credit_packets(20e6) == 6, "3.7 ms of credit for packets of 0.61 ms"
     assert shape.credit_packets(6.1e6) == 1
     assert shape.credit_packets(4.4e6) == 0
-    assert shape.credit_packets(200e6, 4) == 15, "3.88 ms for packets of 0.24 ms"
+    assert shape.credit_packets(200e6, 4) == 16, "3.879 ms for packets of 0.242 ms"
 
 
 def test_counters_are_those_of_queues() -> None:
