@@ -4,6 +4,7 @@
 """Imports files of all supported formats as traces, and says what was understood."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -209,15 +210,14 @@ def _of_rates(files: Sequence[Path], options: Options) -> Imported:
 def _of_movements(files: Sequence[Path], options: Options) -> Imported:
     flights, names = [], []
     for path, stem in names_of(files).items():
-        for n, flight in enumerate(ns2.read(path)):
-            name = flight.name or str(n)
+        for flight in ns2.read(path):
 
-            def where(i: int, flight: Flight = flight, name: str = name, path: Path = path) -> str:
-                return f"{path}: node {name} at {flight.times_s[i]:g} s"
+            def where(i: int, flight: Flight = flight, path: Path = path) -> str:
+                return f"{path}: node {flight.name} at {flight.times_s[i]:g} s"
 
             check_distance(flight.position_m, options.bounds, where)
             flights.append(_checked(flight, "ground", options, where)[0])
-            names.append(name if len(files) == 1 else f"{stem} {name}")
+            names.append(flight.name if len(files) == 1 else f"{stem} {flight.name}")
     return _over(flights, names, options, files[0], None)
 
 
@@ -234,11 +234,14 @@ def _of_tracks(files: Sequence[Path], options: Options, kind: str) -> Imported:
         _refuse_given(options, ("clock", "longest_gap_s"), kind, ": its paths have no times")
     elif all(timed) and kind != "qgc" and options.speed_m_s is not None:
         notes.append("the speed is not used, for all paths have times")
-    stems = names_of(files)
+    stems, given = names_of(files), Counter(track.name for _, _, track in tracks)
+    numbers = {path: len(one.tracks) for path, one in found}
     flights, names = [], []
     for path, n, track in tracks:
-        alone = sum(other == path for other, _, _ in tracks) == 1
-        name = track.name or (stems[path] if alone else f"{stems[path]} {n + 1}")
+        alone = numbers[path] == 1
+        name = stems[path] if alone else f"{stems[path]} {n + 1}"
+        if track.name:
+            name = track.name if given[track.name] == 1 else f"{stems[path]} {track.name}"
         of = str(path) if alone else f"{path}: {name}"
         flight, note = _placed(track, origin, options, partial(_place, of))
         flights.append(flight)

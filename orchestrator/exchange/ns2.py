@@ -10,7 +10,7 @@ changes a node's looks are ignored.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +61,7 @@ def read(path: Path) -> list[Flight]:
     for n, node in sorted(nodes.items()):
         if not node.initial and len(min(node.commands, key=lambda each: each[0])[1]) != 2:
             raise InputError(f"{path}: $node_({n}) has no initial position")
-    return [_flight(nodes[n]) for n in sorted(nodes)]
+    return [replace(_flight(nodes[n]), name=str(n)) for n in sorted(nodes)]
 
 
 def _follow(command: str, nodes: dict[int, _Node], where: str) -> None:

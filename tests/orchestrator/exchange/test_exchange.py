@@ -301,6 +301,17 @@ def test_paths_of_a_map_are_flights(tmp_path: Path) -> None:
         imported("kml", [line], Options())
 
 
+def test_uavs_have_the_names_of_their_files_and_nodes(tmp_path: Path) -> None:
+    named = TRACK.replace("<Placemark>", "<Placemark><name>alpha</name>")
+    paths = [written(tmp_path / f"{n}.kml", KML % named) for n in ("a", "b")]
+    assert imported("kml", paths[:1], Options()).names == ["alpha"]
+    assert imported("kml", paths, Options()).names == ["a alpha", "b alpha"]
+    assert imported("kml", [written(tmp_path / "c.kml", KML % TRACK)], Options()).names == ["c"]
+    from_one = MOVEMENT.replace("node_(1)", "node_(2)").replace("node_(0)", "node_(1)")
+    movement = written(tmp_path / "m.tcl", from_one)
+    assert imported("ns2", [movement], Options()).names == ["1", "2"]
+
+
 def test_flights_of_several_files_have_one_clock(tmp_path: Path) -> None:
     for name, start in (("a", "00:00:0"), ("b", "00:00:3"), ("c", "10:00:0")):
         written(tmp_path / f"{name}.kml", KML % TRACK.replace("00:00:0", start))
