@@ -32,7 +32,7 @@ def test_every_check_has_a_remedy() -> None:
 @pytest.mark.parametrize("clock", ["real", "virtual"])
 @pytest.mark.parametrize(("tenant", "command"), [("run", "run"), ("session", "up")])
 def test_advice_names_only_what_its_command_has(tenant: Tenant, command: str, clock: str) -> None:
-    known = get_command(app).commands[command]  # type: ignore[attr-defined]
+    known = get_command(app).commands[command]
     options = {option for parameter in known.params for option in parameter.opts}
     keys = {f"emulation.{name}" for name in Emulation.model_fields}
     for name, check in CHECKS.items():

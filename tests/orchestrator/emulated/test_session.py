@@ -209,7 +209,7 @@ for port, (family, to) in enumerate(((2, "255.255.255.255"), (2, "239.1.1.1"), (
     assert done.succeeded
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="of sessions that root starts")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start such a session")
 def test_a_daemon_of_root_becomes_another_user_who_is_none_of_this_machine(tmp_path) -> None:
     (secret := tmp_path / "secret").write_text("for user 33")
     os.chown(secret, 33, 33)

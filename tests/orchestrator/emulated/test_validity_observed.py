@@ -106,7 +106,7 @@ def test_outages_of_the_direction_of_acknowledgements_are_counted_in_late_transf
         "the uplink, which carries the acknowledgements, was out in 2 of 4 slots of late transfers"
     )
     channel: Any = None
-    run = Emulation(scenario, channel, rounds=[record])  # type: ignore[list-item]
+    run = Emulation(scenario, channel, rounds=[record])
     judged = {"transfer_error", "broadcast_error"}
     only = {check for name, check in CHECKS.items() if name in judged}
     (check,) = _judged(scenario.emulation, lambda each: each.of_run if each in only else None, run)

@@ -123,7 +123,7 @@ def test_units_are_converted(tmp_path: Path) -> None:
     # 0.00009 degrees at 10 degrees of latitude, of 110.6 km each
     np.testing.assert_allclose(position[0, 1], [0, 9.955, 60.96], atol=5e-3)
     linear = of(tmp_path, "time,g\n0,1e-9\n1,0\n", slot_s=1.0, columns={"gain_db": "g:linear"})
-    assert linear.trace.values.tolist() == [[1e-9, 0]]  # type: ignore[union-attr]
+    assert linear.trace.values.tolist() == [[1e-9, 0]]
     loss = of(tmp_path, "time,loss_db\n0,90\n1,100\n", slot_s=1.0)
     np.testing.assert_allclose(gains_db(loss), [[-90, -100]])
 

@@ -163,7 +163,7 @@ def in_packets() -> None:
 
 
 def a_formula() -> None:
-    model("failing", scenario())(None, None, [], 0.1)  # type: ignore[arg-type]
+    model("failing", scenario())(None, None, [], 0.1)
 
 
 def a_metric() -> None:
@@ -228,19 +228,19 @@ def test_a_node_reports_where_a_plug_in_failed(
 ) -> None:
     """Aggregators, codecs and models fail in the process of a node."""
 
-    class Control:
-        sent: list[object] = []  # noqa: RUF012
+    sent: list[object] = []
 
+    class Control:
         def receive(self) -> None:
-            rule_of("failing", {})(None)  # type: ignore[arg-type]
+            rule_of("failing", {})(None)
 
         def send(self, message: object) -> None:
-            self.sent.append(message)
+            sent.append(message)
 
     monkeypatch.setattr(program.linux, "precise_timers", lambda: None)
     with pytest.raises(AttributeError):
-        program.main(Control())  # type: ignore[arg-type]
-    (failed,) = Control.sent
+        program.main(Control())
+    (failed,) = sent
     assert isinstance(failed, Failed)
     assert failed.reason.endswith(f"no attribute 'gone' ({brittle}, line {line_of('rule')})"), (
         failed
@@ -258,7 +258,7 @@ def test_a_model_that_fails_while_its_costs_are_counted_names_the_line(
     brittle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def count(config: object) -> None:
-        rule_of("failing", {})(None)  # type: ignore[arg-type]
+        rule_of("failing", {})(None)
 
     monkeypatch.setattr(profiles, "counted", count)
     monkeypatch.setattr(MODELS, "check", lambda name, parameters: None)
