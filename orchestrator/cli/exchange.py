@@ -10,8 +10,8 @@ import typer
 
 from orchestrator.cli.console import out
 from orchestrator.cli.options import Overrides
+from orchestrator.exchange.formats import FORMATS
 
-FORMATS = ("mahimahi", "ns2", "csv", "kml", "gpx", "ulog", "qgc")
 _RATES, _TABLES, _PLACES, _BOUNDS = "mahimahi", "csv", "Places and channel", "Bounds and clock"
 
 Scenario = Annotated[

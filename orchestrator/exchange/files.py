@@ -71,6 +71,14 @@ def names_of(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: path.stem if stems.count(path.stem) == 1 else str(path) for path in paths}
 
 
+def is_number(text: str) -> bool:
+    """Whether a text is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def slots_of(seconds: float, slot_s: float, uavs: int, source: object) -> int:
     """Number of slots for a duration.
 
@@ -107,21 +115,28 @@ class Flight:
 
 
 def sampled(
-    flights: Sequence[Flight], slot_s: float, source: object, first_s: float = 0.0
+    flights: Sequence[Flight],
+    slot_s: float,
+    source: object,
+    first_s: float = 0.0,
+    last_s: float | None = None,
 ) -> Array:
-    """Positions at the start of every slot until all flights have ended, shape [K, S, 3].
+    """Positions at the start of every slot from a first to a last time, shape [K, S, 3].
 
     Args:
         flights: The flights.
         slot_s: Length of a slot, s.
         source: Names the file in messages.
         first_s: Time at which slot 0 starts, on the flights' clock.
+        last_s: Time until which slots start, except for the last one, which may start later (None:
+            the end of all flights).
 
     Raises:
         InputError: The number of slots exceeds a limit.
     """
-    last_s = max(float(flight.times_s[-1]) for flight in flights) - first_s
-    slots = slots_of(last_s, slot_s, len(flights), source) + 1
+    if last_s is None:
+        last_s = max(float(flight.times_s[-1]) for flight in flights)
+    slots = slots_of(last_s - first_s, slot_s, len(flights), source) + 1
     times_s: Array = first_s + slot_s * np.arange(slots, dtype=np.float64)
     return np.stack([flight.at(times_s) for flight in flights])
 

@@ -26,11 +26,21 @@ from orchestrator.exchange.bounds import (
     check_speed,
     placed,
 )
-from orchestrator.exchange.files import Array, Flight, along, names_of, sampled, slots_of, text_of
+from orchestrator.exchange.files import (
+    Array,
+    Flight,
+    along,
+    is_number,
+    names_of,
+    sampled,
+    slots_of,
+    text_of,
+)
+from orchestrator.exchange.formats import FORMATS
 from orchestrator.exchange.gpx import read_gpx
 from orchestrator.exchange.kml import read_kml
 from orchestrator.exchange.qgc import read_qgc, read_wpl
-from orchestrator.exchange.tracks import Above, Origin, Track, Tracks
+from orchestrator.exchange.tracks import Above, Origin, Tracks
 from orchestrator.exchange.ulog import read_ulog
 from orchestrator.scenario.channel import flown
 from orchestrator.scenario.schema import Scenario
@@ -39,7 +49,6 @@ from testbed.core.words import not_one_of
 
 BASE_STATION_M, CARRIER_HZ, NEAREST_M = (0.0, 0.0, 30.0), 2e9, 1.0
 """Values without a scenario, as in the paper; NEAREST_M limits the gain of free space."""
-FORMATS = ("mahimahi", "ns2", "csv", "kml", "gpx", "ulog", "qgc")
 CLOCKS = ("common", "each")
 SHOWN_NAMES = 8
 _TIMED = {"csv", "kml", "gpx", "ulog"}
@@ -181,7 +190,7 @@ def _check(options: Options) -> None:
         ("ground_m", options.ground_m, "lowest"),
         ("no_signal", options.no_signal, tables.EMPTY),
     ):
-        if text not in (None, word) and not _is_number(str(text)):
+        if text not in (None, word) and not is_number(str(text)):
             raise InputError(f"`{name}`: must be a number or `{word}`, not {text!r}")
     if options.height_m is not None and options.ground_m is not None:
         raise InputError("`ground_m`: is not used: `height_m` replaces all heights")
@@ -216,7 +225,7 @@ def _of_movements(files: Sequence[Path], options: Options) -> Imported:
                 return f"{path}: node {flight.name} at {flight.times_s[i]:g} s"
 
             check_distance(flight.position_m, options.bounds, where)
-            flights.append(_checked(flight, "ground", options, where)[0])
+            flights.append(_checked(flight.position_m, flight.times_s, "ground", options, where)[0])
             names.append(flight.name if len(files) == 1 else f"{stem} {flight.name}")
     return _over(flights, names, options, files[0], None)
 
@@ -243,10 +252,12 @@ def _of_tracks(files: Sequence[Path], options: Options, kind: str) -> Imported:
         if track.name:
             name = track.name if given[track.name] == 1 else f"{stems[path]} {track.name}"
         of = str(path) if alone else f"{path}: {name}"
-        flight, note = _placed(track, origin, options, partial(_place, of))
+        where = partial(_place, of)
+        position_m = placed(track.places, origin, options.bounds, where)
+        flight, more = _checked(position_m, track.times_s, track.above, options, where)
         flights.append(flight)
         names.append(name)
-        notes += [note] if note and note not in notes else []
+        notes += more
     epoch_s = None
     if kind in _TIMED and any(timed):
         epoch_s = min(float(f.times_s[0]) for f, has in zip(flights, timed, strict=True) if has)
@@ -255,7 +266,7 @@ def _of_tracks(files: Sequence[Path], options: Options, kind: str) -> Imported:
             for flight, has, name in zip(flights, timed, names, strict=True)
         ]
     done = _over(flights, names, options, files[0], epoch_s)
-    return replace(done, notes=notes, origin=origin)
+    return replace(done, notes=list(dict.fromkeys(notes)), origin=origin)
 
 
 def _read(kind: str, path: Path, options: Options) -> Tracks:
@@ -273,33 +284,34 @@ def _place(of: str, index: int) -> str:
     return f"{of}, place {index + 1}"
 
 
-def _placed(
-    track: Track, origin: Origin, options: Options, where: Where
-) -> tuple[Flight, str | None]:
-    """The checked flight of a track, on the file's clock, and what a user must know of it."""
-    position_m = placed(track.places, origin, options.bounds, where)
-    if track.times_s is not None:
-        return _checked(Flight(track.times_s, position_m), track.above, options, where)
-    if options.speed_m_s is None:
-        raise InputError("`speed`: is missing; a path without times does not contain a speed")
-    flight, note = _checked(
-        Flight(np.zeros(len(position_m)), position_m), track.above, options, where
-    )
-    return along(flight.position_m, options.speed_m_s), note
-
-
 def _checked(
-    flight: Flight, above: Above, options: Options, where: Where
-) -> tuple[Flight, str | None]:
-    """The flight with heights above the ground and a possible speed, and a note on its heights."""
-    position_m, note = flight.position_m.copy(), None
+    position_m: Array, times_s: Array | None, above: Above, options: Options, where: Where
+) -> tuple[Flight, list[str]]:
+    """The flight over some places with heights above the ground, and notes on its heights.
+
+    Args:
+        position_m: Places, shape [n, 3].
+        times_s: Times of the places, shape [n]; None: they are flown at the given speed.
+        above: What the heights count from.
+        options: The user's options.
+        where: Names a place.
+
+    Raises:
+        InputError: A height or a speed is not possible, or no speed is given.
+    """
+    if times_s is None and options.speed_m_s is None:
+        raise InputError("`speed`: is missing; a path without times does not contain a speed")
+    position_m, note = position_m.copy(), None
     if options.height_m is not None:
         position_m[:, 2] = options.height_m
     else:
         position_m[:, 2], note = above_ground(position_m[:, 2], above, options.ground_m, where)
-    flight = replace(flight, position_m=position_m)
-    check_speed(flight, options.bounds, where)
-    return flight, note
+    if times_s is None:
+        flight = along(position_m, float(options.speed_m_s or 0))
+    else:
+        flight = Flight(times_s, position_m)
+        check_speed(flight, options.bounds, where)
+    return flight, [note] if note else []
 
 
 def _from_start(flight: Flight, epoch_s: float, options: Options, name: str) -> Flight:
@@ -328,9 +340,8 @@ def _over(
     """The trace of flights that start at t = 0, with the gains of a channel along them."""
     last_s = max(float(flight.times_s[-1]) for flight in flights)
     begin_s, end_s = _window(options, epoch_s, last_s)
-    position_m = sampled(flights, options.slot_s, source, begin_s)
-    slots = min(position_m.shape[1], round((end_s - begin_s) / options.slot_s + 0.5) + 1)
-    return Imported(_with_gains(position_m[:, :slots], options), names)
+    position_m = sampled(flights, options.slot_s, source, begin_s, end_s)
+    return Imported(_with_gains(position_m, options), names)
 
 
 def _with_gains(position_m: Array, options: Options) -> SlotTrace:
@@ -359,23 +370,7 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
         _refuse_given(options, unused, "csv", ": the table has no positions")
     if not table.degrees:
         _refuse_given(options, ("origin",), "csv", ": the table has no latitudes")
-    origin, notes, flights = None, [], []
-    if table.degrees:
-        start = min(table.uavs, key=lambda rows: rows.line).places
-        assert start is not None
-        origin = options.origin or (float(start[0, 0]), float(start[0, 1]))
-    for rows in table.uavs:
-        if rows.places is None:
-            continue
-        position_m = rows.places
-        if origin is not None:
-            position_m = placed(rows.places, origin, options.bounds, rows.where)
-        else:
-            check_distance(position_m, options.bounds, rows.where)
-        flight = Flight(rows.times_s, position_m)
-        flight, note = _checked(flight, "unknown", options, rows.where)
-        flights.append(flight)
-        notes += [note] if note and note not in notes else []
+    flights, origin, notes = _flights_of(table, options)
     starts = [float(rows.times_s[0]) for rows in table.uavs]
     shifts = starts if options.clock == "each" else [min(starts)] * len(starts)
     clocks = [rows.times_s - shift_s for rows, shift_s in zip(table.uavs, shifts, strict=True)]
@@ -409,6 +404,30 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     except TraceError as error:
         raise InputError(str(error)) from None
     return Imported(replace(trace, position_m=position), names, notes, origin)
+
+
+def _flights_of(
+    table: tables.Table, options: Options
+) -> tuple[list[Flight], Origin | None, list[str]]:
+    """The flights of a table with positions, their origin in degrees, and notes on them."""
+    origin: Origin | None = None
+    if table.degrees:
+        start = min(table.uavs, key=lambda rows: rows.line).places
+        assert start is not None
+        origin = options.origin or (float(start[0, 0]), float(start[0, 1]))
+    flights, notes = [], []
+    for rows in table.uavs:
+        if rows.places is None:
+            continue
+        if origin is not None:
+            position_m = placed(rows.places, origin, options.bounds, rows.where)
+        else:
+            position_m = rows.places
+            check_distance(position_m, options.bounds, rows.where)
+        flight, more = _checked(position_m, rows.times_s, "unknown", options, rows.where)
+        flights.append(flight)
+        notes += more
+    return flights, origin, list(dict.fromkeys(notes))
 
 
 def means(times_s: Array, values: Array, slot_s: float, slots: int) -> Array:
@@ -452,7 +471,7 @@ def _moment(name: str, given: str | None, epoch_s: float | None, default_s: floa
     """Seconds from the first time."""
     if given is None:
         return default_s
-    if _is_number(given):
+    if is_number(given):
         return float(given)
     moment = pd.to_datetime(given, errors="coerce", utc=True, format="ISO8601")
     if pd.isna(moment):
@@ -473,10 +492,3 @@ def _repeated(trace: SlotTrace, repeat: str | None, source: Path) -> SlotTrace:
     seconds = int(matched[1]) * whole_s if matched[1] else float(matched[2])
     slots = slots_of(seconds, trace.slot_s, trace.uavs, source)
     return trace.at(np.arange(slots) % trace.slots)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return bool(np.isfinite(float(text)))
-    except ValueError:
-        return False

@@ -3,6 +3,7 @@
 
 """Reads measurements from CSV files, with a mapping of column names and units."""
 
+import csv
 import io
 import math
 import re
@@ -16,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.exchange.bounds import first
-from orchestrator.exchange.files import Array, names_of, text_of
+from orchestrator.exchange.files import Array, is_number, names_of, text_of
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 
@@ -296,20 +297,12 @@ def _texts(path: Path, header: bool) -> pd.DataFrame:
         raise InputError(f"{path}: is not a CSV file (a quoted value contains a line break)")
     if header:
         names = [name.strip() for name in map(str, table.columns)]
-        raw = next(
-            iter(
-                pd.read_csv(
-                    io.StringIO(numbered[0][1]),
-                    sep=words,
-                    header=None,
-                    skipinitialspace=True,
-                    dtype=str,
-                ).to_numpy()
-            )
-        )
-        if doubled := [n for n in map(str, raw) if [*map(str, raw)].count(n) > 1]:
+        line = numbered[0][1]  # pandas would give new names to columns of the same name
+        raw = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+        given = line.split() if words == r"\s+" else raw
+        if doubled := [name for name in given if given.count(name) > 1]:
             raise InputError(f"{path}: has two columns {doubled[0]!r}")
-        if all(_is_number(name) for name in names):
+        if all(map(is_number, names)):
             raise InputError(
                 f"{path}: its first line has numbers; give `header` if it has no names"
             )
@@ -573,14 +566,6 @@ def _one_per_time(
         places = None if places is None else merged(places)
         times_s, rows = times_s[starts], rows[starts]
     return Rows(name, times_s, values, places, lambda i: where(int(rows[i])), int(rows[0]))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _bare(column: str) -> str:

@@ -312,6 +312,17 @@ def test_uavs_have_the_names_of_their_files_and_nodes(tmp_path: Path) -> None:
     assert imported("ns2", [movement], Options()).names == ["1", "2"]
 
 
+def test_a_window_of_a_flight_has_the_slots_that_start_in_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.kml", KML % TRACK)
+    whole = imported("kml", [path], Options()).trace.position_m
+    assert whole is not None
+    assert whole.shape[1] == 41
+    for first, last in ((0, 9), (5, 15), (11, 40)):
+        options = Options(first=f"{first / 10}", last=f"{last / 10}")
+        found = imported("kml", [path], options).trace.position_m
+        np.testing.assert_allclose(found, whole[:, first : last + 1], atol=1e-9)
+
+
 def test_flights_of_several_files_have_one_clock(tmp_path: Path) -> None:
     for name, start in (("a", "00:00:0"), ("b", "00:00:3"), ("c", "10:00:0")):
         written(tmp_path / f"{name}.kml", KML % TRACK.replace("00:00:0", start))
@@ -325,7 +336,7 @@ def test_flights_of_several_files_have_one_clock(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="`clock`: must be `each` for several logs"):
         imported("ulog", [first, later], Options())
     each = imported("kml", [first, later], Options(slot_s=1.0, clock="each")).trace
-    np.testing.assert_array_equal(each.values[0], each.values[1])  # type: ignore[index]
+    np.testing.assert_array_equal(each.values[0], each.values[1])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,6 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Formats that `testbed import` reads; a module of its own, because help texts need it early."""
+
+FORMATS = ("mahimahi", "ns2", "csv", "kml", "gpx", "ulog", "qgc")
