@@ -134,6 +134,7 @@ def at(values: np.ndarray, k: int, s: int, value: object) -> np.ndarray:
             "gain[0, 0] is -90: a linear power gain is at most 1; dB values are converted by "
             "10**(dB/10) (UAV 1, slot 0)",
         ),
+        ({"gain": at(np.ones((3, 16)), 0, 1, 1.001)}, "gain[0, 1] is 1.001: a linear power"),
         ({"gain": at(np.full((3, 16), 1e-9), 1, 2, np.nan)}, "gain[1, 2] is NaN: a linear power"),
         (
             {"gain": at(np.full((3, 16), 1e-9), 1, 2, 1e-41)},

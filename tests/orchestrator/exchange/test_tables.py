@@ -328,6 +328,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (XYZ + "0,0,0,-60\n", {}, "line 2: is 60 m below the ground; in a table with the axes"),
     (XYZ + "0,5e5,4e6,30\n", {}, "line 2: lies 4,031 km away from the origin 0,0"),
     (XYZ + "0,0,0,30\n1,500,0,30\n", {}, "line 3: is reached at 500 m/s"),
+    (XYZ + "0,0,0,30\n1,100,0,30\n2,201,0,30\n", {}, "line 4: is reached at 101 m/s"),
     # Options that nothing uses
     ("time,gain_db\n0,-80\n", {"tx_dbm": 1.0}, "`tx_dbm`: is not used: the table has no rsrp"),
     ("time,gain_db\n0,-80\n", {"speed_m_s": 3.0}, "`speed`: is not used by the format csv"),
