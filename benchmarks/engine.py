@@ -39,6 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ns3_scenarios.rma_av import los_path_loss_db
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import (
     BatchTimes,
     simulate,
@@ -47,7 +48,7 @@ from orchestrator.engine.engine import (
     split_costs,
 )
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, plan_round
-from orchestrator.engine.radio import RadioAccess, ShannonFdma
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders

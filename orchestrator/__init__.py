@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from orchestrator.api import predict as predict
     from orchestrator.api import read_run as read_run
     from orchestrator.api import run as run
+    from orchestrator.engine.access import RadioAccess as RadioAccess
     from orchestrator.engine.plan import Allocation as Allocation
     from orchestrator.engine.plan import RoundPlan as RoundPlan
-    from orchestrator.engine.radio import RadioAccess as RadioAccess
     from orchestrator.engine.radio import ShannonFdma as ShannonFdma
     from orchestrator.engine.rounds import Situation as Situation
     from orchestrator.engine.selection import RoundStart as RoundStart
@@ -56,7 +56,7 @@ _HOMES = {
     "Interval": "orchestrator.theory.models",
     "Network": "orchestrator.network",
     "Paradigm": "testbed.core.paradigm",
-    "RadioAccess": "orchestrator.engine.radio",
+    "RadioAccess": "orchestrator.engine.access",
     "ShannonFdma": "orchestrator.engine.radio",
     "Round": "testbed.core.timeline",
     "RoundPlan": "orchestrator.engine.plan",

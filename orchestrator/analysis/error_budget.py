@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from ns3_scenarios.trace import SlotValues
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
 from orchestrator.engine.plan import Array, RoundPlan
-from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.engine.tcp_model import TcpModel

@@ -11,11 +11,11 @@ import pandas as pd
 from ns3_scenarios.trace import SlotValues
 from orchestrator.analysis.byte_accounts import STEP_OF
 from orchestrator.analysis.error_budget import measured_plan, measured_service_order
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
 from orchestrator.engine.plan import Array, RoundPlan
-from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.tcp_model import TcpModel
 from testbed.core.timeline import Round
 

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from ns3_scenarios.trace import ChannelSource, SlotValues, TraceExhausted
 from orchestrator.emulated.frame_rate import of_rounds
 from orchestrator.emulated.learning import learning_settings, place
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, simulate
 from orchestrator.engine.plan import (
     Array,
@@ -40,7 +41,7 @@ from orchestrator.engine.plan import (
     round_sizes,
     split_of,
 )
-from orchestrator.engine.radio import RadioAccess, radio_access
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import predict, simulate_on
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario, Scenario

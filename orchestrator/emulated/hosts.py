@@ -21,7 +21,7 @@ import pandas as pd
 from orchestrator.emulated.host_worker import examine, findings, start_agent
 from orchestrator.emulated.learning import learning_settings, startup_limit_s
 from orchestrator.emulated.underlay import Demand, check_demand, check_relays, demand_of
-from orchestrator.engine.radio import LinkRates
+from orchestrator.engine.access import LinkRates
 from orchestrator.records.manifest import environment
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.cluster import world

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import pandas as pd
 
 from orchestrator.emulated.calibration import GAP_S, Trial, trial_of
+from orchestrator.engine.access import LinkRates
 from orchestrator.engine.links import are_impaired, impairments_of
 from orchestrator.engine.plan import Array
-from orchestrator.engine.radio import LinkRates
 from orchestrator.scenario.schema import Emulation, ResolvedScenario, Scenario
 from testbed import runtimes
 from testbed.control.messages import Captured, Received

@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import SlotTrace, TraceExhausted
+from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import vary_by_slot
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation
-from orchestrator.engine.radio import LinkRates, RadioAccess, radio_access
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import impaired_slots, link_rates, on_channel
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments
 from orchestrator.engine.tcp_model import TcpModel

@@ -32,11 +32,12 @@ from orchestrator.emulated.node_faults import NodeFaults
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.observer import Observer
 from orchestrator.emulated.rate_feed import RoundRates
+from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.engine import cut, round_of, round_of_spans
 from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.plan import RoundPlan
-from orchestrator.engine.radio import LinkRates, RadioAccess, ShannonFdma
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.rounds import Decision, simulate_on
 from orchestrator.engine.tcp_model import TcpModel

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.engine.radio import LinkRates
+from orchestrator.engine.access import LinkRates
 from testbed.cluster.capacity import Flow
 from testbed.cluster.messages import FlowsMeasured
 from testbed.core.errors import InputError

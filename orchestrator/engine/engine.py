@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotValues, TraceExhausted, TwoWay
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.asynchronous import play_asynchronously
 from orchestrator.engine.compiling import compiled, read_only
 from orchestrator.engine.faults import RoundFaults
@@ -44,7 +45,6 @@ from orchestrator.engine.kernel import (
 from orchestrator.engine.medium import medium_of
 from orchestrator.engine.orders import machine_code, refused
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, payload_bytes, plan_round
-from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.radio_kernel import links_of
 from orchestrator.engine.slots import EXHAUSTED, Slots
 from orchestrator.engine.tcp_model import TcpModel
@@ -190,8 +190,8 @@ def simulate(
     rules, links = _rules(plan.paradigm), _links(plan, radio)
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
-    medium = medium_of(plan.clients) if radio.shares_uplink else None
-    assert medium is None or (faults is None and tcp is None)
+    medium = medium_of(plan.clients) if radio.is_shared else None
+    assert medium is None or tcp is None
     wrong = None if faults is None else _for_kernel(faults)
     paths = None if tcp is None else tcp.fresh()
     order = machine_code(plan.paradigm)
@@ -471,7 +471,7 @@ def _many(
         read_only(alpha),
         read_only(beta),
         read_only(rho),
-        medium_of(clients) if radio.shares_uplink else None,
+        medium_of(clients) if radio.is_shared else None,
         starts,
         latency,
         energy,

@@ -22,25 +22,25 @@ import numpy.typing as npt
 
 from orchestrator.engine.compiling import Array, Ints, compiled, inlined
 from orchestrator.engine.medium import (
-    COUNT,
-    NEXT_END_S,
     Medium,
+    advance,
     begin_transfer,
     clear,
     end_transfer,
+    is_busy,
 )
 from orchestrator.engine.orders import place_of
-from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
+from orchestrator.engine.radio_kernel import link_of, links_of
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
-from orchestrator.engine.slots import EXHAUSTED, Slots, carried, edge_of, slot_at
+from orchestrator.engine.slots import EXHAUSTED, Slots, carried, edge_of, slot_at, slot_bps
 from orchestrator.engine.tcp_model import Paths, delivered, note
 from testbed.core.faults import slowed_end
 from testbed.core.orders import NO_RANK
 from testbed.core.timeline import CA, CB, CF, SG, SM, S
 
 COMPUTING, DOWNLINK, CLIENT, UPLINK = 0, 1, 2, 3
-"""Where a client's next event puts it: into one of the stations, back on its own, or onto a shared
-uplink."""
+"""What a client's next event is: it comes to one of the stations, goes on by itself, or begins to
+send on a shared uplink."""
 EVENTS = 2
 """The heap of events, beside the queues of the two stations."""
 NEVER_NS = 1 << 62
@@ -192,7 +192,7 @@ def _lag(
     elif i:
         lag_s += end[k, column - 5 + SG] - begin[k, column - 5 + SG]
     elif slot < slots.values.shape[2]:
-        rate = link_bps(link_of(links, DOWN, k), slots.values[-1, k, slot])
+        rate = slot_bps(slots, link_of(links, DOWN, k), DOWN, k, slot)
         lag_s += 8.0 * work.sg_bytes[k, 0] / rate if rate > 0.0 else math.inf
     return lag_s
 
@@ -231,8 +231,8 @@ def _place(
         downlink_bytes += work.sg_bytes[k, later]
     uplink_bps, downlink_bps = 0.0, 0.0
     if slot < slots.values.shape[2]:
-        uplink_bps = link_bps(link_of(links, UP, k), slots.values[0, k, slot])
-        downlink_bps = link_bps(link_of(links, DOWN, k), slots.values[-1, k, slot])
+        uplink_bps = slot_bps(slots, link_of(links, UP, k), UP, k, slot)
+        downlink_bps = slot_bps(slots, link_of(links, DOWN, k), DOWN, k, slot)
     known = (
         1 if station == DOWNLINK else 0,
         k + 1,
@@ -321,8 +321,8 @@ def play_round(
     A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
     a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
     `order` is the address of its `machine_code`; None: it is one of the paper's.
-    Without paths, links neither delay nor lose. Without a medium, each uplink has a share of its
-    own; with one, there are neither paths nor faults.
+    Without paths, links neither delay nor lose. Without a medium, each link has a share of its own;
+    with one, there are no paths.
     With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
@@ -383,29 +383,41 @@ def play_round(
     free_s = np.full(2, start_s)
     opens_s = np.full(2, start_s)  # before that, a gate does not open
     last_s = start_s if faults is None else together_s
+    event_s = np.full(clients, together_s)  # the exact time of each client's event
+    air_slot = max(0, first)  # the slot up to which shared links have sent
 
     while True:
         # --- the next moment
         moment = heaps[EVENTS, 1, 0] if heaps[EVENTS, 0, 0] > 0 else NEVER_NS
-        if medium is not None and medium.numbers[COUNT] > 0:
-            if medium.times_s[NEXT_END_S] == EXHAUSTED and moment == NEVER_NS:
-                return EXHAUSTED
-            if _ns(medium.times_s[NEXT_END_S]) <= moment:
-                k, now_s = end_transfer(medium, links, slots)
-                end[k, 5 * iteration[k] + (CA if iteration[k] < iterations else 1)] = now_s
-                if iteration[k] == iterations:
-                    last_s = max(last_s, now_s)
-                else:
-                    place[k] = COMPUTING
-                    _push(heaps, EVENTS, _ns(now_s), 0, k)
-                continue
+        moment_s = event_s[heaps[EVENTS, 1, 2]] if moment < NEVER_NS else EXHAUSTED
         if faults is not None:
             for k in range(clients):
-                if not gone[k]:
-                    moment = min(moment, _ns(faults.lost_s[k]))
-        elif moment == NEVER_NS:
-            break
-        if faults is not None and (moment == NEVER_NS or gone.all()):
+                if not gone[k] and _ns(faults.lost_s[k]) < moment:
+                    moment, moment_s = _ns(faults.lost_s[k]), faults.lost_s[k]
+        # --- transfers on shared links end before it
+        if medium is not None and is_busy(medium):
+            way, k, now_s, air_slot = advance(medium, links, slots, air_slot, moment_s)
+            if now_s == EXHAUSTED:
+                return EXHAUSTED
+            if k >= 0:
+                column, place[k] = 5 * iteration[k], COMPUTING
+                if way == DOWN:
+                    end[k, column + SG], place[k] = now_s, CLIENT
+                elif iteration[k] == iterations:
+                    end[k, column + 1] = now_s
+                    last_s = max(last_s, now_s)
+                    if faults is not None:
+                        gone[k] = True
+                        faults.lost_s[k] = math.inf
+                    continue
+                else:
+                    end[k, column + CA] = now_s
+                    if faults is not None and begin[k, column + CA] >= faults.wrong_s[k]:
+                        faults.lost_s[k] = min(faults.lost_s[k], now_s)
+                event_s[k] = now_s
+                _push(heaps, EVENTS, _ns(now_s), 0, k)
+                continue
+        if moment == NEVER_NS or (faults is not None and gone.all()):
             break
         while heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
             k = _pop(heaps, EVENTS)
@@ -414,9 +426,8 @@ def play_round(
             station, i = place[k], iteration[k]
             column = 5 * i
             if medium is not None and station == UPLINK:
-                upload = column + (CA if i < iterations else 1)
                 size = ca_bytes[k, i] if i < iterations else cm_bytes[k]
-                begin_transfer(medium, links, slots, k, 8.0 * size, begin[k, upload])
+                begin_transfer(medium, UP, k, 8.0 * size)
                 continue
             # --- a client goes on by itself, up to the end of its next upload
             if station == CLIENT:
@@ -439,7 +450,14 @@ def play_round(
                     upload, size = column + CA, ca_bytes[k, i]
                 begin[k, upload] = now_s
                 if medium is not None:
-                    place[k] = UPLINK
+                    end[k, upload] = EXHAUSTED  # until it ends
+                    if faults is not None:
+                        if now_s >= faults.stop_s[k]:
+                            continue  # it got no further
+                        shows = i < iterations and not faults.wrong_at_end[k]
+                        if shows and now_s >= faults.wrong_s[k]:
+                            faults.lost_s[k] = min(faults.lost_s[k], now_s)
+                    place[k], event_s[k] = UPLINK, now_s
                     _push(heaps, EVENTS, _ns(now_s), 0, k)
                     continue
                 end[k, upload], slot[k] = _transfer(
@@ -464,7 +482,7 @@ def play_round(
                         gone[k] = True
                         faults.lost_s[k] = math.inf
                 else:
-                    place[k] = COMPUTING
+                    place[k], event_s[k] = COMPUTING, now_s
                     _push(heaps, EVENTS, _ns(now_s), 0, k)
                 continue
 
@@ -485,6 +503,9 @@ def play_round(
                 gone[k] = True
                 here -= 1
                 last_s = max(last_s, lost_s)
+                if medium is not None:
+                    end_transfer(medium, UP, k)
+                    end_transfer(medium, DOWN, k)
                 for station in (COMPUTING, DOWNLINK):
                     if serves[station] == k and busy[station]:
                         busy[station] = False
@@ -561,6 +582,10 @@ def play_round(
                     now_s = _end(faults, 0, now_s, s_s[k, iteration[k]])
                     end[k, column + S] = now_s
                     place[k] = DOWNLINK
+                elif medium is not None and rules.parallel[DOWNLINK]:
+                    begin[k, column + SG], end[k, column + SG] = now_s, EXHAUSTED
+                    begin_transfer(medium, DOWN, k, 8.0 * sg_bytes[k, iteration[k]])
+                    continue
                 else:
                     begin[k, column + SG] = now_s
                     now_s, slot[k] = _transfer(
@@ -585,6 +610,7 @@ def play_round(
                 if paths is not None and station == DOWNLINK:
                     # The next one waits for the receipt, and makes up for a bit of that.
                     free_s[station] = max(now_s, note(paths, UP, k, now_s) - paths.credit_s)
+                event_s[k] = now_s
                 _push(heaps, EVENTS, _ns(now_s), 0, k)
     return last_s - start_s
 

@@ -1,120 +1,172 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""An uplink that its active links share, for compiled code: fluid, from change to change.
+"""Uplink and downlink that their active links share, for compiled code: fluid, event by event.
 
 Where each link has a share of its own, a transfer's end is known when it begins. Where a medium is
 divided among the links that have something to send, each beginning and each end changes the rates
-of all others. Between two such changes every active link has the rate of `shared_bps`, slot by
-slot; `Medium` keeps how much each still has to send, and which transfer ends first if nothing else
-changes.
+of all others. Between two such events, every active link has the rate of `shared_bps` in a slot;
+`Medium` keeps how much each still has to send. A link in an outage is not counted: the others have
+its part.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from orchestrator.engine.compiling import Array, Ints, inlined
-from orchestrator.engine.radio_kernel import link_of, shared_bps
-from orchestrator.engine.slot_impairments import UP
-from orchestrator.engine.slots import EXHAUSTED, HALF_NS, Slots, edge_of, slot_at
+from orchestrator.engine.radio_kernel import link_of
+from orchestrator.engine.slot_impairments import DOWN, UP
+from orchestrator.engine.slots import EXHAUSTED, HALF_NS, Slots, edge_of, shared_slot_bps, slot_at
 
-NOW_S, NEXT_END_S = 0, 1
-SLOT, COUNT, NEXT_CLIENT = 0, 1, 2
+COUNT, UNTIL = 0, 1
+STALE = -1
 
 
 class Medium(NamedTuple):
-    """The state of a shared uplink, which a round writes to."""
+    """The state of both directions, which a round writes to; uplink k is link k, downlink k is link
+    K + k."""
 
-    active: npt.NDArray[np.bool_]
-    """Whether each client has something to send, shape [K]."""
+    clients: Ints
+    """The clients that are active in each direction, in any order, shape [2, K]."""
     left_bits: Array
-    """What each active client has still to send, shape [K]."""
-    times_s: Array
-    """`NOW_S`: up to when `left_bits` counts; `NEXT_END_S`: when the next transfer ends, if no
-    other begins before; infinity: never."""
+    """What each active client has still to send, shape [2, K]."""
+    bps: Array
+    """The present rate of each active client, shape [2, K]."""
+    least: Array
+    """The rate holds for slot values from this one on, shape [2, K], …"""
+    below: Array
+    """… and below this one, shape [2, K]."""
+    now_s: Array
+    """Up to when `left_bits` counts, shape [1]."""
     numbers: Ints
-    """`SLOT` of `NOW_S`; `COUNT` of active clients; `NEXT_CLIENT`: whose transfer ends next."""
+    """For each direction: the `COUNT` of active clients, and the slot `UNTIL` which their rates are
+    known to hold, or `STALE`; shape [2, 2]."""
 
 
 def medium_of(clients: int) -> Medium:
     """A medium on which nothing is sent yet, for that many clients."""
-    times_s = np.array([0.0, EXHAUSTED])
-    return Medium(np.zeros(clients, np.bool_), np.zeros(clients), times_s, np.zeros(3, np.int64))
+    left_bits, bps, least, below = np.zeros((4, 2, clients))
+    active, numbers = np.zeros((2, clients), np.int64), np.array([[0, 0], [STALE, STALE]])
+    return Medium(active, left_bits, bps, least, below, np.zeros(1), numbers)
 
 
 @inlined
 def clear(medium: Medium, start_s: float) -> None:
     """Nothing is sent yet, and a round begins."""
-    medium.active[:] = False
-    medium.times_s[NOW_S], medium.times_s[NEXT_END_S] = start_s, EXHAUSTED
-    medium.numbers[:] = 0
+    medium.now_s[0] = start_s
+    medium.numbers[COUNT], medium.numbers[UNTIL] = 0, STALE
 
 
 @inlined
-def begin_transfer(
-    medium: Medium, links: Any, slots: Slots, k: int, bits: float, at_s: float
-) -> None:
-    """Let a client begin to send; no transfer that is under way ends before that moment."""
-    _send_until(medium, links, slots, at_s)
-    medium.active[k], medium.left_bits[k] = True, bits
-    medium.numbers[COUNT] += 1
-    _foresee(medium, links, slots)
+def is_busy(medium: Medium) -> bool:
+    """Whether any link has something to send."""
+    return bool(medium.numbers[COUNT, UP] + medium.numbers[COUNT, DOWN] > 0)
 
 
 @inlined
-def end_transfer(medium: Medium, links: Any, slots: Slots) -> tuple[int, float]:
-    """End the transfer that is due next: whose it was, and when."""
-    k, at_s = medium.numbers[NEXT_CLIENT], medium.times_s[NEXT_END_S]
-    _send_until(medium, links, slots, at_s)
-    medium.active[k], medium.left_bits[k] = False, 0.0
-    medium.numbers[COUNT] -= 1
-    _foresee(medium, links, slots)
-    return k, at_s
+def begin_transfer(medium: Medium, way: int, k: int, bits: float) -> None:
+    """Let a client begin to send, at the moment up to which the medium has advanced."""
+    numbers = medium.numbers
+    medium.clients[way, numbers[COUNT, way]], medium.left_bits[way, k] = k, bits
+    numbers[COUNT, way] += 1
+    numbers[UNTIL, way] = STALE
 
 
 @inlined
-def _bps(medium: Medium, links: Any, slots: Slots, k: int, slot: int) -> float:
-    value = slots.values[0, k, slot]
-    return float(shared_bps(link_of(links, UP, k), value, medium.numbers[COUNT]))
-
-
-@inlined
-def _send_until(medium: Medium, links: Any, slots: Slots, at_s: float) -> None:
-    """Count what active clients have sent up to a moment."""
-    at_s = max(at_s, medium.times_s[NOW_S])  # events of one nanosecond come in any order
-    now_s, slot = medium.times_s[NOW_S], slot_at(slots, medium.times_s[NOW_S], medium.numbers[SLOT])
-    while medium.numbers[COUNT] > 0 and now_s < at_s and slot < slots.values.shape[2]:
-        until_s = min(at_s, edge_of(slots, slot + 1))
-        for k in range(medium.active.size):
-            if medium.active[k]:
-                sent = _bps(medium, links, slots, k, slot) * (until_s - now_s)
-                medium.left_bits[k] = max(0.0, medium.left_bits[k] - sent)
-        now_s = until_s
-        if now_s >= edge_of(slots, slot + 1):
-            slot += 1
-    medium.times_s[NOW_S] = at_s
-    medium.numbers[SLOT] = slot_at(slots, at_s, slot)
-
-
-@inlined
-def _foresee(medium: Medium, links: Any, slots: Slots) -> None:
-    """Find which transfer ends first if no other begins; ties go by client."""
-    now_s, slot = medium.times_s[NOW_S], medium.numbers[SLOT]
-    medium.times_s[NEXT_END_S] = EXHAUSTED
-    left = medium.left_bits.copy()
-    while medium.numbers[COUNT] > 0 and slot < slots.values.shape[2]:
-        edge_s = edge_of(slots, slot + 1)
-        for k in range(medium.active.size):
-            if medium.active[k]:
-                rate = _bps(medium, links, slots, k, slot)
-                if left[k] <= rate * (edge_s - now_s + HALF_NS):
-                    end_s = now_s + (left[k] / rate if left[k] > 0.0 else 0.0)
-                    if end_s < medium.times_s[NEXT_END_S]:
-                        medium.times_s[NEXT_END_S], medium.numbers[NEXT_CLIENT] = end_s, k
-                left[k] -= rate * (edge_s - now_s)
-        if medium.times_s[NEXT_END_S] < EXHAUSTED:
+def end_transfer(medium: Medium, way: int, k: int) -> None:
+    """Let a client send no more, whether or not it has sent everything."""
+    clients, numbers = medium.clients, medium.numbers
+    last = numbers[COUNT, way] - 1
+    for place in range(last + 1):
+        if clients[way, place] == k:
+            clients[way, place] = clients[way, last]
+            numbers[COUNT, way], numbers[UNTIL, way] = last, STALE
             break
-        now_s = edge_s
-        slot += 1
+
+
+@inlined
+def advance(
+    medium: Medium, links: Any, slots: Slots, slot: int, until_s: float
+) -> tuple[int, int, float, int]:
+    """Send until a transfer ends, but no longer than until a moment.
+
+    Returns:
+        The direction and the client whose transfer ends first, or -1; when; and in which slot. Ties
+        go by direction, then by client. The moment is `EXHAUSTED` if no transfer ends before the
+        trace does.
+    """
+    left_bits, bps, numbers, clients = medium.left_bits, medium.bps, medium.numbers, medium.clients
+    now_s = medium.now_s[0]
+    while is_busy(medium) and now_s < until_s + HALF_NS:
+        slot = slot_at(slots, now_s, slot)
+        if slot >= slots.values.shape[2]:
+            return -1, -1, EXHAUSTED, slot
+        first_way, first, first_s = -1, -1, EXHAUSTED
+        for way in (UP, DOWN):
+            if numbers[COUNT, way] > 0 and slot >= numbers[UNTIL, way]:
+                _share(medium, links, slots, way, slot)
+            for place in range(numbers[COUNT, way]):
+                k = clients[way, place]
+                end_s = now_s
+                if left_bits[way, k] > 0.0:
+                    end_s = EXHAUSTED
+                    if bps[way, k] > 0.0:
+                        end_s = now_s + left_bits[way, k] / bps[way, k]
+                if end_s < first_s or (end_s == first_s and way == first_way and k < first):
+                    first_way, first, first_s = way, k, end_s
+        horizon_s = min(first_s, until_s)
+        for way in (UP, DOWN):
+            if numbers[COUNT, way] > 0:
+                _reach(medium, slots, way, horizon_s)
+                horizon_s = min(horizon_s, edge_of(slots, numbers[UNTIL, way]))
+        if first_s > horizon_s + HALF_NS:
+            first_way, first, first_s = -1, -1, max(now_s, horizon_s)
+        for way in (UP, DOWN):
+            for place in range(numbers[COUNT, way]):
+                k = clients[way, place]
+                sent = bps[way, k] * (first_s - now_s)
+                left_bits[way, k] = max(0.0, left_bits[way, k] - sent)
+        now_s = first_s
+        if first >= 0:
+            medium.now_s[0] = now_s
+            end_transfer(medium, first_way, first)
+            return first_way, first, now_s, slot
+        if now_s >= until_s:
+            break
+    medium.now_s[0] = max(now_s, until_s)
+    return -1, -1, until_s, slot
+
+
+@inlined
+def _share(medium: Medium, links: Any, slots: Slots, way: int, slot: int) -> None:
+    """Compute the rates of a direction's active clients in a slot."""
+    bps, least, below, clients = medium.bps, medium.least, medium.below, medium.clients
+    count = sharing = medium.numbers[COUNT, way]
+    for again in range(2):
+        carrying = 0
+        for place in range(count):
+            k = clients[way, place]
+            if not again or bps[way, k] > 0.0:
+                link = link_of(links, way, k)
+                bps[way, k], least[way, k], below[way, k] = shared_slot_bps(
+                    slots, link, way, k, slot, sharing
+                )
+            carrying += bps[way, k] > 0.0
+        if carrying in (0, count):
+            break
+        sharing = carrying  # the others are in an outage, however many send
+    medium.numbers[UNTIL, way] = slot + 1
+
+
+@inlined
+def _reach(medium: Medium, slots: Slots, way: int, until_s: float) -> None:
+    """Find how long the rates of a direction hold, up to a moment."""
+    values, clients, least, below = slots.values, medium.clients, medium.least, medium.below
+    row, until, same = min(way, values.shape[0] - 1), medium.numbers[UNTIL, way], True
+    while same and until < values.shape[2] and edge_of(slots, until) < until_s:
+        for place in range(medium.numbers[COUNT, way]):
+            k = clients[way, place]
+            same = same and least[way, k] <= values[row, k, until] < below[way, k]
+        until += same
+    medium.numbers[UNTIL, way] = until

@@ -1,82 +1,29 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Radio access: from a channel and an allocation to the rate of each link in each slot.
+"""The radio access of a scenario: Shannon's rates, LTE, or the rates of a trace.
 
-`radio_access` makes the radio of a scenario for a trace: `ShannonFdma` where the trace has gains,
-`Rates` where it has the rates themselves. What the engine computes with is the radio's `bands()`,
-stated for compiled code in `orchestrator.engine.radio_kernel`.
+`radio_access` makes the radio of a scenario for a trace: `ShannonFdma` or `Lte` where the trace has
+gains, `Rates` where it has the rates themselves. `orchestrator.engine.radio_kernel` states the same
+for compiled code.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Self
 
 import numpy as np
 
 from ns3_scenarios.trace import RateTrace, SlotTrace, SlotValues, both_ways
+from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.compiling import Ints, read_only
 from orchestrator.engine.links import needs_snr
+from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.radio_kernel import FdmaBands, GivenBands
-from orchestrator.engine.slot_impairments import SlotImpairments
 from orchestrator.scenario.channel import downlink_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
-
-
-class LinkRates(NamedTuple):
-    """Rates of a round's links in bit/s, each [K, S]."""
-
-    uplink: Array
-    broadcast: Array
-    gradient: Array
-    """The downlink once the broadcast is over: shared out, or all of it in turns."""
-
-    def slowed(self, slots: SlotImpairments, first: int = 0) -> "LinkRates":
-        """What is left of the rates where frames are sent more than once, from a slot on."""
-        end = first + self.uplink.shape[1]
-        up, down, broadcast = slots.airtime[:, :, first:end]
-        return LinkRates(self.uplink / up, self.broadcast / broadcast, self.gradient / down)
-
-
-class RadioAccess(Protocol):
-    """What turns slot values and an allocation into link rates."""
-
-    @property
-    def uplink_power_w(self) -> Array:
-        """Transmit power p_k of each UAV, shape [K], for the energy of eq. (11)."""
-
-    @property
-    def decides(self) -> frozenset[str]:
-        """The shares of an allocation that change a link's rate: `beta`, `rho`."""
-
-    @property
-    def without_shares(self) -> str:
-        """Where and why other shares must be equal, to end the line that refuses them."""
-
-    @property
-    def shares_uplink(self) -> bool:
-        """Whether the uplink is divided among the UAVs that have something to send.
-
-        Then compiled code asks `radio_kernel.shared_bps`, and the engine predicts synchronous
-        rounds without faults over links that neither delay nor lose.
-        """
-
-    def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
-        """The rate of each link in each slot.
-
-        Args:
-            shares: The allocation.
-            values: What the trace says of each slot, [K, S] or each way.
-            in_turns: Whether gradients have the whole downlink one after the other, instead of
-                a share each.
-        """
-
-    def of_clients(self, chosen: Ints) -> Self:
-        """The radio of some of the UAVs, by their indices from 0."""
-
-    def bands(self) -> Any:
-        """The radio as compiled code takes it; see `radio_kernel`."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +47,8 @@ class ShannonFdma:
 
     decides = frozenset({"beta", "rho"})
     without_shares = ""
-    shares_uplink = False
+    is_shared = False
+    least_beta = 0.0
 
     @classmethod
     def of(cls, scenario: Scenario) -> "ShannonFdma":
@@ -113,7 +61,9 @@ class ShannonFdma:
             uplink_power_w=scenario.fleet.tx_power_w,
         )
 
-    def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
+    def link_rates(
+        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
+    ) -> LinkRates:
         """See `RadioAccess.link_rates`."""
         up, down = both_ways(values)
         broadcast = self.broadcast_bps(down)
@@ -178,7 +128,8 @@ class Rates:
     """Whether a rate of the downlink is that of the whole cell."""
 
     without_shares = "where the trace has rates, which no share of band or power changes"
-    shares_uplink = False
+    is_shared = False
+    least_beta = 0.0
 
     @property
     def decides(self) -> frozenset[str]:
@@ -200,7 +151,9 @@ class Rates:
             raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
         return cls(scenario.fleet.tx_power_w, is_cell=is_cell)
 
-    def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
+    def link_rates(
+        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
+    ) -> LinkRates:
         """See `RadioAccess.link_rates`: the slot values, or shares ρ of those of the cell."""
         up, down = both_ways(values)
         is_shared = self.is_cell and not in_turns
@@ -215,15 +168,24 @@ class Rates:
         return GivenBands(self.is_cell)
 
 
+ACCESS: Mapping[str, type[ShannonFdma] | type[Lte]] = {"shannon": ShannonFdma, "lte": Lte}
+"""The radios that compute rates from gains, by `radio.access`."""
+
+
 def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
     """The radio access of a scenario on a channel of this kind.
 
     Raises:
         InputError: The trace has rates, and the scenario asks for more.
     """
+    access = scenario.radio.access
     is_given = isinstance(trace, RateTrace)
+    if is_given and access != "shannon":
+        raise InputError(
+            f"radio.access: {access!r} computes rates from gains, but the trace has rates"
+        )
     is_cell = downlink_of(scenario, trace) == "cell"
-    radio: RadioAccess = Rates.of(scenario, is_cell) if is_given else ShannonFdma.of(scenario)
+    radio: RadioAccess = Rates.of(scenario, is_cell) if is_given else ACCESS[access].of(scenario)
     policy = scenario.allocation.policy
     if policy not in ("fixed", "equal") and "beta" not in radio.decides:
         raise InputError(
@@ -233,7 +195,7 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
 
 
 def check_shares(radio: RadioAccess, allocation: Allocation) -> None:
-    """Refuse shares that change nothing with this radio, unless they are equal.
+    """Refuse shares that change nothing with this radio, unless they are equal, or are too small.
 
     Raises:
         InputError: The line names the share.
@@ -241,6 +203,11 @@ def check_shares(radio: RadioAccess, allocation: Allocation) -> None:
     for name in sorted({"beta", "rho"} - radio.decides):
         if np.ptp(getattr(allocation, name)) > 1e-9:
             raise InputError(f"allocation.{name}: must be 'equal' {radio.without_shares}")
+    for client in np.flatnonzero(allocation.beta < radio.least_beta - 1e-9) + 1:
+        raise InputError(
+            f"allocation.beta: must be at least {radio.least_beta:g}, one resource block; UAV "
+            f"{client} has {allocation.beta[client - 1]:g}"
+        )
 
 
 def shannon_bps(bandwidth_hz: Array | float, snr: Array) -> Array:

@@ -123,8 +123,8 @@ def _given_bps(link: GivenRates, value: float) -> float:
 LINKS_OF: dict[type, Callable[..., Any]] = {FdmaBands: _fdma_links, GivenBands: _given_links}
 LINK_OF: dict[type, Callable[..., Any]] = {FdmaLinks: _fdma_link, GivenLinks: _given_link}
 LINK_BPS: dict[type, Callable[..., float]] = {FdmaLink: _fdma_bps, GivenRates: _given_bps}
-SHARED_BPS: dict[type, Callable[..., float]] = {}
-"""Of radios whose uplink is shared by those that have something to send."""
+SHARED_BPS: dict[type, Callable[..., tuple[float, float, float]]] = {}
+"""Of radios whose band is shared by those that have something to send."""
 
 
 def links_of(bands: Any, in_turns: bool, beta: Array, rho: Array) -> Any:
@@ -142,8 +142,11 @@ def link_bps(link: Any, value: float) -> float:
     return LINK_BPS[type(link)](link, value)
 
 
-def shared_bps(link: Any, value: float, active: int) -> float:
-    """The rate of an uplink in bit/s while that many clients have something to send."""
+def shared_bps(link: Any, value: float, active: int) -> tuple[float, float, float]:
+    """The rate of a link in bit/s while that many clients send in its direction, and the values
+    from which on and below which it is the same; infinity and its negative if that is not known.
+
+    It is 0 for each number of clients or for none."""
     return SHARED_BPS[type(link)](link, value, active)
 
 

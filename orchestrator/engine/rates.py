@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 
 from ns3_scenarios.trace import SlotTrace, SlotValues
+from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.links import needs_snr
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, prospects_of
-from orchestrator.engine.radio import LinkRates, RadioAccess, ShannonFdma
+from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.slot_impairments import SlotImpairments, impairments_by_slot
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario

@@ -16,6 +16,7 @@ import numpy as np
 
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted, both_ways
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, round_of, simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
 from orchestrator.engine.orders import OrderFailed
@@ -28,7 +29,7 @@ from orchestrator.engine.plan import (
     payload_bytes,
     plan_round,
 )
-from orchestrator.engine.radio import RadioAccess, check_shares, radio_access
+from orchestrator.engine.radio import check_shares, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of

@@ -7,7 +7,8 @@ import math
 from typing import Any, NamedTuple
 
 from orchestrator.engine.compiling import Array, inlined
-from orchestrator.engine.radio_kernel import link_bps
+from orchestrator.engine.radio_kernel import link_bps, shared_bps
+from orchestrator.engine.slot_impairments import UP
 
 HALF_NS = 0.5e-9
 EXHAUSTED = math.inf
@@ -20,6 +21,54 @@ class Slots(NamedTuple):
     """Shape [2, K, S], up and down; [1, K, S] where they are alike."""
     slot_s: float
     edges_s: Array
+    fading: Array | None = None
+    """Power of small-scale fading relative to its mean in the blocks of each slot, shape
+    [2, K, S, B]; None: there is none."""
+
+
+@inlined
+def slot_bps(slots: Slots, link: Any, way: int, k: int, slot: int) -> float:
+    """The mean rate of a link in a slot, in bit/s."""
+    return float(_slot_bps(slots.fading, slots.values, link, way, k, slot))
+
+
+@inlined
+def _slot_bps(
+    fading: Array | None, values: Array, link: Any, way: int, k: int, slot: int
+) -> float:
+    value = values[min(way, values.shape[0] - 1), k, slot]
+    if fading is None:
+        return float(link_bps(link, value))
+    total, powers = 0.0, fading[0 if way == UP else 1, k, slot]
+    for power in powers:
+        total += link_bps(link, value * power)
+    return total / powers.size
+
+
+@inlined
+def shared_slot_bps(
+    slots: Slots, link: Any, way: int, k: int, slot: int, active: int
+) -> tuple[float, float, float]:
+    """The mean rate of a link in a slot in which that many clients send, in bit/s, and the slot
+    values from which on and below which it stays the same."""
+    shared: tuple[float, float, float] = _shared_slot_bps(
+        slots.fading, slots.values, link, way, k, slot, active
+    )
+    return shared
+
+
+@inlined
+def _shared_slot_bps(
+    fading: Array | None, values: Array, link: Any, way: int, k: int, slot: int, active: int
+) -> tuple[float, float, float]:
+    value = values[min(way, values.shape[0] - 1), k, slot]
+    if fading is None:
+        shared: tuple[float, float, float] = shared_bps(link, value, active)
+        return shared
+    total, powers = 0.0, fading[0 if way == UP else 1, k, slot]
+    for power in powers:
+        total += shared_bps(link, value * power, active)[0]
+    return total / powers.size, math.inf, -math.inf
 
 
 @inlined
@@ -54,12 +103,11 @@ def carried(
     sent in the mean; None stands for once.
     """
     slot = slot_at(slots, time_s, slot)
-    row = min(way, slots.values.shape[0] - 1)
     if bits == 0.0:
         return time_s, slot
     while slot < slots.values.shape[2]:
         edge_s = edge_of(slots, slot + 1)
-        rate = link_bps(link, slots.values[row, k, slot])
+        rate = slot_bps(slots, link, way, k, slot)
         if airtime is not None:
             rate /= airtime[way, k, min(slot, airtime.shape[2] - 1)]
         if rate > 0.0:

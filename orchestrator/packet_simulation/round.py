@@ -17,10 +17,11 @@ from functools import partial
 import numpy as np
 
 from ns3_scenarios.packets import PacketNetwork
+from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.engine import round_of_spans
 from orchestrator.engine.links import shape_of
 from orchestrator.engine.plan import Array, RoundPlan, payload_bytes, prospects_of
-from orchestrator.engine.radio import LinkRates, RadioAccess, radio_access
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import first_gradient_s, link_rates, on_channel
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.channel import Channel

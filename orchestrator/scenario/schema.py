@@ -277,10 +277,51 @@ class Mobility(Section):
         return self
 
 
-class Radio(Section):
-    """The air interface: FDMA in the uplink; a shared or dedicated downlink, depending on the
-    paradigm."""
+LTE_BLOCKS = {1.4e6: 6, 3e6: 15, 5e6: 25, 10e6: 50, 15e6: 75, 20e6: 100}
+"""Number of resource blocks of each LTE bandwidth in Hz, TS 36.101, table 5.6-1."""
+QAM_GAP_DB = 7.427
+"""Signal-to-noise ratio that M-QAM needs above Shannon's limit for a bit error rate of 5e-5:
+10 log10(-ln(5 · 5e-5) / 1.5), after Goldsmith and Chua, "Variable-rate variable-power MQAM for
+fading channels", IEEE Trans. Commun. 45(10), 1997."""
 
+
+class Lte(Section):
+    """An LTE cell (`radio.access: lte`): docs/lte.md."""
+
+    resource_blocks: Annotated[int, Field(ge=6, le=100)] | None = None
+    """Number of resource blocks that the scheduler assigns, in each direction. Default: all of the
+    bandwidth, e.g. 100 of 20 MHz."""
+    scheduler: Literal["equal", "shares"] = "equal"
+    """`equal`: the UAVs that have something to send get equal numbers of resource blocks; `shares`:
+    each UAV has its share `allocation.beta` of them for itself."""
+    noise_figure_db: Annotated[float, Field(ge=0, le=30)] = 0.0
+    """Noise figure of the receivers of base station and UAVs."""
+    interference_margin_db: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Interference of other cells: the rise of interference plus noise over noise."""
+    antenna_gain_db: Annotated[float, Field(ge=-30, le=40)] = 0.0
+    """Sum of the antenna gains of base station and UAV, beyond those in the channel gain."""
+    implementation_margin_db: Annotated[float, Field(ge=0, le=30)] = QAM_GAP_DB
+    """Gap to Shannon's limit at which a modulation and coding scheme is chosen. Default: that of
+    M-QAM at a bit error rate of 5e-5."""
+    layers: Literal[1, 2] = 1
+    """Largest number of spatial layers in the downlink: 2 is open-loop 2x2 MIMO."""
+    highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
+    """Highest modulation of both directions."""
+
+
+PLAIN_LTE = Lte()
+
+
+class Radio(Section):
+    """The air interface: FDMA at Shannon's rate, or LTE; a shared or dedicated downlink, depending
+    on the paradigm."""
+
+    access: Literal["shannon", "lte"] = Field(
+        default="shannon", exclude_if=lambda access: access == "shannon"
+    )
+    """Rate model of the links: `shannon`, the paper's; `lte`, resource blocks with modulation and
+    coding schemes."""
+    lte: Lte = Field(default=PLAIN_LTE, exclude_if=lambda lte: lte == PLAIN_LTE)
     carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
     """Carrier frequency, f_c."""
     uplink_bandwidth_hz: Hertz = 20e6
@@ -293,6 +334,23 @@ class Radio(Section):
     """Line of sight (LOS) always, with the LOS probability of TR 36.777, or never (NLOS)."""
     shadow_fading: bool = False
     """Log-normal shadow fading of TR 36.777."""
+    fading: Literal["none", "rayleigh", "rician"] = Field(
+        default="none", exclude_if=lambda kind: kind == "none"
+    )
+    """Small-scale fading, by seed, with the Doppler spread of the UAV's speed (Jakes); a slot has
+    the mean rate of its blocks."""
+    fading_block: Literal["tti", "slot"] = Field(
+        default="tti", exclude_if=lambda block: block == "tti"
+    )
+    """The time in which small-scale fading is constant: a TTI of 1 ms, or a slot."""
+    rician_k_db: Annotated[float, Field(ge=-40, le=60)] = Field(
+        default=10.0, exclude_if=lambda k_db: k_db == 10.0
+    )
+    """Power of the direct path relative to that of all others, with Rician fading."""
+    doppler_hz: Annotated[float, Field(gt=0, le=1e5)] | None = Field(
+        default=None, exclude_if=lambda doppler: doppler is None
+    )
+    """Doppler shift of small-scale fading. Default: that of the UAV's speed in each slot."""
     downlink_is: Literal["link", "cell"] | None = Field(
         default=None, exclude_if=lambda given: given is None
     )
@@ -311,6 +369,22 @@ class Radio(Section):
         for name in ("line_of_sight", "shadow_fading") if self.channel in PLAIN else ():
             if getattr(self, name) != Radio.model_fields[name].default:
                 raise ValueError(f"{name}: {self.channel!r} models neither obstacles nor fading")
+        return self
+
+    @model_validator(mode="after")
+    def _lte_bandwidths(self) -> "Radio":
+        if self.access != "lte":
+            return self
+        for name in ("uplink_bandwidth_hz", "downlink_bandwidth_hz"):
+            hertz = getattr(self, name)
+            if hertz not in LTE_BLOCKS:
+                known = ", ".join(f"{hz / 1e6:g}" for hz in LTE_BLOCKS)
+                raise ValueError(f"{name}: must be an LTE bandwidth, {known} MHz, not {hertz:g} Hz")
+            if (self.lte.resource_blocks or 0) > LTE_BLOCKS[hertz]:
+                raise ValueError(
+                    f"lte.resource_blocks: {name} has {LTE_BLOCKS[hertz]}, "
+                    f"not {self.lte.resource_blocks}"
+                )
         return self
 
 

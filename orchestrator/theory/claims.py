@@ -14,9 +14,10 @@ from rich.console import Group
 from rich.table import Table
 
 from ns3_scenarios.trace import ChannelSource, SlotValues, each_way
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, simulate
 from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
-from orchestrator.engine.radio import RadioAccess, ShannonFdma, radio_access
+from orchestrator.engine.radio import ShannonFdma, radio_access
 from orchestrator.engine.rounds import simulate_on
 from orchestrator.scenario.channel import Channel, mean_loss
 from orchestrator.scenario.schema import Scenario

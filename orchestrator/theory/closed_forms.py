@@ -30,10 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotValues
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.compiling import compiled
 from orchestrator.engine.engine import RoundTimes
 from orchestrator.engine.plan import Array, RoundPlan
-from orchestrator.engine.radio import RadioAccess
 from orchestrator.engine.rates import link_rates
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 

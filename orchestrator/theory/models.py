@@ -18,8 +18,8 @@ from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 from ns3_scenarios.trace import SlotValues, both_ways
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.plan import RoundPlan
-from orchestrator.engine.radio import RadioAccess
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory.closed_forms import Durations

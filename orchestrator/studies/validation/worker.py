@@ -18,6 +18,7 @@ import numpy as np
 
 from ns3_scenarios.trace import Replay, SlotValues, TraceExhausted, each_way
 from orchestrator.analysis import metrics
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.plan import (
     Array,
     RoundPlan,
@@ -26,7 +27,7 @@ from orchestrator.engine.plan import (
     link_bytes,
     payload_bytes,
 )
-from orchestrator.engine.radio import RadioAccess, radio_access
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import Decision, EngineBackend, Situation
 from orchestrator.packet_simulation.rounds import play as play_packets
 from orchestrator.policies.registry import decider

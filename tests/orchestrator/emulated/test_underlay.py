@@ -16,7 +16,7 @@ from orchestrator.emulated.underlay import (
     check_relays,
     demand_of,
 )
-from orchestrator.engine.radio import LinkRates
+from orchestrator.engine.access import LinkRates
 from testbed.cluster.capacity import Flow
 from testbed.cluster.messages import FlowsMeasured
 from testbed.core.errors import InputError

@@ -6,6 +6,7 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 import pytest
 from engine_cases import random_case
@@ -41,6 +42,12 @@ SHARES = {
 }
 
 
+def known_for_this_value(share):
+    """The share as compiled code takes it: the rate changes with each value."""
+    share = numba.njit(share)
+    return lambda link, value, active: (share(link, value, active), np.inf, -np.inf)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def cells():
     """The two cells, for this process alone: machine code on disk must not name their classes."""
@@ -59,7 +66,7 @@ def cells():
             strict=True,
         ):
             table[kind] = choice
-        radio_kernel.SHARED_BPS[kind] = share
+        radio_kernel.SHARED_BPS[kind] = known_for_this_value(share)
     yield
     for function, cache in keeping:
         function._cache = cache
@@ -73,7 +80,7 @@ class SharedCell(Rates):
     """A radio whose UAVs share the uplink by one of `SHARES`."""
 
     kind: Any = Cell
-    shares_uplink = True
+    is_shared = True
 
     def bands(self) -> Any:
         return self.kind(len(self.uplink_power_w))
@@ -89,7 +96,7 @@ def ends_by_hand(uploads, values, slot_s, kind):
         until = (slot + 1) * slot_s
         if waiting:
             until = min(until, waiting[0][1])
-        count = len(under_way)
+        count = max(1, sum(values[k, slot] > 0 for k, _ in under_way))
         rates = {key: SHARES[kind](None, values[key[0], slot], count) for key in under_way}
         due = {k: now + left / rates[k] for k, left in under_way.items() if rates[k] > 0}
         first = min(due, key=due.get, default=None)
@@ -130,8 +137,8 @@ def test_uploads_end_as_processor_sharing_has_it(name, kind) -> None:
 def test_one_that_sends_alone_has_the_cell_for_itself() -> None:
     plan, *_ = random_case(np.random.default_rng(4), paradigm("cpsfl"))
     alone = radio_kernel.link_of(Cell(plan.clients), UP, 0)
-    assert radio_kernel.shared_bps(alone, 8e6, 1) == 8e6
-    assert radio_kernel.shared_bps(alone, 8e6, 4) == 2e6
+    assert radio_kernel.shared_bps(alone, 8e6, 1)[0] == 8e6
+    assert radio_kernel.shared_bps(alone, 8e6, 4)[0] == 2e6
 
 
 def test_a_cell_that_carries_nothing_outlasts_its_trace() -> None:

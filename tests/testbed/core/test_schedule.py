@@ -9,9 +9,10 @@ import math
 import numpy as np
 import pytest
 
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import simulate
 from orchestrator.engine.plan import Allocation, RoundPlan
-from orchestrator.engine.radio import RadioAccess, ShannonFdma
+from orchestrator.engine.radio import ShannonFdma
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import BUILT_IN, Paradigm, paradigm
 from testbed.core.schedule import Schedule

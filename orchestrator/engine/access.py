@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a radio access is: from a channel and an allocation to the rate of each link in each slot.
+
+`orchestrator.engine.radio` makes that of a scenario. What the engine computes with is the radio's
+`bands()`, stated for compiled code in `orchestrator.engine.radio_kernel`.
+"""
+
+from typing import Any, NamedTuple, Protocol, Self
+
+from ns3_scenarios.trace import SlotValues
+from orchestrator.engine.compiling import Ints
+from orchestrator.engine.plan import Allocation, Array
+from orchestrator.engine.slot_impairments import SlotImpairments
+
+
+class LinkRates(NamedTuple):
+    """Rates of a round's links in bit/s, each [K, S]."""
+
+    uplink: Array
+    broadcast: Array
+    gradient: Array
+    """The downlink once the broadcast is over: shared out, or all of it in turns."""
+
+    def slowed(self, slots: SlotImpairments, first: int = 0) -> "LinkRates":
+        """What is left of the rates where frames are sent more than once, from a slot on."""
+        end = first + self.uplink.shape[1]
+        up, down, broadcast = slots.airtime[:, :, first:end]
+        return LinkRates(self.uplink / up, self.broadcast / broadcast, self.gradient / down)
+
+
+class RadioAccess(Protocol):
+    """What turns slot values and an allocation into link rates."""
+
+    @property
+    def uplink_power_w(self) -> Array:
+        """Transmit power p_k of each UAV, shape [K], for the energy of eq. (11)."""
+
+    @property
+    def decides(self) -> frozenset[str]:
+        """The shares of an allocation that change a link's rate: `beta`, `rho`."""
+
+    @property
+    def without_shares(self) -> str:
+        """Where and why other shares must be equal, to end the line that refuses them."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether uplinks, and parallel gradients, divide the band among those that are active.
+
+        Then compiled code asks `radio_kernel.shared_bps`, and the engine predicts synchronous
+        rounds over links that neither delay nor lose.
+        """
+
+    @property
+    def least_beta(self) -> float:
+        """The smallest share of the bandwidth with which a link can carry anything."""
+
+    def link_rates(
+        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
+    ) -> LinkRates:
+        """The rate of each link in each slot.
+
+        Args:
+            shares: The allocation.
+            values: What the trace says of each slot, [K, S] or each way.
+            in_turns: Whether gradients have the whole downlink one after the other, instead of
+                a share each.
+            active: How many UAVs send at a time where they share the band; None: all.
+        """
+
+    def of_clients(self, chosen: Ints) -> Self:
+        """The radio of some of the UAVs, by their indices from 0."""
+
+    def bands(self) -> Any:
+        """The radio as compiled code takes it; see `radio_kernel`."""

@@ -1,0 +1,282 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""LTE as a rate model: from the signal-to-noise ratio to transport blocks, one each TTI of 1 ms.
+
+A direction of the cell has N resource blocks. The signal-to-noise ratio in a UAV's resource blocks
+gives a channel quality indicator (CQI), that gives a modulation and coding scheme (MCS), and that
+with the number of resource blocks the size of the transport block that each TTI carries. The tables
+are those of 3GPP TS 36.213 (`orchestrator.engine.lte_tables`); headers of RLC and PDCP are
+subtracted. There are no block errors: the margin to Shannon's limit pays for them.
+
+Uplink: a UAV sends with all of its power in its resource blocks, so fewer blocks have a higher
+signal-to-noise ratio each. Downlink: the base station sends with the same power in every block.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from ns3_scenarios.trace import SlotValues, both_ways
+from orchestrator.engine.access import LinkRates
+from orchestrator.engine.compiling import Array, Ints, read_only
+from orchestrator.engine.links import needs_snr
+from orchestrator.engine.lte_kernel import LEAST_BLOCKS, LteBands, LteWay
+from orchestrator.engine.lte_tables import (
+    CQI_EFFICIENCY,
+    DOWNLINK_TBS_INDEX,
+    MCS_OF_CQI,
+    UPLINK_TBS_INDEX,
+    transport_block_bits,
+)
+from orchestrator.engine.plan import Allocation
+from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
+from testbed.core.errors import InputError
+
+BLOCK_HZ = 180e3
+"""Bandwidth of a resource block, TS 36.211, section 6.2.3."""
+TTI_S = 1e-3
+RLC_BYTES = 2
+"""Header of an RLC PDU in unacknowledged mode, TS 36.322, section 6.2.1.3."""
+PACKET_BYTES = 3.5
+"""Headers of a packet: 2 B of PDCP (TS 36.323, section 6.2.3) and 1.5 B of RLC's length indicator.
+"""
+SINR_STEP_DB = 1 / 8
+"""The uplink's signal-to-noise ratio reaches the scheduler rounded down to such a step: the format
+S11.3 of the Small Cell Forum's LTE MAC scheduler interface, as in ns-3."""
+DIVERSITY_DB, MULTIPLEXING_DB = 4.2, -2.8
+"""Signal-to-noise ratio of a 2x2 antenna system relative to one antenna each: of one layer with
+transmit diversity, and of each of two layers in open-loop spatial multiplexing; Catreux,
+Greenstein and Erceg, "Some results and insights on the performance gains of MIMO systems", IEEE
+JSAC 21(5), 2003, as in ns-3."""
+
+
+class Steps(NamedTuple):
+    """The rate of a link as steps of its signal-to-noise ratio."""
+
+    least_snr: Array
+    """Least linear signal-to-noise ratio of each step but the first, ascending, shape [L]."""
+    mcs: Ints
+    """Modulation and coding scheme of each step; -1: out of range. Shape [L + 1]."""
+    layers: Ints
+    """Number of layers of each step, shape [L + 1]."""
+    bps: Array
+    """Bit/s of IP packets with each number of resource blocks from 0, shape [N + 1, L + 1]."""
+
+
+@dataclass(frozen=True)
+class Lte:
+    """An LTE cell: FDD, one antenna, or two in the downlink.
+
+    Bandwidths in Hz, powers in W.
+    """
+
+    uplink_power_w: Array
+    """p_k, shape [K]."""
+    downlink_power_w: float
+    """P_S, spread over all resource blocks of the bandwidth."""
+    noise_w_per_hz: float
+    """Noise and interference at the receivers, divided by the antenna gains."""
+    blocks: tuple[int, int]
+    """Number of resource blocks that the scheduler assigns in uplink and downlink."""
+    band_blocks: int
+    """Number of resource blocks of the downlink's bandwidth, in which the base station sends."""
+    steps: tuple[Steps, Steps]
+    """Of uplink and downlink."""
+    is_shared: bool
+    """Whether those that are active divide the resource blocks equally."""
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> "Lte":
+        """The scenario's cell.
+
+        Raises:
+            InputError: The scenario asks for what the model of the cell lacks.
+        """
+        radio, lte = scenario.radio, scenario.radio.lte
+        if needs_snr(scenario):
+            raise InputError("links.loss: 'snr' needs radio.access 'shannon'")
+        band = LTE_BLOCKS[radio.uplink_bandwidth_hz], LTE_BLOCKS[radio.downlink_bandwidth_hz]
+        blocks = (lte.resource_blocks or band[0], lte.resource_blocks or band[1])
+        losses_db = lte.noise_figure_db + lte.interference_margin_db - lte.antenna_gain_db
+        noise_dbm_per_hz = radio.noise_dbm_per_mhz - 60 + losses_db
+        steps = [
+            steps_of(
+                tables[lte.highest_modulation],
+                lte.highest_modulation,
+                most,
+                layers=layers,
+                margin_db=lte.implementation_margin_db,
+                step_db=step_db,
+                packet_bytes=scenario.emulation.mtu,
+            )
+            for tables, most, layers, step_db in (
+                (UPLINK_TBS_INDEX, blocks[0], 1, SINR_STEP_DB),
+                (DOWNLINK_TBS_INDEX, blocks[1], lte.layers, 0.0),
+            )
+        ]
+        return cls(
+            uplink_power_w=scenario.fleet.tx_power_w,
+            downlink_power_w=scenario.base_station.tx_power_w,
+            noise_w_per_hz=10 ** (noise_dbm_per_hz / 10 - 3),
+            blocks=blocks,
+            band_blocks=band[1],
+            steps=(steps[0], steps[1]),
+            is_shared=lte.scheduler == "equal",
+        )
+
+    @property
+    def decides(self) -> frozenset[str]:
+        """See `RadioAccess.decides`."""
+        return frozenset() if self.is_shared else frozenset({"beta"})
+
+    @property
+    def without_shares(self) -> str:
+        """See `RadioAccess.without_shares`."""
+        if self.is_shared:
+            return "where radio.lte.scheduler is 'equal', which divides the resource blocks itself"
+        return "where radio.access is 'lte', whose base station sends all blocks with equal power"
+
+    @property
+    def least_beta(self) -> float:
+        """See `RadioAccess.least_beta`."""
+        return 0.0 if self.is_shared else 1 / min(self.blocks)
+
+    def link_rates(
+        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
+    ) -> LinkRates:
+        """See `RadioAccess.link_rates`."""
+        up, down = both_ways(values)
+        every = np.ones(len(up), np.int64)
+        whole = self._downlink_bps(self.blocks[1] * every, down)
+        if self.is_shared:
+            active = active or len(up)
+            blocks, part = turn(self.blocks[0], active)
+            uplink = part * self._uplink_bps(blocks * every, up)
+            gradient = whole / active
+        else:
+            uplink = self._uplink_bps(assigned(shares.beta, self.blocks[0]), up)
+            gradient = self._downlink_bps(assigned(shares.beta, self.blocks[1]), down)
+        return LinkRates(uplink, whole, whole if in_turns else gradient)
+
+    def of_clients(self, chosen: Ints) -> Self:
+        """See `RadioAccess.of_clients`."""
+        return replace(self, uplink_power_w=self.uplink_power_w[chosen])
+
+    def bands(self) -> LteBands:
+        """See `RadioAccess.bands`."""
+        up, down = (
+            LteWay(steps.least_snr.ctypes.data, steps.bps.ctypes.data, steps.least_snr.size, most)
+            for steps, most in zip(self.steps, self.blocks, strict=True)
+        )
+        return LteBands(
+            up, down, read_only(self._uplink_snr), self._downlink_snr, bool(self.is_shared)
+        )
+
+    def schemes(self, values: SlotValues, blocks: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+        """Modulation and coding schemes with these numbers of resource blocks [K] in uplink and
+        downlink, each [K, S]; -1: out of range."""
+        up, down = both_ways(values)
+        snr = self._uplink_snr[:, None] * up / np.maximum(blocks[0], 1)[:, None]
+        return (
+            self.steps[0].mcs[_step(self.steps[0], snr)],
+            self.steps[1].mcs[_step(self.steps[1], self._downlink_snr * down)],
+        )
+
+    @property
+    def _uplink_snr(self) -> Array:
+        """Of each UAV that sends in one resource block, at gain 1, shape [K]."""
+        return np.asarray(self.uplink_power_w / (BLOCK_HZ * self.noise_w_per_hz))
+
+    @property
+    def _downlink_snr(self) -> float:
+        """Of every resource block, at gain 1."""
+        return self.downlink_power_w / (self.band_blocks * BLOCK_HZ * self.noise_w_per_hz)
+
+    def _uplink_bps(self, blocks: Ints, gain: Array) -> Array:
+        """Rates with these numbers of resource blocks [K], or with as many as the power reaches."""
+        steps, snr = self.steps[0], self._uplink_snr[:, None] * gain
+        least = steps.least_snr[0]
+        reached = np.minimum(blocks[:, None], np.floor(snr / least)).astype(np.int64)
+        used = np.where(snr >= blocks[:, None] * least, blocks[:, None], reached)
+        step = np.where(used < blocks[:, None], 1, _step(steps, snr / np.maximum(used, 1)))
+        return steps.bps[used, np.where(used > 0, np.maximum(step, 1), 0)]
+
+    def _downlink_bps(self, blocks: Ints, gain: Array) -> Array:
+        """Rates with these numbers of resource blocks [K]."""
+        steps = self.steps[1]
+        return steps.bps[blocks[:, None], _step(steps, self._downlink_snr * gain)]
+
+
+def steps_of(
+    tbs_index: Ints,
+    modulation: str,
+    blocks: int,
+    *,
+    layers: int,
+    margin_db: float,
+    step_db: float,
+    packet_bytes: float,
+) -> Steps:
+    """The rates of a direction of the cell.
+
+    Args:
+        tbs_index: Index of the transport block size of each MCS, TS 36.213, tables 7.1.7.1-1 and
+            8.6.1-1.
+        modulation: Highest modulation, which chooses the tables.
+        blocks: Number of resource blocks, N.
+        layers: Largest number of layers.
+        margin_db: Gap to Shannon's limit.
+        step_db: Step to which signal-to-noise ratios are rounded down, or 0.
+        packet_bytes: Size of IP packets.
+    """
+    cqi = np.arange(1, 16)
+    mcs = MCS_OF_CQI[modulation][cqi]
+    gap = 10 ** (margin_db / 10)
+    snr_db = 10 * np.log10(gap * (2 ** CQI_EFFICIENCY[modulation][cqi] - 1))
+    if step_db:
+        snr_db = np.ceil(snr_db / step_db - 1e-9) * step_db
+    number = np.arange(1, blocks + 1)
+    ways = [(1, snr_db - DIVERSITY_DB if layers == 2 else snr_db)]
+    if layers == 2:
+        ways.append((2, snr_db - MULTIPLEXING_DB))
+    found = [
+        (least_db, layer, scheme, packet_bps(size, packet_bytes))
+        for layer, all_db in ways
+        for least_db, scheme in zip(all_db.tolist(), mcs.tolist(), strict=True)
+        for size in [transport_block_bits(np.full(blocks, tbs_index[scheme]), number, layer)]
+    ]
+    kept = [(-math.inf, 1, -1, np.zeros(blocks))]
+    for step in sorted(found, key=lambda step: (step[0], step[3][-1])):
+        if step[3][-1] > kept[-1][3][-1]:  # by the rate of the whole cell
+            kept.append(step)
+    return Steps(
+        least_snr=np.array([10 ** (step[0] / 10) for step in kept[1:]]),
+        mcs=np.array([step[2] for step in kept]),
+        layers=np.array([step[1] for step in kept]),
+        bps=np.vstack([np.zeros(len(kept)), np.stack([step[3] for step in kept], axis=1)]),
+    )
+
+
+def packet_bps(block_bits: Ints, packet_bytes: float) -> Array:
+    """Bit/s of IP packets of that size, where each TTI carries a transport block of that size."""
+    data_bits = np.maximum(block_bits - 8 * RLC_BYTES, 0)
+    return np.asarray(data_bits / TTI_S * packet_bytes / (packet_bytes + PACKET_BYTES))
+
+
+def assigned(beta: Array, blocks: int) -> Ints:
+    """Numbers of resource blocks of UAVs with these shares, shape [K]."""
+    return np.floor(beta * blocks + 1e-9).astype(np.int64)
+
+
+def turn(blocks: int, active: int) -> tuple[int, float]:
+    """The uplink of a UAV while that many are active: its resource blocks in a TTI in which it
+    sends, and the part of all TTIs in which it does."""
+    each = max(min(LEAST_BLOCKS, blocks), blocks // active)
+    return each, min(1.0, blocks // each / active)
+
+
+def _step(steps: Steps, snr: Array) -> Ints:
+    return np.searchsorted(steps.least_snr, snr, side="right")
