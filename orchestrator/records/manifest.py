@@ -26,7 +26,7 @@ from testbed.host.doctor import has_netem
 from testbed.system import inside
 
 PACKAGES = ("ns3", "torch", "torchvision", "timm", "numpy", "numba", "pandas", "docker")
-SOURCES = {".py", ".cpp", ".cc", ".h", ".html", ".css", ".js"}
+SOURCES = {".py", ".csv", ".cpp", ".cc", ".h", ".html", ".css", ".js"}
 SYSCTLS = (
     "/proc/sys/net/ipv4/tcp_rmem",
     "/proc/sys/net/ipv4/tcp_wmem",

@@ -83,6 +83,9 @@ def test_it_carries_what_commands_need(wheel: Path) -> None:
         files = {path.name for path in (ROOT / folder).glob("*.yaml")}
         assert files
         assert {f"orchestrator/{folder}/{name}" for name in files} <= names
+    tables = {str(path.relative_to(ROOT)) for path in (ROOT / "orchestrator/engine").glob("*.csv")}
+    assert tables
+    assert tables <= names
     assert not any(name.startswith(("tests/", "scenarios/", "campaigns/")) for name in names)
 
 
