@@ -427,7 +427,7 @@ def play_round(
             column = 5 * i
             if medium is not None and station == UPLINK:
                 size = ca_bytes[k, i] if i < iterations else cm_bytes[k]
-                begin_transfer(medium, UP, k, 8.0 * size)
+                begin_transfer(medium, UP, k, 8.0 * size, event_s[k])
                 continue
             # --- a client goes on by itself, up to the end of its next upload
             if station == CLIENT:
@@ -584,7 +584,7 @@ def play_round(
                     place[k] = DOWNLINK
                 elif medium is not None and rules.parallel[DOWNLINK]:
                     begin[k, column + SG], end[k, column + SG] = now_s, EXHAUSTED
-                    begin_transfer(medium, DOWN, k, 8.0 * sg_bytes[k, iteration[k]])
+                    begin_transfer(medium, DOWN, k, 8.0 * sg_bytes[k, iteration[k]], now_s)
                     continue
                 else:
                     begin[k, column + SG] = now_s

@@ -29,6 +29,7 @@ from orchestrator.engine.lte_tables import (
     DOWNLINK_TBS_INDEX,
     MCS_OF_CQI,
     UPLINK_TBS_INDEX,
+    Modulation,
     transport_block_bits,
 )
 from orchestrator.engine.plan import Allocation
@@ -102,28 +103,17 @@ class Lte:
         blocks = (lte.resource_blocks or band[0], lte.resource_blocks or band[1])
         losses_db = lte.noise_figure_db + lte.interference_margin_db - lte.antenna_gain_db
         noise_dbm_per_hz = radio.noise_dbm_per_mhz - 60 + losses_db
-        steps = [
-            steps_of(
-                tables[lte.highest_modulation],
-                lte.highest_modulation,
-                most,
-                layers=layers,
-                margin_db=lte.implementation_margin_db,
-                step_db=step_db,
-                packet_bytes=scenario.emulation.mtu,
-            )
-            for tables, most, layers, step_db in (
-                (UPLINK_TBS_INDEX, blocks[0], 1, SINR_STEP_DB),
-                (DOWNLINK_TBS_INDEX, blocks[1], lte.layers, 0.0),
-            )
-        ]
+        margin_db, packet_bytes = lte.implementation_margin_db, scenario.emulation.mtu
+        modulation: Modulation = lte.highest_modulation
+        up = uplink_steps(blocks[0], margin_db, packet_bytes)
+        down = downlink_steps(blocks[1], margin_db, packet_bytes, lte.layers, modulation)
         return cls(
             uplink_power_w=scenario.fleet.tx_power_w,
             downlink_power_w=scenario.base_station.tx_power_w,
             noise_w_per_hz=10 ** (noise_dbm_per_hz / 10 - 3),
             blocks=blocks,
             band_blocks=band[1],
-            steps=(steps[0], steps[1]),
+            steps=(up, down),
             is_shared=lte.scheduler == "equal",
         )
 
@@ -210,53 +200,68 @@ class Lte:
         return steps.bps[blocks[:, None], _step(steps, self._downlink_snr * gain)]
 
 
-def steps_of(
-    tbs_index: Ints,
-    modulation: str,
-    blocks: int,
-    *,
-    layers: int,
-    margin_db: float,
-    step_db: float,
-    packet_bytes: float,
-) -> Steps:
-    """The rates of a direction of the cell.
+def uplink_steps(blocks: int, margin_db: float, packet_bytes: float) -> Steps:
+    """The rate of an uplink: one antenna, up to 64QAM.
 
     Args:
-        tbs_index: Index of the transport block size of each MCS, TS 36.213, tables 7.1.7.1-1 and
-            8.6.1-1.
-        modulation: Highest modulation, which chooses the tables.
         blocks: Number of resource blocks, N.
-        layers: Largest number of layers.
         margin_db: Gap to Shannon's limit.
-        step_db: Step to which signal-to-noise ratios are rounded down, or 0.
         packet_bytes: Size of IP packets.
     """
-    cqi = np.arange(1, 16)
-    mcs = MCS_OF_CQI[modulation][cqi]
-    gap = 10 ** (margin_db / 10)
-    snr_db = 10 * np.log10(gap * (2 ** CQI_EFFICIENCY[modulation][cqi] - 1))
-    if step_db:
-        snr_db = np.ceil(snr_db / step_db - 1e-9) * step_db
-    number = np.arange(1, blocks + 1)
-    ways = [(1, snr_db - DIVERSITY_DB if layers == 2 else snr_db)]
+    least_db = np.ceil(_least_db("64QAM", margin_db) / SINR_STEP_DB - 1e-9) * SINR_STEP_DB
+    return _steps([(1, least_db)], UPLINK_TBS_INDEX["64QAM"], "64QAM", blocks, packet_bytes)
+
+
+def downlink_steps(
+    blocks: int, margin_db: float, packet_bytes: float, layers: int, modulation: Modulation
+) -> Steps:
+    """The rate of a downlink.
+
+    Args:
+        blocks: Number of resource blocks, N.
+        margin_db: Gap to Shannon's limit.
+        packet_bytes: Size of IP packets.
+        layers: Largest number of layers: 1 of one antenna, or 2 of a 2x2 system that has one layer
+            where two would carry less.
+        modulation: Highest modulation.
+    """
+    least_db = _least_db(modulation, margin_db)
+    ways = [(1, least_db)]
     if layers == 2:
-        ways.append((2, snr_db - MULTIPLEXING_DB))
+        ways = [(1, least_db - DIVERSITY_DB), (2, least_db - MULTIPLEXING_DB)]
+    return _steps(ways, DOWNLINK_TBS_INDEX[modulation], modulation, blocks, packet_bytes)
+
+
+def _least_db(modulation: Modulation, margin_db: float) -> Array:
+    """The least signal-to-noise ratio in dB of each CQI from 1, shape [15]."""
+    return np.asarray(margin_db + 10 * np.log10(2 ** CQI_EFFICIENCY[modulation][1:] - 1))
+
+
+def _steps(
+    ways: list[tuple[int, Array]],
+    tbs_index: Ints,
+    modulation: Modulation,
+    blocks: int,
+    packet_bytes: float,
+) -> Steps:
+    """Steps from numbers of layers, each with the least signal-to-noise ratio in dB of each CQI."""
+    number = np.arange(blocks + 1)
     found = [
-        (least_db, layer, scheme, packet_bps(size, packet_bytes))
-        for layer, all_db in ways
-        for least_db, scheme in zip(all_db.tolist(), mcs.tolist(), strict=True)
-        for size in [transport_block_bits(np.full(blocks, tbs_index[scheme]), number, layer)]
+        (float(least_db), layers, int(mcs), layers * packet_bps(bits, packet_bytes))
+        for layers, all_db in ways
+        for least_db, mcs in zip(all_db, MCS_OF_CQI[modulation][1:], strict=True)
+        # Each of two layers has a transport block of its own.
+        for bits in [transport_block_bits(tbs_index[mcs], number)]
     ]
-    kept = [(-math.inf, 1, -1, np.zeros(blocks))]
+    kept = [(-math.inf, 1, -1, np.zeros(blocks + 1))]
     for step in sorted(found, key=lambda step: (step[0], step[3][-1])):
-        if step[3][-1] > kept[-1][3][-1]:  # by the rate of the whole cell
+        if step[3][-1] > kept[-1][3][-1]:  # in the whole cell it carries more
             kept.append(step)
     return Steps(
         least_snr=np.array([10 ** (step[0] / 10) for step in kept[1:]]),
         mcs=np.array([step[2] for step in kept]),
         layers=np.array([step[1] for step in kept]),
-        bps=np.vstack([np.zeros(len(kept)), np.stack([step[3] for step in kept], axis=1)]),
+        bps=np.ascontiguousarray(np.stack([step[3] for step in kept], axis=1)),
     )
 
 

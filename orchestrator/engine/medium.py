@@ -65,9 +65,10 @@ def is_busy(medium: Medium) -> bool:
 
 
 @inlined
-def begin_transfer(medium: Medium, way: int, k: int, bits: float) -> None:
-    """Let a client begin to send, at the moment up to which the medium has advanced."""
+def begin_transfer(medium: Medium, way: int, k: int, bits: float, at_s: float) -> None:
+    """Let a client begin to send, when the medium has advanced up to that nanosecond."""
     numbers = medium.numbers
+    medium.now_s[0] = max(medium.now_s[0], at_s)
     medium.clients[way, numbers[COUNT, way]], medium.left_bits[way, k] = k, bits
     numbers[COUNT, way] += 1
     numbers[UNTIL, way] = STALE

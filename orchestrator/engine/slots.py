@@ -33,16 +33,14 @@ def slot_bps(slots: Slots, link: Any, way: int, k: int, slot: int) -> float:
 
 
 @inlined
-def _slot_bps(
-    fading: Array | None, values: Array, link: Any, way: int, k: int, slot: int
-) -> float:
+def _slot_bps(fading: Array | None, values: Array, link: Any, way: int, k: int, slot: int) -> float:
     value = values[min(way, values.shape[0] - 1), k, slot]
     if fading is None:
         return float(link_bps(link, value))
     total, powers = 0.0, fading[0 if way == UP else 1, k, slot]
     for power in powers:
         total += link_bps(link, value * power)
-    return total / powers.size
+    return float(total / powers.size)
 
 
 @inlined

@@ -306,7 +306,7 @@ class Lte(Section):
     layers: Literal[1, 2] = 1
     """Largest number of spatial layers in the downlink: 2 is open-loop 2x2 MIMO."""
     highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
-    """Highest modulation of both directions."""
+    """Highest modulation of the downlink; that of the uplink is 64QAM."""
 
 
 PLAIN_LTE = Lte()
