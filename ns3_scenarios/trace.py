@@ -82,6 +82,9 @@ class TwoWay:
 
     values: Array
     """Shape [2, K, S], up and down."""
+    fading: npt.NDArray[np.float32] | None = None
+    """Power of small-scale fading relative to its mean in each of B blocks of a slot, shape
+    [2, K, S, B]; None: there is none."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,8 +92,8 @@ class TwoWay:
         return self.values.shape[1:]
 
     def __getitem__(self, key: Any) -> "TwoWay":
-        keys = key if isinstance(key, tuple) else (key,)
-        return TwoWay(self.values[(slice(None), *keys)])
+        keys = (slice(None), *(key if isinstance(key, tuple) else (key,)))
+        return TwoWay(self.values[keys], None if self.fading is None else self.fading[keys])
 
 
 SlotValues = Array | TwoWay
@@ -107,7 +110,7 @@ def both_ways(values: SlotValues) -> tuple[Array, Array]:
 
 
 def each_way(change: Callable[[Array], Array], values: SlotValues) -> SlotValues:
-    """The values with the same change made to both directions."""
+    """The values with the same change made to both directions, without small-scale fading."""
     if isinstance(values, TwoWay):
         return TwoWay(np.stack([change(way) for way in values.values]))
     return change(values)
@@ -158,8 +161,8 @@ class SlotTrace:
     def at(self, slots: "slice | npt.NDArray[np.int64]") -> Self:
         """These slots alone, in that order."""
         chosen: dict[str, Any] = {
-            name: values[:, slots] if name == "position_m" else values[..., slots]
-            for name in PER_SLOT
+            name: values[(*[slice(None)] * axis, slots)]
+            for name, axis in PER_SLOT.items()
             if (values := getattr(self, name, None)) is not None
         }
         return self.replaced(**chosen)
@@ -220,13 +223,16 @@ class ChannelTrace(SlotTrace):
     loss: Array | None = None
     delay_s: Array | None = None
     jitter_s: Array | None = None
+    fading: npt.NDArray[np.float32] | None = None
+    """Small-scale fading as `TwoWay.fading`, which is not in `gain` and is not saved."""
 
     @cached_property
     def values(self) -> SlotValues:
         """The gains of both directions."""
-        if self.gain_down is None:
+        if self.gain_down is None and self.fading is None:
             return self.gain
-        return TwoWay(np.stack([self.gain, self.gain_down]))
+        down = self.gain if self.gain_down is None else self.gain_down
+        return TwoWay(np.stack([self.gain, down]), self.fading)
 
     def named(self) -> dict[str, Array]:
         """See `SlotTrace.named`."""
@@ -326,11 +332,11 @@ def _span(values: Array) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-PER_SLOT = (
-    *("gain", "gain_down", "uplink_bps", "downlink_bps"),
-    *("position_m", "loss", "delay_s", "jitter_s"),
-)
-"""Fields of traces that have an entry for each slot."""
+PER_SLOT = {
+    **dict.fromkeys(("gain", "gain_down", "uplink_bps", "downlink_bps", "position_m"), 1),
+    **dict.fromkeys(("loss", "delay_s", "jitter_s", "fading"), 2),
+}
+"""Fields of traces that have an entry for each slot, with the axis of the slots."""
 
 
 def load_trace(path: Path) -> ChannelTrace | RateTrace:

@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -25,13 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from ns3_scenarios.channel import ChannelSettings
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import Campaign, Emulate, Mode, Point, cells
 from orchestrator.campaign.worker import play
 from orchestrator.records.manifest import command, now, source_sha256
 from orchestrator.scenario.channel import (
-    channel_settings,
+    channel_key,
     check_comparable,
     is_open,
     log_description,
@@ -250,11 +249,11 @@ def _end_with_parent() -> None:
 
 def _jobs(points: Sequence[Point], rng: np.random.Generator, workers: int) -> list[list[Point]]:
     """Jobs of emulated points in shuffled order; of predicted points by channel, longest first."""
-    groups: dict[tuple[ChannelSettings, str | None, str], list[Point]] = {}
+    groups: dict[tuple[Hashable, str | None, str], list[Point]] = {}
     for at in rng.permutation(len(points)):
         point = points[at]
         key = (
-            channel_settings(point.scenario),
+            channel_key(point.scenario),
             point.trace,
             point.id if point.mode != "predict" or _needs_policy_search(point) else "",
         )

@@ -229,7 +229,8 @@ def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "
     radio = radio_access(scenario, trace)
     if not isinstance(radio, ShannonFdma):
         raise InputError(
-            "bound_rounds: a trace of rates does not show what other shares would have given"
+            "bound_rounds: the lower bound is that of Shannon's rates, neither of a trace of rates "
+            "nor of radio.access 'lte'"
         )
     bound = lower_bound(costs, radio, trace.values, scenario.slot_s, start_s, objective)
     return pd.Series(bound, rounds.index)

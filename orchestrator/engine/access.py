@@ -7,9 +7,10 @@
 `bands()`, stated for compiled code in `orchestrator.engine.radio_kernel`.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, Self
 
-from ns3_scenarios.trace import SlotValues
+from ns3_scenarios.trace import SlotValues, TwoWay, both_ways
 from orchestrator.engine.compiling import Ints
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.slot_impairments import SlotImpairments
@@ -75,3 +76,19 @@ class RadioAccess(Protocol):
 
     def bands(self) -> Any:
         """The radio as compiled code takes it; see `radio_kernel`."""
+
+
+def mean_rates(values: SlotValues, rates: Callable[[Array, Array], LinkRates]) -> LinkRates:
+    """The mean rates of slots over their blocks of small-scale fading.
+
+    Args:
+        values: What the trace says of each slot.
+        rates: Makes rates out of gains of uplink and downlink, [K, S] each.
+    """
+    up, down = both_ways(values)
+    fading = values.fading if isinstance(values, TwoWay) else None
+    if fading is None:
+        return rates(up, down)
+    blocks = fading.shape[-1]
+    faded = (rates(up * fading[0, ..., b], down * fading[1, ..., b]) for b in range(blocks))
+    return LinkRates(*(sum(each) / blocks for each in zip(*faded, strict=True)))

@@ -509,5 +509,7 @@ def _links(plan: RoundPlan, radio: RadioAccess) -> Any:
 
 def _slots(gain: SlotValues, slot_s: float, edges_s: Array | None) -> Slots:
     edges = np.empty(0) if edges_s is None else edges_s
-    ways = gain.values if isinstance(gain, TwoWay) else gain[None]
-    return Slots(read_only(ways), float(slot_s), read_only(edges))
+    if not isinstance(gain, TwoWay):
+        return Slots(read_only(gain[None]), float(slot_s), read_only(edges))
+    fading = None if gain.fading is None else read_only(gain.fading, np.float32)
+    return Slots(read_only(gain.values), float(slot_s), read_only(edges), fading)

@@ -15,12 +15,13 @@ signal-to-noise ratio each. Downlink: the base station sends with the same power
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
 
 from ns3_scenarios.trace import SlotValues, both_ways
-from orchestrator.engine.access import LinkRates
+from orchestrator.engine.access import LinkRates, mean_rates
 from orchestrator.engine.compiling import Array, Ints, read_only
 from orchestrator.engine.links import needs_snr
 from orchestrator.engine.lte_kernel import LEAST_BLOCKS, LteBands, LteWay
@@ -138,7 +139,12 @@ class Lte:
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
     ) -> LinkRates:
         """See `RadioAccess.link_rates`."""
-        up, down = both_ways(values)
+        return mean_rates(values, partial(self._rates, shares, in_turns, active))
+
+    def _rates(
+        self, shares: Allocation, in_turns: bool, active: int | None, up: Array, down: Array
+    ) -> LinkRates:
+        """Rates with these gains of uplink and downlink, [K, S] each."""
         every = np.ones(len(up), np.int64)
         whole = self._downlink_bps(self.blocks[1] * every, down)
         if self.is_shared:

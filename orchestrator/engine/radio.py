@@ -15,9 +15,9 @@ from typing import Self
 import numpy as np
 
 from ns3_scenarios.trace import RateTrace, SlotTrace, SlotValues, both_ways
-from orchestrator.engine.access import LinkRates, RadioAccess
+from orchestrator.engine.access import LinkRates, RadioAccess, mean_rates
 from orchestrator.engine.compiling import Ints, read_only
-from orchestrator.engine.links import needs_snr
+from orchestrator.engine.links import are_impaired, needs_snr
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.radio_kernel import FdmaBands, GivenBands
@@ -65,10 +65,13 @@ class ShannonFdma:
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
     ) -> LinkRates:
         """See `RadioAccess.link_rates`."""
-        up, down = both_ways(values)
-        broadcast = self.broadcast_bps(down)
-        gradient = broadcast if in_turns else self.dedicated_bps(shares.beta, shares.rho, down)
-        return LinkRates(self.uplink_bps(shares.beta, up), broadcast, gradient)
+
+        def rates(up: Array, down: Array) -> LinkRates:
+            broadcast = self.broadcast_bps(down)
+            gradient = broadcast if in_turns else self.dedicated_bps(shares.beta, shares.rho, down)
+            return LinkRates(self.uplink_bps(shares.beta, up), broadcast, gradient)
+
+        return mean_rates(values, rates)
 
     def of_clients(self, chosen: Ints) -> Self:
         """See `RadioAccess.of_clients`."""
@@ -170,6 +173,9 @@ class Rates:
 
 ACCESS: Mapping[str, type[ShannonFdma] | type[Lte]] = {"shannon": ShannonFdma, "lte": Lte}
 """The radios that compute rates from gains, by `radio.access`."""
+OF_SHANNON = ("static", "planner", "per-client-planner")
+"""Policies that search for shares with the inverse of Shannon's rate."""
+WHERE_SHARED = "where UAVs share the band (radio.lte.scheduler 'equal'); 'shares' has fixed links"
 
 
 def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
@@ -187,6 +193,15 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
     is_cell = downlink_of(scenario, trace) == "cell"
     radio: RadioAccess = Rates.of(scenario, is_cell) if is_given else ACCESS[access].of(scenario)
     policy = scenario.allocation.policy
+    if access != "shannon" and policy in OF_SHANNON:
+        raise InputError(
+            f"allocation.policy: {policy!r} computes with Shannon's rates, not with {access!r}"
+        )
+    if radio.is_shared:
+        if are_impaired(scenario):
+            raise InputError(f"links: delay, jitter and loss are not predicted {WHERE_SHARED}")
+        if scenario.scheme.asynchronous:
+            raise InputError(f"paradigm: asynchronous rounds are not predicted {WHERE_SHARED}")
     if policy not in ("fixed", "equal") and "beta" not in radio.decides:
         raise InputError(
             f"allocation.policy: must be 'fixed' or 'equal' {radio.without_shares}, not {policy!r}"

@@ -6,7 +6,7 @@
 import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,6 +18,7 @@ from ns3_scenarios.aerial import AERIAL, free_space_db, two_ray_db
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
 from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.fading import Fading, FadingChannel
 from ns3_scenarios.mobility import (
     FARTHEST_M,
     HIGHEST_M,
@@ -67,6 +68,8 @@ NOISE = 0x0B5
 scenario's seed."""
 LOWEST_PLAIN_M = 1e-3
 """Smallest height of a UAV where the channel itself has no limit."""
+TTI_S = 1e-3
+"""Time in which small-scale fading is constant: a transmission time interval of LTE."""
 FIRST_SLOTS = 1024
 """Number of slots that are requested from a channel at first; it doubles when more are needed."""
 
@@ -186,7 +189,27 @@ def channel_settings(scenario: Scenario) -> ChannelSettings:
     )
 
 
-def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel:
+def fading_of(scenario: Scenario) -> Fading | None:
+    """The scenario's small-scale fading; None: there is none."""
+    radio = scenario.radio
+    if radio.fading == "none":
+        return None
+    return Fading(
+        kind=radio.fading,
+        direct=10 ** (radio.rician_k_db / 10) if radio.fading == "rician" else 0.0,
+        block_s=TTI_S if radio.fading_block == "tti" else scenario.slot_s,
+        carrier_hz=radio.carrier_hz,
+        doppler_hz=radio.doppler_hz,
+        seed=scenario.seed,
+    )
+
+
+def channel_key(scenario: Scenario) -> Hashable:
+    """What determines the scenario's channel with its fading; equal keys have equal channels."""
+    return channel_settings(scenario), fading_of(scenario)
+
+
+def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel | FadingChannel:
     """A channel that ns-3 makes on demand, or a model on the positions of ns-3; close it after use.
 
     Raises:
@@ -197,7 +220,9 @@ def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel:
     check_trace(scenario, None)
     gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
     flight = Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
-    return flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
+    source = flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
+    fading = fading_of(scenario)
+    return source if fading is None else FadingChannel(source, fading)
 
 
 def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
@@ -401,6 +426,10 @@ def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTr
             "or of the cell; each link has all of it ('link')",
             logging.WARNING,
         )
+    if (fading := fading_of(scenario)) is not None:
+        if isinstance(trace, RateTrace):
+            raise InputError("radio.fading: fades gains, but the trace has rates")
+        trace = trace.replaced(fading=fading.powers(fading.turns(trace)))
     return GivenTrace(trace)
 
 

@@ -159,7 +159,7 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
 
     These are the paper's equations for the scenario's paradigm, the queue if there are no gates,
     and all plug-in models, with two entries for an interval. The list is empty if a policy decides
-    the shares, or if not all UAVs participate.
+    the shares, if not all UAVs participate, or if UAVs share the band.
 
     Raises:
         InputError: A model in the scenario cannot be loaded, or lacks a parameter.
@@ -171,6 +171,8 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
     channel = Channel.of(source).now
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     radio = radio_access(scenario, channel)
+    if radio.is_shared:  # rates are not constant
+        return []
     forms = []
     for name in ANALYTICAL_MODELS.names():
         model = _model(name, scenario)

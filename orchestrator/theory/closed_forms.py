@@ -35,6 +35,7 @@ from orchestrator.engine.compiling import compiled
 from orchestrator.engine.engine import RoundTimes
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.rates import link_rates
+from testbed.core.errors import InputError
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 
 # --- closed forms --------------------------------------------------------------------------------
@@ -70,7 +71,15 @@ def without_adapters(plan: RoundPlan) -> RoundPlan:
 
 
 def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> Durations:
-    """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is."""
+    """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is.
+
+    Raises:
+        InputError: The radio divides its band among those that are active.
+    """
+    if radio.is_shared:
+        raise InputError(
+            "radio.lte.scheduler: closed forms need constant rates, which 'shares' has, not 'equal'"
+        )
     uplink, broadcast, down = link_rates(plan, radio, gain[:, None])
     return Durations(
         sm_s=8 * plan.sm_bytes / broadcast[:, 0],

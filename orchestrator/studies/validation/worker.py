@@ -32,7 +32,7 @@ from orchestrator.engine.rounds import Decision, EngineBackend, Situation
 from orchestrator.packet_simulation.rounds import play as play_packets
 from orchestrator.policies.registry import decider
 from orchestrator.records.manifest import source_sha256
-from orchestrator.scenario.channel import Channel, channel_settings, open_source
+from orchestrator.scenario.channel import Channel, channel_key, open_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import ALL_CLIENTS, Scenario
 from orchestrator.studies.validation.space import tree_at
@@ -56,7 +56,7 @@ class Channels:
 
     def of(self, scenario: Scenario) -> Channel:
         """The scenario's channel; it may be too short, see `forget`."""
-        settings = channel_settings(scenario)
+        settings = channel_key(scenario)
         if settings in self._made:
             return self._made[settings]
         if settings not in self._open:
@@ -69,7 +69,7 @@ class Channels:
 
     def forget(self, scenario: Scenario) -> bool:
         """Remove a channel that was too short, to generate it again; returns whether it was one."""
-        return self._made.pop(channel_settings(scenario), None) is not None
+        return self._made.pop(channel_key(scenario), None) is not None
 
     def _retire(self, settings: Any) -> None:
         stack, channel = self._open.pop(settings)
