@@ -48,6 +48,14 @@ PACKET_BYTES = 3.5
 SINR_STEP_DB = 1 / 8
 """The uplink's signal-to-noise ratio reaches the scheduler rounded down to such a step: the format
 S11.3 of the Small Cell Forum's LTE MAC scheduler interface, as in ns-3."""
+UPLINK_MARGIN_DB = 7.427
+"""10 log10(-ln(5 · 5e-5) / 1.5), the gap of M-QAM to Shannon's limit at a bit error rate of 5e-5;
+Goldsmith and Chua, "Variable-rate variable-power MQAM for fading channels", IEEE Trans. Commun.
+45(10), 1997. ns-3's base station selects the uplink's scheme by it."""
+DOWNLINK_MARGIN_DB = 3.0
+"""Gap at which ns-3's UAVs report a CQI. They report the best scheme with at most 10 % block errors
+(TS 36.213, section 7.2.3), which published link curves for white noise have 1.7 to 3.4 dB above
+Shannon's limit."""
 DIVERSITY_DB, MULTIPLEXING_DB = 4.2, -2.8
 """Signal-to-noise ratio of a 2x2 antenna system relative to one antenna each: of one layer with
 transmit diversity, and of each of two layers in open-loop spatial multiplexing; Catreux,
@@ -104,10 +112,12 @@ class Lte:
         blocks = (lte.resource_blocks or band[0], lte.resource_blocks or band[1])
         losses_db = lte.noise_figure_db + lte.interference_margin_db - lte.antenna_gain_db
         noise_dbm_per_hz = radio.noise_dbm_per_mhz - 60 + losses_db
-        margin_db, packet_bytes = lte.implementation_margin_db, scenario.emulation.mtu
-        modulation: Modulation = lte.highest_modulation
-        up = uplink_steps(blocks[0], margin_db, packet_bytes)
-        down = downlink_steps(blocks[1], margin_db, packet_bytes, lte.layers, modulation)
+        margins_db = UPLINK_MARGIN_DB, DOWNLINK_MARGIN_DB
+        if lte.implementation_margin_db is not None:
+            margins_db = lte.implementation_margin_db, lte.implementation_margin_db
+        packet_bytes, modulation = scenario.emulation.mtu, lte.highest_modulation
+        up = uplink_steps(blocks[0], margins_db[0], packet_bytes)
+        down = downlink_steps(blocks[1], margins_db[1], packet_bytes, lte.layers, modulation)
         return cls(
             uplink_power_w=scenario.fleet.tx_power_w,
             downlink_power_w=scenario.base_station.tx_power_w,

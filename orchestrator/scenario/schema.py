@@ -279,10 +279,6 @@ class Mobility(Section):
 
 LTE_BLOCKS = {1.4e6: 6, 3e6: 15, 5e6: 25, 10e6: 50, 15e6: 75, 20e6: 100}
 """Number of resource blocks of each LTE bandwidth in Hz, TS 36.101, table 5.6-1."""
-QAM_GAP_DB = 7.427
-"""Signal-to-noise ratio that M-QAM needs above Shannon's limit for a bit error rate of 5e-5:
-10 log10(-ln(5 · 5e-5) / 1.5), after Goldsmith and Chua, "Variable-rate variable-power MQAM for
-fading channels", IEEE Trans. Commun. 45(10), 1997."""
 
 
 class Lte(Section):
@@ -300,9 +296,9 @@ class Lte(Section):
     """Interference of other cells: the rise of interference plus noise over noise."""
     antenna_gain_db: Annotated[float, Field(ge=-30, le=40)] = 0.0
     """Sum of the antenna gains of base station and UAV, beyond those in the channel gain."""
-    implementation_margin_db: Annotated[float, Field(ge=0, le=30)] = QAM_GAP_DB
-    """Gap to Shannon's limit at which a modulation and coding scheme is chosen. Default: that of
-    M-QAM at a bit error rate of 5e-5."""
+    implementation_margin_db: Annotated[float, Field(ge=0, le=30)] | None = None
+    """Gap to Shannon's limit at which a modulation and coding scheme is chosen. Default: those of
+    ns-3, 7.43 dB in the uplink and 3 dB in the downlink: docs/lte.md."""
     layers: Literal[1, 2] = 1
     """Largest number of spatial layers in the downlink: 2 is open-loop 2x2 MIMO."""
     highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
