@@ -9,7 +9,7 @@ and the base station.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,12 @@ MOST_UAVS = 320
 """ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
 THERMAL_DBM_PER_HZ = -174.0
 """Noise density that ns-3 assumes without a noise figure."""
+WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
+    "n": (20, 40),
+    "ac": (20, 40, 80, 160),
+    "ax": (20, 40, 80, 160),
+}
+"""By standard of 802.11: widths of its channels."""
 ANSWER_S = 600.0
 """Seconds that ns-3 may take for a slot; it usually needs some times its length."""
 _FIELDS = ("bytes", "blocks", "block_bits", "resource_blocks", "lost_blocks", "mcs")
@@ -45,6 +51,22 @@ class LteSettings:
     """Noise figure of the base station and of the UAVs."""
     interference_margin_db: float = 0.0
     """Rise of the noise by other cells, of both directions."""
+    antenna_gain_db: float = 0.0
+    """Gain of the antennas of both ends together, which the channel's gain lacks."""
+
+
+@dataclass(frozen=True)
+class WifiSettings:
+    """Settings of a Wi-Fi cell: one channel on which the access point and all UAVs contend."""
+
+    standard: str = "n"
+    """Standard of 802.11, one of `WIFI_WIDTHS_MHZ`."""
+    width_mhz: int = 20
+    """Width of the channel, one that the standard has."""
+    rts: bool = False
+    """Whether RTS and CTS are exchanged before every frame."""
+    noise_figure_db: float = 0.0
+    """Noise figure of the access point and of the UAVs."""
     antenna_gain_db: float = 0.0
     """Gain of the antennas of both ends together, which the channel's gain lacks."""
 
@@ -70,6 +92,11 @@ class Air:
     """Noise density."""
     seed: int = 0
     """Run number of ns-3: the same seed gives the same bytes."""
+    position_m: Array | None = None
+    """Positions of the UAVs relative to the base station, shape [K, S, 3]; Wi-Fi needs them, since
+    its UAVs hear each other, through free space."""
+    carrier_hz: float = 2e9
+    """Carrier frequency of that free space."""
 
     @property
     def uavs(self) -> int:
@@ -95,11 +122,26 @@ class Delivery:
     """LTE: transport blocks that did not arrive, by the HARQ feedback of this slot."""
     mcs: Array
     """LTE: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
+    why: Sequence[tuple[str, str]]
+    """What is known of why packets of the uplink and of the downlink did not arrive, per UAV."""
 
     @property
     def bps(self) -> Array:
         """Goodput of IP packets in bit/s, shape [2, K, S]."""
         return 8 * self.bytes / self.slot_s
+
+    def silent(self) -> Iterator[str]:
+        """One line for each UAV of which nothing arrived in a direction, with the cause if known.
+
+        UAVs count from 1.
+        """
+        for k, delivered in enumerate(self.bytes.sum(axis=2).T):
+            causes: dict[str, list[str]] = {}
+            for way, each, cause in zip(("uplink", "downlink"), delivered, self.why[k], strict=True):
+                if not each:
+                    causes.setdefault(cause, []).append(way)
+            for cause, ways in causes.items():
+                yield f"UAV {k + 1}: nothing arrived in the {' and the '.join(ways)}: {cause}"
 
 
 def simulate_lte(
@@ -144,7 +186,56 @@ def simulate_lte(
         "antenna_gain_db": lte.antenna_gain_db,
         "window_bytes": 100_000,
         "settle_s": 0.2,
-        "placed": False,
+    }
+    return _simulated(air, settings, datagram_bytes, launch, progress)
+
+
+def simulate_wifi(
+    air: Air,
+    wifi: WifiSettings = WifiSettings(),  # noqa: B008
+    *,
+    datagram_bytes: int = 1400,
+    launch: Launch = LAUNCH,
+    progress: Progress | None = None,
+) -> Delivery:
+    """Simulate a Wi-Fi cell whose links all have a backlog in both directions.
+
+    The base station is the access point. UAVs associate before slot 0, on the channel of slot 0; one
+    that does not has no packets delivered until it does. Frames are aggregated (A-MPDU), and the
+    rate follows the signal-to-noise ratio of the last answer (ns-3's `IdealWifiManager`).
+
+    Args:
+        air: The channel, with positions.
+        wifi: The cell.
+        datagram_bytes: Size of the IP packets that are sent.
+        launch: How ns-3's process is started.
+        progress: Called after each slot.
+
+    Raises:
+        ChannelError: ns-3 ended or cannot be built; the message says why.
+        ValueError: There is no such standard or width, or the channel has no positions.
+    """
+    widths = WIFI_WIDTHS_MHZ.get(wifi.standard)
+    if widths is None:
+        raise ValueError(f"standard must be one of {', '.join(WIFI_WIDTHS_MHZ)}, not {wifi.standard}")
+    if wifi.width_mhz not in widths:
+        raise ValueError(
+            f"width_mhz must be one of {', '.join(map(str, widths))} for 802.11{wifi.standard}, "
+            f"not {wifi.width_mhz}"
+        )
+    if air.position_m is None:
+        raise ValueError("Wi-Fi needs the positions of the UAVs, which hear each other")
+    settings = {
+        "radio": "wifi",
+        "standard": wifi.standard,
+        "width_mhz": wifi.width_mhz,
+        "rts": wifi.rts,
+        "noise_figure_db": air.noise_dbm_per_hz - THERMAL_DBM_PER_HZ + wifi.noise_figure_db,
+        "antenna_gain_db": wifi.antenna_gain_db,
+        "carrier_hz": air.carrier_hz,
+        "farthest_m": float(np.linalg.norm(air.position_m, axis=2).max()),
+        "window_bytes": 200_000,
+        "settle_s": 0.5,
     }
     return _simulated(air, settings, datagram_bytes, launch, progress)
 
@@ -161,6 +252,7 @@ def _simulated(
         "uavs": uavs,
         "steps": steps,
         "slot_s": air.slot_s,
+        "placed": air.position_m is not None,
         "seed": air.seed,
         "uplink_power_dbm": _dbm(air.uplink_power_w).tolist(),
         "downlink_power_dbm": float(_dbm(air.downlink_power_w)),
@@ -179,28 +271,29 @@ def _simulated(
 
     def slot(s: int) -> bytes:
         here = slice(s * steps, (s + 1) * steps)
-        gains = (air.uplink_gain[:, here], air.downlink_gain[:, here])
-        return b"".join(np.ascontiguousarray(way, dtype=np.float64).tobytes() for way in gains)
+        values = [air.uplink_gain[:, here], air.downlink_gain[:, here]]
+        if air.position_m is not None:
+            values.append(air.position_m[:, s])
+        return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)
 
     try:
         child.send_bytes(slot(0))
-        _check_attached(json.loads(child.receive_line()))
+        missing = json.loads(child.receive_line())["missing"]
+        if missing and settings["radio"] == "lte":
+            names = ", ".join(str(k + 1) for k in missing)
+            raise ChannelError(f"did not attach to the base station of ns-3's LTE: UAV {names}")
         for s in range(air.slots):
             child.send("slot", slot(s))
             child.receive_into(made[s].data.cast("B"))
             if progress is not None:
                 progress(s + 1)
+        child.send("why")
+        why = json.loads(child.receive_line())
     finally:
         child.close()
     fields = dict(zip(_FIELDS, made.transpose(1, 2, 3, 0), strict=True))
     fields["resource_blocks"] = fields["resource_blocks"] * (_TTI_S / air.slot_s)
-    return Delivery(slot_s=air.slot_s, **fields)
-
-
-def _check_attached(answer: dict[str, Any]) -> None:
-    missing = [str(k + 1) for k in answer["missing"]]
-    if missing:
-        raise ChannelError(f"UAVs that did not attach to the base station: {', '.join(missing)}")
+    return Delivery(slot_s=air.slot_s, why=why, **fields)
 
 
 def _dbm(power_w: Any) -> Array:

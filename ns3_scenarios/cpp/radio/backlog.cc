@@ -52,22 +52,38 @@ void
 Backlog::Start()
 {
     m_stack.drained = [this](Direction direction, std::size_t uav) { Fill(direction, uav); };
-    for (std::size_t uav = 0; uav < m_uavs; ++uav)
+    // Packet by packet: an access point sends its oldest packets first, whoever they are for.
+    for (bool isMore = true; isMore;)
     {
-        Fill(UP, uav);
-        Fill(DOWN, uav);
+        isMore = false;
+        for (std::size_t uav = 0; uav < m_uavs; ++uav)
+        {
+            isMore |= Add(UP, uav);
+            isMore |= Add(DOWN, uav);
+        }
     }
 }
 
 void
 Backlog::Fill(Direction direction, std::size_t uav)
 {
-    auto from = AddressOf(direction == UP ? uav : m_uavs);
-    auto to = AddressOf(direction == UP ? m_uavs : uav);
-    while (m_stack.Held(direction, uav) < m_window)
+    while (Add(direction, uav))
     {
-        m_stack.Send(direction, uav, Datagram(from, to, m_datagram));
     }
+}
+
+bool
+Backlog::Add(Direction direction, std::size_t uav)
+{
+    const int64_t held = m_stack.Held(direction, uav);
+    if (!m_stack.IsOpen(direction, uav) || held >= m_window)
+    {
+        return false;
+    }
+    const auto from = AddressOf(direction == UP ? uav : m_uavs);
+    const auto to = AddressOf(direction == UP ? m_uavs : uav);
+    m_stack.Send(direction, uav, Datagram(from, to, m_datagram));
+    return m_stack.Held(direction, uav) > held; // not if it was dropped
 }
 
 } // namespace radio

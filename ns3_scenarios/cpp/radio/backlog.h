@@ -25,10 +25,12 @@ class Backlog
     /// Start to send.
     void Start();
 
+  private:
     /// Send until the window is full again.
     void Fill(Direction direction, std::size_t uav);
+    /// Send a packet, unless the window is full.
+    bool Add(Direction direction, std::size_t uav);
 
-  private:
     Stack& m_stack;
     std::size_t m_uavs;
     uint32_t m_datagram;

@@ -32,7 +32,6 @@ using namespace ns3;
 
 namespace
 {
-constexpr uint16_t IPV4 = 0x0800;
 constexpr int ATTACH_LIMIT_MS = 10000;
 constexpr int ATTACH_STEP_MS = 10;
 /// RLC's queues are never full: what is held is bounded by what sends.
@@ -60,6 +59,7 @@ template struct Revealed<&LteRlcUm::m_txBufferSize>;
 } // namespace
 
 Lte::Lte(const Air& air, const LteSettings& settings)
+    : m_air(air)
 {
     Configure(settings);
     m_epc = CreateObject<PointToPointEpcHelper>();
@@ -206,7 +206,7 @@ Lte::Attach()
         missing.clear();
         for (std::size_t k = 0; k < m_ues.size(); ++k)
         {
-            if (!IsAttached(k))
+            if (!HasBearer(k))
             {
                 missing.push_back(k);
             }
@@ -221,13 +221,19 @@ Lte::Attach()
 }
 
 bool
-Lte::IsAttached(std::size_t uav) const
+Lte::HasBearer(std::size_t uav) const
 {
     auto rrc = m_ues[uav].device->GetRrc();
     const auto bearers = Config::LookupMatches("/NodeList/" +
                                                std::to_string(m_ues[uav].node->GetId()) +
                                                "/DeviceList/*/LteUeRrc/DataRadioBearerMap/*");
     return rrc->GetState() == LteUeRrc::CONNECTED_NORMALLY && bearers.GetN() > 0;
+}
+
+bool
+Lte::IsOpen(Direction direction, std::size_t uav) const
+{
+    return m_ues[uav].queue[direction] != nullptr;
 }
 
 void
@@ -310,9 +316,10 @@ Lte::ComesOut(Direction direction, std::size_t uav, Ptr<const Packet> packet)
 }
 
 std::string
-Lte::Why(Direction, std::size_t) const
+Lte::Why(Direction direction, std::size_t uav) const
 {
-    return "";
+    return "its gain is " + std::to_string(m_air.Gain(direction, uav)) +
+           " dB at the end, of which no packet is left";
 }
 
 std::size_t

@@ -40,6 +40,7 @@ class Lte : public Stack
     Lte(const Air& air, const LteSettings& settings);
 
     std::vector<std::size_t> Attach() override;
+    bool IsOpen(Direction direction, std::size_t uav) const override;
     void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
     int64_t Held(Direction direction, std::size_t uav) const override;
     std::string Why(Direction direction, std::size_t uav) const override;
@@ -56,13 +57,14 @@ class Lte : public Stack
     void Configure(const LteSettings& settings) const;
     void InstallUes(const Air& air, const LteSettings& settings);
     void FindGateway();
-    bool IsAttached(std::size_t uav) const;
+    bool HasBearer(std::size_t uav) const;
     void Watch();
     void Left(Direction direction, std::size_t uav);
     void ComesOut(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet);
     /// Number of a UAV by its RNTI; K for an RNTI of nobody.
     std::size_t Number(uint16_t rnti) const;
 
+    const Air& m_air;
     ns3::Ptr<ns3::PointToPointEpcHelper> m_epc;
     ns3::Ptr<ns3::LteHelper> m_lte;
     ns3::NodeContainer m_enb;

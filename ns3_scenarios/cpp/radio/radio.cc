@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 /*
- * The radio access of a base station and K UAVs in ns-3, on a channel that is given: LTE. The
- * senders are backlogged. A program and not a library: ns-3's LTE module needs symbols of GTK that
+ * The radio access of a base station and K UAVs in ns-3, on a channel that is given: LTE or
+ * Wi-Fi. The senders are backlogged. A program and not a library: ns-3's LTE module needs symbols of GTK that
  * are never used, and ctypes binds all at once. See ns3_scenarios/radio.py for what it reads and
  * writes.
  */
@@ -13,6 +13,7 @@
 #include "exchange.h"
 #include "json.h"
 #include "lte.h"
+#include "wifi.h"
 
 #include "ns3/nstime.h"
 #include "ns3/rng-seed-manager.h"
@@ -38,6 +39,18 @@ constexpr int64_t FRAME = 10'000'000; // ns
 std::unique_ptr<Stack>
 MakeStack(const Json& settings, const Air& air)
 {
+    if (settings["radio"].Text() == "wifi")
+    {
+        GivenLoss::BetweenUavs(settings["carrier_hz"].Number());
+        return std::make_unique<Wifi>(air,
+                                      WifiSettings{settings["standard"].Text(),
+                                                   static_cast<int>(settings["width_mhz"].Number()),
+                                                   settings["rts"].Bool(),
+                                                   settings["noise_figure_db"].Number(),
+                                                   settings["downlink_power_dbm"].Number(),
+                                                   settings["uplink_power_dbm"].Numbers(),
+                                                   settings["farthest_m"].Number()});
+    }
     return std::make_unique<Lte>(
         air,
         LteSettings{static_cast<std::size_t>(settings["resource_blocks"].Number()),
@@ -47,6 +60,7 @@ MakeStack(const Json& settings, const Air& air)
                     settings["uplink_power_dbm"].Numbers()});
 }
 
+/// A list in JSON: the numbers of UAVs.
 std::string
 List(const std::vector<std::size_t>& numbers)
 {
@@ -111,7 +125,7 @@ Main()
     Counts counts(uavs);
     stack->counts = &counts;
     std::vector<double> answer;
-    for (int64_t s = 0; ReadLine(line); ++s)
+    for (int64_t s = 0; ReadLine(line) && line != "why"; ++s)
     {
         const int64_t from = zero + std::llround(1e9 * slot * s);
         const int64_t to = zero + std::llround(1e9 * slot * (s + 1));
@@ -121,6 +135,13 @@ Main()
         counts.Take(answer);
         WriteNumbers(answer);
     }
+    std::string words;
+    for (std::size_t k = 0; k < uavs; ++k)
+    {
+        words += (k ? ", [" : "[") + Quoted(stack->Why(UP, k)) + ", " +
+                 Quoted(stack->Why(DOWN, k)) + ']';
+    }
+    WriteLine('[' + words + ']');
     return 0;
 }
 } // namespace
