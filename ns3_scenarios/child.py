@@ -52,7 +52,8 @@ class Child:
         settings: Plain values for the module.
         launch: How the process is started.
         arguments: Arguments of the module.
-        answer_s: Seconds that the process may take to answer or to read a request.
+        answer_s: Seconds that the process may take to answer or to read a request; None:
+            `ANSWER_S`.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Child:
         arguments: Sequence[str] = (),
         answer_s: float | None = None,
     ) -> None:
-        self._answer_s = answer_s or ANSWER_S
+        self._answer_s = answer_s
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", *launch.within, module, *arguments],
@@ -138,9 +139,10 @@ class Child:
     def _await(self, stream: IO[bytes], event: int, what: str) -> None:
         poll = select.poll()
         poll.register(stream, event)
-        if not poll.poll(1000 * self._answer_s):
+        answer_s = self._answer_s or ANSWER_S
+        if not poll.poll(1000 * answer_s):
             self.close()  # A later answer would be taken for that to another request.
-            raise ChannelError(f"waited {self._answer_s:g} s for ns-3's process to {what}")
+            raise ChannelError(f"waited {answer_s:g} s for ns-3's process to {what}")
 
     def _died(self) -> ChannelError:
         try:

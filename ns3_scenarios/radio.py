@@ -9,6 +9,7 @@ and the base station.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -137,7 +138,9 @@ class Delivery:
         """
         for k, delivered in enumerate(self.bytes.sum(axis=2).T):
             causes: dict[str, list[str]] = {}
-            for way, each, cause in zip(("uplink", "downlink"), delivered, self.why[k], strict=True):
+            for way, each, cause in zip(
+                ("uplink", "downlink"), delivered, self.why[k], strict=True
+            ):
                 if not each:
                     causes.setdefault(cause, []).append(way)
             for cause, ways in causes.items():
@@ -146,7 +149,7 @@ class Delivery:
 
 def simulate_lte(
     air: Air,
-    lte: LteSettings = LteSettings(),  # noqa: B008
+    lte: LteSettings = LteSettings(),
     *,
     datagram_bytes: int = 1400,
     launch: Launch = LAUNCH,
@@ -192,7 +195,7 @@ def simulate_lte(
 
 def simulate_wifi(
     air: Air,
-    wifi: WifiSettings = WifiSettings(),  # noqa: B008
+    wifi: WifiSettings = WifiSettings(),
     *,
     datagram_bytes: int = 1400,
     launch: Launch = LAUNCH,
@@ -200,9 +203,9 @@ def simulate_wifi(
 ) -> Delivery:
     """Simulate a Wi-Fi cell whose links all have a backlog in both directions.
 
-    The base station is the access point. UAVs associate before slot 0, on the channel of slot 0; one
-    that does not has no packets delivered until it does. Frames are aggregated (A-MPDU), and the
-    rate follows the signal-to-noise ratio of the last answer (ns-3's `IdealWifiManager`).
+    The base station is the access point. UAVs associate before slot 0, on the channel of slot 0;
+    packets of a UAV that does not are not sent until it does. Frames are aggregated (A-MPDU), and
+    the rate follows the signal-to-noise ratio of the last answer (ns-3's `IdealWifiManager`).
 
     Args:
         air: The channel, with positions.
@@ -217,7 +220,9 @@ def simulate_wifi(
     """
     widths = WIFI_WIDTHS_MHZ.get(wifi.standard)
     if widths is None:
-        raise ValueError(f"standard must be one of {', '.join(WIFI_WIDTHS_MHZ)}, not {wifi.standard}")
+        raise ValueError(
+            f"standard must be one of {', '.join(WIFI_WIDTHS_MHZ)}, not {wifi.standard}"
+        )
     if wifi.width_mhz not in widths:
         raise ValueError(
             f"width_mhz must be one of {', '.join(map(str, widths))} for 802.11{wifi.standard}, "
@@ -280,8 +285,7 @@ def _simulated(
         child.send_bytes(slot(0))
         missing = json.loads(child.receive_line())["missing"]
         if missing and settings["radio"] == "lte":
-            names = ", ".join(str(k + 1) for k in missing)
-            raise ChannelError(f"did not attach to the base station of ns-3's LTE: UAV {names}")
+            raise ChannelError(f"ns-3's LTE: {', '.join(_unattached(air, k) for k in missing)}")
         for s in range(air.slots):
             child.send("slot", slot(s))
             child.receive_into(made[s].data.cast("B"))
@@ -294,6 +298,13 @@ def _simulated(
     fields = dict(zip(_FIELDS, made.transpose(1, 2, 3, 0), strict=True))
     fields["resource_blocks"] = fields["resource_blocks"] * (_TTI_S / air.slot_s)
     return Delivery(slot_s=air.slot_s, why=why, **fields)
+
+
+def _unattached(air: Air, k: int) -> str:
+    """What a UAV's links are like that did not attach, in words."""
+    gains = (float(way[k, 0]) for way in (air.uplink_gain, air.downlink_gain))
+    up, down = ("0" if gain == 0 else f"{10 * math.log10(gain):.1f} dB" for gain in gains)
+    return f"UAV {k + 1} did not attach to the base station (gain up {up}, down {down})"
 
 
 def _dbm(power_w: Any) -> Array:
