@@ -17,9 +17,9 @@ from ns3_scenarios.radio import (
     simulate_lte,
     simulate_wifi,
 )
-from ns3_scenarios.trace import ChannelTrace, RateTrace, SlotTrace
+from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace, both_ways
 from orchestrator.scenario.channel import ns3_launch
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import LTE_BLOCKS, Lte, Scenario
 from testbed.core.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -108,9 +108,10 @@ def rate_trace(
     """
     if not isinstance(channel, ChannelTrace):
         raise InputError("`trace`: has rates; a radio of ns-3 needs gains")
+    uplink_gain, downlink_gain = _faded(channel)
     air = Air(
-        uplink_gain=channel.gain,
-        downlink_gain=channel.gain if channel.gain_down is None else channel.gain_down,
+        uplink_gain=uplink_gain,
+        downlink_gain=downlink_gain,
         slots=channel.slots,
         slot_s=channel.slot_s,
         uplink_power_w=scenario.fleet.tx_power_w,
@@ -120,7 +121,8 @@ def rate_trace(
     )
     try:
         if isinstance(radio, LteSettings):
-            made = simulate_lte(air, radio, launch=ns3_launch(), progress=progress)
+            cell = _cell(scenario)
+            made = simulate_lte(air, cell, launch=ns3_launch(), progress=progress)
         else:
             air = _placed(scenario, channel, air, access_point_w)
             made = simulate_wifi(air, radio, launch=ns3_launch(), progress=progress)
@@ -139,6 +141,38 @@ def rate_trace(
         downlink_is="link",
     )
     return rates, made
+
+
+def _cell(scenario: Scenario) -> LteSettings:
+    """The scenario's LTE cell, as far as ns-3 has it."""
+    radio, lte = scenario.radio, scenario.radio.lte
+    bands = {LTE_BLOCKS.get(radio.uplink_bandwidth_hz), LTE_BLOCKS.get(radio.downlink_bandwidth_hz)}
+    if len(bands) > 1 or None in bands:
+        raise InputError(
+            "radio.uplink_bandwidth_hz: ns-3's LTE needs the same bandwidth of LTE both ways"
+        )
+    plain = Lte()
+    for name in ("scheduler", "layers", "highest_modulation", "implementation_margin_db"):
+        if getattr(lte, name) != getattr(plain, name):
+            raise InputError(
+                f"radio.lte.{name}: ns-3's LTE has {getattr(plain, name) or 'its own'} only"
+            )
+    return LteSettings(
+        resource_blocks=lte.resource_blocks or bands.pop() or 0,
+        noise_figure_db=lte.noise_figure_db,
+        interference_margin_db=lte.interference_margin_db,
+        antenna_gain_db=lte.antenna_gain_db,
+    )
+
+
+def _faded(channel: ChannelTrace) -> tuple[Array, Array]:
+    """Gains of uplink and downlink with small-scale fading: [K, S], or [K, S B] with B blocks."""
+    up, down = both_ways(channel.values)
+    if channel.fading is None:
+        return up, down
+    ways = zip((up, down), channel.fading, strict=True)
+    up, down = ((gain[..., None] * power).reshape(len(gain), -1) for gain, power in ways)
+    return up, down
 
 
 def _placed(
