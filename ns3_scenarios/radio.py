@@ -9,7 +9,6 @@ and the base station.
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +32,8 @@ WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
     "ax": (20, 40, 80, 160),
 }
 """By standard of 802.11: widths of its channels."""
+ATTACH_S, ASSOCIATE_S = 10.0, 3.0
+"""Simulated seconds before slot 0 in which all UAVs must attach (LTE), or may associate (Wi-Fi)."""
 ANSWER_S = 600.0
 """Seconds that ns-3 may take for a slot; it usually needs some times its length."""
 _FIELDS = ("bytes", "blocks", "block_bits", "resource_blocks", "lost_blocks", "mcs")
@@ -188,6 +189,7 @@ def simulate_lte(
         "downlink_noise_figure_db": noise_figure_db,
         "antenna_gain_db": lte.antenna_gain_db,
         "window_bytes": 100_000,
+        "attach_s": ATTACH_S,
         "settle_s": 0.2,
     }
     return _simulated(air, settings, datagram_bytes, launch, progress)
@@ -240,6 +242,7 @@ def simulate_wifi(
         "carrier_hz": air.carrier_hz,
         "farthest_m": float(np.linalg.norm(air.position_m, axis=2).max()),
         "window_bytes": 200_000,
+        "attach_s": ASSOCIATE_S,
         "settle_s": 0.5,
     }
     return _simulated(air, settings, datagram_bytes, launch, progress)
@@ -285,7 +288,11 @@ def _simulated(
         child.send_bytes(slot(0))
         missing = json.loads(child.receive_line())["missing"]
         if missing and settings["radio"] == "lte":
-            raise ChannelError(f"ns-3's LTE: {', '.join(_unattached(air, k) for k in missing)}")
+            names = ", ".join(f"UAV {k + 1}" for k in missing)
+            raise ChannelError(
+                f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
+                f"of simulated time: {names}"
+            )
         for s in range(air.slots):
             child.send("slot", slot(s))
             child.receive_into(made[s].data.cast("B"))
@@ -298,13 +305,6 @@ def _simulated(
     fields = dict(zip(_FIELDS, made.transpose(1, 2, 3, 0), strict=True))
     fields["resource_blocks"] = fields["resource_blocks"] * (_TTI_S / air.slot_s)
     return Delivery(slot_s=air.slot_s, why=why, **fields)
-
-
-def _unattached(air: Air, k: int) -> str:
-    """What a UAV's links are like that did not attach, in words."""
-    gains = (float(way[k, 0]) for way in (air.uplink_gain, air.downlink_gain))
-    up, down = ("0" if gain == 0 else f"{10 * math.log10(gain):.1f} dB" for gain in gains)
-    return f"UAV {k + 1} did not attach to the base station (gain up {up}, down {down})"
 
 
 def _dbm(power_w: Any) -> Array:

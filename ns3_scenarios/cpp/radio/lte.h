@@ -39,7 +39,7 @@ class Lte : public Stack
   public:
     Lte(const Air& air, const LteSettings& settings);
 
-    std::vector<std::size_t> Attach() override;
+    std::vector<std::size_t> Attach(double limit) override;
     bool IsOpen(Direction direction, std::size_t uav) const override;
     void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
     int64_t Held(Direction direction, std::size_t uav) const override;

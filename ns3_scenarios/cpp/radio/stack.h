@@ -28,9 +28,9 @@ class Stack
   public:
     virtual ~Stack() = default;
 
-    /// Connect all UAVs; takes simulated time.
+    /// Connect all UAVs, which takes simulated time, at most `limit` (s).
     /// @return The numbers of those that were not connected in time.
-    virtual std::vector<std::size_t> Attach() = 0;
+    virtual std::vector<std::size_t> Attach(double limit) = 0;
 
     /// Whether a sending end takes packets: not if it has no connection at present.
     virtual bool IsOpen(Direction direction, std::size_t uav) const = 0;

@@ -37,7 +37,6 @@ using namespace ns3;
 
 namespace
 {
-constexpr int ASSOCIATION_LIMIT_MS = 3000;
 constexpr int ASSOCIATION_STEP_MS = 50;
 /// Interval at which senders may look at their queues: less than 64 frames take at any rate.
 constexpr int TICK_US = 500;
@@ -215,10 +214,10 @@ Wifi::WatchPhy(Ptr<WifiNetDevice> device)
 }
 
 std::vector<std::size_t>
-Wifi::Attach()
+Wifi::Attach(double limit)
 {
     std::vector<std::size_t> missing;
-    for (int at = 0; at < ASSOCIATION_LIMIT_MS; at += ASSOCIATION_STEP_MS)
+    for (int at = 0; at < 1e3 * limit; at += ASSOCIATION_STEP_MS)
     {
         Simulator::Stop(MilliSeconds(ASSOCIATION_STEP_MS));
         Simulator::Run();
