@@ -36,6 +36,8 @@ ATTACH_S, ASSOCIATE_S = 10.0, 3.0
 """Simulated seconds before slot 0 in which all UAVs must attach (LTE), or may associate (Wi-Fi)."""
 ANSWER_S = 600.0
 """Seconds that ns-3 may take for a slot; it usually needs some times its length."""
+SHORTEST_STEP_S = 1e-6
+"""Least time for which a gain holds."""
 _FIELDS = ("bytes", "blocks", "block_bits", "resource_blocks", "lost_blocks", "mcs")
 _TTI_S = 1e-3
 
@@ -99,6 +101,33 @@ class Air:
     its UAVs hear each other, through free space."""
     carrier_hz: float = 2e9
     """Carrier frequency of that free space."""
+
+    def __post_init__(self) -> None:
+        """Check shapes and ranges.
+
+        Raises:
+            ValueError: A field cannot be right; the message names it.
+        """
+        for name in ("uplink_gain", "downlink_gain"):
+            gain = getattr(self, name)
+            if gain.shape != self.uplink_gain.shape or gain.ndim != 2:
+                raise ValueError(f"{name} must have shape [K, S * m] in both directions")
+            if not ((gain >= 0) & (gain <= 1)).all():
+                raise ValueError(f"{name} must be linear, from 0 to 1")
+        uavs, values = self.uplink_gain.shape
+        if uavs < 1 or self.slots < 1 or values < 1 or values % self.slots:
+            raise ValueError(f"uplink_gain has {values} values for {self.slots} slots")
+        if not self.slot_s / (values // self.slots) >= SHORTEST_STEP_S:
+            raise ValueError(f"slot_s must give each gain at least {SHORTEST_STEP_S:g} s")
+        if self.uplink_power_w.shape != (uavs,):
+            raise ValueError(f"uplink_power_w must have shape [{uavs}], one power per UAV")
+        powers_w = np.append(self.uplink_power_w, self.downlink_power_w)
+        if not ((powers_w > 0) & np.isfinite(powers_w)).all():
+            raise ValueError("uplink_power_w and downlink_power_w must be positive")
+        if self.position_m is not None and (
+            self.position_m.shape != (uavs, self.slots, 3) or not np.isfinite(self.position_m).all()
+        ):
+            raise ValueError(f"position_m must be finite, of shape [{uavs}, {self.slots}, 3]")
 
     @property
     def uavs(self) -> int:

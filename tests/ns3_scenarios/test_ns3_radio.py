@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -295,6 +296,46 @@ def test_settings_that_ns3_does_not_have_are_refused(settings: Any, says: str) -
     simulate: Any = simulate_lte if isinstance(settings, LteSettings) else simulate_wifi
     with pytest.raises(ValueError, match=says):
         simulate(placed(3, 2), settings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"uplink_gain": np.full((3, 3), 1e-9)}, "downlink_gain must have shape"),
+        ({"downlink_gain": np.full((3, 2), -90.0)}, "downlink_gain must be linear, from 0 to 1"),
+        ({"downlink_gain": np.full((3, 2), np.nan)}, "downlink_gain must be linear, from 0 to 1"),
+        ({"slots": 3, "position_m": None}, "uplink_gain has 2 values for 3 slots"),
+        ({"slots": 0, "position_m": None}, "uplink_gain has 2 values for 0 slots"),
+        ({"slot_s": 0.0}, "slot_s must give each gain at least 1e-06 s"),
+        ({"uplink_power_w": np.ones(2)}, r"uplink_power_w must have shape \[3\]"),
+        ({"uplink_power_w": np.array([1.0, 0, 1])}, "must be positive"),
+        ({"downlink_power_w": np.inf}, "must be positive"),
+        ({"position_m": np.zeros((3, 1, 3))}, r"position_m must be finite, of shape \[3, 2, 3\]"),
+    ],
+)
+def test_a_channel_that_cannot_be_is_refused(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        replace(placed(3, 2), **fields)
+
+
+def test_a_program_that_may_not_run_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / 'p"é'
+    program.touch(0o600)
+    monkeypatch.setattr(radio.build, "library", lambda _: program)
+    with pytest.raises(ChannelError, match=r"died \(status 1\): .*é: Permission denied$"):
+        simulate_lte(placed(3, 1))
+
+
+def test_the_program_may_be_in_a_folder_of_any_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / 'a "folder" of André' / "radio"
+    program.parent.mkdir()
+    program.symlink_to(radio.build.library("radio"))
+    monkeypatch.setattr(radio.build, "library", lambda _: program)
+    assert mbps(simulate_lte(placed(3, 1)))[0].sum() > 60
 
 
 def test_more_uavs_than_ns3_can_sound_are_refused() -> None:
