@@ -43,8 +43,8 @@ constexpr std::size_t MEASURED_TTIS = 20;
 constexpr std::size_t SOUNDING_TTIS = 320;
 constexpr uint32_t PDCP_HEADER = 2; // bytes
 
-/// Reads a private member, by an explicit instantiation: ns-3 shows the size of RLC's queue to
-/// nobody but the MAC.
+/// Reads a private member, by an explicit instantiation: ns-3 shows the size of RLC's queue only to
+/// the MAC.
 template <auto Member>
 struct Revealed
 {

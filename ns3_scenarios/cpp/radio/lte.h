@@ -61,7 +61,7 @@ class Lte : public Stack
     void Watch();
     void Left(Direction direction, std::size_t uav);
     void ComesOut(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet);
-    /// Number of a UAV by its RNTI; K for an RNTI of nobody.
+    /// Number of a UAV by its RNTI; K for any other RNTI.
     std::size_t Number(uint16_t rnti) const;
 
     const Air& m_air;

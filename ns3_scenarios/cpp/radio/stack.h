@@ -55,7 +55,7 @@ class Stack
 /// Protocol number of packets of IP.
 inline constexpr uint16_t IPV4 = 0x0800;
 
-/// Address of a UAV, and of the base station for all K UAVs: in 10.0.0.0/8.
+/// Address of a UAV by its number, in 10.0.0.0/8; the base station has number K.
 ns3::Ipv4Address AddressOf(std::size_t uav);
 
 } // namespace radio

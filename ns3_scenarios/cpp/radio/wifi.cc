@@ -104,7 +104,7 @@ Wifi::Install(const Air& air, const WifiSettings& settings)
         m_stations.push_back({nodes.Get(k), DynamicCast<WifiNetDevice>(devices.Get(k))});
         m_byAddress[m_stations[k].device->GetMac()->GetAddress()] = k;
     }
-    // Coverage class: who waits for an answer waits for its way, too.
+    // Coverage class: a slot lasts as long as a signal takes there and back.
     const double farther = settings.farthest / SLOT_METRES - 1;
     for (uint32_t i = 0; farther > 0 && i < devices.GetN(); ++i)
     {
