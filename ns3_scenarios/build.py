@@ -52,7 +52,6 @@ _PROGRAM = (
     *("-Wl,--unresolved-symbols=ignore-in-shared-libs", "-Wl,-z,lazy"),
 )
 _FLAGS = (
-    *("-std=c++20", "-O2"),
     # No FMA and no -march: results must not depend on compiler or machine, not even in the last
     # bit.
     "-ffp-contract=off",
@@ -113,7 +112,8 @@ def _command(
 ) -> list[str]:
     release = ".".join(version.split(".")[:2])
     return [
-        *(compiler, *_FLAGS, *kind, "-isystem", str(wheel / "include"), "-x", "c++", "-"),
+        *(compiler, "-std=c++20", "-O2", *kind, *_FLAGS),
+        *("-isystem", str(wheel / "include"), "-x", "c++", "-"),
         *("-L", str(wheel / "lib64"), f"-Wl,-rpath,{wheel / 'lib64'}"),
         *(f"-l:libns3.{release.removeprefix('3.')}-{name}.so" for name in modules),
     ]

@@ -9,7 +9,6 @@ and the base station.
 """
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +32,12 @@ WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
     "ax": (20, 40, 80, 160),
 }
 """By standard of 802.11: widths of its channels."""
+ATTACH_S, ASSOCIATE_S = 10.0, 3.0
+"""Simulated seconds before slot 0 in which all UAVs must attach (LTE), or may associate (Wi-Fi)."""
 ANSWER_S = 600.0
 """Seconds that ns-3 may take for a slot; it usually needs some times its length."""
+SHORTEST_STEP_S = 1e-6
+"""Least time for which a gain holds."""
 _FIELDS = ("bytes", "blocks", "block_bits", "resource_blocks", "lost_blocks", "mcs")
 _TTI_S = 1e-3
 
@@ -98,6 +101,33 @@ class Air:
     its UAVs hear each other, through free space."""
     carrier_hz: float = 2e9
     """Carrier frequency of that free space."""
+
+    def __post_init__(self) -> None:
+        """Check shapes and ranges.
+
+        Raises:
+            ValueError: A field cannot be right; the message names it.
+        """
+        for name in ("uplink_gain", "downlink_gain"):
+            gain = getattr(self, name)
+            if gain.shape != self.uplink_gain.shape or gain.ndim != 2:
+                raise ValueError(f"{name} must have shape [K, S * m] in both directions")
+            if not ((gain >= 0) & (gain <= 1)).all():
+                raise ValueError(f"{name} must be linear, from 0 to 1")
+        uavs, values = self.uplink_gain.shape
+        if uavs < 1 or self.slots < 1 or values < 1 or values % self.slots:
+            raise ValueError(f"uplink_gain has {values} values for {self.slots} slots")
+        if not self.slot_s / (values // self.slots) >= SHORTEST_STEP_S:
+            raise ValueError(f"slot_s must give each gain at least {SHORTEST_STEP_S:g} s")
+        if self.uplink_power_w.shape != (uavs,):
+            raise ValueError(f"uplink_power_w must have shape [{uavs}], one power per UAV")
+        powers_w = np.append(self.uplink_power_w, self.downlink_power_w)
+        if not ((powers_w > 0) & np.isfinite(powers_w)).all():
+            raise ValueError("uplink_power_w and downlink_power_w must be positive")
+        if self.position_m is not None and (
+            self.position_m.shape != (uavs, self.slots, 3) or not np.isfinite(self.position_m).all()
+        ):
+            raise ValueError(f"position_m must be finite, of shape [{uavs}, {self.slots}, 3]")
 
     @property
     def uavs(self) -> int:
@@ -188,6 +218,7 @@ def simulate_lte(
         "downlink_noise_figure_db": noise_figure_db,
         "antenna_gain_db": lte.antenna_gain_db,
         "window_bytes": 100_000,
+        "attach_s": ATTACH_S,
         "settle_s": 0.2,
     }
     return _simulated(air, settings, datagram_bytes, launch, progress)
@@ -240,6 +271,7 @@ def simulate_wifi(
         "carrier_hz": air.carrier_hz,
         "farthest_m": float(np.linalg.norm(air.position_m, axis=2).max()),
         "window_bytes": 200_000,
+        "attach_s": ASSOCIATE_S,
         "settle_s": 0.5,
     }
     return _simulated(air, settings, datagram_bytes, launch, progress)
@@ -285,7 +317,11 @@ def _simulated(
         child.send_bytes(slot(0))
         missing = json.loads(child.receive_line())["missing"]
         if missing and settings["radio"] == "lte":
-            raise ChannelError(f"ns-3's LTE: {', '.join(_unattached(air, k) for k in missing)}")
+            names = ", ".join(f"UAV {k + 1}" for k in missing)
+            raise ChannelError(
+                f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
+                f"of simulated time: {names}"
+            )
         for s in range(air.slots):
             child.send("slot", slot(s))
             child.receive_into(made[s].data.cast("B"))
@@ -298,13 +334,6 @@ def _simulated(
     fields = dict(zip(_FIELDS, made.transpose(1, 2, 3, 0), strict=True))
     fields["resource_blocks"] = fields["resource_blocks"] * (_TTI_S / air.slot_s)
     return Delivery(slot_s=air.slot_s, why=why, **fields)
-
-
-def _unattached(air: Air, k: int) -> str:
-    """What a UAV's links are like that did not attach, in words."""
-    gains = (float(way[k, 0]) for way in (air.uplink_gain, air.downlink_gain))
-    up, down = ("0" if gain == 0 else f"{10 * math.log10(gain):.1f} dB" for gain in gains)
-    return f"UAV {k + 1} did not attach to the base station (gain up {up}, down {down})"
 
 
 def _dbm(power_w: Any) -> Array:

@@ -15,7 +15,10 @@ import sys
 def main() -> None:
     """Run the program in place of this one."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # ns-3 aborts on errors.
-    os.execv(sys.argv[1], sys.argv[1:])
+    try:
+        os.execv(sys.argv[1], sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"{sys.argv[1]}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -187,8 +187,8 @@ def _placed(
         power_w = min(station_w, MOST_WIFI_W)
         if power_w < station_w:
             log.info(
-                f"the access point sends with {power_w:g} W: base_station.tx_power_w is "
-                f"{station_w:g} W, which is not Wi-Fi; `wifi_ap_w` sets another power"
+                f"the access point sends with {power_w:g} W; base_station.tx_power_w, "
+                f"{station_w:g} W, is more than Wi-Fi may send with"
             )
     return replace(
         air,

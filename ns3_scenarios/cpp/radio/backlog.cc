@@ -52,7 +52,7 @@ void
 Backlog::Start()
 {
     m_stack.drained = [this](Direction direction, std::size_t uav) { Fill(direction, uav); };
-    // Packet by packet: an access point sends its oldest packets first, whoever they are for.
+    // Packet by packet: an access point sends its oldest packets first, for any UAV.
     for (bool isMore = true; isMore;)
     {
         isMore = false;

@@ -20,7 +20,7 @@ Write(const void* data, std::size_t size)
 {
     if (std::fwrite(data, 1, size, stdout) != size || std::fflush(stdout) != 0)
     {
-        _exit(1); // Nobody reads any more.
+        _exit(1); // The parent has closed its end.
     }
 }
 } // namespace

@@ -71,10 +71,10 @@ class Json::Parser
         std::string text;
         for (Need('"'); m_at != m_end && *m_at != '"'; ++m_at)
         {
-            // Names and words are plain: Python writes everything else as escapes.
-            if (*m_at == '\\')
+            // What this program uses has no escapes; others are kept as they are.
+            if (*m_at == '\\' && m_at + 1 != m_end)
             {
-                throw std::runtime_error("settings: JSON with escapes");
+                text += *m_at++;
             }
             text += *m_at;
         }

@@ -24,6 +24,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 namespace radio
 {
@@ -32,7 +33,6 @@ using namespace ns3;
 
 namespace
 {
-constexpr int ATTACH_LIMIT_MS = 10000;
 constexpr int ATTACH_STEP_MS = 10;
 /// RLC's queues are never full: what is held is bounded by what sends.
 constexpr uint32_t RLC_BYTES = 100'000'000;
@@ -43,8 +43,8 @@ constexpr std::size_t MEASURED_TTIS = 20;
 constexpr std::size_t SOUNDING_TTIS = 320;
 constexpr uint32_t PDCP_HEADER = 2; // bytes
 
-/// Reads a private member, by an explicit instantiation: ns-3 shows the size of RLC's queue to
-/// nobody but the MAC.
+/// Reads a private member, by an explicit instantiation: ns-3 shows the size of RLC's queue only to
+/// the MAC.
 template <auto Member>
 struct Revealed
 {
@@ -113,6 +113,8 @@ Lte::Configure(const LteSettings& settings) const
     set("LteRlcUm::EnablePdcpDiscarding", BooleanValue(false));
     set("LteEnbRrc::EpsBearerToRlcMapping", StringValue("RlcUmAlways"));
     set("LteEnbRrc::SrsPeriodicity", UintegerValue(SOUNDING_TTIS));
+    // TS 36.331, 9.2.1; ns-3's 100 ms would delay what arrives after each lost block by a slot.
+    set("LteRlcUm::ReorderingTimer", TimeValue(MilliSeconds(35)));
     set("LteUeRrc::T300", TimeValue(MilliSeconds(2000)));
     set("LteUePhy::EnableUplinkPowerControl", BooleanValue(false));
     set("LteUePhy::EnableRlfDetection", BooleanValue(false)); // A UAV comes back from an outage.
@@ -196,10 +198,10 @@ Lte::FindGateway()
 }
 
 std::vector<std::size_t>
-Lte::Attach()
+Lte::Attach(double limit)
 {
     std::vector<std::size_t> missing;
-    for (int at = 0; at < ATTACH_LIMIT_MS; at += ATTACH_STEP_MS)
+    for (int at = 0; at < 1e3 * limit; at += ATTACH_STEP_MS)
     {
         Simulator::Stop(MilliSeconds(ATTACH_STEP_MS));
         Simulator::Run();
@@ -318,8 +320,10 @@ Lte::ComesOut(Direction direction, std::size_t uav, Ptr<const Packet> packet)
 std::string
 Lte::Why(Direction direction, std::size_t uav) const
 {
-    return "its gain is " + std::to_string(m_air.Gain(direction, uav)) +
-           " dB at the end, of which no packet is left";
+    char text[80];
+    const double gain = m_air.Gain(direction, uav);
+    std::snprintf(text, sizeof text, "its channel is too weak, %.1f dB at the end", gain);
+    return text;
 }
 
 std::size_t

@@ -39,7 +39,7 @@ class Lte : public Stack
   public:
     Lte(const Air& air, const LteSettings& settings);
 
-    std::vector<std::size_t> Attach() override;
+    std::vector<std::size_t> Attach(double limit) override;
     bool IsOpen(Direction direction, std::size_t uav) const override;
     void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
     int64_t Held(Direction direction, std::size_t uav) const override;
@@ -61,7 +61,7 @@ class Lte : public Stack
     void Watch();
     void Left(Direction direction, std::size_t uav);
     void ComesOut(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet);
-    /// Number of a UAV by its RNTI; K for an RNTI of nobody.
+    /// Number of a UAV by its RNTI; K for any other RNTI.
     std::size_t Number(uint16_t rnti) const;
 
     const Air& m_air;

@@ -111,7 +111,7 @@ Main()
     GivenLoss::Use(&air);
     ReadSlot(air, INT64_MAX, INT64_MAX, steps, isPlaced);
     auto stack = MakeStack(settings, air);
-    const auto missing = stack->Attach();
+    const auto missing = stack->Attach(settings["attach_s"].Number());
     WriteLine("{\"missing\": " + List(missing) + "}");
     Backlog backlog(*stack,
                     uavs,

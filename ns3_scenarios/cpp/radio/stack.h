@@ -28,9 +28,9 @@ class Stack
   public:
     virtual ~Stack() = default;
 
-    /// Connect all UAVs; takes simulated time.
+    /// Connect all UAVs, which takes simulated time, at most `limit` (s).
     /// @return The numbers of those that were not connected in time.
-    virtual std::vector<std::size_t> Attach() = 0;
+    virtual std::vector<std::size_t> Attach(double limit) = 0;
 
     /// Whether a sending end takes packets: not if it has no connection at present.
     virtual bool IsOpen(Direction direction, std::size_t uav) const = 0;
@@ -55,7 +55,7 @@ class Stack
 /// Protocol number of packets of IP.
 inline constexpr uint16_t IPV4 = 0x0800;
 
-/// Address of a UAV, and of the base station for all K UAVs: in 10.0.0.0/8.
+/// Address of a UAV by its number, in 10.0.0.0/8; the base station has number K.
 ns3::Ipv4Address AddressOf(std::size_t uav);
 
 } // namespace radio

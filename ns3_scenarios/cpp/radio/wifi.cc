@@ -37,7 +37,6 @@ using namespace ns3;
 
 namespace
 {
-constexpr int ASSOCIATION_LIMIT_MS = 3000;
 constexpr int ASSOCIATION_STEP_MS = 50;
 /// Interval at which senders may look at their queues: less than 64 frames take at any rate.
 constexpr int TICK_US = 500;
@@ -105,7 +104,7 @@ Wifi::Install(const Air& air, const WifiSettings& settings)
         m_stations.push_back({nodes.Get(k), DynamicCast<WifiNetDevice>(devices.Get(k))});
         m_byAddress[m_stations[k].device->GetMac()->GetAddress()] = k;
     }
-    // Coverage class: who waits for an answer waits for its way, too.
+    // Coverage class: a slot lasts as long as a signal takes there and back.
     const double farther = settings.farthest / SLOT_METRES - 1;
     for (uint32_t i = 0; farther > 0 && i < devices.GetN(); ++i)
     {
@@ -215,10 +214,10 @@ Wifi::WatchPhy(Ptr<WifiNetDevice> device)
 }
 
 std::vector<std::size_t>
-Wifi::Attach()
+Wifi::Attach(double limit)
 {
     std::vector<std::size_t> missing;
-    for (int at = 0; at < ASSOCIATION_LIMIT_MS; at += ASSOCIATION_STEP_MS)
+    for (int at = 0; at < 1e3 * limit; at += ASSOCIATION_STEP_MS)
     {
         Simulator::Stop(MilliSeconds(ASSOCIATION_STEP_MS));
         Simulator::Run();

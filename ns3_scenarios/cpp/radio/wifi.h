@@ -38,7 +38,7 @@ class Wifi : public Stack
   public:
     Wifi(const Air& air, const WifiSettings& settings);
 
-    std::vector<std::size_t> Attach() override;
+    std::vector<std::size_t> Attach(double limit) override;
     bool IsOpen(Direction direction, std::size_t uav) const override;
     void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
     int64_t Held(Direction direction, std::size_t uav) const override;
@@ -71,7 +71,7 @@ class Wifi : public Stack
                      bool isSender);
     void Tick();
     void ComesOut(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet);
-    /// Number of a UAV by its MAC address; K for that of nobody.
+    /// Number of a UAV by its MAC address; K for any other address.
     std::size_t Number(ns3::Mac48Address address) const;
 
     const Air& m_air;
