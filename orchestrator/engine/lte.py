@@ -295,8 +295,8 @@ def assigned(beta: Array, blocks: int) -> Ints:
 def turn(blocks: int, active: int) -> tuple[int, float]:
     """The uplink of a UAV while that many are active: its resource blocks in a TTI in which it
     sends, and the part of all TTIs in which it does."""
-    each = max(min(LEAST_BLOCKS, blocks), blocks // active)
-    return each, min(1.0, blocks // each / active)
+    at_once = max(1, min(active, blocks // LEAST_BLOCKS))
+    return blocks // at_once, at_once / active
 
 
 def _step(steps: Steps, snr: Array) -> Ints:
