@@ -124,7 +124,8 @@ def resource_blocks(
                         "client": client + 1,
                         "direction": name,
                         "active_s": found.active_s[slot],
-                        "resource_blocks": found.block_s[slot] / slot_s,
+                        # Sums of durations may exceed the slot by their rounding.
+                        "resource_blocks": (found.block_s[slot] / slot_s).round(9),
                         "mcs": radio.steps[direction].mcs[step],
                         "layers": radio.steps[direction].layers[step],
                     }

@@ -88,6 +88,7 @@ def render(comparison: Comparison) -> str:
             "sessions": [_carried(session, k) for k, session in enumerate(comparison.played)],
         },
         title=_title(comparison),
+        radios=[result.radio for result in results],
         executions=list(dict.fromkeys(result.execution for result in results)),
         rows=table.to_dict("records"),
         steps=comparison.steps.to_dict("index"),
