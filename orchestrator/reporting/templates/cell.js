@@ -80,8 +80,8 @@ function cellChart(holder) {
       ]) {
         for (const bar of bars[client]?.[way] ?? []) {
           if (bar.end < axis.from || bar.time > axis.to) continue;
-          const left = Math.max(GUTTER.left, place(bar.time));
-          const wide = Math.max(1, Math.min(right, place(bar.end)) - left);
+          const left = Math.round(Math.max(GUTTER.left, place(bar.time)));
+          const wide = Math.max(1, Math.round(Math.min(right, place(bar.end))) - left);
           const high = Math.max(3, tall(bar.blocks));
           context.fillStyle = schemeColour(bar.mcs);
           context.fillRect(left, sign < 0 ? middle - high : middle, wide, high);
