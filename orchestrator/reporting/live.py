@@ -357,7 +357,7 @@ def _count(given: list[str] | None) -> int:
     return int(given[0]) if given and re.fullmatch(r"\d{1,9}", given[0], re.ASCII) else -1
 
 
-def _page(scenario: Scenario, trace: SlotTrace | None) -> str:
+def _page(scenario: Scenario, trace: SlotTrace | None = None) -> str:
     known = {
         "uavs": scenario.uavs.count,
         "rings_m": scenario.uavs.rings_m,

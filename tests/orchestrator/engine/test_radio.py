@@ -104,7 +104,8 @@ LTE = "LTE, 100 resource blocks, shared equally, 64QAM, 1 layer"
     ],
 )
 def test_a_radio_is_described_in_one_line(radio, words) -> None:
-    scenario = validate({"radio": radio, "workload": {"compute": "none"}}, "test")
+    tree = {"radio": radio, "uavs": {"tx_power_w": [1.0] * 10}, "workload": {"compute": "none"}}
+    scenario = validate(tree, "test")
     some = np.ones((10, 3))
     assert describe_radio(scenario) == words
     assert describe_radio(scenario, ChannelTrace(1e-9 * some, 0.1)) == words

@@ -407,17 +407,19 @@ def test_a_training_curve_is_a_mean_of_what_went_on_at_a_time() -> None:
 
 
 def test_the_page_names_the_radio_of_each_result(tmp_path: Path) -> None:
-    folder = make_run(tmp_path / "lte", rounds=1, lte={})
-    one, two = make_run(tmp_path / "one", rounds=1), make_run(tmp_path / "two", rounds=1)
+    folders = {
+        name: make_run(tmp_path / name, rounds=1, lte={} if name == "lte" else None)
+        for name in ("lte", "one", "two")
+    }
     page = tmp_path / "page.html"
 
-    def named(*given: Path) -> list[str]:
-        write_comparison(given, page)
+    def named(*names: str) -> list[str]:
+        tb.comparison({name: folders[name] for name in names}, out=page)
         found = re.findall('<p class="radio">(.*?)</p>', page.read_text())
         return [html.unescape(line) for line in found]
 
-    assert named(one, two) == ["Radio: Shannon's rates, FDMA."]
-    assert named(folder, one, two) == [
+    assert named("one", "two") == ["Radio: Shannon's rates, FDMA."]
+    assert named("lte", "one", "two") == [
         "Radio of lte: LTE, 100 resource blocks, shared equally, 64QAM, 1 layer.",
         "Radio of one; two: Shannon's rates, FDMA.",
     ]

@@ -166,7 +166,8 @@ def test_it_ends_with_the_run_and_tells_a_page_that_watches(monkeypatch, caplog)
 )
 def test_the_page_names_the_radio(keys, trace, words, shares, caplog) -> None:
     caplog.set_level("INFO")
-    with serve(load(QUICK, ["rounds=1", *keys]), trace):
+    cell = [f"radio.{way}link_bandwidth_hz=2e7" for way in ("up", "down")]
+    with serve(load(QUICK, ["rounds=1", *cell, *keys]), trace):
         found = re.search(r"http://\S+", caplog.text)
         assert found
         page = html.unescape(get(found[0])[1].decode())
