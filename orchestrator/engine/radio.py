@@ -224,8 +224,10 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
     radio, lte = scenario.radio, scenario.radio.lte
     if isinstance(trace, RateTrace):
         return OF_RATES
-    words = "Shannon's rates, FDMA"
-    if radio.access == "lte":
+    words: str = radio.access
+    if radio.access == "shannon":
+        words = "Shannon's rates, FDMA"
+    elif radio.access == "lte":
         up, down = Lte.of(scenario).blocks
         blocks = f"{up}" if up == down else f"{up} uplink and {down} downlink"
         shared = "shared equally" if lte.scheduler == "equal" else "in shares beta"

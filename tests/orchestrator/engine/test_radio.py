@@ -112,6 +112,12 @@ def test_a_radio_is_described_in_one_line(radio, words) -> None:
     assert describe_radio(scenario, RateTrace(some, some, 0.1)) == "rates of a trace"
 
 
+def test_a_radio_that_has_no_description_is_named() -> None:
+    scenario = validate({"uavs": {"tx_power_w": [1.0]}, "workload": {"compute": "none"}}, "test")
+    radio = scenario.radio.model_copy(update={"access": "constant"})
+    assert describe_radio(scenario.model_copy(update={"radio": radio})) == "constant"
+
+
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
 def test_the_first_lag_is_that_of_compiled_code(scheme) -> None:
     for plan, radio, values in cases(scheme, 2):
