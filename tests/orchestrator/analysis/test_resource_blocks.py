@@ -11,6 +11,7 @@ from ns3_scenarios.trace import ChannelTrace, Replay, TwoWay
 from orchestrator.analysis import resource_blocks as module
 from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.engine.lte import Lte
+from orchestrator.engine.lte_kernel import LEAST_BLOCKS
 from orchestrator.engine.plan import Allocation, fixed_allocation
 from orchestrator.engine.rounds import predict
 from orchestrator.scenario.loading import validate
@@ -90,10 +91,11 @@ def test_a_weak_uav_sends_in_as_many_blocks_as_its_power_reaches() -> None:
 
 
 def test_more_uavs_than_resource_blocks_allow_take_turns() -> None:
-    """33 of 40 UAVs have three blocks each in a TTI."""
+    """In a TTI, as many UAVs as 100 blocks allow have the least number of blocks each."""
+    mean = LEAST_BLOCKS * (100 // LEAST_BLOCKS) / 40
     round_ = a_round(*((k, CA, 0.0, 0.1) for k in range(1, 41)))
     found = used(round_, cell(40), [STRONG] * 40, shares_of(*[1 / 40] * 40))
-    assert set(found.values()) == {(0.1, 3 * 33 / 40, 28)}
+    assert set(found.values()) == {(0.1, mean, 28)}
 
 
 @pytest.mark.parametrize("in_turns", [True, False])
