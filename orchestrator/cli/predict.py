@@ -115,6 +115,7 @@ def predict(
                 "scenario": parsed.model_dump(mode="json"),
                 "rounds": timeline.to_json(),
                 **({"downlink_is_open": True} if timeline.downlink_is_open else {}),
+                **({"trace_has_rates": True} if timeline.trace_has_rates else {}),
             },
         )
     out.print(rounds_table(timeline))
@@ -175,7 +176,10 @@ def show(
         markup=False,
         highlight=False,
     )
+    out.print(f"radio: {found.radio}", markup=False, highlight=False)
     for name, table in tables.items():
         out.print(f"\n{name}", markup=False)
         out.print(plain_table(table))
+        if name == "links" and found.links_note:
+            out.print(found.links_note, markup=False, highlight=False)
     out.print(f"\nround 0: u = {found.split}, {found.latency_s:.3f} s predicted", highlight=False)

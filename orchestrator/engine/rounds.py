@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted, both_ways
+from ns3_scenarios.trace import ChannelSource, RateTrace, SlotTrace, TraceExhausted, both_ways
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, round_of, simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
@@ -189,16 +189,17 @@ def predict(
     """
     channel = Channel.of(source)
     engine = EngineBackend(scenario, channel, profile, sizing)
-    open_ = is_open(scenario, channel.now)
     done: list[Round] = []
+    has_rates = isinstance(channel.now, RateTrace)
+    made = Timeline(done, None, is_open(scenario, channel.now), has_rates)
     try:
         for round_ in play_rounds(scenario, channel, engine, rounds=rounds, decide=decide):
             done.append(round_)
             if progress is not None:
                 progress(len(done))
     except RunEnds as ended:
-        return Timeline(done, ended, open_)
-    return Timeline(done, downlink_is_open=open_)
+        return replace(made, ended=ended)
+    return made
 
 
 class EngineBackend:
