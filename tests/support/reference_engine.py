@@ -390,15 +390,15 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         now = steps[k, i, "CF"][1]
         if now >= faults["stop_s"][k]:
             return
+        if now >= faults["wrong_s"][k] and not faults["duplicate"][k]:
+            deadline[k] = min(deadline[k], now)
         if cell.is_shared:
-            if now >= faults["wrong_s"][k] and not faults["duplicate"][k]:
-                deadline[k] = min(deadline[k], now)
             steps[k, i, "CA"] = (now, math.inf, plan.ca_bytes[k, i])
             agenda.append((now, "send smashed data", k))
             return
         end = carried(up[k], k, now, plan.ca_bytes[k, i])
         if now >= faults["wrong_s"][k]:
-            deadline[k] = min(deadline[k], end if faults["duplicate"][k] else now)
+            deadline[k] = min(deadline[k], end)
         steps[k, i, "CA"] = (now, end, plan.ca_bytes[k, i])
         if end <= deadline[k]:
             agenda.append((end, "smashed data in", k))
