@@ -125,7 +125,7 @@ def read_addresses() -> None:
     """Let interpreted code read numbers at addresses: `number_at` is for compiled code alone."""
 
     def number_at(address: int, index: int) -> float:
-        return ctypes.c_double.from_address(address + 8 * index).value
+        return ctypes.c_double.from_address(int(address + 8 * index)).value
 
     users: list[Any] = [importlib.import_module(COMPILING), sys.modules.get(LTE_KERNEL)]
     for module in filter(None, users):
