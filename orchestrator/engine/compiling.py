@@ -45,22 +45,6 @@ def inlined(function: Function) -> Function:
     return numba.njit(forceinline=True)(function)  # type: ignore[no-any-return]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def number_at(typing_context: Any, address: Any, index: Any) -> Any:
-    """The float64 with that index of an array at that address, in compiled code.
-
-    An address in a named tuple is a number, where an array would have its references counted at
-    each use. The array must outlive its use.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number = context.get_value_type(types.float64)
-        start = builder.inttoptr(arguments[0], number.as_pointer())
-        return builder.load(builder.gep(start, [arguments[1]]))
-
-    return types.float64(types.int64, types.int64), generate
-
-
 def borrowed(value: Any) -> Any:
     """The same array, or named tuple of arrays, whose uses are not counted in compiled code.
 

@@ -158,7 +158,7 @@ class Lte:
     def bands(self) -> LteBands:
         """See `RadioAccess.bands`."""
         up, down = (
-            LteWay(steps.least_snr.ctypes.data, steps.bps.ctypes.data, steps.least_snr.size, most)
+            LteWay(read_only(steps.least_snr), read_only(steps.bps), most)
             for steps, most in zip(self.steps, self.blocks, strict=True)
         )
         return LteBands(

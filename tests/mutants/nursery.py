@@ -41,7 +41,6 @@ DATA_BYTES = 12 * 2**30
 """A mutant that takes more memory has failed."""
 REPORT, FOUND = Path("report.txt"), Path("found.json")
 ORDERS = "orchestrator.engine.orders"
-COMPILING, LTE_KERNEL = "orchestrator.engine.compiling", "orchestrator.engine.lte_kernel"
 
 
 # --- what can be imported before -----------------------------------------------------------------
@@ -119,17 +118,6 @@ def call_orders() -> None:
         return int(as_called(address)(*map(int, numbers[:5]), *map(float, numbers[5:])))
 
     orders._c_function, orders.place_of = c_function, place_of
-
-
-def read_addresses() -> None:
-    """Let interpreted code read numbers at addresses: `number_at` is for compiled code alone."""
-
-    def number_at(address: int, index: int) -> float:
-        return ctypes.c_double.from_address(int(address + 8 * index)).value
-
-    users: list[Any] = [importlib.import_module(COMPILING), sys.modules.get(LTE_KERNEL)]
-    for module in filter(None, users):
-        module.number_at = number_at
 
 
 def _imported(folder: str) -> list[str]:
@@ -277,11 +265,10 @@ def main() -> None:
     preload(subject["modules"], apart)
     if subject["interpreted"] and ORDERS not in apart:
         call_orders()
-    if subject["interpreted"] and COMPILING not in apart:
-        read_addresses()
     if subject["compiled_apart"]:
-        # The children's, too: by the sources as they are.
-        importlib.import_module(COMPILING)._machine_code_folder()
+        from orchestrator.engine import compiling
+
+        compiling._machine_code_folder()  # The children's, too: by the sources as they are.
     gc.collect()
     gc.freeze()
     for line in sys.stdin:
