@@ -10,7 +10,7 @@ whole nanoseconds. Clients and iterations count from 0 in here.
 
 `play_round` is one long function by measurement: cut into functions that share a state, however
 they were inlined, a round of ten clients took 1.4 to 2.1 times as long, for each access to an array
-of a tuple then counts references, unless it is `borrowed`. Its parts are headed by comments instead.
+of a tuple counts references unless it is `borrowed`. Its parts are headed by comments instead.
 """
 
 import math
