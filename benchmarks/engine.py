@@ -50,7 +50,7 @@ from orchestrator.engine.engine import (
     split_costs,
 )
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, plan_round
-from orchestrator.engine.radio import ACCESS, ShannonFdma
+from orchestrator.engine.radio import ACCESS
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders
