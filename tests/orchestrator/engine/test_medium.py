@@ -48,10 +48,15 @@ def known_for_this_value(share):
     return lambda link, value, active: (share(link, value, active), np.inf, -np.inf)
 
 
+def _is_compiled(function):
+    return hasattr(function, "_cache")  # not where mutants are interpreted
+
+
 @pytest.fixture(autouse=True, scope="module")
 def cells():
     """The two cells, for this process alone: machine code on disk must not name their classes."""
-    keeping = [(each, each._cache) for each in (engine._links_of, play_round, play_rounds)]
+    compiled = [each for each in (engine._links_of, play_round, play_rounds) if _is_compiled(each)]
+    keeping = [(each, each._cache) for each in compiled]
     for function, _ in keeping:
         function._cache = NullCache()
     tables = (radio_kernel.LINKS_OF, radio_kernel.LINK_OF, radio_kernel.LINK_BPS)
