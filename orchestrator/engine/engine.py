@@ -49,6 +49,7 @@ from orchestrator.engine.radio_kernel import links_of
 from orchestrator.engine.slots import EXHAUSTED, Slots
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
@@ -172,8 +173,15 @@ def simulate(
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
-        InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
+        InputError: The paradigm's order, from a package, cannot be compiled or gives no number; or
+            the radio's links share the band, and the round is asynchronous or there is a `tcp`.
     """
+    if radio.is_shared and plan.updates:
+        raise InputError(f"paradigm: must not be asynchronous {radio.without_shares}")
+    if radio.is_shared and tcp is not None:
+        raise InputError(
+            f"links: must have no delay or loss to be predicted {radio.without_shares}"
+        )
     slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
         return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)
@@ -191,7 +199,6 @@ def simulate(
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     medium = medium_of(plan.clients) if radio.is_shared else None
-    assert medium is None or tcp is None
     wrong = None if faults is None else _for_kernel(faults)
     paths = None if tcp is None else tcp.fresh()
     order = machine_code(plan.paradigm)

@@ -350,6 +350,32 @@ def test_what_a_cell_cannot_be_asked_is_one_line(tmp_path, keys, says):
     assert not (tmp_path / "out.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (
+            {"paradigm": "asfl-pp"},
+            "testbed: paradigm: must not be asynchronous where radio.lte.scheduler is 'equal', ",
+        ),
+        (
+            {"links": {"loss": 0.01}},
+            "testbed: links: must have no delay or loss to be predicted where radio.lte.scheduler ",
+        ),
+    ],
+)
+def test_what_is_not_predicted_of_a_shared_band_is_one_line(tmp_path, keys, says):
+    np.savez(tmp_path / "t.npz", gain=np.full((2, 5000), NEAR), slot_s=0.1)
+    words = "predict s.yaml --trace t.npz --rounds 1 --wire --json out.json"
+    for scheduler in ("equal", "shares"):
+        radio = {"access": "lte", "lte": {"scheduler": scheduler}}
+        tree = {"uavs": {"tx_power_w": [1, 1]}, "radio": radio, **keys}
+        (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
+        done = warm.run(*words.split(), cwd=tmp_path)
+        assert done.returncode == (2 if scheduler == "equal" else 0)
+        assert done.stderr.splitlines()[-1].startswith(says) == (scheduler == "equal")
+        assert (tmp_path / "out.json").exists() == (scheduler == "shares")
+
+
 def test_a_share_of_exactly_one_block_is_enough():
     given = {"gain": np.full((2, 5000), NEAR), "slot_s": 0.1}
     chosen = validate(

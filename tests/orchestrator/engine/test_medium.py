@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import pytest
-from engine_cases import random_case
+from engine_cases import by_hand, random_case
 from numba.core.caching import NullCache
 
 from ns3_scenarios.trace import TraceExhausted
@@ -153,6 +153,16 @@ def test_a_cell_that_carries_nothing_outlasts_its_trace() -> None:
     values[:, 1:] = 0.0
     with pytest.raises(TraceExhausted):
         simulate(plan, radio, values, 0.1)
+
+
+def test_uploads_that_end_together_do_not_wait_out_the_outage_after_them() -> None:
+    """Two of 50 kB at 4 Mb/s each, which fill the slot of 0.1 s before an outage."""
+    plan, _ = by_hand("sfl-pp", [0, 0], [0.4, 0.4], [0, 0], [0, 0])
+    values = np.full((2, 50), 8e6)
+    values[:, 1:9] = 0.0
+    times = simulate(plan, SharedCell(np.ones(2)), values, 0.1)
+    ends = times.spans[times.spans["step"] == CA]["end_s"]
+    assert ends.tolist() == pytest.approx([0.1, 0.1], abs=1e-9)
 
 
 def test_rounds_tried_at_once_share_as_each_by_itself() -> None:
