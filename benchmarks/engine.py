@@ -14,6 +14,8 @@ The SimPy program comes twice: as one writes it, a transfer waiting out slot aft
 a transfer reckoned in one go and waited for once. Both must give the engine's latencies and
 energies, for all nine paradigms.
 
+An LTE cell, whose active UAVs share the band, is timed on the same channel beside Shannon's rates.
+
 For the curve over K, bandwidths, the base station's power and its computing grow with K, so that a
 round passes through the same slots and only the number of clients grows.
 """
@@ -48,7 +50,7 @@ from orchestrator.engine.engine import (
     split_costs,
 )
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, plan_round
-from orchestrator.engine.radio import ShannonFdma
+from orchestrator.engine.radio import ACCESS
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders
@@ -62,6 +64,8 @@ SLOTS = 2000
 WANTED_ROUNDS_PER_S = 20_000
 WANTED_SPEEDUP = 50
 WANTED_START_S = 2.0
+MOST_LTE_TIMES = 2.0
+"""Times what a round takes with Shannon's rates."""
 WANTED_SHARE = 0.5
 """Of the speed that the paper's orders have, under one that is compiled from a function."""
 
@@ -199,9 +203,9 @@ class Setting:
     rho: Array
 
     @property
-    def radio(self) -> ShannonFdma:
+    def radio(self) -> RadioAccess:
         """The scenario's."""
-        return ShannonFdma.of(self.scenario)
+        return ACCESS[self.scenario.radio.access].of(self.scenario)
 
     def plan(self, n: int) -> RoundPlan:
         """The plan of allocation n."""
@@ -325,6 +329,25 @@ def packaged_order() -> Iterator[str]:
             installed.cache_clear()
 
 
+def radios(scenario: Scenario, rounds: int, repeats: int) -> list[dict[str, Any]]:
+    """The time of a round over each radio, by paradigm."""
+    found = []
+    for paradigm in ("cpsfl", "pipesfl"):
+        for access in ACCESS:
+            case = setting(varied(scenario, {"paradigm": paradigm, "radio.access": access}), rounds)
+            took_s, batch = timed(case.batch, repeats)
+            found.append(
+                {
+                    "paradigm": paradigm,
+                    "radio": access,
+                    "us_per_round": 1e6 * took_s / rounds,
+                    "rounds_per_s": rounds / took_s,
+                    "latency_s": float(batch.latency_s.mean()),
+                }
+            )
+    return found
+
+
 def start_up(repeats: int) -> float:
     """Seconds of a fresh process that imports the engine and predicts a first round."""
     program = (
@@ -404,6 +427,7 @@ def main() -> None:
         "start_s": start_s,
         "rounds_compared_with_simpy": compared,
         "ways": rows,
+        "radios": radios(scenario, options.rounds, options.repeats),
         "curve": curve,
     }
     show(result)
@@ -417,6 +441,16 @@ def show(result: dict[str, Any]) -> None:
     for row in result["ways"]:
         table.add_row(row["way"], f"{row['rounds_per_s']:,.0f}", f"{row['engine_times']:.1f}")
     console.print(table)
+    radios = Table("paradigm", "radio", "us a round", "rounds/s", "mean latency s")
+    for row in result["radios"]:
+        radios.add_row(
+            row["paradigm"],
+            row["radio"],
+            f"{row['us_per_round']:.1f}",
+            f"{row['rounds_per_s']:,.0f}",
+            f"{row['latency_s']:.1f}",
+        )
+    console.print(radios)
     curve = Table("K", "us a round", "ns / (K log2 K)", "mean latency s")
     for row in result["curve"]:
         curve.add_row(
@@ -429,11 +463,14 @@ def show(result: dict[str, Any]) -> None:
     growth = result["curve"][-1]["ns_per_client_log2"] / result["curve"][0]["ns_per_client_log2"]
     simpy_times = result["ways"][3]["engine_times"]
     ordered = 1 / max(row["engine_times"] for row in result["ways"][5:])
+    us = {(row["paradigm"], row["radio"]): row["us_per_round"] for row in result["radios"]}
+    lte_times = us["cpsfl", "lte"] / us["cpsfl", "shannon"]
     checks = [
         ("rounds/s", result["ways"][0]["rounds_per_s"], WANTED_ROUNDS_PER_S, True),
         ("times SimPy", simpy_times, WANTED_SPEEDUP, True),
         (f"growth over K log K, K = {CURVE[0]} to {CURVE[-1]}", growth, 1.0, False),
         ("share of the speed under another order", ordered, WANTED_SHARE, True),
+        ("LTE's time over Shannon's, CPSFL", lte_times, MOST_LTE_TIMES, False),
         ("start-up s", result["start_s"], WANTED_START_S, False),
     ]
     for what, value, wanted, at_least in checks:

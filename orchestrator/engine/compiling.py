@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 from numba import types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from testbed.system.folders import cache_folder
 
@@ -45,20 +45,38 @@ def inlined(function: Function) -> Function:
     return numba.njit(forceinline=True)(function)  # type: ignore[no-any-return]
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def number_at(typing_context: Any, address: Any, index: Any) -> Any:
-    """The float64 with that index of an array at that address, in compiled code.
+def borrowed(value: Any) -> Any:
+    """The same array, or named tuple of arrays, whose uses are not counted in compiled code.
 
-    An address in a named tuple is a number, where an array would have its references counted at
-    each use. The array must outlive its use.
+    Counting the references to an array at each use takes longer than most uses. Whoever lends it
+    must keep it.
     """
+    return value
 
+
+@overload(borrowed, jit_options={"forceinline": True}, strict=False)  # type: ignore[untyped-decorator]
+def _borrowed(value: Any) -> Callable[..., Any]:
+    return lambda value: _without_owner(value)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _without_owner(typing_context: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        number = context.get_value_type(types.float64)
-        start = builder.inttoptr(arguments[0], number.as_pointer())
-        return builder.load(builder.gep(start, [arguments[1]]))
+        return _disowned(context, builder, value, arguments[0])
 
-    return types.float64(types.int64, types.int64), generate
+    return value(value), generate
+
+
+def _disowned(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value=value)
+        array.meminfo = array.meminfo.type(None)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        for place, each in enumerate(kind):
+            part = _disowned(context, builder, each, builder.extract_value(value, place))
+            value = builder.insert_value(value, part, place)
+    return value
 
 
 def read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:

@@ -174,6 +174,7 @@ def simulate(
         TraceExhausted: The round lasts longer than the trace.
         InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
+    assert not radio.is_shared or not (plan.updates or tcp)  # `radio_access` refuses them
     slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
         return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)
@@ -191,7 +192,6 @@ def simulate(
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     medium = medium_of(plan.clients) if radio.is_shared else None
-    assert medium is None or tcp is None
     wrong = None if faults is None else _for_kernel(faults)
     paths = None if tcp is None else tcp.fresh()
     order = machine_code(plan.paradigm)

@@ -10,7 +10,7 @@ whole nanoseconds. Clients and iterations count from 0 in here.
 
 `play_round` is one long function by measurement: cut into functions that share a state, however
 they were inlined, a round of ten clients took 1.4 to 2.1 times as long, for each access to an array
-of a tuple then counts references. Its parts are headed by comments instead.
+of a tuple counts references unless it is `borrowed`. Its parts are headed by comments instead.
 """
 
 import math
@@ -20,7 +20,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.engine.compiling import Array, Ints, compiled, inlined
+from orchestrator.engine.compiling import Array, Ints, borrowed, compiled, inlined
 from orchestrator.engine.medium import (
     Medium,
     advance,
@@ -325,6 +325,7 @@ def play_round(
     with one, there are no paths.
     With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
+    work, links, slots = borrowed(work), borrowed(links), borrowed(slots)
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
     clients, iterations = cf_s.shape
     if slots.edges_s.size:
@@ -335,7 +336,8 @@ def play_round(
     here = clients  # clients that are neither absent nor lost
     gone = np.zeros(clients, np.bool_)  # absent, lost, or past being lost
     if medium is not None:
-        clear(medium, start_s)
+        air = borrowed(medium)
+        clear(air, start_s)
 
     # --- the broadcast
     together_s = start_s  # all clients begin when the slowest has the broadcast
@@ -395,8 +397,8 @@ def play_round(
                 if not gone[k] and _ns(faults.lost_s[k]) < moment:
                     moment, moment_s = _ns(faults.lost_s[k]), faults.lost_s[k]
         # --- transfers on shared links end before it
-        if medium is not None and is_busy(medium):
-            way, k, now_s, air_slot = advance(medium, links, slots, air_slot, moment_s)
+        if medium is not None and is_busy(air):
+            way, k, now_s, air_slot = advance(air, links, slots, air_slot, moment_s)
             if now_s == EXHAUSTED:
                 return EXHAUSTED
             if k >= 0:
@@ -427,7 +429,7 @@ def play_round(
             column = 5 * i
             if medium is not None and station == UPLINK:
                 size = ca_bytes[k, i] if i < iterations else cm_bytes[k]
-                begin_transfer(medium, UP, k, 8.0 * size, event_s[k])
+                begin_transfer(air, UP, k, 8.0 * size, event_s[k])
                 continue
             # --- a client goes on by itself, up to the end of its next upload
             if station == CLIENT:
@@ -504,8 +506,8 @@ def play_round(
                 here -= 1
                 last_s = max(last_s, lost_s)
                 if medium is not None:
-                    end_transfer(medium, UP, k)
-                    end_transfer(medium, DOWN, k)
+                    end_transfer(air, UP, k)
+                    end_transfer(air, DOWN, k)
                 for station in (COMPUTING, DOWNLINK):
                     if serves[station] == k and busy[station]:
                         busy[station] = False
@@ -584,7 +586,7 @@ def play_round(
                     place[k] = DOWNLINK
                 elif medium is not None and rules.parallel[DOWNLINK]:
                     begin[k, column + SG], end[k, column + SG] = now_s, EXHAUSTED
-                    begin_transfer(medium, DOWN, k, 8.0 * sg_bytes[k, iteration[k]], now_s)
+                    begin_transfer(air, DOWN, k, 8.0 * sg_bytes[k, iteration[k]], now_s)
                     continue
                 else:
                     begin[k, column + SG] = now_s

@@ -174,7 +174,7 @@ class Lte:
     def bands(self) -> LteBands:
         """See `RadioAccess.bands`."""
         up, down = (
-            LteWay(steps.least_snr.ctypes.data, steps.bps.ctypes.data, steps.least_snr.size, most)
+            LteWay(read_only(steps.least_snr), read_only(steps.bps), most)
             for steps, most in zip(self.steps, self.blocks, strict=True)
         )
         return LteBands(
@@ -277,13 +277,14 @@ def _steps(
     packet_bytes: float,
 ) -> Steps:
     """Steps from numbers of layers, each with the least signal-to-noise ratio in dB of each CQI."""
-    number = np.arange(blocks + 1)
+    by_mcs = transport_block_bits(tbs_index[:, None], np.arange(blocks + 1))
+    # The one larger size, of TBS index 6 with one resource block, does not fit one with QPSK.
+    by_mcs = np.minimum.accumulate(by_mcs[::-1])[::-1]
     found = [
-        (float(least_db), layers, int(mcs), layers * packet_bps(bits, packet_bytes))
+        # Each of two layers has a transport block of its own.
+        (float(least_db), layers, int(mcs), layers * packet_bps(by_mcs[mcs], packet_bytes))
         for layers, all_db in ways
         for least_db, mcs in zip(all_db, MCS_OF_CQI[modulation][1:], strict=True)
-        # Each of two layers has a transport block of its own.
-        for bits in [transport_block_bits(tbs_index[mcs], number)]
     ]
     kept = [(-math.inf, 1, -1, np.zeros(blocks + 1))]
     for step in sorted(found, key=lambda step: (step[0], step[3][-1])):

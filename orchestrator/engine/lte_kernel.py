@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from orchestrator.engine.compiling import Array, Ints, inlined, number_at
+from orchestrator.engine.compiling import Array, Ints, inlined
 from orchestrator.engine.radio_kernel import LINK_BPS, LINK_OF, LINKS_OF, SHARED_BPS
 from orchestrator.engine.slot_impairments import BROADCAST, UP
 
@@ -18,14 +18,11 @@ LEAST_BLOCKS = 4
 
 
 class LteWay(NamedTuple):
-    """A direction of the cell: addresses of two arrays of `lte.Steps`, with their sizes."""
+    """A direction of the cell: two arrays of `lte.Steps`, and the number of resource blocks N."""
 
-    least_snr: int
-    bps: int
-    steps: int
-    """L."""
+    least_snr: Array
+    bps: Array
     blocks: int
-    """N."""
 
 
 class LteBands(NamedTuple):
@@ -114,24 +111,25 @@ def _blocks_bps(link: LteLink, value: float, blocks: int) -> tuple[float, float,
 
     It stays the same from the second number on and below the third.
     """
-    way, snr, step, snr_at_1 = link.way, link.snr_at_1 * value, link.way.steps, link.snr_at_1
-    columns, lowest, least = step + 1, 0, number_at(way.least_snr, 0)
+    least_snr, bps = link.way.least_snr, link.way.bps
+    snr_at_1, snr, step, lowest = link.snr_at_1, link.snr_at_1 * value, least_snr.size, 0
     if link.concentrates:
         lowest = 1
+        least = least_snr[0]
         if snr < blocks * least:
             reached = math.floor(snr / least)
             same = reached * least / snr_at_1, (reached + 1) * least / snr_at_1
-            return number_at(way.bps, reached * columns + (reached > 0)), same[0], same[1]
+            return bps[reached, min(reached, 1)], same[0], same[1]
         snr /= blocks
         snr_at_1 /= blocks
-    while step > lowest and snr < number_at(way.least_snr, step - 1):
+    while step > lowest and snr < least_snr[step - 1]:
         step -= 1
     same = 0.0, math.inf
     if step > 0:
-        same = number_at(way.least_snr, step - 1) / snr_at_1, same[1]
-    if step < way.steps:
-        same = same[0], number_at(way.least_snr, step) / snr_at_1
-    return number_at(way.bps, blocks * columns + step), same[0], same[1]
+        same = least_snr[step - 1] / snr_at_1, same[1]
+    if step < least_snr.size:
+        same = same[0], least_snr[step] / snr_at_1
+    return bps[blocks, step], same[0], same[1]
 
 
 def _lte_bps(link: LteLink, value: float) -> float:

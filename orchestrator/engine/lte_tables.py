@@ -22,11 +22,6 @@ from orchestrator.engine.compiling import Array, Ints, read_only
 
 Modulation = Literal["64QAM", "256QAM"]
 
-MAX_RESOURCE_BLOCKS = 110
-"""Largest number of resource blocks that the tables have; a carrier of 20 MHz has 100."""
-
-_FOLDER = Path(__file__).parent
-
 
 def _orders(*counts: int) -> Ints:
     """Modulation orders of a table, given how many of its rows are QPSK, 16QAM, 64QAM, 256QAM."""
@@ -120,33 +115,24 @@ are above. TS 36.213 leaves the choice to the base station.
 """
 
 
-def _block_bits() -> Ints:
-    one = np.loadtxt(_FOLDER / "transport_block_bits.csv", int, delimiter=",")
-    one = np.pad(one, ((0, 0), (1, 0)))  # no bits in no resource blocks
-    baseline, translated = np.loadtxt(
-        _FOLDER / "two_layer_transport_block_bits.csv", int, delimiter=",", unpack=True
-    )
-    half = MAX_RESOURCE_BLOCKS // 2
-    two = np.empty_like(one)
-    two[:, : half + 1] = one[:, ::2]
-    two[:, half + 1 :] = translated[np.searchsorted(baseline, one[:, half + 1 :])]
-    return read_only(np.stack([one, two]), int)
-
-
-BLOCK_BITS = _block_bits()
-"""Bits of transport blocks, shape [2, 34, 111]: by layers less 1, TBS index, and resource blocks.
+BLOCK_BITS = read_only(
+    np.pad(
+        np.loadtxt(Path(__file__).with_name("transport_block_bits.csv"), int, delimiter=","),
+        ((0, 0), (1, 0)),
+    ),
+    int,
+)
+"""Bits of transport blocks on one layer, shape [34, 111]: by TBS index and resource blocks.
 
 Column 0, no resource blocks, has 0 bits. See `transport_block_bits`.
 """
 
 
-def transport_block_bits(tbs_index: Ints, resource_blocks: Ints, layers: int = 1) -> Ints:
-    """Bits of a transport block by its TBS index and resource blocks (TS 36.213, 7.1.7.2).
+def transport_block_bits(tbs_index: Ints, resource_blocks: Ints) -> Ints:
+    """Bits of a transport block by its TBS index and resource blocks (TS 36.213, 7.1.7.2.1).
 
-    One layer has the sizes of Table 7.1.7.2.1-1. A block on two layers has, up to 55 resource
-    blocks, the size of one layer with twice as many; with more of them, the size on one layer is
-    translated by Table 7.1.7.2.2-1. Spatial multiplexing with two antennas at both ends sends two
-    blocks of one layer each, so it needs the sizes of one layer.
+    The sizes are those of Table 7.1.7.2.1-1, for a block on one layer. Spatial multiplexing with
+    two antennas at both ends sends two blocks of one layer each.
 
     TBS index 6 with one resource block has 328 bits, more than its neighbours, as the standard
     states it. With QPSK these are more bits than one resource block carries.
@@ -155,7 +141,6 @@ def transport_block_bits(tbs_index: Ints, resource_blocks: Ints, layers: int = 1
         tbs_index: TBS indices, 0 to 33, in any shape.
         resource_blocks: Numbers of resource blocks, 0 to 110; 0 gives 0 bits. The shape must be
             that of `tbs_index`, or one that NumPy broadcasts with it.
-        layers: Number of layers that carry one block, 1 or 2.
 
     Returns:
         Bits, in the common shape.
@@ -163,11 +148,10 @@ def transport_block_bits(tbs_index: Ints, resource_blocks: Ints, layers: int = 1
     Raises:
         ValueError: An argument is outside its range.
     """
-    _, indices, columns = BLOCK_BITS.shape
+    indices, columns = BLOCK_BITS.shape
     _check("tbs_index", tbs_index, 0, indices - 1)
     _check("resource_blocks", resource_blocks, 0, columns - 1)
-    _check("layers", np.asarray(layers), 1, 2)
-    bits: Ints = BLOCK_BITS[layers - 1, tbs_index, resource_blocks]
+    bits: Ints = BLOCK_BITS[tbs_index, resource_blocks]
     return bits
 
 

@@ -175,7 +175,6 @@ ACCESS: Mapping[str, type[ShannonFdma] | type[Lte]] = {"shannon": ShannonFdma, "
 """The radios that compute rates from gains, by `radio.access`."""
 OF_SHANNON = ("static", "planner", "per-client-planner")
 """Policies that search for shares with the inverse of Shannon's rate."""
-WHERE_SHARED = "where UAVs share the band (radio.lte.scheduler 'equal'); 'shares' has fixed links"
 
 
 def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
@@ -199,9 +198,9 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
         )
     if radio.is_shared:
         if are_impaired(scenario):
-            raise InputError(f"links: delay, jitter and loss are not predicted {WHERE_SHARED}")
+            raise InputError(f"links: must have no delay, jitter or loss {radio.without_shares}")
         if scenario.scheme.asynchronous:
-            raise InputError(f"paradigm: asynchronous rounds are not predicted {WHERE_SHARED}")
+            raise InputError(f"paradigm: must not be asynchronous {radio.without_shares}")
     if policy not in ("fixed", "equal") and "beta" not in radio.decides:
         raise InputError(
             f"allocation.policy: must be 'fixed' or 'equal' {radio.without_shares}, not {policy!r}"

@@ -266,9 +266,9 @@ def main() -> None:
     if subject["interpreted"] and ORDERS not in apart:
         call_orders()
     if subject["compiled_apart"]:
-        from orchestrator.engine import slots as air
+        from orchestrator.engine import compiling
 
-        air._machine_code_folder()  # The children's, too: by the sources as they are.
+        compiling._machine_code_folder()  # The children's, too: by the sources as they are.
     gc.collect()
     gc.freeze()
     for line in sys.stdin:

@@ -271,8 +271,10 @@ RADIO = Addition(
     {
         "orchestrator/engine/radio.py": [
             after("radio_kernel import ", "ConstantBands, "),
+            after("type[ShannonFdma] | type[Lte]", " | type[ConstantRate]"),
+            after('"lte": Lte', ', "constant": ConstantRate'),
             before(
-                "def radio_access(",
+                "ACCESS: Mapping",
                 '''\
 @dataclass(frozen=True)
 class ConstantRate:
@@ -284,9 +286,17 @@ class ConstantRate:
     bps = 1e7
     decides = frozenset[str]()
     without_shares = "where all links have the same rate"
-    shares_uplink = False
+    is_shared = False
+    least_beta = 0.0
 
-    def link_rates(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> LinkRates:
+    @classmethod
+    def of(cls, scenario: Scenario) -> "ConstantRate":
+        """The scenario's radio."""
+        return cls(scenario.fleet.tx_power_w)
+
+    def link_rates(
+        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
+    ) -> LinkRates:
         """See `RadioAccess.link_rates`."""
         up, down = (self.bps * (way > 0) for way in both_ways(values))
         return LinkRates(up, down, down)
@@ -301,11 +311,6 @@ class ConstantRate:
 
 
 ''',
-            ),
-            before(
-                "    is_given = isinstance(trace, RateTrace)",
-                '    if scenario.radio.access == "constant":\n'
-                "        return ConstantRate(scenario.fleet.tx_power_w)\n",
             ),
         ],
         "orchestrator/engine/radio_kernel.py": [
@@ -339,15 +344,7 @@ def _constant_bps(link: ConstantBands, value: float) -> float:
             before("FdmaLink: _fdma_bps", "ConstantBands: _constant_bps, "),
         ],
         "orchestrator/scenario/schema.py": [
-            before(
-                "    carrier_hz: ",
-                '''\
-    access: Literal["shannon", "constant"] = Field(
-        default="shannon", exclude_if=lambda access: access == "shannon"
-    )
-    """`shannon`: Shannon's rate of a share of the band; `constant`: 10 Mb/s."""
-''',
-            )
+            after('    access: Literal["shannon", "lte"', ', "constant"'),
         ],
     },
     check_radio,

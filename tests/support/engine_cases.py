@@ -4,13 +4,21 @@
 """Rounds for the engine: by hand, and at random."""
 
 import itertools
+import math
+from dataclasses import replace
 
 import numpy as np
+import pytest
 
+from ns3_scenarios.trace import TwoWay
+from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, RoundPlan
 from orchestrator.engine.radio import ShannonFdma
+from orchestrator.scenario.loading import validate
 from testbed.core import orders
 from testbed.core.paradigm import Paradigm, paradigm
+from testbed.core.timeline import STEPS
 
 EVERY_COMBINATION = [
     Paradigm(f"any-{n}", "any", *fields)
@@ -91,6 +99,118 @@ def random_case(rng, scheme):
             gain[rng.integers(clients), first : first + int(rng.integers(1, 12))] = 0.0
     start_s = float(rng.choice([0.0, slot_s, 7 * slot_s, 3.0, rng.uniform(0, 9)]))
     return plan, radio, gain, slot_s, start_s
+
+
+def random_lte_case(rng, scheme):
+    """A case with a scenario's LTE cell in place of a radio, and gains over 90 dB."""
+    plan, radio, gain, slot_s, start_s = random_case(rng, scheme)
+    bandwidths_hz = rng.choice([1.4e6, 3e6, 5e6, 10e6, 15e6, 20e6], 2).tolist()
+    scheduler = str(rng.choice(["equal", "shares"]))
+    lte = {
+        "resource_blocks": 6 if rng.random() < 0.3 else None,
+        "scheduler": scheduler,
+        "noise_figure_db": float(rng.choice([0.0, 7.0])),
+        "layers": int(rng.integers(1, 3)),
+        "highest_modulation": str(rng.choice(["64QAM", "256QAM"])),
+    }
+    scenario = validate(
+        {
+            "uavs": {"tx_power_w": radio.uplink_power_w.tolist()},
+            "radio": {
+                "access": "lte",
+                "uplink_bandwidth_hz": bandwidths_hz[0],
+                "downlink_bandwidth_hz": bandwidths_hz[1],
+                "lte": lte,
+            },
+        },
+        "random",
+    )
+    equal = np.full(plan.clients, 1 / plan.clients)
+    beta = equal
+    if scheduler == "shares":
+        block = 1 / min(Lte.of(scenario).blocks)  # each has one at least
+        beta = block + (1 - plan.clients * block) * plan.allocation.beta
+    allocation = replace(plan.allocation, beta=beta, rho=equal)
+    names = ("sm_bytes", "ca_bytes", "sg_bytes", "cm_bytes")
+    sizes = {name: np.maximum(getattr(plan, name) // 10, 1) for name in names}
+    if np.ptp(gain, axis=1).any():  # UAVs are not equal
+        fades = rng.random((plan.clients, 100)) < 0.3
+        loss_db = rng.uniform(-15, 20, (plan.clients, 1)) + rng.uniform(0, 40, fades.shape) * fades
+        gain = gain * 10 ** (-np.repeat(loss_db, 10, axis=1) / 10)
+    values = TwoWay(np.stack([gain, gain[:, ::-1]])) if rng.random() < 0.5 else gain
+    return replace(plan, allocation=allocation, **sizes), scenario, values, slot_s, start_s
+
+
+def random_faults(rng, clients: int, slot_s: float, start_s: float) -> RoundFaults:
+    """Any faults of a round: crashes, silences, wrong frames, slow nodes, all at slot edges."""
+    first = math.floor(start_s / slot_s)
+
+    def moments(chance: float) -> np.ndarray:
+        slots = first + rng.integers(1, 80, clients)
+        return np.where(rng.random(clients) < chance, slots * slot_s, math.inf)
+
+    timeout_s = float(rng.uniform(0.05, 3))
+    absent = rng.random(clients) < 0.1
+    absent[rng.integers(clients)] = False
+    stop_s, out_s = moments(0.25), moments(0.25)
+    lost_s = np.minimum(stop_s, out_s) + timeout_s
+    lost_s[absent] = start_s - 1
+    silent = [
+        (k + 1, round(min(stop_s[k], out_s[k]) / slot_s), None)
+        for k in range(clients)
+        if math.isfinite(lost_s[k]) and not absent[k]
+    ]
+    slow = []
+    for node in range(clients + 1):
+        edges = np.sort(rng.choice(np.arange(first, first + 60), 4, replace=False)) * slot_s
+        for begin, end in edges.reshape(2, 2)[: rng.integers(3)]:
+            slow.append((node, begin, end, float(rng.uniform(1, 5))))
+    wrong_s = moments(0.2)
+    kinds = ["corrupt-frame", "duplicate-frame"]
+    return RoundFaults(
+        absent=absent,
+        stop_s=stop_s,
+        lost_s=lost_s,
+        wrong_s=wrong_s,
+        wrong=[kinds[rng.integers(2)] if math.isfinite(at_s) else None for at_s in wrong_s],
+        slow=np.array(slow, float).reshape(-1, 4),
+        silent=silent,
+        bs_crash_s=math.inf,
+        drops=True,
+        causes=dict.fromkeys(range(1, clients + 1), "link-outage"),
+        resting=np.zeros(clients, bool),
+    )
+
+
+def plainly(faults: RoundFaults):
+    """Faults as the reference engine takes them."""
+    return {
+        "absent": faults.absent,
+        "stop_s": faults.stop_s,
+        "lost_s": faults.lost_s,
+        "wrong_s": faults.wrong_s,
+        "duplicate": [wrong == "duplicate-frame" for wrong in faults.wrong],
+        "slow": {
+            node: [tuple(row[1:]) for row in faults.slow if row[0] == node]
+            for node in range(len(faults.absent) + 1)
+        },
+    }
+
+
+def assert_equal_rounds(times, reference):
+    """A round of the engine is that of the reference engine."""
+    latency, energy, objective, spans, lost = reference
+    assert times.latency_s == pytest.approx(latency, rel=1e-9, abs=1e-9)
+    assert times.energy_j == pytest.approx(energy, rel=1e-9, abs=1e-9)
+    assert times.objective == pytest.approx(objective, rel=1e-9)
+    mine = {
+        (client, iteration, STEPS[step]): (start, end, size)
+        for client, iteration, step, start, end, size in times.spans.tolist()
+    }
+    assert mine.keys() == {span[:3] for span in spans}
+    for client, iteration, step, *rest in spans:
+        assert mine[client, iteration, step] == pytest.approx(tuple(rest), rel=1e-9, abs=1e-9)
+    assert {loss.client - 1: loss.lost_s for loss in times.lost} == pytest.approx(lost, abs=1e-9)
 
 
 MB = 125_000  # bytes in a megabit

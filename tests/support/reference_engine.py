@@ -10,12 +10,41 @@ served before the downlink; who ranks first goes first, then earlier arrival, th
 number.
 """
 
+import functools
 import math
 from bisect import bisect_right
+from pathlib import Path
 
 import numpy as np
 
 INFINITE = 10**30
+SIZES = [
+    [int(bits) for bits in line.split(",")]
+    for line in (Path(__file__).parents[2] / "orchestrator/engine/transport_block_bits.csv")
+    .read_text()
+    .splitlines()
+    if not line.startswith("#")
+]
+"""Bits of a transport block by TBS index and number of resource blocks less 1."""
+CODE_RATES = {
+    "64QAM": [
+        *((2, 78), (2, 120), (2, 193), (2, 308), (2, 449), (2, 602), (4, 378), (4, 490)),
+        *((4, 616), (6, 466), (6, 567), (6, 666), (6, 772), (6, 873), (6, 948)),
+    ],
+    "256QAM": [
+        *((2, 78), (2, 193), (2, 449), (4, 378), (4, 490), (4, 616), (6, 466), (6, 567)),
+        *((6, 666), (6, 772), (6, 873), (8, 711), (8, 797), (8, 885), (8, 948)),
+    ],
+}
+"""Bits per symbol and 1024 times the code rate of each CQI from 1: TS 36.213, tables 7.2.3-1 and
+7.2.3-2."""
+TBS_INDICES = {
+    "uplink": [*range(11), *range(10, 20), *range(19, 27)],
+    "64QAM": [*range(10), *range(9, 16), *range(15, 27)],
+    "256QAM": [0, 2, 4, 6, 8, *range(10, 26), *range(27, 34)],
+}
+"""TBS index of each MCS: TS 36.213, tables 8.6.1-1, 7.1.7.1-1 and 7.1.7.1-1A."""
+RESOURCE_BLOCKS = {1.4: 6, 3: 15, 5: 25, 10: 50, 15: 75, 20: 100}
 
 
 class TooShort(Exception):
@@ -29,35 +58,145 @@ def nanosecond(time_s):
 class Link:
     """A link's rate in every slot; transfers end when the integral reaches their bits."""
 
-    def __init__(self, gains, bandwidth_hz, power_w, noise_w_per_hz, edges_s):
-        snr = power_w * gains / (bandwidth_hz * noise_w_per_hz)
-        rates = bandwidth_hz * np.log1p(snr) / math.log(2)
+    def __init__(self, rate_in, edges_s):
         self.edges_s = edges_s
-        self.rates = rates.tolist()
-        self.bits_at_edge = [0.0, *np.cumsum(rates * np.diff(edges_s)).tolist()]
+        self.slots = len(edges_s) - 1
+        self.rate_in = functools.cache(rate_in)
+        self.bits_at_edge = [0.0]
 
     def slot(self, time_s):
         slot = bisect_right(self.edges_s, time_s + 0.5e-9) - 1
-        if slot >= len(self.rates):
+        if slot >= self.slots:
             raise TooShort
         return slot
 
     def rate(self, time_s):
-        return self.rates[self.slot(time_s)]
+        return self.rate_in(self.slot(time_s))
+
+    def bits_before(self, slot):
+        """What the link could have sent when a slot begins."""
+        for s in range(len(self.bits_at_edge) - 1, slot):
+            lasts_s = self.edges_s[s + 1] - self.edges_s[s]
+            self.bits_at_edge.append(self.bits_at_edge[s] + self.rate_in(s) * lasts_s)
+        return self.bits_at_edge[slot]
 
     def end(self, start_s, size_bytes):
         if size_bytes == 0:
             return start_s
         slot = self.slot(start_s)
-        before = self.bits_at_edge[slot] + self.rates[slot] * (start_s - self.edges_s[slot])
+        before = self.bits_before(slot) + self.rate_in(slot) * (start_s - self.edges_s[slot])
         wanted = before + 8 * size_bytes
-        for s in range(slot, len(self.rates)):
-            slack = self.rates[s] * 0.5e-9
-            if wanted <= self.bits_at_edge[s + 1] + slack and self.rates[s] > 0:
+        for s in range(slot, self.slots):
+            rate = self.rate_in(s)
+            if wanted <= self.bits_before(s + 1) + rate * 0.5e-9 and rate > 0:
                 since_s = max(start_s, self.edges_s[s])
-                have = before if s == slot else self.bits_at_edge[s]
-                return since_s + (wanted - have) / self.rates[s]
+                have = before if s == slot else self.bits_before(s)
+                return since_s + (wanted - have) / rate
         raise TooShort
+
+
+class Fdma:
+    """Shannon's rate of shares of a band, from a `ShannonFdma`."""
+
+    is_shared = False
+
+    def __init__(self, radio, share):
+        self.radio, self.share = radio, share
+
+    def rate(self, way, k, gain):
+        radio, share = self.radio, self.share
+        bandwidth_hz, power_w = radio.downlink_hz, radio.downlink_power_w
+        if way == "up":
+            bandwidth_hz, power_w = share.beta[k] * radio.uplink_hz, radio.uplink_power_w[k]
+        elif way == "down":
+            bandwidth_hz, power_w = share.beta[k] * bandwidth_hz, share.rho[k] * power_w
+        snr = power_w * gain / (bandwidth_hz * radio.noise_w_per_hz)
+        return bandwidth_hz * np.log1p(snr) / math.log(2)
+
+
+class Lte:
+    """An LTE cell, from the keys of a scenario."""
+
+    def __init__(self, scenario, share):
+        radio, lte = scenario.radio, scenario.radio.lte
+        self.share, margin_db = share, lte.implementation_margin_db
+        self.margins_db = (7.427, 3.0) if margin_db is None else (margin_db, margin_db)
+        self.packet_bytes = scenario.emulation.mtu
+        self.power_w, self.bs_power_w = scenario.fleet.tx_power_w, scenario.base_station.tx_power_w
+        floor_dbm = radio.noise_dbm_per_mhz + 10 * math.log10(0.18)
+        floor_dbm += lte.noise_figure_db + lte.interference_margin_db - lte.antenna_gain_db
+        self.noise_w = 10 ** ((floor_dbm - 30) / 10)
+        self.band = RESOURCE_BLOCKS[radio.downlink_bandwidth_hz / 1e6]
+        self.up_blocks = lte.resource_blocks or RESOURCE_BLOCKS[radio.uplink_bandwidth_hz / 1e6]
+        self.down_blocks = lte.resource_blocks or self.band
+        self.layers, self.modulation = lte.layers, lte.highest_modulation
+        self.is_shared = lte.scheduler == "equal"
+
+    def cqi(self, snr_db, modulation):
+        """The highest CQI that a signal-to-noise ratio less the margin supports; 0: none."""
+        supported = math.log2(1 + 10 ** (snr_db / 10))
+        within = [order * rate / 1024 <= supported for order, rate in CODE_RATES[modulation]]
+        return within.index(False) if False in within else len(within)
+
+    def packets_bps(self, indices, mcs, blocks):
+        """Bit/s of packets. No MCS carries more than a higher one with as many blocks."""
+        if blocks == 0:
+            return 0.0
+        bits = min(SIZES[index][blocks - 1] for index in indices[mcs:])
+        return max(bits - 16, 0) * 1000 * self.packet_bytes / (self.packet_bytes + 3.5)
+
+    def uplink_bps(self, k, gain, blocks):
+        """With all power in that many blocks, or in as many as it reaches by MCS 0."""
+        if gain == 0:
+            return 0.0
+        alone_db = 10 * math.log10(self.power_w[k] * gain / self.noise_w)
+
+        def cqi(used):
+            rounded_db = math.floor(8 * (alone_db - 10 * math.log10(used))) / 8
+            return self.cqi(rounded_db - self.margins_db[0], "64QAM")
+
+        if blocks and cqi(blocks) > 0:
+            return self.packets_bps(TBS_INDICES["uplink"], 2 * (cqi(blocks) - 1), blocks)
+        reached = [used for used in range(1, blocks) if cqi(used) > 0]
+        return self.packets_bps(TBS_INDICES["uplink"], 0, max(reached, default=0))
+
+    def downlink_bps(self, gain, blocks):
+        """With that many blocks, on one layer or two: whichever carries more in the whole cell."""
+        if gain == 0:
+            return 0.0
+        snr_db = 10 * math.log10(self.bs_power_w * gain / (self.band * self.noise_w))
+        ways = [(1, snr_db)] if self.layers == 1 else [(1, snr_db + 4.2), (2, snr_db - 2.8)]
+        carries = [(0.0, 0.0)]
+        for layers, at_db in ways:
+            cqi = self.cqi(at_db - self.margins_db[1], self.modulation)
+            if cqi:
+                mcs = 2 * (cqi - 1) if self.modulation == "64QAM" else max(0, 2 * cqi - 3)
+                carries.append(
+                    tuple(
+                        layers * self.packets_bps(TBS_INDICES[self.modulation], mcs, number)
+                        for number in (self.down_blocks, blocks)
+                    )
+                )
+        return max(carries, key=lambda each: each[0])[1]
+
+    def shared_rate(self, way, k, gain, active):
+        """While that many divide the blocks equally, those of the uplink by number, in turns where
+        each would have fewer than 4; those of the downlink by time."""
+        if way == "down":
+            return self.downlink_bps(gain, self.down_blocks) / active
+        at_a_time = max(1, min(active, self.up_blocks // 4))
+        blocks = self.up_blocks // at_a_time
+        return self.uplink_bps(k, gain, blocks) * at_a_time / active
+
+    def rate(self, way, k, gain):
+        """Of a link by itself; where the cell is shared, while all UAVs are active."""
+        if way == "broadcast":
+            return self.downlink_bps(gain, self.down_blocks)
+        if self.is_shared:
+            return self.shared_rate(way, k, gain, len(self.power_w))
+        if way == "up":
+            return self.uplink_bps(k, gain, int(self.share.beta[k] * self.up_blocks + 1e-9))
+        return self.downlink_bps(gain, int(self.share.beta[k] * self.down_blocks + 1e-9))
 
 
 class Visit:
@@ -133,6 +272,7 @@ def slowly(start_s, work_s, rows):
 def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, faults=None):
     """Latency, energies, objective, spans (client, iteration, step, start, end, bytes), lost.
 
+    `radio` is a `ShannonFdma`, or a scenario with an LTE cell. `gain` is [K, S] or a `TwoWay`.
     `faults` has lists by client: absent, stop_s, lost_s, wrong_s, duplicate; and slow, by node.
     """
     clients, iterations = plan.cf_s.shape
@@ -154,28 +294,19 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
     if slot_edges_s is None:
         slot_edges_s = [s * slot_s for s in range(gain.shape[1] + 1)]
     edges = list(slot_edges_s)
-    noise = radio.noise_w_per_hz
+    gain_up, gain_down = getattr(gain, "values", (gain, gain))
     parallel_down = paradigm.gradient_transmission == "parallel"
-    up = [
-        Link(gain[k], share.beta[k] * radio.uplink_hz, radio.uplink_power_w[k], noise, edges)
-        for k in range(clients)
-    ]
-    broadcast = [
-        Link(gain[k], radio.downlink_hz, radio.downlink_power_w, noise, edges)
-        for k in range(clients)
-    ]
-    down = [
-        Link(
-            gain[k],
-            share.beta[k] * radio.downlink_hz,
-            share.rho[k] * radio.downlink_power_w,
-            noise,
-            edges,
-        )
-        if parallel_down
-        else broadcast[k]
-        for k in range(clients)
-    ]
+    cell = Fdma(radio, share) if hasattr(radio, "noise_w_per_hz") else Lte(radio, share)
+    power_w = radio.uplink_power_w if isinstance(cell, Fdma) else cell.power_w
+
+    def links(way, gains):
+        return [
+            Link(lambda slot, k=k: float(cell.rate(way, k, gains[k][slot])), edges)
+            for k in range(clients)
+        ]
+
+    up, broadcast = links("up", gain_up), links("broadcast", gain_down)
+    down = links("down", gain_down) if parallel_down else broadcast
 
     steps = {}  # (client, iteration, step) -> (start, end, bytes)
 
@@ -191,6 +322,50 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             if deadline[k] < edges[-1]:
                 return math.inf
             raise
+
+    # What shared links have still to send, up to when they have sent, and their end.
+    sending, sent_s = {"up": {}, "down": {}}, start_s
+    gains_of = {"up": gain_up, "down": gain_down}
+    ended = {}
+
+    def begin_sending(way, k, now, size_bytes):
+        nonlocal sent_s
+        sent_s = max(sent_s, now)
+        sending[way][k] = 8.0 * size_bytes
+
+    @functools.cache
+    def shared_rate(way, k, slot, active):
+        return cell.shared_rate(way, k, gains_of[way][k][slot], active)
+
+    def one_ends(until_s):
+        """Whether a transfer on shared links ends by a moment; all send until then."""
+        nonlocal sent_s
+        while sending["up"] or sending["down"]:
+            slot = bisect_right(edges, sent_s + 0.5e-9) - 1
+            if slot >= gain_up.shape[1]:
+                raise TooShort
+            rates, ends = {}, []
+            for way, left in sending.items():
+                active = sum(shared_rate(way, k, slot, 1) > 0 for k in left)
+                for k in left:
+                    rate = rates[way, k] = shared_rate(way, k, slot, max(1, active))
+                    takes_s = left[k] / rate if rate > 0 else math.inf
+                    ends.append((sent_s + (takes_s if left[k] > 0 else 0.0), way, k))
+            end_s, way, k = min(ends)
+            stop_s = min(until_s, edges[slot + 1])
+            ends_now = end_s <= stop_s + 0.5e-9
+            stop_s = end_s if ends_now else stop_s
+            for other, left in sending.items():
+                for j in left:
+                    left[j] = max(0.0, left[j] - rates[other, j] * (stop_s - sent_s))
+            sent_s = stop_s
+            if ends_now:
+                del sending[way][k]
+                ended[way](k, end_s)
+                return True
+            if stop_s == until_s:
+                return False
+        return False
 
     begun_s = [start_s]
     for k in list(there):
@@ -216,12 +391,37 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         now = steps[k, i, "CF"][1]
         if now >= faults["stop_s"][k]:
             return
+        if now >= faults["wrong_s"][k] and not faults["duplicate"][k]:
+            deadline[k] = min(deadline[k], now)
+        if cell.is_shared:
+            steps[k, i, "CA"] = (now, math.inf, plan.ca_bytes[k, i])
+            agenda.append((now, "send smashed data", k))
+            return
         end = carried(up[k], k, now, plan.ca_bytes[k, i])
         if now >= faults["wrong_s"][k]:
-            deadline[k] = min(deadline[k], end if faults["duplicate"][k] else now)
+            deadline[k] = min(deadline[k], end)
         steps[k, i, "CA"] = (now, end, plan.ca_bytes[k, i])
         if end <= deadline[k]:
             agenda.append((end, "smashed data in", k))
+
+    def end_of_upload(k, end):
+        step = "CM" if (k, iteration[k], "CM") in steps else "CA"
+        start, _, size = steps[k, iteration[k], step]
+        steps[k, iteration[k], step] = (start, end, size)
+        if step == "CM":
+            finished[k] = end
+            there.remove(k)
+            return
+        if start >= faults["wrong_s"][k]:
+            deadline[k] = min(deadline[k], end)
+        agenda.append((end, "smashed data in", k))
+
+    def end_of_gradient(k, end):
+        start, _, size = steps[k, iteration[k], "SG"]
+        steps[k, iteration[k], "SG"] = (start, end, size)
+        agenda.append((end, "gradient there", k))
+
+    ended.update(up=end_of_upload, down=end_of_gradient)
 
     def lag(k, at_computing):
         i = iteration[k]
@@ -265,8 +465,11 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                 return -left - at_once(down[k], now, plan.sg_bytes[k, i:].sum())
 
     while there:
-        deadlines = [deadline[k] for k in there if deadline[k] < math.inf]
-        moment = min(nanosecond(t) for t in [t for t, _, _ in agenda] + deadlines)
+        times_s = [t for t, _, _ in agenda]
+        times_s += [deadline[k] for k in there if deadline[k] < math.inf]
+        if one_ends(min(times_s, default=math.inf)):
+            continue
+        moment = min(nanosecond(t) for t in times_s)
         for event in sorted(e for e in agenda if nanosecond(e[0]) == moment):
             agenda.remove(event)
             now, what, k = event
@@ -275,6 +478,10 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                 begin(k, now)
             elif what == "smashed data in":
                 computing.arrive(Visit(k, now, rank(k, now, True)))
+            elif what == "send smashed data":
+                begin_sending("up", k, now, plan.ca_bytes[k, i])
+            elif what == "send adapter":
+                begin_sending("up", k, now, plan.cm_bytes[k])
             elif what == "computed":
                 computing.busy = False
                 downlink.arrive(Visit(k, now, rank(k, now, False)))
@@ -285,6 +492,9 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                 if i + 1 < iterations:
                     iteration[k] += 1
                     begin(k, now)
+                elif now < faults["stop_s"][k] and cell.is_shared:
+                    steps[k, i, "CM"] = (now, math.inf, plan.cm_bytes[k])
+                    agenda.append((now, "send adapter", k))
                 elif now < faults["stop_s"][k]:
                     end = carried(up[k], k, now, plan.cm_bytes[k])
                     steps[k, i, "CM"] = (now, end, plan.cm_bytes[k])
@@ -298,6 +508,8 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                 agenda = [event for event in agenda if event[2] != k]
                 computing.give_up(k, deadline[k])
                 downlink.give_up(k, deadline[k])
+                for left in sending.values():
+                    left.pop(k, None)
         while (chosen := computing.next()) is not None:
             visit, start = chosen
             k = visit.client
@@ -311,6 +523,10 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             visit, start = chosen
             k = visit.client
             size = plan.sg_bytes[k, iteration[k]]
+            if cell.is_shared and parallel_down:
+                steps[k, iteration[k], "SG"] = (start, math.inf, size)
+                begin_sending("down", k, start, size)
+                continue
             end = carried(down[k], k, start, size)
             downlink.serve_until(end, k)
             steps[k, iteration[k], "SG"] = (start, end, size)
@@ -332,7 +548,7 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
 
     computing_w = np.full(clients, plan.compute_power_w)
     energy = [
-        computing_w[k] * total(k, "CF", "CB") + radio.uplink_power_w[k] * total(k, "CA", "CM")
+        computing_w[k] * total(k, "CF", "CB") + power_w[k] * total(k, "CA", "CM")
         for k in range(clients)
     ]
     given_up = [at_s for k, at_s in lost.items() if not faults["absent"][k]]

@@ -8,7 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engine_cases import EVERY_COMBINATION, EVERY_ORDER, random_case
+from engine_cases import (
+    EVERY_COMBINATION,
+    EVERY_ORDER,
+    assert_equal_rounds,
+    plainly,
+    random_case,
+    random_faults,
+)
 from reference_engine import TooShort, reference_round
 from small_scenario import TREE
 
@@ -40,47 +47,6 @@ def played(scenario: Scenario, rounds: int = 1):
 # --- the engine ----------------------------------------------------------------------------------
 
 
-def random_faults(rng, clients: int, slot_s: float, start_s: float) -> RoundFaults:
-    """Any faults of a round: crashes, silences, wrong frames, slow nodes, all at slot edges."""
-    first = math.floor(start_s / slot_s)
-
-    def moments(chance: float) -> np.ndarray:
-        slots = first + rng.integers(1, 80, clients)
-        return np.where(rng.random(clients) < chance, slots * slot_s, math.inf)
-
-    timeout_s = float(rng.uniform(0.05, 3))
-    absent = rng.random(clients) < 0.1
-    absent[rng.integers(clients)] = False
-    stop_s, out_s = moments(0.25), moments(0.25)
-    lost_s = np.minimum(stop_s, out_s) + timeout_s
-    lost_s[absent] = start_s - 1
-    silent = [
-        (k + 1, round(min(stop_s[k], out_s[k]) / slot_s), None)
-        for k in range(clients)
-        if math.isfinite(lost_s[k]) and not absent[k]
-    ]
-    slow = []
-    for node in range(clients + 1):
-        edges = np.sort(rng.choice(np.arange(first, first + 60), 4, replace=False)) * slot_s
-        for begin, end in edges.reshape(2, 2)[: rng.integers(3)]:
-            slow.append((node, begin, end, float(rng.uniform(1, 5))))
-    wrong_s = moments(0.2)
-    kinds = ["corrupt-frame", "duplicate-frame"]
-    return RoundFaults(
-        absent=absent,
-        stop_s=stop_s,
-        lost_s=lost_s,
-        wrong_s=wrong_s,
-        wrong=[kinds[rng.integers(2)] if math.isfinite(at_s) else None for at_s in wrong_s],
-        slow=np.array(slow, float).reshape(-1, 4),
-        silent=silent,
-        bs_crash_s=math.inf,
-        drops=True,
-        causes=dict.fromkeys(range(1, clients + 1), "link-outage"),
-        resting=np.zeros(clients, bool),
-    )
-
-
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION + EVERY_ORDER, ids=lambda scheme: scheme.name)
 def test_engine_agrees_with_the_reference_whatever_goes_wrong(scheme) -> None:
     rng = np.random.default_rng(2000 + (EVERY_COMBINATION + EVERY_ORDER).index(scheme))
@@ -89,38 +55,17 @@ def test_engine_agrees_with_the_reference_whatever_goes_wrong(scheme) -> None:
         case = random_case(rng, scheme)
         plan, radio, gain, slot_s, start_s = case
         faults = random_faults(rng, plan.clients, slot_s, start_s)
-        plain = {
-            "absent": faults.absent,
-            "stop_s": faults.stop_s,
-            "lost_s": faults.lost_s,
-            "wrong_s": faults.wrong_s,
-            "duplicate": [wrong == "duplicate-frame" for wrong in faults.wrong],
-            "slow": {
-                node: [tuple(row[1:]) for row in faults.slow if row[0] == node]
-                for node in range(plan.clients + 1)
-            },
-        }
         try:
-            latency, energy, _, spans, lost = reference_round(
-                plan, radio, faults.silenced(gain), slot_s, start_s, faults=plain
+            reference = reference_round(
+                plan, radio, faults.silenced(gain), slot_s, start_s, faults=plainly(faults)
             )
         except TooShort:
             with pytest.raises(TraceExhausted):
                 simulate(*case, faults=faults)
             continue
         times = simulate(*case, faults=faults)
-        assert times.latency_s == pytest.approx(latency, abs=1e-9)
-        assert times.energy_j == pytest.approx(energy, rel=1e-9, abs=1e-9)
-        mine = {
-            (client, iteration, STEPS[step]): (start, end, size)
-            for client, iteration, step, start, end, size in times.spans.tolist()
-        }
-        assert mine.keys() == {span[:3] for span in spans}
-        for client, iteration, step, *rest in spans:
-            assert mine[client, iteration, step] == pytest.approx(tuple(rest), abs=1e-9)
-        found = {loss.client - 1: loss.lost_s for loss in times.lost}
-        assert found == pytest.approx(lost, abs=1e-9)
-        lost_in_all += len(found)
+        assert_equal_rounds(times, reference)
+        lost_in_all += len(times.lost)
     assert lost_in_all > 30
 
 

@@ -19,7 +19,7 @@ from orchestrator.engine.lte_tables import (
 )
 
 MODULATIONS = ("64QAM", "256QAM")
-ONE, TWO = BLOCK_BITS[:, :, 1:]
+BITS = BLOCK_BITS[:, 1:]
 """Without the column of no resource blocks."""
 
 SIZES = np.unique(BLOCK_BITS)[1:]
@@ -46,25 +46,22 @@ def test_sizes_are_those_of_the_standard(index, blocks, bits):
 
 
 def test_sums_of_sizes_are_those_of_other_copies_of_the_standard():
-    assert ONE.shape == TWO.shape == (34, 110)
+    assert BITS.shape == (34, 110)
     sums = {1: 13008, 6: 80432, 12: 160976, 15: 201136, 18: 241640, 24: 322592, 25: 335344}
     sums |= {30: 403016, 45: 601976, 50: 669920, 60: 805688, 75: 1008208, 100: 1347560}
-    assert {blocks: ONE[:, blocks - 1].sum() for blocks in sums} == sums
-    assert ONE[:27].sum() == 48163328
-    assert ONE.sum() == 82058216
+    assert {blocks: BITS[:, blocks - 1].sum() for blocks in sums} == sums
+    assert BITS[:27].sum() == 48163328
+    assert BITS.sum() == 82058216
 
 
 def test_sizes_grow_with_resource_blocks_and_with_the_index():
-    regular = ONE.copy()
+    regular = BITS.copy()
     assert regular[6, 0] == 328
     regular[6, 0] = 88  # the only size out of order
     assert (np.diff(regular, axis=1) >= 0).all()
     # 256QAM, from index 27, continues below index 26: the latter is for the peak rate of 64QAM.
     assert (np.diff(regular[:27], axis=0) > 0).all()
     assert (np.diff(regular[[*range(26), *range(27, 34)]], axis=0) >= 0).all()
-    assert (np.diff(TWO, axis=1) >= 0).all()
-    assert (np.diff(TWO[:27], axis=0) > 0).all()
-    assert (np.diff(TWO[27:], axis=0) >= 0).all()
 
 
 def test_sizes_fill_equal_code_blocks():
@@ -77,47 +74,23 @@ def test_sizes_fill_equal_code_blocks():
     assert [size for size in SIZES.tolist() if code_block(size) not in TURBO] == []
 
 
-def test_two_layers_have_the_size_of_twice_the_resource_blocks():
-    assert (TWO[:, :55] == ONE[:, 1::2]).all()
-
-
-@pytest.mark.parametrize(
-    ("index", "blocks", "bits"),
-    [
-        *((0, 56, 3112), (0, 110, 6200), (6, 105, 22152), (9, 100, 31704), (15, 100, 61664)),
-        *((21, 100, 101840), (26, 1, 1480), (26, 55, 75376), (26, 100, 149776), (29, 102, 152976)),
-        *((30, 100, 157432), (31, 100, 161760), (32, 100, 169544), (33, 90, 175600)),
-        *((33, 93, 181656), (33, 97, 187712), (33, 55, 97896), (33, 100, 195816)),
-    ],
-)
-def test_two_layers_are_translated_as_in_the_standard(index, blocks, bits):
-    assert transport_block_bits(np.array(index), np.array(blocks), layers=2) == bits
-
-
-def test_two_layers_have_about_twice_the_bits():
-    assert TWO[:, 55:] == pytest.approx(2 * ONE[:, 55:], rel=0.025)
-
-
 def test_arguments_broadcast_and_no_resource_blocks_have_no_bits():
     bits = transport_block_bits(np.array([[0], [26]]), np.array([0, 1, 100]))
     assert bits.tolist() == [[0, 16, 2792], [0, 712, 75376]]
-    assert transport_block_bits(np.array([26]), np.array([0]), layers=2) == 0
 
 
 @pytest.mark.parametrize(
-    ("index", "blocks", "layers", "named"),
+    ("index", "blocks", "named"),
     [
-        (-1, 1, 1, "tbs_index is -1; it must be 0 to 33"),
-        (34, 1, 1, "tbs_index is 34; it must be 0 to 33"),
-        (0, -1, 1, "resource_blocks is -1; it must be 0 to 110"),
-        (0, 111, 1, "resource_blocks is 111; it must be 0 to 110"),
-        (0, 1, 0, "layers is 0; it must be 1 to 2"),
-        (0, 1, 3, "layers is 3; it must be 1 to 2"),
+        (-1, 1, "tbs_index is -1; it must be 0 to 33"),
+        (34, 1, "tbs_index is 34; it must be 0 to 33"),
+        (0, -1, "resource_blocks is -1; it must be 0 to 110"),
+        (0, 111, "resource_blocks is 111; it must be 0 to 110"),
     ],
 )
-def test_what_no_table_has_is_refused(index, blocks, layers, named):
+def test_what_no_table_has_is_refused(index, blocks, named):
     with pytest.raises(ValueError, match=f"^{named}$"):
-        transport_block_bits(np.array([0, index]), np.array([1, blocks]), layers)
+        transport_block_bits(np.array([0, index]), np.array([1, blocks]))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +215,7 @@ def test_a_block_has_the_size_nearest_to_the_efficiency_of_its_mcs(mcs):
     """The tables were made for 120 symbols per resource block."""
     wanted = MCS_EFFICIENCY["256QAM"][mcs] * 120 * np.arange(1, 111)
     nearest = np.abs(with_checksums(SIZES)[:, None] - wanted).argmin(0)
-    different = np.flatnonzero(ONE[DOWNLINK_TBS_INDEX["256QAM"][mcs]] != SIZES[nearest]) + 1
+    different = np.flatnonzero(BITS[DOWNLINK_TBS_INDEX["256QAM"][mcs]] != SIZES[nearest]) + 1
     # MCS 18 with 109 resource blocks lies between two sizes, about as near to each.
     assert different.tolist() == ([109] if mcs == 18 else [])
 
@@ -251,11 +224,11 @@ def test_the_largest_blocks_have_a_code_rate_of_at_most_093():
     """The highest MCS was made for 136 symbols per resource block, and for 100 of them at most."""
     most = 0.93 * 8 * 136 * np.arange(1, 111).clip(max=100)
     largest = np.searchsorted(with_checksums(SIZES), most, "right") - 1
-    assert ONE[33].tolist() == SIZES[largest].tolist()
+    assert BITS[33].tolist() == SIZES[largest].tolist()
 
 
 def test_blocks_have_the_efficiency_of_r1_081483_from_mcs_17_on_alone():
-    bits = ONE[DOWNLINK_TBS_INDEX["64QAM"], 99] / 100 / 120
+    bits = BITS[DOWNLINK_TBS_INDEX["64QAM"], 99] / 100 / 120
     ratio = bits / MCS_EFFICIENCY["64QAM"]
     assert ratio[17:28] == pytest.approx(1, rel=0.02)
     assert ratio[:17].min() > 1.05
