@@ -215,7 +215,6 @@ def reproduce(
 
 def _judge(what: list[str], output: Path, rounds: int | None) -> None:
     from orchestrator.campaign.spec import load_campaign
-    from orchestrator.cli.tables import plain_table, verdict_table
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.radio_figures import ROUNDS
     from orchestrator.studies.radio_figures import run as judge
@@ -228,11 +227,7 @@ def _judge(what: list[str], output: Path, rounds: int | None) -> None:
             rounds=rounds or ROUNDS,
             progress=lambda done, total: show("reproduce", done, total),
         )
-    out.print(verdict_table(made))
-    out.print()
-    out.print(plain_table(made.facts))
-    out.print()
-    out.print(f"{made.headline()} ({made.settings})")
+    out.print(made)
     out.print(f"written to {output}")
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from orchestrator.records.comparison import Comparison
     from orchestrator.records.emulation import Check, Emulation
     from orchestrator.studies.cross_check import CrossCheck
-    from orchestrator.studies.radio_figures import Verdicts
     from orchestrator.studies.validation.outcome import Validation
     from testbed.host.doctor import Finding
 
@@ -214,20 +213,6 @@ def plain_table(frame: "pd.DataFrame") -> Table:
         table.add_row(
             *(f"{v:.3f}" if isinstance(v, float) else escape(str(v)) for v in row.values())
         )
-    return table
-
-
-def verdict_table(made: "Verdicts") -> Table:
-    """The paper's statements, one row per statement and radio."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("figure", "statement and radio", "verdict", "value"):
-        table.add_column(column)
-    for each in made.judged:
-        statement = each.statement
-        said = f"[bold]{escape(statement.text)}[/bold] (paper: {escape(statement.paper)})"
-        table.add_row(statement.figure, said)
-        for radio, value in each.values.items():
-            table.add_row("", f"  {escape(radio)}", each.verdict(radio), statement.shown(value))
     return table
 
 

@@ -478,10 +478,10 @@ def _fig5(o: Outcomes) -> Iterator[Finding]:
         yield _savings(o, than, f"saving over {title}, clusters 1 to 5", 1, "basically grows")
 
 
-def upload_times(o: Outcomes, x: float) -> Array:
+def upload_times(o: Outcomes, x: float, name: str = "cpsfl") -> Array:
     """Mean upload time of each client in a round, from its energy, shape [K], s."""
-    powers_w = o.seeds("cpsfl", x, "tx_power_w")[0]
-    times_s: Array = o.seeds("cpsfl", x, "sending_j").mean(axis=0) / powers_w
+    powers_w = o.seeds(name, x, "tx_power_w")[0]
+    times_s: Array = o.seeds(name, x, "sending_j").mean(axis=0) / powers_w
     return times_s
 
 

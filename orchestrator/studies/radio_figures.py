@@ -12,11 +12,16 @@ import base64
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from ns3_scenarios.trace import both_ways
 from orchestrator.campaign.cluster import POOL, Progress
@@ -26,6 +31,7 @@ from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access
 from orchestrator.records.manifest import environment
 from orchestrator.reporting import plots
+from orchestrator.reporting.formatting import number
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
@@ -50,6 +56,15 @@ ROUNDS = 100
 SEEDS = (1, 2, 3)
 FACT_SLOTS = 600
 """Number of slots from the start of the flight that `_facts` looks at."""
+FACTS = {
+    "radio": "Radio",
+    "slowest_uplink_mbps": "Slowest uplink (Mbit/s)",
+    "fastest_uplink_mbps": "Fastest uplink (Mbit/s)",
+    "highest_mcs_percent": "Uplink slots at MCS 28 (%)",
+    "uplink_used_percent": "Uplink in use (%)",
+    "downlink_used_percent": "Downlink in use (%)",
+}
+"""By column of `Verdicts.facts`: its title."""
 MARKS: dict[Verdict, tuple[str, str]] = {
     "holds": ("✓", "good"),
     "weaker": ("≈", "unsure"),
@@ -88,6 +103,11 @@ def radios(noise_dbm_per_mhz: float) -> dict[str, dict[str, Any]]:
     return made | {f"{LTE}, scheduler shares": access[LTE] | {"radio.lte.scheduler": "shares"}}
 
 
+def condition_of(radio: str) -> str:
+    """The signal of a radio in words: its name without `shannon` or `lte`."""
+    return radio.partition(", ")[2] or "paper's signal"
+
+
 @dataclass(frozen=True)
 class Judged:
     """A statement with its value and verdict for each radio."""
@@ -118,9 +138,32 @@ class Judged:
             for radio, value in self.values.items()
         ]
 
+    def shown(self, radio: str) -> str:
+        """The value for a radio, rounded."""
+        return self.statement.shown(self.values[radio])
+
     def cell(self, radio: str) -> str:
-        """Verdict and value, e.g. `✓ 31.5 %`."""
-        return f"{MARKS[self.verdict(radio)][0]} {self.statement.shown(self.values[radio])}"
+        """Verdict and value, e.g. `✓ 31.5`."""
+        return f"{MARKS[self.verdict(radio)][0]} {self.shown(radio)}"
+
+    def __rich__(self) -> RenderableType:
+        said = self.statement
+        lines = [
+            f"paper: {said.paper}; here: {said.quantity}; {self.rule}",
+            *(
+                f"{TITLES[name]}: "
+                + "; ".join(
+                    f"{condition_of(radio)} {self.cell(radio)}"
+                    for radio in self.values
+                    if radio.startswith(name)
+                )
+                for name in TITLES
+            ),
+        ]
+        head = f"{said.figure}  {said.text}"
+        return Group(
+            Text(head, "bold"), *(Padding(Text(line), (0, 0, 0, 6), expand=False) for line in lines)
+        )
 
 
 @dataclass(frozen=True)
@@ -144,21 +187,21 @@ class Verdicts:
 
     def headline(self) -> str:
         """What came out, in one sentence."""
-        lte, shannon = self.counts(LTE), self.counts(SHANNON)
+        lte, shannon, total = self.counts(LTE), self.counts(SHANNON), len(self.judged)
         said = (
-            f"Under LTE, {lte['holds']} of the paper's {len(self.judged)} statements hold, "
-            f"{lte['weaker']} are weaker and {lte['fails']} fail, while with Shannon's rates "
-            f"{shannon['holds']} hold"
+            f"Under LTE, {lte['holds']} of the paper's {total} statements hold, {lte['weaker']} "
+            f"are weaker and {lte['fails']} fail; with Shannon's rates, {shannon['holds']} hold"
         )
-        by_text = {(each.statement.figure, each.statement.text): each for each in self.judged}
-        found = [
-            f"{what} saves {each.statement.shown(each.values[LTE])} (Shannon: "
-            f"{each.statement.shown(each.values[SHANNON])})"
-            for (figure, text), each in by_text.items()
-            for start, what in HEADLINE.items()
-            if figure == "fig4" and text.startswith(start)
-        ]
-        return said + (f"; at u = 2, {' and '.join(found)}" if found else "") + "."
+        found = {e.statement.text: e for e in self.judged if e.statement.figure == "fig4"}
+        if found:
+            gain, order = (found[text] for text in (GAIN, ORDER))
+            weak = f"{LTE}, 20 dB less"
+            said += (
+                f": CPSFL's latency is {gain.shown(LTE)} % below PipeSFL's (Shannon: "
+                f"{gain.shown(SHANNON)} %) and {gain.shown(weak)} % where the signal is 20 dB weaker, "
+                f"and priority scheduling saves {order.shown(LTE)} % ({order.shown(SHANNON)} %)"
+            )
+        return f"{said}."
 
     def table(self) -> pd.DataFrame:
         """One row per statement: verdict and value for each radio."""
@@ -167,6 +210,8 @@ class Verdicts:
                 "figure": each.statement.figure,
                 "statement": each.statement.text,
                 "paper": each.statement.paper,
+                "quantity": each.statement.quantity,
+                "thresholds": each.rule,
                 **{radio: each.cell(radio) for radio in self.radios},
             }
             for each in self.judged
@@ -176,12 +221,19 @@ class Verdicts:
         """One JSON object per statement and radio."""
         return [row for each in self.judged for row in each.to_json()]
 
+    def __rich__(self) -> RenderableType:
+        facts = Table(box=None, pad_edge=False)
+        for column in FACTS.values():
+            facts.add_column(column, justify="left" if column == FACTS["radio"] else "right")
+        for row in self.facts.to_dict("records"):
+            facts.add_row(row["radio"], *(number(row[name]) for name in list(FACTS)[1:]))
+        signs = ", ".join(f"{mark} {verdict}" for verdict, (mark, _) in MARKS.items())
+        return Group(*self.judged, "", facts, "", f"{signs}. {self.headline()} ({self.settings})")
 
-HEADLINE = {
-    "CPSFL's latency is below PipeSFL's": "CPSFL against PipeSFL",
-    "priority scheduling lowers": "priority scheduling",
-}
-"""By the start of a statement on figure 4: how the sentence on top of the page calls it."""
+
+GAIN = "CPSFL's latency is more than 30 % below PipeSFL's at u = 2"
+ORDER = "Priority scheduling lowers CPSFL's latency"
+"""The statements on figure 4 whose values are in the sentence on top of the page."""
 
 
 def run(
@@ -327,16 +379,15 @@ def _section(
         }
         for radio in (SHANNON, LTE):
             images[radio] = out / f"{figure}_{radio}"
-            plots.write_plot(images[radio], lambda t=timelines[radio]: plots.timelines(t))
+            plots.write_plot(images[radio], partial(plots.timelines, timelines[radio]))
         savings = None
     else:
         tables = {radio: outcomes.table() for radio, outcomes in seen.items()}
         label = study.axes[study.plot[0].x].label
         for radio in (SHANNON, LTE):
             images[radio] = out / f"{figure}_{radio}"
-            plots.write_plot(
-                images[radio], lambda t=tables[radio]: plots.comparison(t, label, REFERENCE)
-            )
+            draw = partial(plots.comparison, tables[radio], label, REFERENCE)
+            plots.write_plot(images[radio], draw)
         savings = {
             "x_label": label,
             "ticks": seen[SHANNON].ticks,
@@ -358,6 +409,9 @@ def _section(
 
 def _page(made: Verdicts, sections: Sequence[dict[str, Any]]) -> str:
     facts = {row["radio"]: row for row in made.facts.to_dict("records")}
+    groups: dict[str, list[str]] = {}
+    for radio in made.radios:
+        groups.setdefault(condition_of(radio), []).append(radio)
     return render_page(
         "radio.html",
         ("charts", "frame", "plain"),
@@ -365,7 +419,8 @@ def _page(made: Verdicts, sections: Sequence[dict[str, Any]]) -> str:
         made=made,
         sections=sections,
         titles=TITLES,
-        groups={name: [r for r in made.radios if r.startswith(name)] for name in TITLES},
+        groups=groups,
+        fact_titles=FACTS,
         facts=facts,
         ratio=lambda radio: (
             facts[radio]["fastest_uplink_mbps"] / facts[radio]["slowest_uplink_mbps"]

@@ -24,6 +24,8 @@ SAME = 0.5
 """Differences below this count as none, in per cent or percentage points."""
 EQUAL = 0.05
 """By how many per cent CPSFL must be below every other paradigm to have the lowest latency."""
+PAPER_OBJECTIVE = 122.3
+"""The paper's objective with fixed shares and I = 5."""
 PART = 0.5
 """The part of Shannon's value from which a statement without a number holds."""
 
@@ -36,6 +38,8 @@ class Statement:
     text: str
     paper: str
     """What the paper says of the size."""
+    quantity: str
+    """What is measured, with its unit."""
     measure: Callable[[Any], float]
     """The value, from the outcomes of a figure's study, or from the rounds of figure 3."""
     holds: float | None
@@ -43,7 +47,6 @@ class Statement:
     weaker: float
     """Value from which it is weaker. If it is above `holds`, then small values are the good ones.
     """
-    unit: str = "%"
     digits: int = 1
 
     def threshold(self, shannon: float) -> float:
@@ -71,19 +74,19 @@ class Statement:
         """The thresholds in words; see `judge`."""
         holds = self.threshold(shannon)
         word = "up to" if holds < self.weaker else "from"
-        half = " (half of Shannon's value)" if self.holds is None and holds > self.weaker else ""
+        half = " (half of Shannon's)" if self.holds is None and holds > self.weaker else ""
         weaker = f"; weaker {word} {self.shown(self.weaker)}" if holds != self.weaker else ""
         return f"holds {word} {self.shown(holds)}{half}{weaker}"
 
     def shown(self, value: float) -> str:
-        """The value with its unit, with as many digits as the difference from 0 needs."""
+        """The value, rounded; a small one has two digits."""
         digits = self.digits
         if 0 < abs(value) < 10**-digits:
             digits = 2
         text = f"{value:.{digits}f}".replace("-", "−")
         if float(text.replace("−", "-")) == 0:
             text = text.lstrip("−")
-        return f"{text} {self.unit}".rstrip()
+        return text
 
 
 # --- measurements --------------------------------------------------------------------------------
@@ -132,17 +135,24 @@ def _best_split(o: Outcomes) -> float:
     return 100 * float(1 - objectives.pop(2) / min(objectives.values()))
 
 
+# Upload times are those of SFL-PP, whose UAVs send at the same time: in the other paradigms, an
+# upload over a shared band takes less time while fewer UAVs send.
+
+
 def _unevenness(o: Outcomes) -> float:
-    times_s = upload_times(o, 1)
+    """The longest upload time of a UAV of cluster 1 over the shortest."""
+    times_s = upload_times(o, 1, "sfl-pp")
     return float(times_s.max() / times_s.min())
 
 
 def _last_two(o: Outcomes) -> float:
-    times_s = upload_times(o, 5)
+    """The upload time of the last two UAVs of cluster 5 over that of the others."""
+    times_s = upload_times(o, 5, "sfl-pp")
     return float(times_s[-2:].mean() / times_s[:-2].mean())
 
 
 def _linearity(o: Outcomes) -> float:
+    """The least coefficient of determination of a paradigm's latencies over I."""
     return min(float(stats.linregress(o.ticks, o.over_ticks(p)).rvalue) ** 2 for p in o.paradigms)
 
 
@@ -180,164 +190,196 @@ def _gradient_time(rounds: Sequence[Round]) -> float:
 
 
 def _lowest(figure: str) -> Statement:
-    text = "CPSFL has the lowest latency everywhere: least difference from the best other"
-    return Statement(figure, text, "everywhere", _least_saving, EQUAL, -SAME)
-
-
-def _grows(figure: str, what: str, paper: str, than: str = "pipesfl", sign: int = 1) -> Statement:
-    return Statement(figure, what, paper, _growth(than, sign), None, SAME, "points")
+    return Statement(
+        figure,
+        "CPSFL has the lowest latency of all paradigms",
+        "everywhere",
+        "least latency below the best other, %",
+        _least_saving,
+        EQUAL,
+        -SAME,
+    )
 
 
 STATEMENTS: tuple[Statement, ...] = (
     Statement(
         "fig3",
-        "PipeSFL improves little on SFL-PP: its round is shorter by",
+        "PipeSFL improves little on SFL-PP",
         "limited",
+        "latency below SFL-PP's, %",
         _round_saving("pipesfl", ["sfl-pp"]),
         5,
         10,
     ),
     Statement(
         "fig3",
-        "CPSFL's round is shorter than both by",
-        "CPSFL lowers the latency further",
+        "CPSFL is faster than SFL-PP and PipeSFL",
+        "further lower",
+        "latency below the better of them, %",
         _round_saving("cpsfl", ["sfl-pp", "pipesfl"]),
         None,
         SAME,
     ),
     Statement(
         "fig3",
-        "communication dominates the round: largest part of a UAV's computing, server included",
+        "Communication dominates the round, and computing is short",
         "relatively small",
+        "computing of a UAV and of the server for it, % of the round",
         _computing,
         10,
         50,
     ),
     Statement(
         "fig3",
-        "the whole downlink for one gradient shortens its transmission, relative to PipeSFL's, to",
+        "With the whole downlink for one gradient, its transmission is much shorter",
         "significantly",
+        "time relative to PipeSFL's",
         _gradient_time,
         0.5,
         0.95,
-        "",
         2,
     ),
     Statement(
         "fig4",
-        "CPSFL's latency is below PipeSFL's at u = 2 by",
+        "CPSFL's latency is more than 30 % below PipeSFL's at u = 2",
         "over 30 %",
+        "latency below PipeSFL's, %",
         _saving("pipesfl", 2),
         30,
         SAME,
     ),
     Statement(
         "fig4",
-        "latency falls as u grows, for every paradigm: least fall from u to u + 1",
-        "for every paradigm",
+        "Latency falls as u grows, for every paradigm",
+        "all schemes",
+        "least fall from u to u + 1, %",
         _least_change(-1),
         SAME,
         -SAME,
     ),
     _lowest("fig4"),
-    _grows(
+    Statement(
         "fig4",
-        "the gain over PipeSFL is larger for smaller u: growth from u = 4 to 1",
+        "The gain over PipeSFL is larger for smaller u",
         "more pronounced",
-        sign=-1,
+        "growth from u = 4 to 1, percentage points",
+        _growth("pipesfl", -1),
+        None,
+        SAME,
     ),
     Statement(
         "fig4",
-        "asynchronous training lowers CPSFL's latency at u = 2 by",
-        "lowers it",
+        "Asynchronous training lowers CPSFL's latency",
+        "lower",
+        "latency below CPSFL w/o AT at u = 2, %",
         _saving("cpsfl-no-at", 2),
         None,
         SAME,
     ),
     Statement(
         "fig4",
-        "priority scheduling lowers CPSFL's latency at u = 2 by",
-        "lowers it",
+        "Priority scheduling lowers CPSFL's latency",
+        "lower",
+        "latency below CPSFL w/o PS at u = 2, %",
         _saving("cpsfl-no-ps", 2),
         None,
         SAME,
     ),
     Statement(
         "fig4",
-        "u = 2 is the best fixed split: its objective (equal shares) is below the next one by",
-        "best",
+        "u = 2 is the best fixed split point by the objective",
+        "best (figure 8)",
+        "objective below the next best, equal shares, %",
         _best_split,
         0,
         -5,
     ),
     Statement(
         "fig5",
-        "uploads of cluster 1 take equal times: longest over shortest",
+        "The uploads of all UAVs of cluster 1 take equal times",
         "nearly identical",
+        "longest over shortest",
         _unevenness,
         1.15,
         1.3,
-        "",
         2,
     ),
     Statement(
         "fig5",
-        "uploads of cluster 5 differ: the last two UAVs' time over the others'",
-        "nearly 1.5",
+        "The uploads of the last two UAVs of cluster 5 take longer",
+        "nearly 1.5 times",
+        "their time over that of the others",
         _last_two,
         1.35,
         1.05,
-        "",
         2,
     ),
     _lowest("fig5"),
-    _grows(
+    Statement(
         "fig5",
-        "the gain from priority scheduling grows with heterogeneity, clusters 1 to 5, by",
+        "The gain from priority scheduling grows with heterogeneity",
         "basically grows",
-        than="cpsfl-no-ps",
+        "growth from cluster 1 to 5, percentage points",
+        _growth("cpsfl-no-ps"),
+        None,
+        SAME,
     ),
-    _grows(
+    Statement(
         "fig5",
-        "the gain over PipeSFL grows with heterogeneity, clusters 1 to 5, by",
+        "The gain over PipeSFL grows with heterogeneity",
         "basically grows",
+        "growth from cluster 1 to 5, percentage points",
+        _growth("pipesfl"),
+        None,
+        SAME,
     ),
     Statement(
         "fig6",
-        "latency is linear in I: least R² of a straight line",
+        "Latency grows linearly with I",
         "approximately",
+        "least R² of a straight line",
         _linearity,
         0.99,
         0.95,
-        "",
         4,
     ),
     _lowest("fig6"),
-    _grows(
-        "fig6", "the gain over PipeSFL grows slightly with I, from 1 to 6, by", "slightly increases"
+    Statement(
+        "fig6",
+        "The gain over PipeSFL grows with I",
+        "slightly",
+        "growth from I = 1 to 6, percentage points",
+        _growth("pipesfl"),
+        None,
+        SAME,
     ),
     Statement(
         "fig6",
-        "CPSFL's objective with fixed shares, I = 5 (figure 8), is as low as",
-        "122.3",
+        "The objective of CPSFL with fixed shares is 122.3",
+        "122.3 (figure 8)",
+        "objective at I = 5, u = 2",
         lambda o: o.mean("cpsfl", 5, "objective"),
-        122.3 * 1.02,
-        122.3 * 1.5,
-        "",
+        PAPER_OBJECTIVE * 1.02,
+        PAPER_OBJECTIVE * 1.5,
     ),
     Statement(
         "fig7",
-        "latency rises with K, for every paradigm: least rise from one K to the next",
-        "for every paradigm",
+        "Latency rises with K, for every paradigm",
+        "increases",
+        "least rise from one K to the next, %",
         _least_change(1),
         SAME,
         -SAME,
     ),
     _lowest("fig7"),
-    _grows(
+    Statement(
         "fig7",
-        "the gain over PipeSFL grows slightly with K, from 6 to 18, by",
-        "slightly increases",
+        "The gain over PipeSFL grows with K",
+        "slightly",
+        "growth from K = 6 to 18, percentage points",
+        _growth("pipesfl"),
+        None,
+        SAME,
     ),
 )
 """In the paper's order."""
