@@ -177,7 +177,7 @@ def reproduce(
         "results/paper"
     ),
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds per mean (default: 500, with --radio 100).")
+        int | None, typer.Option(min=1, help="Rounds per mean (default: 500, with --radio 40).")
     ] = None,
     radio: Annotated[
         Radio | None,

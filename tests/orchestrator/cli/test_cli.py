@@ -47,6 +47,8 @@ call = partial(run_testbed, check=False, timeout=120)
         (["run", PAPER, "--json", "."], "--json: . is a directory"),
         (["run", PAPER, "--set", "emulation.congestion_control=warp"], "congestion_control"),
         (["reproduce", "fig99"], "fig99"),
+        (["reproduce", "fig4", "--radio", "lora"], "--radio"),
+        (["reproduce", "fig8", "--radio", "lte"], "'fig8' is not one of fig3"),
         (["report", "."], "manifest.json"),
         (["predict", PAPER, "--set", "x"], "--set x: must be"),
         (["run", PAPER, "--resume"], "--resume: needs --out"),

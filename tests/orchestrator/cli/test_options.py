@@ -105,6 +105,10 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         "what": USED,
         "--out": USED,
         "--rounds": ("reproduce fig8 --rounds 9", "--rounds: must be absent for fig8"),
+        "--radio": (
+            "reproduce table2 --radio lte",
+            "reproduce: 'table2' is not one of fig3, fig4, fig5, fig6, fig7, all",
+        ),
     },
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
     | {"--tensorboard": USED, "--emulated": USED},
