@@ -190,6 +190,9 @@ def reproduce(
     from orchestrator.studies.paper_figures import run as reproduce_all
 
     if radio is not None:
+        for name in ("table2", "fig8"):
+            if name in what:
+                raise InputError(f"--radio: must be absent for {name}; it is for figures 3 to 7")
         _judge(what, output, rounds)
         return
     if "fig8" in what:

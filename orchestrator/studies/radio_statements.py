@@ -288,7 +288,7 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement(
         "fig4",
         "u = 2 is the best fixed split point by the objective",
-        "best (figure 8)",
+        "best, figure 8",
         "objective below the next best, equal shares, %",
         _best_split,
         0,
@@ -341,7 +341,7 @@ STATEMENTS: tuple[Statement, ...] = (
         _linearity,
         0.99,
         0.95,
-        4,
+        3,
     ),
     _lowest("fig6"),
     Statement(
@@ -356,7 +356,7 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement(
         "fig6",
         "The objective of CPSFL with fixed shares is 122.3",
-        "122.3 (figure 8)",
+        "122.3, figure 8",
         "objective at I = 5, u = 2",
         lambda o: o.mean("cpsfl", 5, "objective"),
         PAPER_OBJECTIVE * 1.02,

@@ -126,9 +126,7 @@ def _radio(folder: Path) -> Path:
     folder.mkdir()
     names = list(radio_figures.radios(-114))
     judged = [
-        radio_figures.Judged(
-            statement, {name: -1234.5678 + 400 * k for k, name in enumerate(names)}
-        )
+        radio_figures.Judged(statement, {name: -123.4567 + 70 * k for k, name in enumerate(names)})
         for statement in radio_figures.STATEMENTS
     ]
     facts = pd.DataFrame(

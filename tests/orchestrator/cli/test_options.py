@@ -107,7 +107,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         "--rounds": ("reproduce fig8 --rounds 9", "--rounds: must be absent for fig8"),
         "--radio": (
             "reproduce table2 --radio lte",
-            "reproduce: 'table2' is not one of fig3, fig4, fig5, fig6, fig7, all",
+            "--radio: must be absent for table2; it is for figures 3 to 7",
         ),
     },
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
