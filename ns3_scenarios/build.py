@@ -3,8 +3,8 @@
 
 """Builds the ns-3 models in ``cpp/`` against the installed ``ns3`` wheel, once.
 
-Each folder of ``cpp/`` becomes a library in the user's cache. Its name is a hash of its inputs: the
-sources, the flags, the compiler, and the wheel's version and location.
+Each folder of ``cpp/`` becomes a library or a program in the user's cache. Its name is a hash of
+its inputs: the sources, the flags, the compiler, and the wheel's version and location.
 """
 
 import fcntl
@@ -26,20 +26,32 @@ from testbed.system.folders import cache_folder
 
 log = logging.getLogger(__name__)
 
-Models = Literal["channel", "packets"]
+Models = Literal["channel", "packets", "radio"]
 """Name of a folder of ``cpp/``."""
 
 BUILD_S = 600.0
 """Time limit of a build in s; a build usually takes some seconds."""
 
 _SOURCES = Path(__file__).parent / "cpp"
-_LIBRARIES = {
+_PROGRAMS = {"radio"}
+"""Folders that become programs; the others become libraries."""
+_MODULES = {
     "channel": ("propagation", "mobility", "network", "core"),
     "packets": ("point-to-point", "internet", "network", "core"),
+    "radio": (
+        *("lte", "wifi", "spectrum", "propagation", "buildings", "antenna", "mobility"),
+        *("point-to-point", "virtual-net-device", "applications", "internet", "traffic-control"),
+        *("bridge", "csma", "fd-net-device", "stats", "network", "core"),
+    ),
 }
 """The ns-3 modules that each folder of models uses."""
+_LIBRARY = ("-fPIC", "-shared")
+_PROGRAM = (
+    # ns-3's LTE needs its config-store, which needs symbols of GTK that no model uses. A program
+    # binds symbols when they are used; ctypes binds all of them at once.
+    *("-Wl,--unresolved-symbols=ignore-in-shared-libs", "-Wl,-z,lazy"),
+)
 _FLAGS = (
-    *("-std=c++20", "-O2", "-fPIC", "-shared"),
     # No FMA and no -march: results must not depend on compiler or machine, not even in the last
     # bit.
     "-ffp-contract=off",
@@ -49,7 +61,7 @@ _FLAGS = (
 
 
 def library(models: Models = "channel") -> Path:
-    """Path of the library of these models; builds it if it is not cached (some seconds).
+    """Path of the library or program of these models; builds it if it is not cached (some seconds).
 
     Safe to call from several processes at once: one builds, the others wait.
 
@@ -61,7 +73,8 @@ def library(models: Models = "channel") -> Path:
     if compiler is None:
         raise ChannelError("g++ is missing (it builds the ns-3 models): apt-get install g++")
     version, wheel = _wheel()
-    command = _command(compiler, version, wheel, _LIBRARIES[models])
+    kind = _PROGRAM if models in _PROGRAMS else _LIBRARY
+    command = _command(compiler, version, wheel, kind, _MODULES[models])
     folder = _SOURCES / models
     sources = sorted(folder.glob("*.cc"))
     key = hashlib.sha256()
@@ -71,8 +84,9 @@ def library(models: Models = "channel") -> Path:
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     try:
         cache = cache_folder()
+        suffix = "" if models in _PROGRAMS else ".so"
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        built = cache / f"ns3-{models}-{key.hexdigest()[:24]}.so"
+        built = cache / f"ns3-{models}-{key.hexdigest()[:24]}{suffix}"
         if built.exists():
             return built
         with (cache / "build.lock").open("w") as lock:
@@ -93,12 +107,15 @@ def _wheel() -> tuple[str, Path]:
     raise ChannelError("the ns3 package is missing: pip install ns3")
 
 
-def _command(compiler: str, version: str, wheel: Path, libraries: Sequence[str]) -> list[str]:
+def _command(
+    compiler: str, version: str, wheel: Path, kind: Sequence[str], modules: Sequence[str]
+) -> list[str]:
     release = ".".join(version.split(".")[:2])
     return [
-        *(compiler, *_FLAGS, "-isystem", str(wheel / "include"), "-x", "c++", "-"),
+        *(compiler, "-std=c++20", "-O2", *kind, *_FLAGS),
+        *("-isystem", str(wheel / "include"), "-x", "c++", "-"),
         *("-L", str(wheel / "lib64"), f"-Wl,-rpath,{wheel / 'lib64'}"),
-        *(f"-l:libns3.{release.removeprefix('3.')}-{name}.so" for name in libraries),
+        *(f"-l:libns3.{release.removeprefix('3.')}-{name}.so" for name in modules),
     ]
 
 

@@ -51,14 +51,24 @@ class Child:
         library: The built models.
         settings: Plain values for the module.
         launch: How the process is started.
+        arguments: Arguments of the module.
+        answer_s: Seconds that the process may take to answer or to read a request; None:
+            `ANSWER_S`.
     """
 
     def __init__(
-        self, module: str, library: Path, settings: dict[str, Any], launch: Launch
+        self,
+        module: str,
+        library: Path,
+        settings: dict[str, Any],
+        launch: Launch,
+        arguments: Sequence[str] = (),
+        answer_s: float | None = None,
     ) -> None:
+        self._answer_s = answer_s
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", *launch.within, module],
+            [sys.executable, "-P", "-m", *launch.within, module, *arguments],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -80,9 +90,13 @@ class Child:
         Raises:
             ChannelError: The process ended or did not respond in time; the message says why.
         """
+        self.send_bytes(line.encode() + b"\n" + data)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Write bytes to the stdin of the process, as `send` does."""
         if self._stdin.closed:
             raise ChannelError("ns-3's process was closed and no longer answers")
-        left = memoryview(line.encode() + b"\n" + data)
+        left = memoryview(data)
         try:
             while left:
                 self._await(self._stdin, select.POLLOUT, "read a request")
@@ -125,9 +139,10 @@ class Child:
     def _await(self, stream: IO[bytes], event: int, what: str) -> None:
         poll = select.poll()
         poll.register(stream, event)
-        if not poll.poll(1000 * ANSWER_S):
+        answer_s = self._answer_s or ANSWER_S
+        if not poll.poll(1000 * answer_s):
             self.close()  # A later answer would be taken for that to another request.
-            raise ChannelError(f"waited {ANSWER_S:g} s for ns-3's process to {what}")
+            raise ChannelError(f"waited {answer_s:g} s for ns-3's process to {what}")
 
     def _died(self) -> ChannelError:
         try:

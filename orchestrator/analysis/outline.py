@@ -10,7 +10,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
 from orchestrator.engine.plan import Split, fixed_allocation, plan_round
-from orchestrator.engine.radio import radio_access
+from orchestrator.engine.radio import WHILE_ALL_SEND, describe_radio, radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import Decide, predict
 from orchestrator.scenario.channel import Channel
@@ -36,6 +36,10 @@ class Outline:
     """Split point of the first round."""
     latency_s: float
     """Predicted latency of the first round, s."""
+    radio: str
+    """The radio in a few words, see `orchestrator.engine.radio.describe_radio`."""
+    links_note: str
+    """Under which condition the rates in `links` hold; empty if under each."""
 
 
 def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = None) -> Outline:
@@ -65,7 +69,8 @@ def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = N
     )
     trace = channel.now
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
-    rates = link_rates(plan, radio_access(scenario, trace), trace.values[:, :1])
+    radio = radio_access(scenario, trace)
+    rates = link_rates(plan, radio, trace.values[:, :1])
     links = pd.DataFrame({"uav": range(1, scenario.uavs.count + 1)})
     if trace.position_m is not None:
         away_m = trace.position_m[:, 0] - np.array(scenario.base_station.position_m)
@@ -91,6 +96,8 @@ def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = N
         steps.reset_index(),
         timeline[0].split,
         timeline[0].latency_s,
+        describe_radio(scenario, trace),
+        WHILE_ALL_SEND if radio.is_shared else "",
     )
 
 

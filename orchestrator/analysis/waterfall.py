@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Decomposes a round's latency, from payload over Shannon rate to the measured latency."""
+"""Decomposes a round's latency, from the payload at the channel's rates to the measured latency."""
 
 from dataclasses import replace
 

@@ -6,6 +6,7 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -75,8 +76,10 @@ def run(
     )
     from orchestrator.cli.virtual import enter
     from orchestrator.emulated.options import RunOptions, check_options
+    from orchestrator.engine.radio import describe_radio
     from orchestrator.records.directory import claimed
     from orchestrator.reporting.live import forwarded, serve
+    from orchestrator.scenario.channel import read_trace
     from testbed.host.quiet import wait_until_quiet
     from testbed.system import inside
     from testbed.system.files import check_writable, write_json
@@ -109,7 +112,8 @@ def run(
 
         check_spreadable(parsed)
     enter(parsed, "emulated s", trace=trace_file, live=live, holding=claim)
-    view = serve if inside.guest_settings() is None else forwarded
+    known = read_trace(trace_file) if live and trace_file is not None else None
+    view = partial(serve, trace=known) if inside.guest_settings() is None else forwarded
     if wait_s is not None:
         with shown("s") as show:
             wait_until_quiet(wait_s, show)
@@ -124,6 +128,7 @@ def run(
         )
     if json_file is not None:
         write_json(json_file, done.to_json())
+    out.print(f"radio: {describe_radio(parsed, done.channel.now)}", markup=False, highlight=False)
     tables = [comparison_table(done), step_comparison_table(done), budget_table(done)]
     if done.calibration is not None:
         tables.append(calibration_table(done.calibration))

@@ -61,6 +61,7 @@ FLAGS = {
             "fastest_m_s",
         ),
         *("longest_gap_s", "time_format", "same_time", "no_signal"),
+        *("radio", "slots", "rts", "wifi_standard", "wifi_width_mhz", "wifi_ap_w"),
     )
 } | {"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"}
 """By argument name in error messages: its name on the command line."""

@@ -10,6 +10,9 @@ import typer
 
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
+from testbed.core.errors import InputError
+
+_RADIO = "Rates of a radio access of ns-3"
 
 
 def trace(
@@ -17,28 +20,72 @@ def trace(
     slots: Annotated[int, typer.Option(min=1, help="Slots to generate.")],
     output: Annotated[Path, typer.Option("--out", metavar="T.npz", help="The file to write.")],
     overrides: Overrides = None,
+    radio: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ns3-lte|ns3-wifi",
+            help="Write rates that ns-3's LTE or Wi-Fi delivers, not gains.",
+            rich_help_panel=_RADIO,
+        ),
+    ] = None,
+    trace_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="T.npz",
+            help="Take the gains from this trace.",
+            rich_help_panel=_RADIO,
+        ),
+    ] = None,
+    wifi_standard: Annotated[
+        str | None, typer.Option(metavar="n|ac|ax", help="802.11 … (n).", rich_help_panel=_RADIO)
+    ] = None,
+    wifi_width_mhz: Annotated[
+        int | None, typer.Option(help="Width of the channel (20).", rich_help_panel=_RADIO)
+    ] = None,
+    rts: Annotated[
+        bool, typer.Option("--rts", help="RTS/CTS before each frame.", rich_help_panel=_RADIO)
+    ] = False,
+    wifi_ap_w: Annotated[
+        float | None,
+        typer.Option(
+            help="Power of the access point in W (that of the base station, at most 1).",
+            rich_help_panel=_RADIO,
+        ),
+    ] = None,
 ) -> None:
-    """Generate a channel trace with ns-3: gains and positions in every slot."""
-    from dataclasses import replace
-
-    from orchestrator.scenario.channel import ns3_source
+    """Generate a channel trace with ns-3: gains, or a radio's rates, and positions by slot."""
+    from ns3_scenarios.trace import TraceExhausted
+    from orchestrator.packet_simulation.radio import described, rate_trace, settings_of
+    from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from testbed.system.files import check_writable
 
+    access = settings_of(radio, wifi_standard, wifi_width_mhz, rts=rts, access_point_w=wifi_ap_w)
+    if access is None and trace_file is not None:
+        raise InputError("`trace`: needs `radio`; a trace of gains is there already")
     parsed = load(scenario, overrides or [])
     check_writable("out", output)
-    with ns3_source(parsed) as source, shown("slots") as show:
+    with open_source(parsed, trace_file) as source, shown("slots") as show:
         step, have = max(slots // 100, 1000), 0
         while have < slots:
-            made = source.trace(min(have + step, slots))
+            try:
+                made = source.trace(min(have + step, slots))
+            except TraceExhausted as end:
+                raise InputError(f"`slots`: {trace_file} has {end.available} slots") from None
             have = min(made.slots, slots)
             show("ns-3", have, slots)
-        replace(
-            made.first(slots),
-            seed=parsed.seed,
-            scenario=parsed.model_dump_json(),
-        ).save(output)
-    out.print(f"{output}: {parsed.uavs.count} UAVs, {slots} slots of {parsed.slot_s:g} s")
+        channel = made.first(slots)
+        if access is None:
+            channel = channel.replaced(seed=parsed.seed, scenario=parsed.model_dump_json())
+            said = f"{parsed.uavs.count} UAVs, {slots} slots of {parsed.slot_s:g} s"
+        else:
+            rates, _ = rate_trace(
+                parsed, channel, access, wifi_ap_w, lambda done: show(f"{radio}", done, slots)
+            )
+            channel, said = rates, described(rates)
+    channel.save(output)
+    out.print(f"{output}: {said}", markup=False, highlight=False)
 
 
 def predict(
@@ -68,6 +115,7 @@ def predict(
                 "scenario": parsed.model_dump(mode="json"),
                 "rounds": timeline.to_json(),
                 **({"downlink_is_open": True} if timeline.downlink_is_open else {}),
+                **({"trace_has_rates": True} if timeline.trace_has_rates else {}),
             },
         )
     out.print(rounds_table(timeline))
@@ -82,7 +130,6 @@ def init(
 ) -> None:
     """Write a scenario to edit, with every key, its default and its meaning."""
     from orchestrator.scenario.reference import template
-    from testbed.core.errors import InputError
     from testbed.system.files import check_writable, write_whole
 
     check_writable("FILE", file)
@@ -129,7 +176,10 @@ def show(
         markup=False,
         highlight=False,
     )
+    out.print(f"radio: {found.radio}", markup=False, highlight=False)
     for name, table in tables.items():
         out.print(f"\n{name}", markup=False)
         out.print(plain_table(table))
+        if name == "links" and found.links_note:
+            out.print(found.links_note, markup=False, highlight=False)
     out.print(f"\nround 0: u = {found.split}, {found.latency_s:.3f} s predicted", highlight=False)

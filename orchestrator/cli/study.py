@@ -93,6 +93,7 @@ def cross_check(
         check = study.cross_check(parsed, source, folder, delays_s=delays_s, progress=show)
     if json_file is not None:
         write_json(json_file, check.to_json(parsed))
+    out.print(f"radio: {check.radio}", markup=False, highlight=False)
     for table in cross_check_tables(check):
         out.print(table)
         out.print()

@@ -47,7 +47,7 @@ def enter(
         return
     from orchestrator.emulated.guests import kernel, play
     from orchestrator.emulated.virtual import prepare
-    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.channel import open_source, read_trace
 
     found = kernel()
     if plays_rounds:
@@ -66,7 +66,8 @@ def enter(
         if live:
             from orchestrator.reporting.live import mirror
 
-            show = contexts.enter_context(mirror(scenario)).show
+            known = None if trace is None else read_trace(trace)
+            show = contexts.enter_context(mirror(scenario, known)).show
         progress = contexts.enter_context(shown(unit))
         learns = plays_rounds and scenario.workload.compute == "real"
         done = play(

@@ -203,6 +203,8 @@ def write_run(done: Emulation, folder: Path) -> None:
         tables["air"] = frame_loss.by_round(air)
         if air["asked_loss"].any():
             tables["air_slots"] = air
+    if done.scenario.radio.access == "lte":
+        tables["resource_blocks"] = pd.concat([record.resource_blocks for record in rounds])
     tables["learning"] = whole_table(done.learning)
     tables["accounts"] = pd.concat(done.accounts)
     tables["waterfall"] = pd.DataFrame(

@@ -19,6 +19,7 @@ import pandas as pd
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.byte_accounts import SET_UP, account, completed
 from orchestrator.analysis.error_budget import error_budget, transfer_errors
+from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.analysis.waterfall import waterfall
 from orchestrator.emulated.calibration import TIMEOUT_S, Trial
 from orchestrator.emulated.learning import (
@@ -36,6 +37,7 @@ from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.engine import cut, round_of, round_of_spans
 from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.links import shape_of, transport_settings_of
+from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import RoundPlan
 from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rates import ahead_of, first_gradient_s
@@ -436,6 +438,16 @@ class Stage:
             links=self.counters,
             air=frame_loss.by_slot(round_.index, first, slot_s, links_before, self.counters)
             if self.shape.impaired
+            else None,
+            resource_blocks=resource_blocks(
+                measured,
+                round_.radio,
+                table.gain,
+                slot_s,
+                plan.allocation,
+                in_turns=plan.in_turns,
+            )
+            if isinstance(round_.radio, Lte)
             else None,
             machine=machine,
             elsewhere=elsewhere,

@@ -11,6 +11,7 @@ from orchestrator.engine.engine import BatchTimes, simulate_chain, split_costs
 from orchestrator.engine.faults import planned
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import check_shares, radio_access
+from orchestrator.engine.rounds import check_range
 from orchestrator.engine.selection import selection
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
@@ -53,4 +54,5 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
                 costs, radio, trace.values, trace.slot_s, 0.0, split, alpha, beta, rho
             )
         except TraceExhausted:
+            check_range(radio, allocation, trace, 0.0)
             channel.grow()

@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from ns3_scenarios.trace import SlotValues, both_ways
+from ns3_scenarios.trace import SlotValues
 from orchestrator.engine.access import LinkRates, mean_rates
 from orchestrator.engine.compiling import Array, Ints, read_only
 from orchestrator.engine.links import needs_snr
@@ -181,16 +181,6 @@ class Lte:
             up, down, read_only(self._uplink_snr), self._downlink_snr, bool(self.is_shared)
         )
 
-    def schemes(self, values: SlotValues, blocks: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-        """Modulation and coding schemes with these numbers of resource blocks [K] in uplink and
-        downlink, each [K, S]; -1: out of range."""
-        up, down = both_ways(values)
-        snr = self._uplink_snr[:, None] * up / np.maximum(blocks[0], 1)[:, None]
-        return (
-            self.steps[0].mcs[_step(self.steps[0], snr)],
-            self.steps[1].mcs[_step(self.steps[1], self._downlink_snr * down)],
-        )
-
     @property
     def _uplink_snr(self) -> Array:
         """Of each UAV that sends in one resource block, at gain 1, shape [K]."""
@@ -201,14 +191,40 @@ class Lte:
         """Of every resource block, at gain 1."""
         return self.downlink_power_w / (self.band_blocks * BLOCK_HZ * self.noise_w_per_hz)
 
+    def use(self, direction: int, clients: Ints, blocks: Ints, gain: Array) -> tuple[Ints, Ints]:
+        """Resource blocks in which links send, and the steps of their rates, [E, B] each.
+
+        Args:
+            direction: 0 for uplinks, 1 for downlinks: the index of `steps`.
+            clients: Index of the UAV of each link from 0, shape [E].
+            blocks: Number of resource blocks that each link has, shape [E].
+            gain: Gains of each link, shape [E, B].
+        """
+        if direction == 0:
+            return self._uplink_use(blocks[:, None], self._uplink_snr[clients, None] * gain)
+        step = _step(self.steps[1], self._downlink_snr * gain)
+        return np.where(step > 0, blocks[:, None], 0), step
+
+    def _uplink_use(self, blocks: Ints, snr: Array) -> tuple[Ints, Ints]:
+        """The resource blocks of those in which a UAV sends: all, or as many as its power reaches;
+        and the step of its rate.
+
+        Args:
+            blocks: Number of resource blocks, of a shape that goes with `snr`.
+            snr: Signal-to-noise ratios in one resource block.
+        """
+        steps = self.steps[0]
+        least = steps.least_snr[0]
+        reached = np.minimum(blocks, np.floor(snr / least)).astype(np.int64)
+        used = np.where(snr >= blocks * least, blocks, reached)
+        step = np.where(used < blocks, 1, _step(steps, snr / np.maximum(used, 1)))
+        return used, np.where(used > 0, np.maximum(step, 1), 0)
+
     def _uplink_bps(self, blocks: Ints, gain: Array) -> Array:
         """Rates with these numbers of resource blocks [K], or with as many as the power reaches."""
-        steps, snr = self.steps[0], self._uplink_snr[:, None] * gain
-        least = steps.least_snr[0]
-        reached = np.minimum(blocks[:, None], np.floor(snr / least)).astype(np.int64)
-        used = np.where(snr >= blocks[:, None] * least, blocks[:, None], reached)
-        step = np.where(used < blocks[:, None], 1, _step(steps, snr / np.maximum(used, 1)))
-        return steps.bps[used, np.where(used > 0, np.maximum(step, 1), 0)]
+        return self.steps[0].bps[
+            self._uplink_use(blocks[:, None], self._uplink_snr[:, None] * gain)
+        ]
 
     def _downlink_bps(self, blocks: Ints, gain: Array) -> Array:
         """Rates with these numbers of resource blocks [K]."""
@@ -295,8 +311,8 @@ def assigned(beta: Array, blocks: int) -> Ints:
 def turn(blocks: int, active: int) -> tuple[int, float]:
     """The uplink of a UAV while that many are active: its resource blocks in a TTI in which it
     sends, and the part of all TTIs in which it does."""
-    each = max(min(LEAST_BLOCKS, blocks), blocks // active)
-    return each, min(1.0, blocks // each / active)
+    at_once = max(1, min(active, blocks // LEAST_BLOCKS))
+    return blocks // at_once, at_once / active
 
 
 def _step(steps: Steps, snr: Array) -> Ints:

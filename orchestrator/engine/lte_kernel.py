@@ -12,9 +12,9 @@ from orchestrator.engine.compiling import Array, Ints, inlined, number_at
 from orchestrator.engine.radio_kernel import LINK_BPS, LINK_OF, LINKS_OF, SHARED_BPS
 from orchestrator.engine.slot_impairments import BROADCAST, UP
 
-LEAST_BLOCKS = 3
-"""Smallest number of resource blocks that ns-3's scheduler assigns to a UAV in the uplink; more
-UAVs than that allows take turns."""
+LEAST_BLOCKS = 4
+"""Smallest number of resource blocks that a UAV gets in the uplink: three with the lowest MCS carry
+7 B, in which ns-3's UAVs start no packet. More UAVs than that allows take turns."""
 
 
 class LteWay(NamedTuple):
@@ -66,8 +66,8 @@ class LteLink(NamedTuple):
 
 @inlined
 def _turn(blocks: int, active: int) -> tuple[int, float]:
-    each = max(min(LEAST_BLOCKS, blocks), blocks // active)
-    return each, min(1.0, blocks // each / active)
+    at_once = max(1, min(active, blocks // LEAST_BLOCKS))
+    return blocks // at_once, at_once / active
 
 
 def _lte_links(bands: LteBands, in_turns: bool, beta: Array, rho: Array) -> LteLinks:

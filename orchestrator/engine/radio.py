@@ -21,7 +21,7 @@ from orchestrator.engine.links import are_impaired, needs_snr
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.radio_kernel import FdmaBands, GivenBands
-from orchestrator.scenario.channel import downlink_of
+from orchestrator.scenario.channel import downlink_of, fading_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 
@@ -207,6 +207,38 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
             f"allocation.policy: must be 'fixed' or 'equal' {radio.without_shares}, not {policy!r}"
         )
     return radio
+
+
+OF_RATES = "rates of a trace"
+WHILE_ALL_SEND = "Rates hold while all UAVs send; where fewer send, each has more."
+"""Explains rates of a shared band wherever they are not those of a round's steps."""
+
+
+def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
+    """The radio of a scenario in a few words, e.g. "Shannon's rates, FDMA".
+
+    Args:
+        scenario: The scenario.
+        trace: Its channel, or some slots of it; None: it has gains.
+    """
+    radio, lte = scenario.radio, scenario.radio.lte
+    if isinstance(trace, RateTrace):
+        return OF_RATES
+    words: str = radio.access
+    if radio.access == "shannon":
+        words = "Shannon's rates, FDMA"
+    elif radio.access == "lte":
+        up, down = Lte.of(scenario).blocks
+        blocks = f"{up}" if up == down else f"{up} uplink and {down} downlink"
+        shared = "shared equally" if lte.scheduler == "equal" else "in shares beta"
+        layers = f"{lte.layers} layer{'s' * (lte.layers > 1)}"
+        words = f"LTE, {blocks} resource blocks, {shared}, {lte.highest_modulation}, {layers}"
+    if (fading := fading_of(scenario)) is not None:
+        kind = f"{radio.fading.capitalize()} fading"
+        if fading.kind == "rician":
+            kind += f" with K = {radio.rician_k_db:g} dB"
+        words += f", {kind}, {1e3 * fading.block_s:g} ms"
+    return words
 
 
 def check_shares(radio: RadioAccess, allocation: Allocation) -> None:

@@ -7,6 +7,7 @@ A `Backend` plays rounds: the engine in predicted time (`EngineBackend`), ns-3 p
 the kernel's links in real time. `play_rounds` is the loop; `predict` is the loop with the engine.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -15,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted, both_ways
+from ns3_scenarios.trace import ChannelSource, RateTrace, SlotTrace, TraceExhausted, both_ways
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, round_of, simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
@@ -39,6 +40,9 @@ from testbed.core.errors import InputError, RunEnds, RunError
 from testbed.core.node import NodeId
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
+
+LONGEST_OUTAGE_S = 600.0
+"""Time after which a link that has carried nothing is taken for one that never will."""
 
 
 @dataclass(frozen=True)
@@ -185,16 +189,17 @@ def predict(
     """
     channel = Channel.of(source)
     engine = EngineBackend(scenario, channel, profile, sizing)
-    open_ = is_open(scenario, channel.now)
     done: list[Round] = []
+    has_rates = isinstance(channel.now, RateTrace)
+    made = Timeline(done, None, is_open(scenario, channel.now), has_rates)
     try:
         for round_ in play_rounds(scenario, channel, engine, rounds=rounds, decide=decide):
             done.append(round_)
             if progress is not None:
                 progress(len(done))
     except RunEnds as ended:
-        return Timeline(done, ended, open_)
-    return Timeline(done, downlink_is_open=open_)
+        return replace(made, ended=ended)
+    return made
 
 
 class EngineBackend:
@@ -331,7 +336,27 @@ def simulate_on(
                 tcp=on_channel(tcp, plan, radio, trace),
             )
         except TraceExhausted:
+            check_range(radio, plan.allocation, trace, start_s)
             channel.grow()
+
+
+def check_range(radio: RadioAccess, shares: Allocation, trace: SlotTrace, start_s: float) -> None:
+    """Refuse a channel on which a link carries nothing for `LONGEST_OUTAGE_S` from a moment on.
+
+    Raises:
+        InputError: The line names the UAVs.
+    """
+    first, slots = int(start_s / trace.slot_s), math.ceil(LONGEST_OUTAGE_S / trace.slot_s)
+    if trace.slots < first + slots:
+        return
+    values = trace.values[:, first : first + slots]
+    rates = radio.link_rates(shares, values, in_turns=True, active=1)
+    for name, bps in (("uplink", rates.uplink), ("downlink", rates.gradient)):
+        if (silent := np.flatnonzero(~bps.any(axis=1)) + 1).size:
+            raise InputError(
+                f"radio: the {name} of UAV {', '.join(map(str, silent))} carries nothing for "
+                f"{LONGEST_OUTAGE_S:g} s from {start_s:.1f} s on: the signal is too weak"
+            )
 
 
 def _too_short(

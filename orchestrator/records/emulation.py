@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from ns3_scenarios.trace import RateTrace
 from orchestrator.analysis.byte_accounts import to_json
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.faults import Fault
@@ -83,6 +84,8 @@ class RoundRecord:
     """Evaluation of the state after the round; None: none was due."""
     air: pd.DataFrame | None = None
     """See `orchestrator.analysis.frame_loss.by_slot`; None where frames are not impaired."""
+    resource_blocks: pd.DataFrame | None = None
+    """See `orchestrator.analysis.resource_blocks`; None unless `radio.access` is 'lte'."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
     """As `machine`, for other machines with nodes, by host name."""
     passes: dict[str, Any] | None = None
@@ -177,4 +180,5 @@ class Emulation:
             ],
             "accounts": to_json([record.accounts for record in self.rounds]),
             **({"downlink_is_open": True} if is_open(self.scenario, self.channel.now) else {}),
+            **({"trace_has_rates": True} if isinstance(self.channel.now, RateTrace) else {}),
         }

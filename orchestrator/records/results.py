@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from orchestrator.engine.radio import OF_RATES, describe_radio
 from orchestrator.records.reader import Run, read_object, read_run
 from orchestrator.records.session_reader import SESSION, PlayedSession, read_session
 from orchestrator.scenario.channel import is_open
@@ -73,6 +74,7 @@ class _Rounds(BaseModel):
     valid: bool | None = None
     kernel_complaints: list[str] | None = None
     downlink_is_open: bool = False
+    trace_has_rates: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Result:
     """See `Timeline.downlink_is_open`."""
     lacks: Sequence[str] = ()
     """What is missing in it, one line each."""
+    radio: str = ""
+    """The radio in a few words, see `describe_radio`; empty if only rounds were given."""
 
 
 def read_results(path: str | Path) -> list[Result | PlayedSession]:
@@ -148,6 +152,7 @@ def result_of(run: Run) -> Result:
         valid=run.valid,
         downlink_is_open=run.trace is not None and is_open(run.scenario, run.trace),
         lacks=lacks,
+        radio=describe_radio(run.scenario, run.trace),
     )
 
 
@@ -171,6 +176,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
         found["predicted"] = _timeline(read.rounds, scenario, path)
     kind = next((kind for kind, timeline in found.items() if len(timeline)), None)
     lacks = f"{name}: has only timelines, no error budget"
+    radio = OF_RATES if read.trace_has_rates else describe_radio(scenario)
     if kind is not None:
         budget = pd.DataFrame([{"round": b.round, **b.parts} for b in read.error_budget])
         yield Result(
@@ -183,6 +189,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             valid=read.valid,
             downlink_is_open=read.downlink_is_open,
             lacks=() if len(budget) else (lacks,),
+            radio=radio,
         )
     elif not read.opinions:
         raise InputError(f"{path}: has no round: must be JSON of predict, run or cross-check")
@@ -197,6 +204,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             valid=None if complaints is None else not complaints,
             downlink_is_open=read.downlink_is_open,
             lacks=(f"{lacks} ({execution})",),
+            radio=radio,
         )
 
 

@@ -60,6 +60,28 @@ def headline(run: Run) -> Headline:
     )
 
 
+def shares_band(run: Run) -> bool:
+    """Whether the rate of a link depends on which others are active."""
+    radio = run.scenario.radio
+    return radio.access == "lte" and radio.lte.scheduler == "equal"
+
+
+def link_rates(run: Run) -> pd.DataFrame:
+    """The run's table of rates; NaN where UAVs share the band and the link is not active."""
+    rates = run.tables["rates"]
+    if not shares_band(run) or "resource_blocks" not in run.tables:
+        return rates
+    links = run.tables["resource_blocks"].groupby("direction")
+    rates = rates.copy()
+    for direction, column in (("up", "uplink_bps"), ("down", "downlink_bps")):
+        active = pd.MultiIndex.from_arrays([[], []])
+        if direction in links.groups:
+            active = pd.MultiIndex.from_frame(links.get_group(direction)[["slot", "client"]])
+        here = pd.MultiIndex.from_frame(rates[["slot", "client"]]).isin(active)
+        rates[column] = rates[column].where(here)
+    return rates
+
+
 def budget_means(run: Run) -> dict[str, float] | None:
     """Mean over the rounds of each part of the error budget, s; None without a budget."""
     if "budget" not in run.tables:

@@ -99,6 +99,9 @@ TABLES: dict[str, dict[str, Column]] = {
     "injector": {"slot": SLOT, "boundary_s": SECONDS, "lateness_s": SECONDS},
     "air_slots": {"round": ROUND, "slot": SLOT, "client": CLIENT, "direction": WAY}
     | {"lost_frames": AMOUNT, "arrived_frames": AMOUNT, "asked_loss": SHARE},
+    "resource_blocks": {"round": ROUND, "slot": SLOT, "time_s": SECONDS, "client": CLIENT}
+    | {"direction": WAY, "active_s": SECONDS, "resource_blocks": Column("number", 0, 100)}
+    | {"mcs": Column("integer", -1, 28), "layers": Column("integer", 1, 2)},
     "budget": {"round": ROUND, "part": TEXT, "seconds": SECONDS},
     # A step that is missing in a stage of the budget, after a loss, has no parts.
     "budget_steps": _STEPS | {"part": TEXT, "seconds": ANY},
@@ -147,7 +150,7 @@ UNIQUE = {
     "rounds": ("kind", "round"),
     "energy": ("kind", "round", "client"),
     "decisions": ("round", "client"),
-    "air_slots": ("round", "slot", "client", "direction"),
+    **dict.fromkeys(("air_slots", "resource_blocks"), ("round", "slot", "client", "direction")),
     "session": ("slot", "client", "direction"),
 }
 """By file stem: columns that together identify a row."""

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.records.reader import KINDS, Run
-from orchestrator.records.summary import lateness
+from orchestrator.records.summary import lateness, link_rates
+from orchestrator.reporting.cell import cell_chart
 from orchestrator.reporting.legend import IMPAIRMENT_PARTS, STEP_COLOURS, STEP_TITLES, part_title
 from testbed.core.paradigm import keeps_step, title_of
 from testbed.core.timeline import STEPS
@@ -67,6 +68,7 @@ def chart_data(run: Run) -> dict[str, Any]:
         "spans": {kind: spans_of(run.tables[kind]) for kind in KINDS if kind in run.tables},
         "lost": records(run.tables["lost"]) if "lost" in run.tables else [],
         "rates": _rates(run),
+        "cell": cell_chart(run),
         "lost_frames": _lost_frames(run),
         "paths": _paths(run),
         "budget": budget_rows(run),
@@ -135,7 +137,7 @@ def _rates(run: Run) -> dict[str, Any] | None:
     """Rates by client in kbit/s; too many slots are merged into means."""
     if "rates" not in run.tables:
         return None
-    table = run.tables["rates"].sort_values(["client", "slot"], kind="stable")
+    table = link_rates(run).sort_values(["client", "slot"], kind="stable")
     clients = sorted(table["client"].unique())
     wide = {
         name: table.pivot(index="slot", columns="client", values=f"{name}_bps")[clients]
@@ -147,8 +149,12 @@ def _rates(run: Run) -> dict[str, Any] | None:
     edges = np.arange(0, len(time_s), merged)
 
     def means(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        sizes = np.diff([*edges, len(array)])
-        result: npt.NDArray[np.float64] = np.add.reduceat(array, edges, axis=0) / sizes[:, None]
+        known = np.isfinite(array)
+        sums, sizes = (
+            np.add.reduceat(each, edges, axis=0) for each in (np.where(known, array, 0), 1 * known)
+        )
+        with np.errstate(invalid="ignore"):
+            result: npt.NDArray[np.float64] = sums / sizes
         return result
 
     kbps = {name: means(frame.to_numpy(float) / 1e3) for name, frame in wide.items()}

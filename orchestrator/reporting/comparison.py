@@ -73,6 +73,10 @@ def render(comparison: Comparison) -> str:
     table = comparison.table
     learned = any(len(result.learning) for result in results)
     timelines = [_timeline(result, labels[k], k) for k, result in enumerate(results)]
+    radios: dict[str, list[str]] = {}
+    for name, result in zip(labels, results, strict=True):
+        if result.radio:
+            radios.setdefault(result.radio, []).append(name)
     return render_page(
         "compare.html",
         SCRIPTS,
@@ -88,6 +92,7 @@ def render(comparison: Comparison) -> str:
             "sessions": [_carried(session, k) for k, session in enumerate(comparison.played)],
         },
         title=_title(comparison),
+        radios=radios,
         executions=list(dict.fromkeys(result.execution for result in results)),
         rows=table.to_dict("records"),
         steps=comparison.steps.to_dict("index"),

@@ -116,6 +116,14 @@ TERMS: dict[str, tuple[Term, ...]] = {
             r"w/o PS|-no-ps|without PS",
         ),
     ),
+    "Radio": (
+        _word(
+            "MCS",
+            "modulation and coding scheme of LTE, from 0 (robust) to 28 (most bits per resource "
+            "block)",
+        ),
+        _word("resource block", "180 kHz of an LTE cell, the unit that its scheduler assigns"),
+    ),
     "Predicted and measured": (
         _word("payload", "only the bytes of the tensors, as in the paper"),
         _word(

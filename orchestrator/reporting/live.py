@@ -25,8 +25,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
+from ns3_scenarios.trace import SlotTrace
 from orchestrator.emulated.observer import Observer
 from orchestrator.engine.plan import Array
+from orchestrator.engine.radio import WHILE_ALL_SEND, describe_radio
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
@@ -240,18 +242,23 @@ _implements: type[Observer] = Live  # checked by mypy
 
 
 @contextmanager
-def serve(scenario: Scenario) -> Iterator[Live]:
-    """Serve a live view while the context lasts; logs its address."""
+def serve(scenario: Scenario, trace: SlotTrace | None = None) -> Iterator[Live]:
+    """Serve a live view while the context lasts; logs its address.
+
+    Args:
+        scenario: The run's scenario.
+        trace: The trace that replaces its channel; None: there is none.
+    """
     live = Live(scenario)
-    with served(live, _page(scenario)):
+    with served(live, _page(scenario, trace)):
         yield live
 
 
 @contextmanager
-def mirror(scenario: Scenario) -> Iterator[Mirror]:
-    """Serve a live view of a run in virtual time while the context lasts; logs its address."""
+def mirror(scenario: Scenario, trace: SlotTrace | None = None) -> Iterator[Mirror]:
+    """Serve a live view of a run in virtual time, otherwise as `serve`."""
     view = Mirror(scenario)
-    with served(view, _page(scenario)):
+    with served(view, _page(scenario, trace)):
         yield view
 
 
@@ -350,7 +357,7 @@ def _count(given: list[str] | None) -> int:
     return int(given[0]) if given and re.fullmatch(r"\d{1,9}", given[0], re.ASCII) else -1
 
 
-def _page(scenario: Scenario) -> str:
+def _page(scenario: Scenario, trace: SlotTrace | None = None) -> str:
     known = {
         "uavs": scenario.uavs.count,
         "rings_m": scenario.uavs.rings_m,
@@ -362,6 +369,13 @@ def _page(scenario: Scenario) -> str:
             for step in STEPS
         ],
     }
+    is_shared = scenario.radio.access == "lte" and scenario.radio.lte.scheduler == "equal"
     return render_page(
-        "live.html", SCRIPTS, known, name=scenario.name, paradigm=scenario.scheme.title
+        "live.html",
+        SCRIPTS,
+        known,
+        name=scenario.name,
+        paradigm=scenario.scheme.title,
+        radio=describe_radio(scenario, trace),
+        rates_note=WHILE_ALL_SEND if is_shared else "",
     )

@@ -15,6 +15,7 @@ import yaml
 
 from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.emulated.validity import CHECKS, remedies
+from orchestrator.engine.radio import describe_radio
 from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import (
     Headline,
@@ -27,8 +28,10 @@ from orchestrator.records.summary import (
     lateness,
     losses,
     overheads,
+    shares_band,
     step_comparison,
 )
+from orchestrator.reporting.cell import cell_sentences
 from orchestrator.reporting.charts import budget_rows, chart_data, records, visible_parts
 from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
 from orchestrator.reporting.legend import (
@@ -43,7 +46,7 @@ from testbed.core.paradigm import title_of
 from testbed.core.timeline import DIFFERING
 from testbed.system.files import write_whole
 
-SCRIPTS = ("charts", "frame", "model", "timeline", "map", "panels", "page")
+SCRIPTS = ("charts", "frame", "model", "timeline", "cell", "map", "panels", "page")
 """Scripts in the order of execution; each may use the earlier ones."""
 
 MANIFEST = (
@@ -76,12 +79,16 @@ def render(run: Run) -> str:
     """The report of a run, as HTML."""
     manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
     by_step, short, budget = budget_by_step(run), headline(run), _budget_rows(run)
-    drawn = chart_data(run)
+    drawn, cell = chart_data(run), run.tables.get("resource_blocks")
     return render_page(
         "report.html",
         SCRIPTS,
         drawn,
         over_time=drawn["over_time"],
+        radio=describe_radio(run.scenario, run.trace),
+        is_lte=run.scenario.radio.access == "lte",
+        is_shared=shares_band(run),
+        cell="" if cell is None else cell_sentences(cell, run.scenario.slot_s),
         run=run,
         manifest=manifest,
         short=short,

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from orchestrator.records.reader import Run, read_run
+from orchestrator.records.summary import link_rates
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.legend import STEP_COLOURS
 from orchestrator.reporting.plots import WIDTH_IN, write_plot
@@ -118,7 +119,7 @@ def _rates(run: Run, round_: int) -> Figure | None:
     start_s, end_s = _extent(run, round_)
     slot_s = run.scenario.slot_s
     time_s = run.tables["rates"]["time_s"]
-    table = run.tables["rates"][(time_s > start_s - slot_s) & (time_s < end_s)]
+    table = link_rates(run)[(time_s > start_s - slot_s) & (time_s < end_s)]
     if table.empty:
         return None
     rings = run.scenario.uavs.rings_m

@@ -299,7 +299,7 @@ class Lte(Section):
     implementation_margin_db: Annotated[float, Field(ge=0, le=30)] | None = None
     """Gap to Shannon's limit at which a modulation and coding scheme is chosen. Default: those of
     ns-3, 7.43 dB in the uplink and 3 dB in the downlink: docs/lte.md."""
-    layers: Literal[1, 2] = 1
+    layers: Annotated[int, Field(ge=1, le=2)] = 1
     """Largest number of spatial layers in the downlink: 2 is open-loop 2x2 MIMO."""
     highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
     """Highest modulation of the downlink; that of the uplink is 64QAM."""

@@ -122,6 +122,12 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "workload.asynchronous.hinge", f"workload.asynchronous.staleness is {staleness!r}"
         if staleness == "constant":
             yield "workload.asynchronous.exponent", "workload.asynchronous.staleness is 'constant'"
+    radio = scenario.radio
+    if radio.access != "lte":
+        yield "radio.lte", f"radio.access is {radio.access!r}"
+    for name in ("fading_block", "doppler_hz", "rician_k_db"):
+        if radio.fading == "none" or (name == "rician_k_db" and radio.fading != "rician"):
+            yield f"radio.{name}", f"radio.fading is {radio.fading!r}"
     parallel = scheme.server_compute, scheme.gradient_transmission
     if parallel[0] == "sequential":
         yield "allocation.alpha", f"{scenario.paradigm!r} computes sequentially"

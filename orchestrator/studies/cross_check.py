@@ -24,7 +24,7 @@ from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.links import impairments_of
 from orchestrator.engine.plan import fixed_allocation, link_bytes, payload_bytes, plan_round
-from orchestrator.engine.radio import radio_access
+from orchestrator.engine.radio import describe_radio, radio_access
 from orchestrator.engine.rounds import predict
 from orchestrator.engine.selection import selection
 from orchestrator.packet_simulation.rounds import play
@@ -71,6 +71,8 @@ class CrossCheck:
     """Failed validity checks of the emulation; empty if it is valid."""
     by_delay: Sequence[tuple[float, Timeline]]
     """Timelines of ns-3's packets by delay in s."""
+    radio: str = ""
+    """The radio in a few words, see `orchestrator.engine.radio.describe_radio`."""
 
     @property
     def reference(self) -> str:
@@ -88,6 +90,7 @@ class CrossCheck:
             "transfers": _records(transfers(self).rename(columns={"execution": "opinion"})),
             "delay_sweep": _records(over_delay(self)),
             **({"downlink_is_open": True} if self.timelines[PAYLOAD].downlink_is_open else {}),
+            **({"trace_has_rates": True} if self.timelines[PAYLOAD].trace_has_rates else {}),
         }
 
 
@@ -151,6 +154,7 @@ def cross_check(
         delay_s=played[0][0],
         complaints=complaints,
         by_delay=played,
+        radio=describe_radio(scenario, Channel.of(source).now),
     )
 
 

@@ -341,8 +341,9 @@ def _facts(scenario: Scenario, rounds: Sequence[Round]) -> dict[str, float]:
         up, _ = both_ways(trace.values)
         if (fading := getattr(trace.values, "fading", None)) is not None:
             up = up * fading[0, ..., 0]  # one block per slot
+        clients = np.arange(trace.uavs)
         blocks = np.full(trace.uavs, turn(radio.blocks[0], trace.uavs)[0])
-        schemes, _ = radio.schemes(up, (blocks, blocks))
+        schemes = radio.steps[0].mcs[radio.use(0, clients, blocks, up)[1]]
         top = 100 * float((schemes == radio.steps[0].mcs.max()).mean())
     cpsfl = next(round_ for round_ in rounds if round_.paradigm == "cpsfl")
     return {

@@ -149,6 +149,8 @@ class Timeline:
     downlink_is_open: bool = False
     """Whether the rounds are on a trace of downlink rates of which it is not known if they are
     those of links or of the whole cell."""
+    trace_has_rates: bool = False
+    """Whether the rounds are on a trace of rates."""
 
     @property
     def end_s(self) -> float:

@@ -19,6 +19,7 @@ from ns3_scenarios.errors import ChannelError
 FAKE_COMPILER = """#!/bin/sh
 case "$*" in *-dumpfullversion*) echo "${FAKE_VERSION:-1.0}"; exit 0;; esac
 echo built >> "$FAKE_LOG"
+echo "$*" >> "$(dirname "$FAKE_LOG")/calls"
 cat > /dev/null
 sleep 0.3
 if [ -n "$FAKE_FAILS" ]; then echo 'x.cc:1: error: no such thing' >&2; exit 1; fi
@@ -57,6 +58,23 @@ def test_builds_once(log: Path, tmp_path: Path) -> None:
     assert build.library() == first
     assert builds(log) == 1
     assert cached(tmp_path) == [".lock", ".so"]
+
+
+def test_programs_are_built_like_libraries(log: Path, tmp_path: Path) -> None:
+    """What is linked decides whether a process may run it: LTE needs symbols that do not exist."""
+    program = build.library("radio")
+    assert program.suffix == ""
+    assert build.library("radio") == program
+    assert builds(log) == 1
+    build.library("packets")
+    of_program, of_library = (
+        line.split() for line in (tmp_path / "calls").read_text().splitlines()
+    )
+    assert "-shared" in of_library
+    assert "-shared" not in of_program
+    ignored = "-Wl,--unresolved-symbols=ignore-in-shared-libs"
+    assert ignored in of_program
+    assert ignored not in of_library
 
 
 def test_what_goes_in_decides_the_name(

@@ -10,6 +10,7 @@ and noise, one after another, so that the error budget adds up exactly as in a r
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ import small_scenario
 
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS, PARTS, Budget, error_budget
+from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.engine.engine import round_of, simulate
+from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import RoundPlan, fixed_allocation, link_bytes, plan_round
-from orchestrator.engine.radio import ShannonFdma
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import Decision
 from orchestrator.records.timelines import decision_table, energy_table
 from orchestrator.scenario.loading import validate
@@ -32,19 +35,30 @@ from workloads.costs.profile import PAPER
 
 
 def make_run(
-    run_dir: Path, *, uavs: int = 3, rounds: int = 2, name: str = "synthetic", seed: int = 1
+    run_dir: Path,
+    *,
+    uavs: int = 3,
+    rounds: int = 2,
+    name: str = "synthetic",
+    seed: int = 1,
+    lte: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Fill a directory as `testbed run --out` does; all files are there."""
+    """Fill a directory as `testbed run --out` does; all files are there.
+
+    With `lte`, the radio is LTE with these keys of `radio.lte`.
+    """
     rng = np.random.default_rng(seed)
     scenario = validate(
         {
             "name": "synthetic",
             "rounds": rounds,
             "uavs": {"tx_power_w": rng.choice([1, 0.4, 0.1], uavs).tolist()},
+            "radio": {} if lte is None else {"access": "lte", "lte": dict(lte)},
         },
         "test",
     )
-    trace = _trace(scenario, rng, slots=int(rounds * (150 + 45 * uavs)))
+    longer = 1 if lte is None else 8
+    trace = _trace(scenario, rng, slots=int(rounds * (150 + 45 * uavs)) * longer)
     kinds, budgets = _rounds(scenario, trace, rng)
 
     run_dir.mkdir(parents=True, exist_ok=True)
@@ -71,6 +85,11 @@ def make_run(
     last = kinds["measured"].rounds[-1]
     slots = int(np.ceil((last.start_s + last.latency_s) / scenario.slot_s))
     _rates(scenario, trace, slots).to_parquet(run_dir / "rates.parquet")
+    if isinstance(radio := radio_access(scenario, trace), Lte):
+        in_turns = scenario.scheme.gradient_transmission == "sequential"
+        at = radio, trace.gain, trace.slot_s, shares
+        used = [resource_blocks(round_, *at, in_turns=in_turns) for round_ in kinds["measured"]]
+        pd.concat(used).to_parquet(run_dir / "resource_blocks.parquet")
     boundary_s = np.arange(slots) * scenario.slot_s
     pd.DataFrame(
         {
@@ -191,7 +210,7 @@ def _trace(scenario: Scenario, rng: np.random.Generator, slots: int) -> ChannelT
 def _rounds(
     scenario: Scenario, trace: ChannelTrace, rng: np.random.Generator
 ) -> tuple[dict[str, Timeline], list[Budget]]:
-    radio, allocation = ShannonFdma.of(scenario), fixed_allocation(scenario)
+    radio, allocation = radio_access(scenario, trace), fixed_allocation(scenario)
     payload = plan_round(scenario, PAPER, allocation)
     wire = plan_round(scenario, PAPER, allocation, link_bytes)
     on_time = np.arange(trace.slots + 1) * trace.slot_s
@@ -244,18 +263,16 @@ def _stretched(round_: Round, factor: float) -> Round:
 
 
 def _rates(scenario: Scenario, trace: ChannelTrace, slots: int) -> pd.DataFrame:
-    radio, count = ShannonFdma.of(scenario), scenario.uavs.count
-    gain = trace.gain[:, :slots].T
-    uplink_hz = radio.uplink_hz / count
-    snr = radio.uplink_power_w * gain / (uplink_hz * radio.noise_w_per_hz)
-    down_snr = radio.downlink_power_w * gain / (radio.downlink_hz * radio.noise_w_per_hz)
+    radio, count = radio_access(scenario, trace), scenario.uavs.count
+    gain = trace.gain[:, :slots]
+    rates = radio.link_rates(fixed_allocation(scenario), gain, in_turns=True)
     return pd.DataFrame(
         {
             "slot": np.repeat(np.arange(slots), count),
             "time_s": np.repeat(np.arange(slots) * trace.slot_s, count),
             "client": np.tile(np.arange(1, count + 1), slots),
-            "uplink_bps": (uplink_hz * np.log2(1 + snr)).ravel(),
-            "downlink_bps": (radio.downlink_hz * np.log2(1 + down_snr)).ravel(),
+            "uplink_bps": rates.uplink.T.ravel(),
+            "downlink_bps": rates.gradient.T.ravel(),
         }
     )
 

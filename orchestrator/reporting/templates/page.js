@@ -20,6 +20,7 @@ if (rates) {
   rateChart(byId("uplink"), "uplink_kbps", "Uplink, Mb/s");
   rateChart(byId("downlink"), "downlink_kbps", "Downlink, Mb/s");
 }
+if (data.cell) cellChart(byId("cell"));
 if (data.lost_frames) lossChart(byId("lost-frames"));
 if (data.paths) {
   map = planOfUavs();

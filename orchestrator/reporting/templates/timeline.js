@@ -311,7 +311,7 @@ function rateChart(holder, direction, title) {
         rate === null ? [low, high] : [Math.min(low, rate / 1e3), Math.max(high, rate / 1e3)],
       [Infinity, 1e-3],
     );
-  const floor = least > 0.4 * most ? least - 0.15 * (most - least) : 0; // lines need no zero, outages do
+  const floor = least < most && least > 0.4 * most ? least - 0.15 * (most - least) : 0; // lines need no zero, outages do
   const box = [28, 168];
   const up = scale([floor, most + 0.06 * (most - floor)], [box[1], box[0]]);
   const values = ticks(floor, most, 4);

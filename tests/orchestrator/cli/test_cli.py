@@ -240,8 +240,13 @@ def test_show_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
     assert steps["CF"]["times"] == 30
     assert steps["CF"]["mean_s"] == pytest.approx(np.mean(cf))
     assert max(row["ends_s"] for row in shown["steps"]) == pytest.approx(first["latency_s"])
-    for word in ("u  adapter_bytes", "gradient_mbps", "13.719 s predicted"):
+    radio = "\nradio: Shannon's rates, FDMA\n"
+    for word in (radio, "u  adapter_bytes", "gradient_mbps", "13.719 s predicted"):
         assert word in done.stdout
+    assert "Rates hold while" not in done.stdout
+    done = call("show", PAPER, "--set", "radio.access=lte")
+    assert "\nradio: LTE, 100 resource blocks, shared equally, 64QAM, 1 layer\n" in done.stdout
+    assert "\nRates hold while all UAVs send; where fewer send, each has more.\n" in done.stdout
 
 
 def test_what_a_prediction_leaves_out_is_said() -> None:

@@ -30,7 +30,23 @@ TWO_SORTS = "--workers: are processes of this machine; --scheduler has its own"
 OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     "init": {"file": USED},
     "show": {"scenario": USED, "--trace": USED, "--set": USED, "--json": USED},
-    "trace": {"scenario": USED, "--slots": USED, "--out": USED, "--set": USED},
+    "trace": {"scenario": USED, "--slots": USED, "--out": USED, "--set": USED, "--radio": USED}
+    | {
+        "--trace": (
+            "trace s.yaml --slots 2 --out t.npz --trace r.npz",
+            "--trace: needs --radio; a trace of gains is there already",
+        )
+    }
+    | {
+        option: (
+            f"trace s.yaml --slots 2 --out t.npz --radio ns3-lte {option} {value}".strip(),
+            f"{option}: needs --radio ns3-wifi",
+        )
+        for option, value in (
+            *(("--wifi-standard", "ac"), ("--wifi-width-mhz", "40")),
+            *(("--rts", ""), ("--wifi-ap-w", "2")),
+        )
+    },
     "predict": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED}
     | {"--wire": USED, "--json": USED},
     "export-trace": {"trace_file": USED, "--out": USED, "--format": USED}

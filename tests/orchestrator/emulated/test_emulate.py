@@ -74,6 +74,25 @@ def test_with_gates_and_queues_they_do_so_too(small: Path, tmp_path: Path) -> No
     wait_until_gone()
 
 
+def test_a_run_over_lte_keeps_resource_blocks(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "lte"
+    cell = [f"radio.{way}link_bandwidth_hz=5e6" for way in ("up", "down")]
+    words = [word for key in ("radio.access=lte", *cell) for word in ("--set", key)]
+    done = run_testbed("run", small, *SLOWLY, *words, "--rounds", "2", "--out", out)
+    assert "radio: LTE, 25 resource blocks, shared equally, 64QAM, 1 layer\n" in done.stdout
+    table = pd.read_parquet(out / "resource_blocks.parquet")
+    spans = pd.read_parquet(out / "measured.parquet")
+    spans["seconds"] = spans["end_s"] - spans["start_s"]
+    for direction, steps in (("up", ["CA", "CM"]), ("down", ["SM", "SG"])):
+        own = spans[spans["step"].isin(steps)].groupby(["round", "client"])["seconds"].sum()
+        active = table[table["direction"] == direction].groupby(["round", "client"])["active_s"]
+        assert active.sum().to_numpy() == pytest.approx(own.to_numpy(), abs=1e-6)
+    uplinks = table[table["direction"] == "up"].groupby("slot")["resource_blocks"].sum()
+    assert 8 < uplinks.max() <= 25
+    assert 'id="cell"' in (out / "report.html").read_text()
+    wait_until_gone()
+
+
 def test_run_directory_json_and_budget(two_rounds: Played) -> None:
     out, run = two_rounds.out, two_rounds.found
     assert "\r" not in two_rounds.stdout

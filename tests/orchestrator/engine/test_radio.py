@@ -12,7 +12,14 @@ from engine_cases import EVERY_COMBINATION, random_case
 from ns3_scenarios.trace import ChannelTrace, RateTrace, TwoWay, both_ways
 from orchestrator.engine import engine, kernel
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.radio import Rates, ShannonFdma, check_shares, radio_access, shannon_bps
+from orchestrator.engine.radio import (
+    Rates,
+    ShannonFdma,
+    check_shares,
+    describe_radio,
+    radio_access,
+    shannon_bps,
+)
 from orchestrator.engine.radio_kernel import link_bps, link_of
 from orchestrator.engine.rates import OUTAGE_S, first_gradient_s, link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
@@ -69,6 +76,46 @@ def test_a_trace_decides_which_radio_a_scenario_has() -> None:
         check_shares(radio, Allocation(1, half, *shares))
         with pytest.raises(InputError, match="must be 'equal' where the trace has rates"):
             check_shares(given, Allocation(1, half, *shares))
+
+
+LTE = "LTE, 100 resource blocks, shared equally, 64QAM, 1 layer"
+
+
+@pytest.mark.parametrize(
+    ("radio", "words"),
+    [
+        ({}, "Shannon's rates, FDMA"),
+        ({"access": "lte"}, LTE),
+        (
+            {"access": "lte", "lte": {"resource_blocks": 50, "scheduler": "shares"}},
+            "LTE, 50 resource blocks, in shares beta, 64QAM, 1 layer",
+        ),
+        (
+            {"access": "lte", "lte": {"layers": 2, "highest_modulation": "256QAM"}}
+            | {"uplink_bandwidth_hz": 10e6},
+            "LTE, 50 uplink and 100 downlink resource blocks, shared equally, 256QAM, 2 layers",
+        ),
+        ({"fading": "rayleigh"}, "Shannon's rates, FDMA, Rayleigh fading, 1 ms"),
+        ({"access": "lte", "fading": "rayleigh"}, f"{LTE}, Rayleigh fading, 1 ms"),
+        (
+            {"fading": "rician", "rician_k_db": 6.5, "fading_block": "slot"},
+            "Shannon's rates, FDMA, Rician fading with K = 6.5 dB, 100 ms",
+        ),
+    ],
+)
+def test_a_radio_is_described_in_one_line(radio, words) -> None:
+    tree = {"radio": radio, "uavs": {"tx_power_w": [1.0] * 10}, "workload": {"compute": "none"}}
+    scenario = validate(tree, "test")
+    some = np.ones((10, 3))
+    assert describe_radio(scenario) == words
+    assert describe_radio(scenario, ChannelTrace(1e-9 * some, 0.1)) == words
+    assert describe_radio(scenario, RateTrace(some, some, 0.1)) == "rates of a trace"
+
+
+def test_a_radio_that_has_no_description_is_named() -> None:
+    scenario = validate({"uavs": {"tx_power_w": [1.0]}, "workload": {"compute": "none"}}, "test")
+    radio = scenario.radio.model_copy(update={"access": "constant"})
+    assert describe_radio(scenario.model_copy(update={"radio": radio})) == "constant"
 
 
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)

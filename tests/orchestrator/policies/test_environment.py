@@ -195,6 +195,19 @@ def test_a_trace_without_positions_is_refused(trace):
         trajectory_of(PAPER_SCENARIO, bare, None)
 
 
+@pytest.mark.parametrize(
+    ("keys", "share"),
+    [
+        ([], "beta"),
+        (["radio.lte.scheduler=shares", "paradigm=pipesfl"], "rho"),
+    ],
+)
+def test_an_agent_decides_what_the_radio_leaves_to_it(keys, share):
+    with pytest.raises(InputError, match=rf"radio.access: an agent decides allocation.{share}"):
+        UavSflEnv(load(PAPER_FILE, ["radio.access=lte", *keys]))
+    UavSflEnv(load(PAPER_FILE, ["radio.access=lte", "radio.lte.scheduler=shares"]))
+
+
 def test_an_episode_goes_on_where_it_stood(environment):
     environment.reset(seed=7)
     for _ in range(2):

@@ -3,11 +3,14 @@
 
 """Runs side by side, and what they leave for others."""
 
+import html
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import safetensors.torch
@@ -401,3 +404,41 @@ def test_a_training_curve_is_a_mean_of_what_went_on_at_a_time() -> None:
     assert in_step["loss"].tolist() == [7.0, 4.0, 2.0, 2.0, 5.0, 2.0]
     assert in_step["time_s"].is_monotonic_increasing
     assert len(training_curve(batches, "nobody's")) == len(in_step)
+
+
+def test_the_page_names_the_radio_of_each_result(tmp_path: Path) -> None:
+    folders = {
+        name: make_run(tmp_path / name, rounds=1, lte={} if name == "lte" else None)
+        for name in ("lte", "one", "two")
+    }
+    page = tmp_path / "page.html"
+
+    def named(*names: str) -> list[str]:
+        tb.comparison({name: folders[name] for name in names}, out=page)
+        found = re.findall('<p class="radio">(.*?)</p>', page.read_text())
+        return [html.unescape(line) for line in found]
+
+    assert named("one", "two") == ["Radio: Shannon's rates, FDMA."]
+    assert named("lte", "one", "two") == [
+        "Radio of lte: LTE, 100 resource blocks, shared equally, 64QAM, 1 layer.",
+        "Radio of one; two: Shannon's rates, FDMA.",
+    ]
+
+
+def test_a_file_says_that_its_rounds_are_on_a_trace_of_rates(tmp_path: Path) -> None:
+    words = ["uavs.tx_power_w=[1,0.4,0.1]", "workload.compute=none"]
+    rates = {"uplink_bps": np.full((3, 900), 2e7), "downlink_bps": np.full((3, 900), 2e7)}
+    np.savez(tmp_path / "t.npz", **rates, slot_s=0.1, downlink_is="cell")
+    gains = {"gain": np.full((3, 900), 1e-9)}
+    np.savez(tmp_path / "g.npz", **gains, slot_s=0.1)
+    (tmp_path / "s.yaml").write_text("{}")
+    sets = [each for word in words for each in ("--set", word)]
+    for trace, radio in (("t", "rates of a trace"), ("g", "Shannon's rates, FDMA")):
+        file = tmp_path / f"{trace}.json"
+        given = ["--rounds", "1", "--trace", tmp_path / f"{trace}.npz", "--json", file]
+        done = warm.run("predict", tmp_path / "s.yaml", *sets, *given)
+        assert done.returncode == 0, done.stderr
+        assert ("trace_has_rates" in json.loads(file.read_text())) == (trace == "t")
+        (result,) = read_results(file)
+        assert isinstance(result, Result)
+        assert result.radio == radio

@@ -3,6 +3,7 @@
 
 """The live view: a run is watched in Chromium; who lacks the token learns nothing; it ends."""
 
+import html
 import http.client
 import json
 import re
@@ -20,6 +21,8 @@ import psutil
 import pytest
 from chromium import PROGRAM, chromium
 
+from ns3_scenarios.trace import RateTrace
+from orchestrator.engine.radio import WHILE_ALL_SEND
 from orchestrator.reporting import live as module
 from orchestrator.reporting.live import Live, serve
 from orchestrator.scenario.loading import load
@@ -140,6 +143,36 @@ def test_it_ends_with_the_run_and_tells_a_page_that_watches(monkeypatch, caplog)
     with pytest.raises(urllib.error.URLError):
         get(address[0])
     assert live.phase == "ended"
+
+
+@pytest.mark.parametrize(
+    ("keys", "trace", "words", "shares"),
+    [
+        ([], None, "Radio: Shannon's rates, FDMA.", False),
+        ([], RateTrace(np.ones((3, 2)), np.ones((3, 2)), 0.1), "Radio: rates of a trace.", False),
+        (
+            ["radio.access=lte"],
+            None,
+            "Radio: LTE, 100 resource blocks, shared equally, 64QAM, 1 layer.",
+            True,
+        ),
+        (
+            ["radio.access=lte", "radio.lte.scheduler=shares"],
+            None,
+            "Radio: LTE, 100 resource blocks, in shares beta, 64QAM, 1 layer.",
+            False,
+        ),
+    ],
+)
+def test_the_page_names_the_radio(keys, trace, words, shares, caplog) -> None:
+    caplog.set_level("INFO")
+    cell = [f"radio.{way}link_bandwidth_hz=2e7" for way in ("up", "down")]
+    with serve(load(QUICK, ["rounds=1", *cell, *keys]), trace):
+        found = re.search(r"http://\S+", caplog.text)
+        assert found
+        page = html.unescape(get(found[0])[1].decode())
+    assert words in re.sub("<[^>]*>", "", page)
+    assert (WHILE_ALL_SEND in page) == shares
 
 
 def test_a_run_that_fails_in_its_first_round_ends_like_any_other(monkeypatch) -> None:

@@ -8,13 +8,13 @@ import hashlib
 import json
 import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from page_parts import Page, embedded
 from synthetic_run import make_run, manifest
 
 from ns3_scenarios.trace import ChannelTrace, load_trace
@@ -44,43 +44,6 @@ def run_dir(made: Path, tmp_path: Path) -> Path:
 
 def change(path: Path, **fields: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-
-class Page(HTMLParser):
-    """Elements, texts and attributes of a page, and the text of each of its sections."""
-
-    def __init__(self, html: str):
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text: dict[str, str] = {}
-        self.title = ""
-        self._section = ""
-        self._tag = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._tag = tag
-        self.elements.append((tag, dict(attrs)))
-        if tag == "section":
-            self._section = str(dict(attrs)["id"])
-
-    def handle_data(self, data: str) -> None:
-        if self._tag == "title" and not self.title:
-            self.title = data
-        self.text[self._section] = self.text.get(self._section, "") + data
-
-    def words(self, section: str) -> str:
-        return " ".join(self.text[section].split())
-
-    def cells(self, section: str) -> str:
-        """The same without any space: neighbouring cells have none between them."""
-        return "".join(self.text[section].split())
-
-
-def embedded(html: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S)
-    assert found
-    return dict(json.loads(found.group(1)))
 
 
 # --- the file ------------------------------------------------------------------------------------

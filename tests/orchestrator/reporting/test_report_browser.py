@@ -134,6 +134,50 @@ def test_lost_frames_stand_in_their_slot_and_direction(
 
 
 @pytest.mark.parametrize("dark", [False, True])
+def test_an_lte_cell_shows_schemes_and_resource_blocks(
+    page: Page, tmp_path: Path, dark: bool
+) -> None:
+    run_dir = make_run(tmp_path / "run", rounds=1, lte={})
+    rows = [
+        *((0, slot, 0.1 * slot, 1, "up", 0.1, 33.0, 28, 1) for slot in (2, 3)),
+        (0, 2, 0.2, 1, "down", 0.05, 50.0, 10, 2),
+        (0, 2, 0.2, 2, "up", 0.1, 0.0, -1, 1),
+    ]
+    names = ["round", "slot", "time_s", "client", "direction", "active_s", "resource_blocks"]
+    table = pd.DataFrame(rows, columns=[*names, "mcs", "layers"])
+    table.to_parquet(run_dir / "resource_blocks.parquet")
+    opened(page, run_dir, dark=dark)
+    legend = page.js("[...byId('cell-legend').children].map(item => item.innerText)")
+    assert legend == ["MCS 28", "MCS 10", "out of range"]
+    said = []
+    # The middle of a row: uplinks above, downlinks below.
+    for time_s, y in ((0.35, -5), (0.25, 5), (0.35, 5)):
+        page.mouse("mouseMoved", *place(page, "cell", time_s, 26 + 27 + y))
+        page.settle()
+        said.append(tooltip(page).split("\n"))
+    page.mouse("mouseMoved", *place(page, "cell", 0.25, 26 + 54 + 27 - 2))
+    page.settle()
+    said.append(tooltip(page).split("\n"))
+    for lines, title, scheme, blocks, active, slots in (
+        (said[0], "UAV 1, uplink", "MCS 28", "33.0", "100", "2 slots from"),
+        (said[1], "UAV 1, downlink", "MCS 10, 2 layers", "50.0", "50", "slot from"),
+        (said[3], "UAV 2, uplink", "out of range", "0.00", "100", "slot from"),
+    ):
+        assert lines[:3] == [title, "scheme", scheme]
+        assert lines[3:7] == ["resource blocks, mean", blocks, "active", f"{active} % of the time"]
+        assert lines[7:] == [slots, "0.20 s"]
+    assert said[2] == [""]
+    painted = page.js(
+        "(() => { const c = byId('cell').querySelector('canvas');"
+        "const p = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        "const n = {}; for (let i = 0; i < p.length; i += 4) {"
+        "const key = `rgb(${p[i]}, ${p[i + 1]}, ${p[i + 2]})`; n[key] = (n[key] ?? 0) + 1; }"
+        "return [28, 10, -1].map((mcs) => n[schemeColour(mcs)] ?? 0) })()"
+    )
+    assert all(painted), painted
+
+
+@pytest.mark.parametrize("dark", [False, True])
 def test_opens_without_a_complaint_and_draws(page: Page, three: Path, dark: bool) -> None:
     opened(page, three, dark=dark)
     back = page.js("getComputedStyle(document.body).backgroundColor")

@@ -12,6 +12,7 @@ import pytest
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.outline import outline
 from orchestrator.engine.batch import predict_at_once
+from orchestrator.engine.radio import WHILE_ALL_SEND
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.environment import UavSflEnv
 from orchestrator.policies.planner import forecast
@@ -214,6 +215,22 @@ def test_an_outline_shows_the_fleet() -> None:
     shown = outline(scenario, steady([1e-9, 1e-9])).fleet
     assert shown["compute_gflops"].tolist() == [1000, 4000]
     assert shown["ring"].tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("lte", "shared", "note"),
+    [({}, "shared equally", WHILE_ALL_SEND), ({"scheduler": "shares"}, "in shares beta", "")],
+)
+def test_an_outline_names_the_radio_and_when_its_rates_hold(
+    lte: dict[str, Any], shared: str, note: str
+) -> None:
+    tree = {"uavs": {"tx_power_w": [0.4, 0.4]}, "workload": {"compute": "none"}}
+    scenario = validate(tree | {"radio": {"access": "lte", "lte": lte}}, "test")
+    shown = outline(scenario, steady([1e-9, 1e-9]))
+    assert shown.radio == f"LTE, 100 resource blocks, {shared}, 64QAM, 1 layer"
+    assert shown.links_note == note
+    shown = outline(fleet(count=2), steady([1e-9, 1e-9]))
+    assert (shown.radio, shown.links_note) == ("Shannon's rates, FDMA", "")
 
 
 def test_an_agents_episodes_fly_one_fleet() -> None:

@@ -127,10 +127,13 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return scenario, trace
 
 
-def test_command_without_a_kernel(files: tuple[Path, Path], tmp_path: Path) -> None:
+def test_command_without_a_kernel(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scenario, trace = files
     out = tmp_path / "out"
     command(scenario, "--trace", trace, "--no-kernel", "--delay-ms", "0,2", "--out", out)
+    assert capsys.readouterr().out.startswith("radio: Shannon's rates, FDMA\n")
     said: dict[str, Any] = json.loads((out / "opinions.json").read_text())
     assert list(said["opinions"]) == [PAYLOAD, WIRE, PACKETS]
     assert [row["delay_ms"] for row in said["delay_sweep"]] == [0, 2]

@@ -1,0 +1,42 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
+#ifndef RADIO_BACKLOG_H
+#define RADIO_BACKLOG_H
+
+#include "stack.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace radio
+{
+
+/// Senders that always have something to send, at both ends of each link: datagrams of UDP.
+class Backlog
+{
+  public:
+    /// @param stack The radio access.
+    /// @param uavs Number of UAVs, K.
+    /// @param datagram Size of a packet of IP, bytes.
+    /// @param window Bytes that wait at each sending end.
+    Backlog(Stack& stack, std::size_t uavs, uint32_t datagram, int64_t window);
+
+    /// Start to send.
+    void Start();
+
+  private:
+    /// Send until the window is full again.
+    void Fill(Direction direction, std::size_t uav);
+    /// Send a packet, unless the window is full.
+    bool Add(Direction direction, std::size_t uav);
+
+    Stack& m_stack;
+    std::size_t m_uavs;
+    uint32_t m_datagram;
+    int64_t m_window;
+};
+
+} // namespace radio
+
+#endif

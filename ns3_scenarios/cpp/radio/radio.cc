@@ -1,0 +1,164 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
+/*
+ * The radio access of a base station and K UAVs in ns-3, on a channel that is given: LTE or
+ * Wi-Fi. The senders are backlogged. A program and not a library: ns-3's LTE module needs symbols of GTK that
+ * are never used, and ctypes binds all at once. See ns3_scenarios/radio.py for what it reads and
+ * writes.
+ */
+#include "air.h"
+#include "backlog.h"
+#include "counts.h"
+#include "exchange.h"
+#include "json.h"
+#include "lte.h"
+#include "wifi.h"
+
+#include "ns3/nstime.h"
+#include "ns3/rng-seed-manager.h"
+#include "ns3/simulator.h"
+
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace radio
+{
+
+namespace
+{
+/// Slot 0 starts on a frame of LTE.
+constexpr int64_t FRAME = 10'000'000; // ns
+
+std::unique_ptr<Stack>
+MakeStack(const Json& settings, const Air& air)
+{
+    if (settings["radio"].Text() == "wifi")
+    {
+        GivenLoss::BetweenUavs(settings["carrier_hz"].Number());
+        return std::make_unique<Wifi>(air,
+                                      WifiSettings{settings["standard"].Text(),
+                                                   static_cast<int>(settings["width_mhz"].Number()),
+                                                   settings["rts"].Bool(),
+                                                   settings["noise_figure_db"].Number(),
+                                                   settings["downlink_power_dbm"].Number(),
+                                                   settings["uplink_power_dbm"].Numbers(),
+                                                   settings["farthest_m"].Number()});
+    }
+    return std::make_unique<Lte>(
+        air,
+        LteSettings{static_cast<std::size_t>(settings["resource_blocks"].Number()),
+                    settings["uplink_noise_figure_db"].Number(),
+                    settings["downlink_noise_figure_db"].Number(),
+                    settings["downlink_power_dbm"].Number(),
+                    settings["uplink_power_dbm"].Numbers()});
+}
+
+/// A list in JSON: the numbers of UAVs.
+std::string
+List(const std::vector<std::size_t>& numbers)
+{
+    std::ostringstream list;
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+    {
+        list << (i ? ", " : "") << numbers[i];
+    }
+    return '[' + list.str() + ']';
+}
+
+void
+RunUntil(int64_t end)
+{
+    ns3::Simulator::Stop(ns3::NanoSeconds(end) - ns3::Simulator::Now());
+    ns3::Simulator::Run();
+}
+
+/// Read gains and, where they are needed, positions of the slot from `start` to `end`.
+void
+ReadSlot(Air& air, int64_t start, int64_t end, std::size_t steps, bool isPlaced)
+{
+    auto up = ReadNumbers(air.Uavs() * steps);
+    auto down = ReadNumbers(air.Uavs() * steps);
+    air.Gains(start, end, std::move(up), std::move(down));
+    if (isPlaced)
+    {
+        air.Positions(ReadNumbers(air.Uavs() * 3));
+    }
+}
+
+int
+Main()
+{
+    std::string line;
+    ReadLine(line);
+    const Json start = Json::Parse(line);
+    EndWith(static_cast<int>(start["parent"].Number()));
+    const Json& settings = start["settings"];
+    const auto uavs = static_cast<std::size_t>(settings["uavs"].Number());
+    const auto steps = static_cast<std::size_t>(settings["steps"].Number());
+    const double slot = settings["slot_s"].Number();
+    const bool isPlaced = settings["placed"].Bool();
+    ns3::RngSeedManager::SetSeed(1);
+    ns3::RngSeedManager::SetRun(static_cast<uint64_t>(settings["seed"].Number()));
+
+    Air air(uavs, settings["antenna_gain_db"].Number());
+    GivenLoss::Use(&air);
+    ReadSlot(air, INT64_MAX, INT64_MAX, steps, isPlaced);
+    auto stack = MakeStack(settings, air);
+    const auto missing = stack->Attach(settings["attach_s"].Number());
+    WriteLine("{\"missing\": " + List(missing) + "}");
+    Backlog backlog(*stack,
+                    uavs,
+                    static_cast<uint32_t>(settings["datagram_bytes"].Number()),
+                    static_cast<int64_t>(settings["window_bytes"].Number()));
+    backlog.Start();
+    const auto settle = static_cast<int64_t>(settings["settle_s"].Number() * 1e9);
+    const int64_t zero = (ns3::Simulator::Now().GetNanoSeconds() + settle) / FRAME * FRAME + FRAME;
+    RunUntil(zero);
+
+    Counts counts(uavs);
+    stack->counts = &counts;
+    std::vector<double> answer;
+    for (int64_t s = 0; ReadLine(line) && line != "why"; ++s)
+    {
+        const int64_t from = zero + std::llround(1e9 * slot * s);
+        const int64_t to = zero + std::llround(1e9 * slot * (s + 1));
+        ReadSlot(air, from, to, steps, isPlaced);
+        RunUntil(to);
+        answer.clear();
+        counts.Take(answer);
+        WriteNumbers(answer);
+    }
+    std::string words;
+    for (std::size_t k = 0; k < uavs; ++k)
+    {
+        words += (k ? ", [" : "[") + Quoted(stack->Why(UP, k)) + ", " +
+                 Quoted(stack->Why(DOWN, k)) + ']';
+    }
+    WriteLine('[' + words + ']');
+    return 0;
+}
+} // namespace
+
+} // namespace radio
+
+int
+main()
+{
+    int status = 1;
+    try
+    {
+        status = radio::Main();
+    }
+    catch (const std::exception& error)
+    {
+        std::fprintf(stderr, "%s\n", error.what());
+    }
+    _exit(status); // ns-3's objects refer to each other: nothing is gained by their destructors.
+}

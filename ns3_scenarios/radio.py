@@ -1,0 +1,340 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a radio access of ns-3 delivers on a given channel while every link has a backlog.
+
+ns-3 simulates each frame of the radio access in a process of its own, the program of
+``cpp/radio``: it is given the gain of every link over time and computes no path loss between a UAV
+and the base station.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ns3_scenarios import build
+from ns3_scenarios.child import LAUNCH, Child, Launch
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import Array
+
+RESOURCE_BLOCKS = (6, 15, 25, 50, 75, 100)
+"""Numbers of resource blocks of a carrier that LTE has: 1.4 to 20 MHz."""
+MOST_UAVS = 320
+"""ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
+THERMAL_DBM_PER_HZ = -174.0
+"""Noise density that ns-3 assumes without a noise figure."""
+WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
+    "n": (20, 40),
+    "ac": (20, 40, 80, 160),
+    "ax": (20, 40, 80, 160),
+}
+"""By standard of 802.11: widths of its channels."""
+ATTACH_S, ASSOCIATE_S = 10.0, 3.0
+"""Simulated seconds before slot 0 in which all UAVs must attach (LTE), or may associate (Wi-Fi)."""
+ANSWER_S = 600.0
+"""Seconds that ns-3 may take for a slot; it usually needs some times its length."""
+SHORTEST_STEP_S = 1e-6
+"""Least time for which a gain holds."""
+_FIELDS = ("bytes", "blocks", "block_bits", "resource_blocks", "lost_blocks", "mcs")
+_TTI_S = 1e-3
+
+Progress = Callable[[int], None]
+"""Called with the number of slots that are done."""
+
+
+@dataclass(frozen=True)
+class LteSettings:
+    """Settings of an LTE cell: one carrier per direction (FDD), one antenna, proportional fair."""
+
+    resource_blocks: int = 100
+    """Resource blocks of each direction, one of `RESOURCE_BLOCKS`."""
+    noise_figure_db: float = 0.0
+    """Noise figure of the base station and of the UAVs."""
+    interference_margin_db: float = 0.0
+    """Rise of the noise by other cells, of both directions."""
+    antenna_gain_db: float = 0.0
+    """Gain of the antennas of both ends together, which the channel's gain lacks."""
+
+
+@dataclass(frozen=True)
+class WifiSettings:
+    """Settings of a Wi-Fi cell: one channel on which the access point and all UAVs contend."""
+
+    standard: str = "n"
+    """Standard of 802.11, one of `WIFI_WIDTHS_MHZ`."""
+    width_mhz: int = 20
+    """Width of the channel, one that the standard has."""
+    rts: bool = False
+    """Whether RTS and CTS are exchanged before every frame."""
+    noise_figure_db: float = 0.0
+    """Noise figure of the access point and of the UAVs."""
+    antenna_gain_db: float = 0.0
+    """Gain of the antennas of both ends together, which the channel's gain lacks."""
+
+
+@dataclass(frozen=True)
+class Air:
+    """A channel and what is sent over it: K UAVs, S slots."""
+
+    uplink_gain: Array
+    """Linear power gain, shape [K, S * m]: m values per slot, at equal distances, such as 100 of a
+    slot of 0.1 s where there is small-scale fading. It includes everything; 0 is an outage."""
+    downlink_gain: Array
+    """The same for the downlink, shape [K, S * m]."""
+    slots: int
+    """Number of slots, S."""
+    slot_s: float
+    """Length of a slot, in seconds."""
+    uplink_power_w: Array
+    """Transmit power of each UAV, shape [K], over all resource blocks that it is granted."""
+    downlink_power_w: float
+    """Transmit power of the base station, over the whole band."""
+    noise_dbm_per_hz: float = THERMAL_DBM_PER_HZ
+    """Noise density."""
+    seed: int = 0
+    """Run number of ns-3: the same seed gives the same bytes."""
+    position_m: Array | None = None
+    """Positions of the UAVs relative to the base station, shape [K, S, 3]; Wi-Fi needs them, since
+    its UAVs hear each other, through free space."""
+    carrier_hz: float = 2e9
+    """Carrier frequency of that free space."""
+
+    def __post_init__(self) -> None:
+        """Check shapes and ranges.
+
+        Raises:
+            ValueError: A field cannot be right; the message names it.
+        """
+        for name in ("uplink_gain", "downlink_gain"):
+            gain = getattr(self, name)
+            if gain.shape != self.uplink_gain.shape or gain.ndim != 2:
+                raise ValueError(f"{name} must have shape [K, S * m] in both directions")
+            if not ((gain >= 0) & (gain <= 1)).all():
+                raise ValueError(f"{name} must be linear, from 0 to 1")
+        uavs, values = self.uplink_gain.shape
+        if uavs < 1 or self.slots < 1 or values < 1 or values % self.slots:
+            raise ValueError(f"uplink_gain has {values} values for {self.slots} slots")
+        if not self.slot_s / (values // self.slots) >= SHORTEST_STEP_S:
+            raise ValueError(f"slot_s must give each gain at least {SHORTEST_STEP_S:g} s")
+        if self.uplink_power_w.shape != (uavs,):
+            raise ValueError(f"uplink_power_w must have shape [{uavs}], one power per UAV")
+        powers_w = np.append(self.uplink_power_w, self.downlink_power_w)
+        if not ((powers_w > 0) & np.isfinite(powers_w)).all():
+            raise ValueError("uplink_power_w and downlink_power_w must be positive")
+        if self.position_m is not None and (
+            self.position_m.shape != (uavs, self.slots, 3) or not np.isfinite(self.position_m).all()
+        ):
+            raise ValueError(f"position_m must be finite, of shape [{uavs}, {self.slots}, 3]")
+
+    @property
+    def uavs(self) -> int:
+        """K."""
+        return int(self.uplink_gain.shape[0])
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What the links delivered, by direction (0: uplink, 1: downlink), UAV and slot: [2, K, S]."""
+
+    slot_s: float
+    """Length of a slot, in seconds."""
+    bytes: Array
+    """Bytes of IP packets that arrived."""
+    blocks: Array
+    """LTE: transport blocks that were sent, with retransmissions."""
+    block_bits: Array
+    """LTE: sum of their sizes, in bits."""
+    resource_blocks: Array
+    """LTE: resource blocks that the UAV had on average, over all TTIs of the slot."""
+    lost_blocks: Array
+    """LTE: transport blocks that did not arrive, by the HARQ feedback of this slot."""
+    mcs: Array
+    """LTE: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
+    why: Sequence[tuple[str, str]]
+    """What is known of why packets of the uplink and of the downlink did not arrive, per UAV."""
+
+    @property
+    def bps(self) -> Array:
+        """Goodput of IP packets in bit/s, shape [2, K, S]."""
+        return 8 * self.bytes / self.slot_s
+
+    def silent(self) -> Iterator[str]:
+        """One line for each UAV of which nothing arrived in a direction, with the cause if known.
+
+        UAVs count from 1.
+        """
+        for k, delivered in enumerate(self.bytes.sum(axis=2).T):
+            causes: dict[str, list[str]] = {}
+            for way, each, cause in zip(
+                ("uplink", "downlink"), delivered, self.why[k], strict=True
+            ):
+                if not each:
+                    causes.setdefault(cause, []).append(way)
+            for cause, ways in causes.items():
+                yield f"UAV {k + 1}: nothing arrived in the {' and the '.join(ways)}: {cause}"
+
+
+def simulate_lte(
+    air: Air,
+    lte: LteSettings = LteSettings(),
+    *,
+    datagram_bytes: int = 1400,
+    launch: Launch = LAUNCH,
+    progress: Progress | None = None,
+) -> Delivery:
+    """Simulate an LTE cell whose links all have a backlog in both directions.
+
+    UAVs attach before slot 0, on the channel of slot 0. Links have default bearers without
+    retransmissions by RLC (unacknowledged mode), HARQ, adaptive modulation, and no power control.
+
+    Args:
+        air: The channel.
+        lte: The cell.
+        datagram_bytes: Size of the IP packets that are sent.
+        launch: How ns-3's process is started.
+        progress: Called after each slot.
+
+    Raises:
+        ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message says why.
+        ValueError: The number of resource blocks or UAVs is one that LTE or ns-3 does not have.
+    """
+    if lte.resource_blocks not in RESOURCE_BLOCKS:
+        raise ValueError(
+            f"resource_blocks must be one of {', '.join(map(str, RESOURCE_BLOCKS))}, "
+            f"not {lte.resource_blocks}"
+        )
+    if air.uavs > MOST_UAVS:
+        raise ValueError(f"ns-3's LTE has at most {MOST_UAVS} UAVs per base station")
+    noise_figure_db = (
+        air.noise_dbm_per_hz - THERMAL_DBM_PER_HZ + lte.noise_figure_db + lte.interference_margin_db
+    )
+    settings = {
+        "radio": "lte",
+        "resource_blocks": lte.resource_blocks,
+        "uplink_noise_figure_db": noise_figure_db,
+        "downlink_noise_figure_db": noise_figure_db,
+        "antenna_gain_db": lte.antenna_gain_db,
+        "window_bytes": 100_000,
+        "attach_s": ATTACH_S,
+        "settle_s": 0.2,
+    }
+    return _simulated(air, settings, datagram_bytes, launch, progress)
+
+
+def simulate_wifi(
+    air: Air,
+    wifi: WifiSettings = WifiSettings(),
+    *,
+    datagram_bytes: int = 1400,
+    launch: Launch = LAUNCH,
+    progress: Progress | None = None,
+) -> Delivery:
+    """Simulate a Wi-Fi cell whose links all have a backlog in both directions.
+
+    The base station is the access point. UAVs associate before slot 0, on the channel of slot 0;
+    packets of a UAV that does not are not sent until it does. Frames are aggregated (A-MPDU), and
+    the rate follows the signal-to-noise ratio of the last answer (ns-3's `IdealWifiManager`).
+
+    Args:
+        air: The channel, with positions.
+        wifi: The cell.
+        datagram_bytes: Size of the IP packets that are sent.
+        launch: How ns-3's process is started.
+        progress: Called after each slot.
+
+    Raises:
+        ChannelError: ns-3 ended or cannot be built; the message says why.
+        ValueError: There is no such standard or width, or the channel has no positions.
+    """
+    widths = WIFI_WIDTHS_MHZ.get(wifi.standard)
+    if widths is None:
+        raise ValueError(
+            f"standard must be one of {', '.join(WIFI_WIDTHS_MHZ)}, not {wifi.standard}"
+        )
+    if wifi.width_mhz not in widths:
+        raise ValueError(
+            f"width_mhz must be one of {', '.join(map(str, widths))} for 802.11{wifi.standard}, "
+            f"not {wifi.width_mhz}"
+        )
+    if air.position_m is None:
+        raise ValueError("Wi-Fi needs the positions of the UAVs, which hear each other")
+    settings = {
+        "radio": "wifi",
+        "standard": wifi.standard,
+        "width_mhz": wifi.width_mhz,
+        "rts": wifi.rts,
+        "noise_figure_db": air.noise_dbm_per_hz - THERMAL_DBM_PER_HZ + wifi.noise_figure_db,
+        "antenna_gain_db": wifi.antenna_gain_db,
+        "carrier_hz": air.carrier_hz,
+        "farthest_m": float(np.linalg.norm(air.position_m, axis=2).max()),
+        "window_bytes": 200_000,
+        "attach_s": ASSOCIATE_S,
+        "settle_s": 0.5,
+    }
+    return _simulated(air, settings, datagram_bytes, launch, progress)
+
+
+def _simulated(
+    air: Air,
+    settings: dict[str, Any],
+    datagram_bytes: int,
+    launch: Launch,
+    progress: Progress | None,
+) -> Delivery:
+    uavs, steps = air.uavs, air.uplink_gain.shape[1] // air.slots
+    settings |= {
+        "uavs": uavs,
+        "steps": steps,
+        "slot_s": air.slot_s,
+        "placed": air.position_m is not None,
+        "seed": air.seed,
+        "uplink_power_dbm": _dbm(air.uplink_power_w).tolist(),
+        "downlink_power_dbm": float(_dbm(air.downlink_power_w)),
+        "datagram_bytes": datagram_bytes,
+    }
+    program = build.library("radio")
+    child = Child(
+        "ns3_scenarios.radio_process",
+        program,
+        settings,
+        launch,
+        arguments=[str(program)],
+        answer_s=ANSWER_S,
+    )
+    made = np.empty((air.slots, len(_FIELDS), 2, uavs))
+
+    def slot(s: int) -> bytes:
+        here = slice(s * steps, (s + 1) * steps)
+        values = [air.uplink_gain[:, here], air.downlink_gain[:, here]]
+        if air.position_m is not None:
+            values.append(air.position_m[:, s])
+        return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)
+
+    try:
+        child.send_bytes(slot(0))
+        missing = json.loads(child.receive_line())["missing"]
+        if missing and settings["radio"] == "lte":
+            names = ", ".join(f"UAV {k + 1}" for k in missing)
+            raise ChannelError(
+                f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
+                f"of simulated time: {names}"
+            )
+        for s in range(air.slots):
+            child.send("slot", slot(s))
+            child.receive_into(made[s].data.cast("B"))
+            if progress is not None:
+                progress(s + 1)
+        child.send("why")
+        why = json.loads(child.receive_line())
+    finally:
+        child.close()
+    fields = dict(zip(_FIELDS, made.transpose(1, 2, 3, 0), strict=True))
+    fields["resource_blocks"] = fields["resource_blocks"] * (_TTI_S / air.slot_s)
+    return Delivery(slot_s=air.slot_s, why=why, **fields)
+
+
+def _dbm(power_w: Any) -> Array:
+    return np.asarray(10 * np.log10(power_w) + 30)

@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The rates of a scenario's links under a radio access that ns-3 simulates."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ns3_scenarios.radio import (
+    WIFI_WIDTHS_MHZ,
+    Air,
+    Delivery,
+    LteSettings,
+    Progress,
+    WifiSettings,
+    simulate_lte,
+    simulate_wifi,
+)
+from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace, both_ways
+from orchestrator.scenario.channel import ns3_launch
+from orchestrator.scenario.schema import LTE_BLOCKS, Lte, Scenario
+from testbed.core.errors import InputError
+
+log = logging.getLogger(__name__)
+
+RADIOS: Mapping[str, type[LteSettings] | type[WifiSettings]] = {
+    "ns3-lte": LteSettings,
+    "ns3-wifi": WifiSettings,
+}
+"""Radio accesses that ns-3 simulates."""
+MOST_WIFI_W = 1.0
+"""Largest power of an access point unless another one is asked for: what Wi-Fi may send with in
+many countries."""
+MOST_W = 100.0
+"""Largest power of an access point that may be asked for."""
+_HERTZ_PER_MHZ_DB = 60.0
+
+
+def settings_of(
+    radio: str | None,
+    wifi_standard: str | None = None,
+    wifi_width_mhz: int | None = None,
+    *,
+    rts: bool = False,
+    access_point_w: float | None = None,
+) -> LteSettings | WifiSettings | None:
+    """The radio access of these options; None: none is asked for.
+
+    Raises:
+        InputError: There is no such radio access, or an option does not belong to it.
+    """
+    if radio is not None and radio not in RADIOS:
+        raise InputError(f"`radio`: must be one of {', '.join(RADIOS)}, not {radio[:40]!r}")
+    for option, given in (
+        ("wifi_standard", wifi_standard is not None),
+        ("wifi_width_mhz", wifi_width_mhz is not None),
+        ("rts", rts),
+        ("wifi_ap_w", access_point_w is not None),
+    ):
+        if given and radio != "ns3-wifi":
+            raise InputError(f"`{option}`: needs `radio` ns3-wifi")
+    if radio != "ns3-wifi":
+        return None if radio is None else LteSettings()
+    if access_point_w is not None and not 0 < access_point_w <= MOST_W:
+        raise InputError(
+            f"`wifi_ap_w`: must be above 0 and at most {MOST_W:g}, not {access_point_w}"
+        )
+    default = WifiSettings()
+    standard = default.standard if wifi_standard is None else wifi_standard
+    if standard not in WIFI_WIDTHS_MHZ:
+        raise InputError(
+            f"`wifi_standard`: must be one of {', '.join(WIFI_WIDTHS_MHZ)}, not {standard[:40]!r}"
+        )
+    width_mhz = default.width_mhz if wifi_width_mhz is None else wifi_width_mhz
+    if width_mhz not in WIFI_WIDTHS_MHZ[standard]:
+        widths = ", ".join(map(str, WIFI_WIDTHS_MHZ[standard]))
+        raise InputError(
+            f"`wifi_width_mhz`: must be one of {widths} for 802.11{standard}, not {width_mhz}"
+        )
+    return WifiSettings(standard, width_mhz, rts)
+
+
+def rate_trace(
+    scenario: Scenario,
+    channel: SlotTrace,
+    radio: LteSettings | WifiSettings,
+    access_point_w: float | None = None,
+    progress: Progress | None = None,
+) -> tuple[RateTrace, Delivery]:
+    """What the scenario's links deliver per slot while all have a backlog in both directions.
+
+    Args:
+        scenario: The scenario: its powers, noise and seed.
+        channel: Gains, and for Wi-Fi positions, of all slots.
+        radio: The radio access.
+        access_point_w: Power of a Wi-Fi access point; None: that of the scenario's base station,
+            but at most `MOST_WIFI_W`.
+        progress: Called after each slot.
+
+    Returns:
+        The rates, and all that ns-3 counted. A UAV of which nothing arrived is logged, with the
+        cause.
+
+    Raises:
+        InputError: The channel has no gains, or no positions for Wi-Fi; a setting is impossible.
+        ChannelError: ns-3 ended, or a UAV did not attach.
+    """
+    if not isinstance(channel, ChannelTrace):
+        raise InputError("`trace`: has rates; a radio of ns-3 needs gains")
+    uplink_gain, downlink_gain = _faded(channel)
+    air = Air(
+        uplink_gain=uplink_gain,
+        downlink_gain=downlink_gain,
+        slots=channel.slots,
+        slot_s=channel.slot_s,
+        uplink_power_w=scenario.fleet.tx_power_w,
+        downlink_power_w=scenario.base_station.tx_power_w,
+        noise_dbm_per_hz=scenario.radio.noise_dbm_per_mhz - _HERTZ_PER_MHZ_DB,
+        seed=scenario.seed,
+    )
+    try:
+        if isinstance(radio, LteSettings):
+            cell = _cell(scenario)
+            made = simulate_lte(air, cell, launch=ns3_launch(), progress=progress)
+        else:
+            air = _placed(scenario, channel, air, access_point_w)
+            made = simulate_wifi(air, radio, launch=ns3_launch(), progress=progress)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    for line in made.silent():
+        log.warning(line)
+    up, down = made.bps
+    rates = RateTrace(
+        uplink_bps=up,
+        downlink_bps=down,
+        slot_s=channel.slot_s,
+        position_m=channel.position_m,
+        seed=scenario.seed,
+        scenario=scenario.model_dump_json(),
+        downlink_is="link",
+    )
+    return rates, made
+
+
+def _cell(scenario: Scenario) -> LteSettings:
+    """The scenario's LTE cell, as far as ns-3 has it."""
+    radio, lte = scenario.radio, scenario.radio.lte
+    bands = {LTE_BLOCKS.get(radio.uplink_bandwidth_hz), LTE_BLOCKS.get(radio.downlink_bandwidth_hz)}
+    if len(bands) > 1 or None in bands:
+        raise InputError(
+            "radio.uplink_bandwidth_hz: ns-3's LTE needs the same bandwidth of LTE both ways"
+        )
+    plain = Lte()
+    for name in ("scheduler", "layers", "highest_modulation", "implementation_margin_db"):
+        if getattr(lte, name) != getattr(plain, name):
+            raise InputError(
+                f"radio.lte.{name}: ns-3's LTE has {getattr(plain, name) or 'its own'} only"
+            )
+    return LteSettings(
+        resource_blocks=lte.resource_blocks or bands.pop() or 0,
+        noise_figure_db=lte.noise_figure_db,
+        interference_margin_db=lte.interference_margin_db,
+        antenna_gain_db=lte.antenna_gain_db,
+    )
+
+
+def _faded(channel: ChannelTrace) -> tuple[Array, Array]:
+    """Gains of uplink and downlink with small-scale fading: [K, S], or [K, S B] with B blocks."""
+    up, down = both_ways(channel.values)
+    if channel.fading is None:
+        return up, down
+    ways = zip((up, down), channel.fading, strict=True)
+    up, down = ((gain[..., None] * power).reshape(len(gain), -1) for gain, power in ways)
+    return up, down
+
+
+def _placed(
+    scenario: Scenario, channel: ChannelTrace, air: Air, access_point_w: float | None
+) -> Air:
+    """The air of a Wi-Fi cell: with positions, and the power of an access point."""
+    if channel.position_m is None:
+        raise InputError("`trace`: has no positions; UAVs with Wi-Fi hear each other")
+    power_w = access_point_w
+    if power_w is None:
+        station_w = scenario.base_station.tx_power_w
+        power_w = min(station_w, MOST_WIFI_W)
+        if power_w < station_w:
+            log.info(
+                f"the access point sends with {power_w:g} W; base_station.tx_power_w, "
+                f"{station_w:g} W, is more than Wi-Fi may send with"
+            )
+    return replace(
+        air,
+        downlink_power_w=power_w,
+        position_m=channel.position_m - scenario.base_station.position_m,
+        carrier_hz=scenario.radio.carrier_hz,
+    )
+
+
+def described(rates: RateTrace) -> str:
+    """Rates in one line: the sum and the range of each direction, and when they hold."""
+    words = []
+    for name, values in (("uplink", rates.uplink_bps), ("downlink", rates.downlink_bps)):
+        mean = values.mean(axis=1) / 1e6
+        words.append(
+            f"{name} {mean.sum():.4g} Mbit/s in total, {mean.min():.3g} to {mean.max():.3g} per UAV"
+        )
+    return "; ".join([*words, "valid only while all UAVs have a backlog in both directions"])

@@ -1,0 +1,442 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What ns-3's LTE and Wi-Fi deliver to UAVs that all have a backlog."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ns3_scenarios import radio
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.radio import Air, LteSettings, WifiSettings, simulate_lte, simulate_wifi
+from ns3_scenarios.rma_av import los_path_loss_db
+
+POWER_W = {3: [1, 0.4, 0.1], 10: [1, 0.4, 0.1, 1, 0.4, 0.1, 1, 0.4, 0.2, 0.1]}
+FAR_M = {3: [250, 600, 900], 10: [250, 350, 450, 600, 700, 780, 850, 900, 950, 990]}
+
+
+def placed(uavs: int, slots: int, *, carrier_hz: float = 2e9, **fields: Any) -> Air:
+    """UAVs at these distances all around the base station, 10 m below it, in line of sight."""
+    kind = min(FAR_M, key=lambda known: abs(known - uavs))
+    far_m = np.resize(np.array(FAR_M[kind], float), uavs)
+    angle = 2 * np.pi * np.arange(uavs) / uavs
+    place = np.stack([far_m * np.cos(angle), far_m * np.sin(angle), np.full(uavs, -10.0)], axis=1)
+    loss_db = los_path_loss_db(np.full(uavs, 20.0), np.hypot(far_m, 10.0), carrier_hz)
+    gain = np.tile(10 ** (-loss_db[:, None] / 10), slots)
+    air = Air(
+        uplink_gain=gain,
+        downlink_gain=gain,
+        slots=slots,
+        slot_s=0.1,
+        uplink_power_w=np.resize(np.array(POWER_W[kind], float), uavs),
+        downlink_power_w=40.0,
+        position_m=np.repeat(place[:, None], slots, axis=1),
+        carrier_hz=carrier_hz,
+    )
+    return replace(air, **fields)
+
+
+def weaker(air: Air, db: float) -> Air:
+    factor = 10 ** (-db / 10)
+    return replace(
+        air, uplink_gain=air.uplink_gain * factor, downlink_gain=air.downlink_gain * factor
+    )
+
+
+def mbps(made: radio.Delivery) -> Any:
+    """Mean goodput in Mbit/s, shape [2, K]."""
+    return made.bps.mean(axis=2) / 1e6
+
+
+def test_three_uavs_get_what_lte_carries_and_no_more() -> None:
+    made = simulate_lte(placed(3, 10))
+    up, down = mbps(made)
+    # 33 of 100 resource blocks each: transport blocks of MCS 28, 28 and 26.
+    assert up == pytest.approx([24.416, 24.416, 19.785], rel=2e-3)
+    assert down.sum() == pytest.approx(75.16, rel=2e-3)
+    assert down == pytest.approx(np.full(3, 25.05), rel=5e-3)
+    assert made.mcs[:, :, -1].tolist() == [[28, 28, 26], [28, 28, 28]]
+    assert made.resource_blocks[0] == pytest.approx(np.full((3, 10), 33.0))
+    assert made.resource_blocks[1].sum(axis=0) == pytest.approx(np.full(10, 100.0))
+    assert made.blocks[0] == pytest.approx(np.full((3, 10), 100.0))
+    assert made.blocks.sum() == 3 * 1000 + 1000
+    assert made.lost_blocks.sum() == 0
+    # What IP got is what was sent, but for headers of RLC and PDCP.
+    headers = 1 - 8 * made.bytes.sum() / made.block_bits.sum()
+    assert 0.002 < headers < 0.005
+    assert [*made.silent()] == []
+
+
+def test_the_same_settings_give_the_same_bytes() -> None:
+    """With blocks that are lost at random."""
+    rng = np.random.default_rng(1)
+    air = weaker(placed(3, 3), 30)
+    fading = rng.exponential(size=(3, 300))
+    air = replace(air, uplink_gain=air.uplink_gain[:, :1] * fading, downlink_gain=fading * 1e-13)
+    first, second, other = (simulate_lte(replace(air, seed=seed)) for seed in (1, 1, 2))
+    assert first.lost_blocks.sum() > 10
+    assert first.bps.tobytes() == second.bps.tobytes()
+    assert first.bps.tobytes() != other.bps.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("uavs", "blocks", "per_tti"), [(30, 100, 25), (3, 6, 1)], ids=["many", "narrow"]
+)
+def test_more_uavs_than_a_tti_can_serve_take_turns(uavs: int, blocks: int, per_tti: int) -> None:
+    """ns-3's scheduler grants them blocks that are too small for any packet."""
+    made = simulate_lte(placed(uavs, 4), LteSettings(resource_blocks=blocks))
+    up, _ = mbps(made)
+    most, least = up.max(), up.min()
+    assert least > 0.95 * most
+    assert made.blocks[0].sum(axis=0) == pytest.approx(np.full(4, 100.0 * per_tti), abs=per_tti)
+    used = made.resource_blocks[0].sum(axis=0)
+    assert (used > 0.95 * (blocks // per_tti) * per_tti).all()
+    assert (made.mcs[0] == 28).all()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("uavs", [26, 33, 50])
+def test_many_uavs_share_the_uplink_equally(uavs: int) -> None:
+    up, down = mbps(simulate_lte(placed(uavs, 10)))
+    assert up.sum() == pytest.approx(73.92, rel=0.01)
+    assert up == pytest.approx(np.full(uavs, 73.92 / uavs), rel=0.02)
+    assert down.sum() == pytest.approx(75.3, rel=0.01)
+
+
+def test_the_uplink_is_measured_on_what_a_uav_sends() -> None:
+    """The sounding signal, spread over the whole band, would say 10 dB less for ten UAVs."""
+    made = simulate_lte(weaker(placed(10, 5), 20))
+    assert made.mcs[0, :, -1].tolist() == [28, 28, 18, 26, 20, 12, 22, 18, 12, 8]
+    assert mbps(made)[0].sum() == pytest.approx(42.2, rel=0.01)
+    assert made.lost_blocks.sum() == 0
+
+
+def test_gains_are_those_of_direction_uav_and_time() -> None:
+    """Each is weak in another slot, in one direction."""
+    air = placed(3, 8)
+    up, down = air.uplink_gain.copy(), air.downlink_gain.copy()
+    up[0, 4:] *= 1e-3
+    down[1, 2:] *= 1e-5
+    made = simulate_lte(replace(air, uplink_gain=up, downlink_gain=down))
+    assert (made.mcs[0, 0] < 28).tolist() == [False] * 4 + [True] * 4
+    after = [*range(2), *range(3, 8)]  # in slot 2, the scheduler gives it few blocks at first
+    assert (made.mcs[1, 1, after] < 28).tolist() == [False] * 2 + [True] * 5
+    assert (made.mcs[0, 1] == 28).all()
+    assert (made.mcs[1, 0] == 28).all()
+    assert (made.mcs[:, 2] == np.array([[26], [28]])).all()
+
+
+def test_gains_may_change_within_a_slot() -> None:
+    air = placed(3, 6)
+    gain = np.repeat(air.uplink_gain[:, :1], 600, axis=1)
+    half = gain.copy()
+    half[1].reshape(6, 100)[:, 50:] = 0
+    made = simulate_lte(replace(air, uplink_gain=half, downlink_gain=gain))
+    slots = made.bps[0, 1, 1:] / 1e6
+    assert (slots > 5).all()
+    assert (slots < 0.55 * 24.4).all()
+    assert made.bps[0, 0, 1:] / 1e6 == pytest.approx(np.full(5, 24.4), rel=0.01)
+
+
+def test_after_an_outage_a_uav_sends_at_once() -> None:
+    """ns-3 would leave it out for a second, until its measurement of 0 expires."""
+    air = placed(3, 8)
+    gain = air.uplink_gain.copy()
+    gain[0, 2:4] = 0
+    made = simulate_lte(replace(air, uplink_gain=gain, downlink_gain=gain))
+    up = made.bps[0, 0] / 1e6
+    assert up[2:4] == pytest.approx([0, 0])
+    assert up[4] > 18
+    assert up[5:] == pytest.approx(np.full(3, 24.4), rel=0.01)
+    assert made.lost_blocks[0, 0, 2] > 0
+    assert made.mcs[0, 0, 6] == 28
+
+
+def test_a_uav_comes_back_from_a_long_outage() -> None:
+    """Neither end has given up the connection after 2.5 s."""
+    gain = np.full((2, 32), 1e-9)
+    gain[0, 2:27] = 0
+    made = simulate_lte(Air(gain, gain, 32, 0.1, np.ones(2), 40.0))
+    assert (made.bps[:, 0, 5:27] == 0).all()
+    assert (made.bps[:, 0, 29:] > 20e6).all()
+
+
+def test_noise_interference_and_antennas_are_decibels_of_the_signal() -> None:
+    air = placed(3, 2)
+    noisy = LteSettings(noise_figure_db=7, interference_margin_db=9, antenna_gain_db=3)
+    made = simulate_lte(replace(air, noise_dbm_per_hz=-169), noisy)
+    expected = simulate_lte(weaker(air, 18))
+    assert made.bps.tobytes() == expected.bps.tobytes()
+    assert mbps(made)[0].sum() < 60
+
+
+def test_powers_are_those_of_uavs_and_base_station() -> None:
+    air = weaker(placed(3, 2), 30)
+    stronger = replace(air, uplink_power_w=10 * air.uplink_power_w, downlink_power_w=4000.0)
+    made = simulate_lte(stronger)
+    assert (made.mcs[0] >= simulate_lte(air).mcs[0] + 4).all()
+    down = simulate_lte(replace(air, downlink_power_w=0.4)).mcs[1]
+    assert (down + 4 <= made.mcs[1]).all()
+
+
+def test_a_uav_without_a_channel_gets_nothing_and_is_named() -> None:
+    air = placed(3, 2)
+    gain = air.uplink_gain.copy()
+    gain[1] = 0
+    made = simulate_lte(replace(air, uplink_gain=gain))
+    (line,) = made.silent()
+    assert line == (
+        "UAV 2: nothing arrived in the uplink: its channel is too weak, -400.0 dB at the end"
+    )
+    assert mbps(made)[0, 0] > 24
+
+
+def test_uavs_that_do_not_attach_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(radio, "ATTACH_S", 0.01)
+    with pytest.raises(ChannelError, match=r"^ns-3's LTE: did not attach .* 0.01 s .*: UAV 1, UAV"):
+        simulate_lte(placed(3, 2))
+
+
+def test_an_abort_of_ns3_is_one_line_and_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(radio, "RESOURCE_BLOCKS", (7,))
+    started = []
+
+    class Noted(radio.Child):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            started.append(self.process)
+
+    monkeypatch.setattr(radio, "Child", Noted)
+    with pytest.raises(ChannelError) as error:
+        simulate_lte(placed(3, 2), LteSettings(resource_blocks=7))
+    assert str(error.value).startswith("ns-3's process died (SIG")
+    assert "invalid bandwidth" in str(error.value).lower()
+    assert "\n" not in str(error.value)
+    assert started[0].poll() is not None
+
+
+def test_an_interrupt_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    class Noted(radio.Child):
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            started.append(self.process)
+
+    def interrupted(done: int) -> None:
+        assert done == 1
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(radio, "Child", Noted)
+    with pytest.raises(KeyboardInterrupt):
+        simulate_lte(placed(3, 50), progress=interrupted)
+    assert started[0].poll() is not None
+
+
+ORPHANAGE = """
+import os, signal, sys, time
+import numpy as np
+from ns3_scenarios import radio
+class Noted(radio.Child):
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named)
+        self.pid = self.process.pid
+        noted.append(self)
+noted = []
+radio.Child = Noted
+gain = np.full((3, 10000), 1e-9)
+def progress(done):
+    if done == 2:
+        sibling = os.fork() if "forked" in sys.argv else 0
+        if "forked" in sys.argv and not sibling:
+            time.sleep(60)  # holds the pipes open
+        print(noted[0].pid, sibling, flush=True)
+radio.simulate_lte(radio.Air(gain, gain, 10000, 0.1, np.ones(3), 40.0), progress=progress)
+"""
+
+
+@pytest.mark.parametrize("how", ["busy", "forked"])
+def test_the_program_never_outlives_its_parent(how: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ORPHANAGE, how], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        child, sibling = map(int, parent.stdout.readline().split())
+        handle = os.pidfd_open(child)
+        try:
+            assert select.select([handle], [], [], 0.2)[0] == []
+            parent.kill()
+            assert select.select([handle], [], [], 10)[0] == [handle]
+        finally:
+            os.close(handle)
+            if sibling:
+                os.kill(sibling, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (LteSettings(resource_blocks=30), "resource_blocks must be one of 6, 15, 25, 50, 75, 100"),
+        (WifiSettings("b"), "standard must be one of n, ac, ax, not b"),
+        (WifiSettings("n", 80), "width_mhz must be one of 20, 40 for 802.11n, not 80"),
+    ],
+)
+def test_settings_that_ns3_does_not_have_are_refused(settings: Any, says: str) -> None:
+    simulate: Any = simulate_lte if isinstance(settings, LteSettings) else simulate_wifi
+    with pytest.raises(ValueError, match=says):
+        simulate(placed(3, 2), settings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"uplink_gain": np.full((3, 3), 1e-9)}, "downlink_gain must have shape"),
+        ({"downlink_gain": np.full((3, 2), -90.0)}, "downlink_gain must be linear, from 0 to 1"),
+        ({"downlink_gain": np.full((3, 2), np.nan)}, "downlink_gain must be linear, from 0 to 1"),
+        ({"slots": 3, "position_m": None}, "uplink_gain has 2 values for 3 slots"),
+        ({"slots": 0, "position_m": None}, "uplink_gain has 2 values for 0 slots"),
+        ({"slot_s": 0.0}, "slot_s must give each gain at least 1e-06 s"),
+        ({"uplink_power_w": np.ones(2)}, r"uplink_power_w must have shape \[3\]"),
+        ({"uplink_power_w": np.array([1.0, 0, 1])}, "must be positive"),
+        ({"downlink_power_w": np.inf}, "must be positive"),
+        ({"position_m": np.zeros((3, 1, 3))}, r"position_m must be finite, of shape \[3, 2, 3\]"),
+    ],
+)
+def test_a_channel_that_cannot_be_is_refused(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        replace(placed(3, 2), **fields)
+
+
+def test_a_program_that_may_not_run_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / 'p"é'
+    program.touch(0o600)
+    monkeypatch.setattr(radio.build, "library", lambda _: program)
+    with pytest.raises(ChannelError, match=r"died \(status 1\): .*é: Permission denied$"):
+        simulate_lte(placed(3, 1))
+
+
+def test_the_program_may_be_in_a_folder_of_any_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / 'a "folder" of André' / "radio"
+    program.parent.mkdir()
+    program.symlink_to(radio.build.library("radio"))
+    monkeypatch.setattr(radio.build, "library", lambda _: program)
+    assert mbps(simulate_lte(placed(3, 1)))[0].sum() > 60
+
+
+def test_more_uavs_than_ns3_can_sound_are_refused() -> None:
+    with pytest.raises(ValueError, match="at most 320 UAVs"):
+        simulate_lte(placed(321, 1))
+
+
+def test_wifi_without_positions_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs the positions"):
+        simulate_wifi(replace(placed(3, 1), position_m=None))
+
+
+def wifi_air(uavs: int, slots: int, power_w: float | None = None) -> Air:
+    air = placed(uavs, slots, carrier_hz=2.4e9, downlink_power_w=1.0)
+    return air if power_w is None else replace(air, uplink_power_w=np.full(uavs, power_w))
+
+
+def test_wifi_has_the_same_bytes_for_the_same_seed() -> None:
+    air = wifi_air(3, 5, 1.0)
+    first, second, other = (simulate_wifi(replace(air, seed=seed)) for seed in (1, 1, 2))
+    assert first.bps.tobytes() == second.bps.tobytes()
+    assert first.bps.tobytes() != other.bps.tobytes()
+    assert 35 < mbps(first).sum() < 72.2  # the rate of its fastest frames
+    assert (mbps(first)[0] > 0.5).all()
+
+
+def test_a_uav_that_the_access_point_does_not_hear_is_explained() -> None:
+    """0.1 W at 900 m arrive at -83.7 dBm: a receiver detects no preamble below -82 dBm."""
+    made = simulate_wifi(wifi_air(3, 3))
+    (line,) = made.silent()
+    assert line.startswith(
+        "UAV 3: nothing arrived in the uplink and the downlink: it is not associated: it receives "
+        "beacons, but the access point does not receive its requests; 0 of "
+    )
+    assert "PREAMBLE_DETECT_FAILURE" in line
+    assert "-83.7 dBm" in line
+    heard = simulate_wifi(wifi_air(3, 10), WifiSettings(antenna_gain_db=6))
+    assert (mbps(heard)[:, 2] > 1).all()
+
+
+def test_a_uav_that_does_not_hear_the_access_point_is_explained() -> None:
+    air = wifi_air(3, 2, 1.0)
+    gain = air.downlink_gain.copy()
+    gain[1] = 1e-13
+    (line,) = simulate_wifi(replace(air, downlink_gain=gain)).silent()
+    assert line.startswith(
+        "UAV 2: nothing arrived in the uplink and the downlink: it is not associated: it receives "
+        "no beacon of the access point (they arrive at -100.0 dBm"
+    )
+
+
+def test_an_associated_uav_of_a_busy_channel_is_explained() -> None:
+    made = simulate_wifi(wifi_air(10, 2, 1.0))
+    lines = [*made.silent()]
+    assert lines
+    assert all("it is associated" in line for line in lines)
+    assert any("the access point did not get to send" in line for line in lines)
+
+
+def test_uavs_that_do_not_hear_each_other_collide_and_rts_helps() -> None:
+    """Two UAVs of the same channel to the base station, next to each other or 4 km apart."""
+    near = np.zeros((2, 10, 3))
+    near[0, :, 0], near[1, :, 0] = 900, 905
+    far = near.copy()
+    far[0, :, 0], far[1, :, 0] = -2000, 2000
+    gain = np.full((2, 10), 10**-8.5)
+    common = {"slots": 10, "slot_s": 0.1, "uplink_power_w": np.ones(2), "downlink_power_w": 1e-3}
+    up = {
+        (name, rts): mbps(
+            simulate_wifi(
+                Air(gain, 1e3 * gain, position_m=place, carrier_hz=5e9, **common),
+                WifiSettings(rts=rts),
+            )
+        )[0].sum()
+        for name, place in (("near", near), ("far", far))
+        for rts in (False, True)
+    }
+    assert up["far", False] < 0.7 * up["near", False]
+    assert up["far", True] > 1.15 * up["far", False]
+
+
+@pytest.mark.parametrize(
+    ("settings", "at_least", "at_most"),
+    [
+        (WifiSettings("n", 40), 70, 150),
+        (WifiSettings("ac", 80), 200, 433.3),
+        (WifiSettings("ax", 80), 250, 600.5),
+    ],
+)
+def test_standards_and_widths_have_their_rates(
+    settings: WifiSettings, at_least: float, at_most: float
+) -> None:
+    gain = np.full((1, 2), 1e-6)
+    place = np.full((1, 2, 3), 50.0)
+    air = Air(gain, gain, 2, 0.1, np.ones(1), 1.0, position_m=place)
+    assert at_least < mbps(simulate_wifi(air, settings)).sum() < at_most
+
+
+def test_wifi_reaches_as_far_as_its_signal() -> None:
+    """The way there and back takes longer than a slot time of 802.11."""
+    gain = np.full((1, 3), 10**-8.5)
+    place = np.tile([5000.0, 0.0, 0.0], (1, 3, 1))
+    made = simulate_wifi(Air(gain, gain, 3, 0.1, np.ones(1), 1.0, position_m=place))
+    assert (mbps(made) > 10).all()
