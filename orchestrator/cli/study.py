@@ -3,6 +3,7 @@
 
 """`testbed theory`, `cross-check`, `overhead`, `reproduce`: studies of many rounds."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,12 @@ import typer
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
 from testbed.core.errors import InputError
+
+
+class Radio(StrEnum):
+    """Radios other than the paper's."""
+
+    LTE = "lte"
 
 
 def theory(
@@ -171,7 +178,11 @@ def reproduce(
         "results/paper"
     ),
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds per mean (default: 500).")
+        int | None, typer.Option(min=1, help="Rounds per mean (default: 500, with --radio 40).")
+    ] = None,
+    radio: Annotated[
+        Radio | None,
+        typer.Option(help="Judge the statements on figures 3 to 7 with this radio, too."),
     ] = None,
 ) -> None:
     """Reproduce the paper's table and figures, and compare the values."""
@@ -179,6 +190,12 @@ def reproduce(
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.paper_figures import run as reproduce_all
 
+    if radio is not None:
+        for name in ("table2", "fig8"):
+            if name in what:
+                raise InputError(f"--radio: must be absent for {name}; it is for figures 3 to 7")
+        _judge(what, output, rounds)
+        return
     if "fig8" in what:
         if what != ["fig8"]:
             raise InputError("reproduce: fig8 takes long (agents are trained); give it alone")
@@ -197,6 +214,24 @@ def reproduce(
             progress=lambda done, total: show("reproduce", done, total),
         )
     out.print(summary)
+    out.print(f"written to {output}")
+
+
+def _judge(what: list[str], output: Path, rounds: int | None) -> None:
+    from orchestrator.campaign.spec import load_campaign
+    from orchestrator.scenario.loading import OWN
+    from orchestrator.studies.radio_figures import ROUNDS
+    from orchestrator.studies.radio_figures import run as judge
+
+    with shown("points") as show:
+        made = judge(
+            what,
+            output,
+            load_campaign(OWN / "campaigns" / "paper.yaml"),
+            rounds=rounds or ROUNDS,
+            progress=lambda done, total: show("reproduce", done, total),
+        )
+    out.print(made)
     out.print(f"written to {output}")
 
 

@@ -127,12 +127,8 @@ def run(
         InputError: A name is unknown, or the folder cannot be created.
         RunError: A point failed.
     """
-    wanted = _wanted(names)
-    check_no_link(out)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"`out`: {out} cannot be created ({error.strerror})") from None
+    wanted = named(names, NAMES)
+    make_folder(out)
     sections: list[Section] = []
     if "table2" in wanted:
         sections.append(_table2(out))
@@ -140,12 +136,12 @@ def run(
     timelines = cells(narrowed(campaign, studies=["fig3"]))
     no_steps = campaign.model_copy(update={"steps_rounds": 0})
     placed = cells(narrowed(no_steps, studies=list(VERDICTS)))
-    answers = _answers([*timelines, *placed], campaign.seed, cluster, progress)
+    answers = answers_of([*timelines, *placed], campaign.seed, cluster, progress)
     if "fig3" in wanted:
         rounds_ = [answers[cell.point.id].first_round() for cell in timelines]
         sections.append(_timelines(out, rounds_))
     rows = pd.DataFrame(
-        answers[cell.point.id].row | _place(campaign.studies[cell.study], cell) for cell in placed
+        answers[cell.point.id].row | place_of(campaign.studies[cell.study], cell) for cell in placed
     )
     for name, verdicts in VERDICTS.items():
         if name in wanted:
@@ -204,7 +200,7 @@ class Answer:
         return pd.read_parquet(io.BytesIO(self._files[f"{name}.parquet"]))
 
 
-def _answers(
+def answers_of(
     placed: Sequence[Cell], seed: int, cluster: Cluster, progress: Progress
 ) -> dict[str, Answer]:
     """The results of the points, by point ID."""
@@ -220,7 +216,8 @@ def _answers(
     return answers
 
 
-def _place(study: Study, cell: Cell) -> dict[str, Any]:
+def place_of(study: Study, cell: Cell) -> dict[str, Any]:
+    """The cell's columns in the rows of `Outcomes`."""
     return {
         "study": cell.study,
         "x": cell.axes[study.plot[0].x],
@@ -229,11 +226,29 @@ def _place(study: Study, cell: Cell) -> dict[str, Any]:
     }
 
 
-def _wanted(names: Sequence[str]) -> Sequence[str]:
+def named(names: Sequence[str], known: Sequence[str]) -> Sequence[str]:
+    """The known names that were asked for; `all` means all of them.
+
+    Raises:
+        InputError: A name is unknown.
+    """
     for name in names:
-        if name != "all" and name not in NAMES:
-            raise InputError(f"reproduce: {name!r} is not one of {', '.join(NAMES)}, all")
-    return NAMES if "all" in names else names
+        if name != "all" and name not in known:
+            raise InputError(f"reproduce: {name!r} is not one of {', '.join(known)}, all")
+    return known if "all" in names else names
+
+
+def make_folder(out: Path) -> None:
+    """Create an output folder, or use it if it exists.
+
+    Raises:
+        InputError: It cannot be created.
+    """
+    check_no_link(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"`out`: {out} cannot be created ({error.strerror})") from None
 
 
 # --- table II and figure 3 -----------------------------------------------------------------------
@@ -437,7 +452,7 @@ def _fig4(o: Outcomes) -> Iterator[Finding]:
 
 
 def _fig5(o: Outcomes) -> Iterator[Finding]:
-    uploads = {x: _upload_times(o, x) for x in (1, 5)}
+    uploads = {x: upload_times(o, x) for x in (1, 5)}
     even = float(uploads[1].max() / uploads[1].min())
     yield Finding(
         "fig5",
@@ -463,10 +478,10 @@ def _fig5(o: Outcomes) -> Iterator[Finding]:
         yield _savings(o, than, f"saving over {title}, clusters 1 to 5", 1, "basically grows")
 
 
-def _upload_times(o: Outcomes, x: float) -> Array:
+def upload_times(o: Outcomes, x: float, name: str = "cpsfl") -> Array:
     """Mean upload time of each client in a round, from its energy, shape [K], s."""
-    powers_w = o.seeds("cpsfl", x, "tx_power_w")[0]
-    times_s: Array = o.seeds("cpsfl", x, "sending_j").mean(axis=0) / powers_w
+    powers_w = o.seeds(name, x, "tx_power_w")[0]
+    times_s: Array = o.seeds(name, x, "sending_j").mean(axis=0) / powers_w
     return times_s
 
 

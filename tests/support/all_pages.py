@@ -34,6 +34,7 @@ from orchestrator.reporting.live_session import watched
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
 from orchestrator.scenario.loading import load, validate
+from orchestrator.studies import radio_figures
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from orchestrator.studies.validation import study
 from orchestrator.studies.validation.outcome import Request
@@ -45,7 +46,16 @@ from testbed.host.dask_cluster import Cluster
 from testbed.system.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("report", "broken", "compare", "campaign", "reproduction", "validation", "session")
+KINDS = (
+    "report",
+    "broken",
+    "compare",
+    "campaign",
+    "reproduction",
+    "radio",
+    "validation",
+    "session",
+)
 """Pages that are files; `broken` is the report of a run over LTE that is not valid."""
 LIVE = ("live", "live-session")
 WIDTHS = (400, 768, 1280, 1920)
@@ -66,6 +76,7 @@ def written(base: Path) -> dict[str, Path]:
         "compare": base / "compare.html",
         "campaign": finished_campaign(base).path / "report.html",
         "reproduction": _reproduction(base / "reproduction"),
+        "radio": _radio(base / "radio"),
         "validation": _validation(base / "validation"),
         "session": write_session_report(session),
     }
@@ -107,6 +118,30 @@ def _reproduction(folder: Path) -> Path:
         "fig4", "Latency over u", [finding], wide, ["fig4"], "What one must know. " * 4
     )
     Reproduction([section], "5 rounds, 2 seeds").write(folder)
+    return folder / "report.html"
+
+
+def _radio(folder: Path) -> Path:
+    """All statements with all radios, and tables of numbers that are as long as can be."""
+    folder.mkdir()
+    names = list(radio_figures.radios(-114))
+    judged = [
+        radio_figures.Judged(statement, {name: -123.4567 + 70 * k for k, name in enumerate(names)})
+        for statement in radio_figures.STATEMENTS
+    ]
+    facts = pd.DataFrame(
+        [{"radio": r} | dict.fromkeys(list(radio_figures.FACTS)[1:], 1234.5678) for r in names]
+    )
+    savings = {"x_label": "Split point u", "ticks": range(1, 9)}
+    section = {
+        "name": "fig4",
+        "title": "Latency over u",
+        "images": {"shannon": "", "lte": ""},
+        "judged": judged,
+        "savings": savings | {"rows": {name: [-1234.5] * 8 for name in names}},
+    }
+    made = radio_figures.Verdicts(judged, facts, "5 rounds, 2 seeds")
+    radio_figures.write_page(folder, made, [section])
     return folder / "report.html"
 
 

@@ -121,6 +121,10 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         "what": USED,
         "--out": USED,
         "--rounds": ("reproduce fig8 --rounds 9", "--rounds: must be absent for fig8"),
+        "--radio": (
+            "reproduce table2 --radio lte",
+            "--radio: must be absent for table2; it is for figures 3 to 7",
+        ),
     },
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
     | {"--tensorboard": USED, "--emulated": USED},

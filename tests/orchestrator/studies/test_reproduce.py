@@ -34,7 +34,7 @@ def test_answers_are_means_of_predicted_rounds():
     placed = cells(campaign)[::17]
     assert len({len(cell.point.scenario.uavs.tx_power_w) for cell in placed}) > 2
     done = []
-    answers = reproduce._answers(placed, 1, ALONE, lambda *now: done.append(now))
+    answers = reproduce.answers_of(placed, 1, ALONE, lambda *now: done.append(now))
     assert done[-1] == (len(placed), len(placed))
     for cell in placed:
         scenario, row = cell.point.scenario, answers[cell.point.id].row

@@ -1,0 +1,440 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Which of the paper's statements remain true with LTE in place of Shannon's rates.
+
+The points of `campaigns/paper.yaml` are predicted with each radio of `radios`, on the same channels
+with the same seeds. Every statement of `orchestrator.studies.radio_statements` gets one verdict per
+radio.
+"""
+
+import base64
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ns3_scenarios.trace import both_ways
+from orchestrator.campaign.cluster import POOL, Progress
+from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
+from orchestrator.engine.lte import Lte, turn
+from orchestrator.engine.plan import fixed_allocation
+from orchestrator.engine.radio import radio_access
+from orchestrator.records.manifest import environment
+from orchestrator.reporting import plots
+from orchestrator.reporting.formatting import number
+from orchestrator.reporting.pages import render_page
+from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
+from orchestrator.studies.paper_figures import (
+    REFERENCE,
+    Outcomes,
+    answers_of,
+    make_folder,
+    named,
+    place_of,
+)
+from orchestrator.studies.radio_statements import FIGURES, STATEMENTS, Statement, Verdict
+from testbed.core.timeline import CA, CM, SG, SM, Round, Timeline
+from testbed.host.dask_cluster import Cluster
+from testbed.system.files import write_csv, write_json, write_whole
+
+SHANNON, LTE = "shannon", "lte"
+TITLES = {SHANNON: "Shannon", LTE: "LTE"}
+ROUNDS = 40
+"""Rounds per mean; fewer than for the figures alone, since there are many radios."""
+SEEDS = (1, 2, 3)
+FACT_SLOTS = 600
+"""Number of slots from the start of the flight that `_facts` looks at."""
+FACTS = {
+    "radio": "Radio",
+    "slowest_uplink_mbps": "Slowest uplink (Mbit/s)",
+    "fastest_uplink_mbps": "Fastest uplink (Mbit/s)",
+    "highest_mcs_percent": "Uplink slots at MCS 28 (%)",
+    "uplink_used_percent": "Uplink in use (%)",
+    "downlink_used_percent": "Downlink in use (%)",
+}
+"""By column of `Verdicts.facts`: its title."""
+MARKS: dict[Verdict, tuple[str, str]] = {
+    "holds": ("✓", "good"),
+    "weaker": ("≈", "unsure"),
+    "fails": ("✕", "bad"),
+}
+"""By verdict: its sign, and its colour on the page."""
+
+
+def radios(noise_dbm_per_mhz: float) -> dict[str, dict[str, Any]]:
+    """The compared radios: by name, the scenario keys that they set.
+
+    Less signal is more noise for both radios. Fading is constant over a slot, not over a TTI, which
+    takes a hundredth of the time.
+
+    Args:
+        noise_dbm_per_mhz: Noise without a loss of signal.
+    """
+
+    def less(decibels: float) -> dict[str, Any]:
+        return {"radio.noise_dbm_per_mhz": noise_dbm_per_mhz + decibels}
+
+    fading = {"radio.fading": "rayleigh", "radio.fading_block": "slot"}
+    conditions = {
+        "": {},
+        ", 10 dB less": less(10),
+        ", 20 dB less": less(20),
+        ", Rayleigh fading": fading,
+        ", Rayleigh fading, 20 dB less": fading | less(20),
+    }
+    access = {SHANNON: {}, LTE: {"radio.access": "lte"}}
+    made = {
+        name + condition: keys | more
+        for name, keys in access.items()
+        for condition, more in conditions.items()
+    }
+    return made | {f"{LTE}, scheduler shares": access[LTE] | {"radio.lte.scheduler": "shares"}}
+
+
+def condition_of(radio: str) -> str:
+    """The signal of a radio in words: its name without `shannon` or `lte`."""
+    return radio.partition(", ")[2] or "paper's signal"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A statement with its value and verdict for each radio."""
+
+    statement: Statement
+    values: dict[str, float]
+
+    @property
+    def rule(self) -> str:
+        """The thresholds in words."""
+        return self.statement.rule(self.values[SHANNON])
+
+    def verdict(self, radio: str) -> Verdict:
+        """The verdict for a radio."""
+        return self.statement.judge(self.values[radio], self.values[SHANNON])
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """One JSON object per radio."""
+        return [
+            {
+                "figure": self.statement.figure,
+                "statement": self.statement.text,
+                "radio": radio,
+                "verdict": self.verdict(radio),
+                "value": value,
+                "paper": self.statement.paper,
+            }
+            for radio, value in self.values.items()
+        ]
+
+    def shown(self, radio: str) -> str:
+        """The value for a radio, rounded."""
+        return self.statement.shown(self.values[radio])
+
+    def cell(self, radio: str) -> str:
+        """Verdict and value, e.g. `✓ 31.5`."""
+        return f"{MARKS[self.verdict(radio)][0]} {self.shown(radio)}"
+
+    def __rich__(self) -> RenderableType:
+        said = self.statement
+        lines = [
+            f"paper: {said.paper}; here: {said.quantity}; {self.rule}",
+            *(
+                f"{TITLES[name]}: "
+                + "; ".join(
+                    f"{condition_of(radio)} {self.cell(radio)}"
+                    for radio in self.values
+                    if radio.startswith(name)
+                )
+                for name in TITLES
+            ),
+        ]
+        head = f"{said.figure}  {said.text}"
+        return Group(
+            Text(head, "bold"), *(Padding(Text(line), (0, 0, 0, 6), expand=False) for line in lines)
+        )
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """All statements with all radios."""
+
+    judged: Sequence[Judged]
+    facts: pd.DataFrame
+    """One row per radio; see `_facts`."""
+    settings: str
+    """Numbers of rounds and seeds that means are over."""
+
+    @property
+    def radios(self) -> list[str]:
+        """The names of the radios."""
+        return self.facts["radio"].to_list()
+
+    def counts(self, radio: str) -> Counter[Verdict]:
+        """Number of statements by verdict."""
+        return Counter(each.verdict(radio) for each in self.judged)
+
+    def headline(self) -> str:
+        """What came out, in one sentence."""
+        lte, shannon, total = self.counts(LTE), self.counts(SHANNON), len(self.judged)
+        said = (
+            f"Under LTE, {lte['holds']} of the paper's {total} statements hold, {lte['weaker']} "
+            f"are weaker and {lte['fails']} fail; with Shannon's rates, {shannon['holds']} hold"
+        )
+        found = {e.statement.text: e for e in self.judged if e.statement.figure == "fig4"}
+        if found:
+            gain, order = (found[text].shown for text in (GAIN, ORDER))
+            weak = f"{LTE}, 20 dB less"
+            said += (
+                f": CPSFL's latency is {gain(LTE)} % below PipeSFL's (Shannon: {gain(SHANNON)} %) "
+                f"and {gain(weak)} % with 20 dB less signal, and priority scheduling saves "
+                f"{order(LTE)} % (Shannon: {order(SHANNON)} %)"
+            )
+        return f"{said}."
+
+    def table(self) -> pd.DataFrame:
+        """One row per statement: verdict and value for each radio."""
+        return pd.DataFrame(
+            {
+                "figure": each.statement.figure,
+                "statement": each.statement.text,
+                "paper": each.statement.paper,
+                "quantity": each.statement.quantity,
+                "thresholds": each.rule,
+                **{radio: each.cell(radio) for radio in self.radios},
+            }
+            for each in self.judged
+        )
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """One JSON object per statement and radio."""
+        return [row for each in self.judged for row in each.to_json()]
+
+    def __rich__(self) -> RenderableType:
+        facts = Table(box=None, pad_edge=False)
+        for column in FACTS.values():
+            facts.add_column(column, justify="left" if column == FACTS["radio"] else "right")
+        for row in self.facts.to_dict("records"):
+            facts.add_row(row["radio"], *(number(row[name]) for name in list(FACTS)[1:]))
+        signs = ", ".join(f"{mark} {verdict}" for verdict, (mark, _) in MARKS.items())
+        return Group(*self.judged, "", facts, "", f"{signs}. {self.headline()} ({self.settings})")
+
+
+GAIN = "CPSFL's latency is more than 30 % below PipeSFL's at u = 2"
+ORDER = "Priority scheduling lowers CPSFL's latency"
+"""The statements on figure 4 whose values are in the sentence on top of the page."""
+
+
+def run(
+    names: Sequence[str],
+    out: Path,
+    paper: Campaign,
+    *,
+    seeds: Sequence[int] = SEEDS,
+    rounds: int = ROUNDS,
+    cluster: Cluster = POOL,
+    progress: Progress = lambda done, total: None,
+) -> Verdicts:
+    """Judge the paper's statements with each radio, and write the page.
+
+    Writes `verdicts.json`, `verdicts.csv`, `radios.csv`, `report.html`, and for each figure a CSV,
+    and a PNG and a PDF with Shannon's rates and with LTE.
+
+    Args:
+        names: Names from `FIGURES`, or `all`.
+        out: Output folder, created if missing.
+        paper: The campaign `campaigns/paper.yaml`.
+        seeds: Seeds of the channel.
+        rounds: Number of rounds per mean.
+        cluster: Workers.
+        progress: Called with the number of finished points and of all points.
+
+    Raises:
+        InputError: A name is unknown, or the folder cannot be created.
+        RunError: A point failed.
+    """
+    asked = [figure for figure in FIGURES if figure in named(names, FIGURES)]
+    make_folder(out)
+    base = validate(cast("dict[str, Any]", paper.scenario), paper.name)
+    placed = {
+        radio: _cells(paper, keys, asked, seeds, rounds)
+        for radio, keys in radios(base.radio.noise_dbm_per_mhz).items()
+    }
+    every_cell = [cell for of_radio in placed.values() for cell in of_radio]
+    answers = answers_of(every_cell, paper.seed, cluster, progress)
+    rows = pd.DataFrame(
+        answers[cell.point.id].row | place_of(paper.studies[cell.study], cell) | {"radio": radio}
+        for radio, of_radio in placed.items()
+        for cell in of_radio
+        if cell.study != "fig3"
+    )
+    round_cells = {r: [c for c in of_radio if c.study == "fig3"] for r, of_radio in placed.items()}
+    played = {
+        radio: [answers[cell.point.id].first_round() for cell in of_radio]
+        for radio, of_radio in round_cells.items()
+    }
+    seen: dict[str, dict[str, Any]] = {"fig3": played}
+    for figure in asked:
+        if figure != "fig3":
+            study = paper.studies[figure]
+            seen[figure] = {
+                radio: Outcomes(figure, study, rows[rows["radio"] == radio]) for radio in placed
+            }
+    judged = [
+        Judged(s, {radio: s.measure(seen[s.figure][radio]) for radio in placed})
+        for s in STATEMENTS
+        if s.figure in asked
+    ]
+    facts = pd.DataFrame(
+        {"radio": radio} | _facts(round_cells[radio][0].point.scenario, played[radio])
+        for radio in placed
+    )
+    how_many = f"{rounds:,} rounds for each of {len(seeds)} channels; figure 3: one round"
+    made = Verdicts(judged, facts, how_many if asked != ["fig3"] else "one round of one channel")
+    write_json(out / "verdicts.json", made.to_json())
+    write_csv(out / "verdicts.csv", made.table())
+    write_csv(out / "radios.csv", facts)
+    sections = [_section(out, paper, figure, seen[figure], made) for figure in asked]
+    write_page(out, made, sections)
+    return made
+
+
+def _cells(
+    paper: Campaign, keys: dict[str, Any], figures: Sequence[str], seeds: Sequence[int], rounds: int
+) -> list[Cell]:
+    """The cells of some figures with a radio, and those of figure 3 in any case."""
+    campaign = paper.model_copy(update={"set": paper.set | keys})
+    single = cells(narrowed(campaign, studies=["fig3"], seeds=seeds))
+    no_steps = campaign.model_copy(update={"steps_rounds": 0})
+    others = [figure for figure in figures if figure != "fig3"]
+    return single + cells(narrowed(no_steps, studies=others, seeds=seeds, rounds=rounds))
+
+
+def _facts(scenario: Scenario, rounds: Sequence[Round]) -> dict[str, float]:
+    """What explains the verdicts of a radio.
+
+    Rates are means over the first minute of the flight while all UAVs send. Parts of the round are
+    those of CPSFL in figure 3 in which at least one UAV has a transfer in that direction.
+
+    Args:
+        scenario: The scenario of figure 3.
+        rounds: Its rounds.
+    """
+    with open_source(scenario, None) as source:
+        trace = source.trace(FACT_SLOTS).first(FACT_SLOTS)
+    radio = radio_access(scenario, trace)
+    rates = radio.link_rates(fixed_allocation(scenario), trace.values, in_turns=True)
+    mbps = rates.uplink.mean(axis=1) / 1e6
+    top = np.nan
+    if isinstance(radio, Lte):
+        up, _ = both_ways(trace.values)
+        if (fading := getattr(trace.values, "fading", None)) is not None:
+            up = up * fading[0, ..., 0]  # one block per slot
+        clients = np.arange(trace.uavs)
+        blocks = np.full(trace.uavs, turn(radio.blocks[0], trace.uavs)[0])
+        schemes = radio.steps[0].mcs[radio.use(0, clients, blocks, up)[1]]
+        top = 100 * float((schemes == radio.steps[0].mcs.max()).mean())
+    cpsfl = next(round_ for round_ in rounds if round_.paradigm == "cpsfl")
+    return {
+        "slowest_uplink_mbps": float(mbps.min()),
+        "fastest_uplink_mbps": float(mbps.max()),
+        "highest_mcs_percent": top,
+        "uplink_used_percent": 100 * _used(cpsfl, (CA, CM)),
+        "downlink_used_percent": 100 * _used(cpsfl, (SM, SG)),
+    }
+
+
+def _used(round_: Round, steps: Sequence[int]) -> float:
+    """The part of a round in which at least one of these steps is under way."""
+    spans = np.sort(round_.spans[np.isin(round_.spans["step"], steps)], order="start_s")
+    ends = np.maximum.accumulate(spans["end_s"])
+    begins = np.maximum(spans["start_s"], np.concatenate([[round_.start_s], ends[:-1]]))
+    return float((ends - np.minimum(begins, ends)).sum() / round_.latency_s)
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def _section(
+    out: Path, paper: Campaign, figure: str, seen: dict[str, Any], made: Verdicts
+) -> dict[str, Any]:
+    """A figure's files, and what the page says of it."""
+    study = paper.studies[figure]
+    images = {}
+    if figure == "fig3":
+        timelines = {radio: Timeline(rounds) for radio, rounds in seen.items()}
+        tables = {
+            radio: timeline.frame().drop(columns="round") for radio, timeline in timelines.items()
+        }
+        for radio in (SHANNON, LTE):
+            images[radio] = out / f"{figure}_{radio}"
+            plots.write_plot(images[radio], partial(plots.timelines, timelines[radio]))
+        savings = None
+    else:
+        tables = {radio: outcomes.table() for radio, outcomes in seen.items()}
+        label = study.axes[study.plot[0].x].label
+        for radio in (SHANNON, LTE):
+            images[radio] = out / f"{figure}_{radio}"
+            draw = partial(plots.comparison, tables[radio], label, REFERENCE)
+            plots.write_plot(images[radio], draw)
+        savings = {
+            "x_label": label,
+            "ticks": seen[SHANNON].ticks,
+            "rows": {r: 100 * o.savings("pipesfl").mean(axis=1) for r, o in seen.items()},
+        }
+    table = pd.concat([t.assign(radio=radio) for radio, t in tables.items()])
+    write_csv(out / f"{figure}.csv", table[["radio", *table.columns.drop("radio")]])
+    return {
+        "name": figure,
+        "title": f"Figure {figure[-1]}: {study.title}",
+        "images": {
+            radio: base64.b64encode(stem.with_suffix(".png").read_bytes()).decode()
+            for radio, stem in images.items()
+        },
+        "judged": [each for each in made.judged if each.statement.figure == figure],
+        "savings": savings,
+    }
+
+
+def write_page(out: Path, made: Verdicts, sections: Sequence[dict[str, Any]]) -> None:
+    """Write `report.html`.
+
+    Args:
+        out: The folder.
+        made: Statements and facts.
+        sections: One per figure: `name`, `title`, `images` (PNG in base64 by radio), `judged` and
+            `savings` (None, or `x_label`, `ticks` and, by radio, `rows`).
+    """
+    facts = {row["radio"]: row for row in made.facts.to_dict("records")}
+    groups: dict[str, list[str]] = {}
+    for radio in made.radios:
+        groups.setdefault(condition_of(radio), []).append(radio)
+    page = render_page(
+        "radio.html",
+        ("charts", "frame", "plain"),
+        {},
+        made=made,
+        sections=sections,
+        titles=TITLES,
+        groups=groups,
+        fact_titles=FACTS,
+        facts=facts,
+        ratio=lambda radio: (
+            facts[radio]["fastest_uplink_mbps"] / facts[radio]["slowest_uplink_mbps"]
+        ),
+        counts={radio: made.counts(radio) for radio in made.radios},
+        marks=MARKS,
+        environment=environment(),
+    )
+    write_whole(out / "report.html", lambda part: part.write_text(page, "utf-8"))
