@@ -146,10 +146,15 @@ def rate_trace(
 def _cell(scenario: Scenario) -> LteSettings:
     """The scenario's LTE cell, as far as ns-3 has it."""
     radio, lte = scenario.radio, scenario.radio.lte
-    bands = {LTE_BLOCKS.get(radio.uplink_bandwidth_hz), LTE_BLOCKS.get(radio.downlink_bandwidth_hz)}
-    if len(bands) > 1 or None in bands:
-        raise InputError(
-            "radio.uplink_bandwidth_hz: ns-3's LTE needs the same bandwidth of LTE both ways"
+    hertz = radio.uplink_bandwidth_hz, radio.downlink_bandwidth_hz
+    if hertz[0] != hertz[1]:
+        raise InputError("radio.downlink_bandwidth_hz: ns-3's LTE needs that of the uplink")
+    band = LTE_BLOCKS.get(hertz[0])
+    if band is None:
+        band = max(LTE_BLOCKS.values())
+        log.warning(
+            f"the cell has {band} resource blocks (20 MHz): radio.uplink_bandwidth_hz, "
+            f"{hertz[0]:g} Hz, is no bandwidth of LTE"
         )
     plain = Lte()
     for name in ("scheduler", "layers", "highest_modulation", "implementation_margin_db"):
@@ -158,7 +163,7 @@ def _cell(scenario: Scenario) -> LteSettings:
                 f"radio.lte.{name}: ns-3's LTE has {getattr(plain, name) or 'its own'} only"
             )
     return LteSettings(
-        resource_blocks=lte.resource_blocks or bands.pop() or 0,
+        resource_blocks=lte.resource_blocks or band,
         noise_figure_db=lte.noise_figure_db,
         interference_margin_db=lte.interference_margin_db,
         antenna_gain_db=lte.antenna_gain_db,
