@@ -18,11 +18,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from ns3_scenarios.radio import LteSettings
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access
-from orchestrator.packet_simulation.radio import rate_trace
+from orchestrator.packet_simulation.radio import cell_of, rate_trace
 from orchestrator.scenario.channel import flown, replay
 from orchestrator.scenario.loading import load, validate
 from orchestrator.scenario.schema import Scenario
@@ -82,7 +81,7 @@ def compared(uavs: int, keys: dict[str, Any], slots: int) -> dict[str, Any]:
     scenario, channel = case(uavs, keys, slots)
     radio = radio_access(scenario, channel)
     model = radio.link_rates(fixed_allocation(scenario), channel.values, in_turns=False)
-    _, made = rate_trace(scenario, channel, LteSettings())
+    _, made = rate_trace(scenario, channel, cell_of(scenario))
     found: dict[str, Any] = {}
     for way, ours, theirs in zip(
         ("up", "down"), (model.uplink, model.gradient), made.bps, strict=True

@@ -61,10 +61,12 @@ def trace(
     from orchestrator.scenario.loading import load
     from testbed.system.files import check_writable
 
-    access = settings_of(radio, wifi_standard, wifi_width_mhz, rts=rts, access_point_w=wifi_ap_w)
+    parsed = load(scenario, overrides or [])
+    access = settings_of(
+        parsed, radio, wifi_standard, wifi_width_mhz, rts=rts, access_point_w=wifi_ap_w
+    )
     if access is None and trace_file is not None:
         raise InputError("`trace`: needs `radio`; a trace of gains is there already")
-    parsed = load(scenario, overrides or [])
     check_writable("out", output)
     with open_source(parsed, trace_file) as source, shown("slots") as show:
         step, have = max(slots // 100, 1000), 0

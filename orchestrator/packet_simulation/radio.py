@@ -38,6 +38,7 @@ _HERTZ_PER_MHZ_DB = 60.0
 
 
 def settings_of(
+    scenario: Scenario,
     radio: str | None,
     wifi_standard: str | None = None,
     wifi_width_mhz: int | None = None,
@@ -45,10 +46,11 @@ def settings_of(
     rts: bool = False,
     access_point_w: float | None = None,
 ) -> LteSettings | WifiSettings | None:
-    """The radio access of these options; None: none is asked for.
+    """The radio access of these options, with the scenario's LTE cell; None: none is asked for.
 
     Raises:
-        InputError: There is no such radio access, or an option does not belong to it.
+        InputError: There is no such radio access, an option does not belong to it, or ns-3 lacks
+            what the scenario's cell has.
     """
     if radio is not None and radio not in RADIOS:
         raise InputError(f"`radio`: must be one of {', '.join(RADIOS)}, not {radio[:40]!r}")
@@ -61,7 +63,7 @@ def settings_of(
         if given and radio != "ns3-wifi":
             raise InputError(f"`{option}`: needs `radio` ns3-wifi")
     if radio != "ns3-wifi":
-        return None if radio is None else LteSettings()
+        return None if radio is None else cell_of(scenario)
     if access_point_w is not None and not 0 < access_point_w <= MOST_W:
         raise InputError(
             f"`wifi_ap_w`: must be above 0 and at most {MOST_W:g}, not {access_point_w}"
@@ -121,8 +123,7 @@ def rate_trace(
     )
     try:
         if isinstance(radio, LteSettings):
-            cell = _cell(scenario)
-            made = simulate_lte(air, cell, launch=ns3_launch(), progress=progress)
+            made = simulate_lte(air, radio, launch=ns3_launch(), progress=progress)
         else:
             air = _placed(scenario, channel, air, access_point_w)
             made = simulate_wifi(air, radio, launch=ns3_launch(), progress=progress)
@@ -143,8 +144,12 @@ def rate_trace(
     return rates, made
 
 
-def _cell(scenario: Scenario) -> LteSettings:
-    """The scenario's LTE cell, as far as ns-3 has it."""
+def cell_of(scenario: Scenario) -> LteSettings:
+    """The scenario's LTE cell.
+
+    Raises:
+        InputError: ns-3 lacks what the cell has.
+    """
     radio, lte = scenario.radio, scenario.radio.lte
     hertz = radio.uplink_bandwidth_hz, radio.downlink_bandwidth_hz
     if hertz[0] != hertz[1]:

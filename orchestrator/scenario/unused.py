@@ -124,7 +124,8 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield "workload.asynchronous.exponent", "workload.asynchronous.staleness is 'constant'"
     radio = scenario.radio
     if radio.access != "lte":
-        yield "radio.lte", f"radio.access is {radio.access!r}"
+        reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-lte` takes them then"
+        yield "radio.lte", reason
     for name in ("fading_block", "doppler_hz", "rician_k_db"):
         if radio.fading == "none" or (name == "rician_k_db" and radio.fading != "rician"):
             yield f"radio.{name}", f"radio.fading is {radio.fading!r}"

@@ -15,7 +15,7 @@ from small_scenario import TEXT, TREE
 
 from ns3_scenarios.radio import Air, LteSettings, WifiSettings, simulate_lte, simulate_wifi
 from ns3_scenarios.trace import ChannelTrace, RateTrace, load_trace
-from orchestrator.packet_simulation.radio import described, rate_trace
+from orchestrator.packet_simulation.radio import cell_of, described, rate_trace
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -100,6 +100,36 @@ def test_channels_and_settings_that_do_not_do_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=f"^{says}"):
         rate_trace(scenario(), channel, radio)
+
+
+def test_the_cell_is_that_of_the_scenario(caplog: pytest.LogCaptureFixture) -> None:
+    def cell(**radio: object) -> LteSettings:
+        tree = {"uavs": {"tx_power_w": [1.0]}, "radio": radio}
+        return cell_of(validate(tree, "test"))
+
+    lte = {"noise_figure_db": 5, "interference_margin_db": 6, "antenna_gain_db": 7}
+    ten = {"uplink_bandwidth_hz": 10e6, "downlink_bandwidth_hz": 10e6}
+    assert cell(lte=lte, **ten) == LteSettings(50, 5, 6, 7)
+    assert not caplog.records
+    assert cell(uplink_bandwidth_hz=2e6, downlink_bandwidth_hz=2e6) == LteSettings(100)
+    assert "2e+06 Hz, is no bandwidth of LTE" in caplog.text
+    with pytest.raises(InputError, match="downlink_bandwidth_hz: ns-3's LTE needs that of the up"):
+        cell(uplink_bandwidth_hz=10e6)
+    for name, value in (("layers", 2), ("scheduler", "shares"), ("highest_modulation", "256QAM")):
+        with pytest.raises(InputError, match=rf"radio\.lte\.{name}: ns-3's LTE has"):
+            cell(lte={name: value})
+
+
+def test_fading_is_part_of_the_gains() -> None:
+    """Faded to nothing in half of each slot, a link carries about half."""
+    gain = np.full((3, 4), 1e-9)
+    fading = np.ones((2, 3, 4, 100), np.float32)
+    fading[0, ..., 50:] = 1e-9
+    channel = ChannelTrace(gain, 0.1, fading=fading)
+    rates, _ = rate_trace(scenario(), channel, LteSettings())
+    full, _ = rate_trace(scenario(), ChannelTrace(gain, 0.1), LteSettings())
+    assert rates.uplink_bps.mean() == pytest.approx(0.5 * full.uplink_bps.mean(), rel=0.3)
+    assert rates.downlink_bps.mean() == pytest.approx(full.downlink_bps.mean(), rel=0.05)
 
 
 def test_rates_in_one_line() -> None:
