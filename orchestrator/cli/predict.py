@@ -87,7 +87,7 @@ def trace(
             )
             channel, said = rates, described(rates)
     channel.save(output)
-    out.print(f"{output}: {said}", markup=False, highlight=False)
+    out.print(f"{output}: {said}", markup=False, highlight=False, soft_wrap=True)
 
 
 def predict(
