@@ -7,7 +7,8 @@ from math import inf
 
 import pytest
 
-from testbed.network.airtime import Airtime, divide
+from testbed.network.airtime import Airtime, SlotRates, divide
+from testbed.network.shaping import QueueCount
 
 
 @pytest.mark.parametrize(
@@ -27,8 +28,10 @@ def test_shares_are_max_min_fair(wanted, shares) -> None:
 
 def test_bytes_count_by_the_time_that_they_take() -> None:
     airtime = Airtime(3)
+    by_time = [(0, 1 / active) for active in (1, 2, 3)]
     # A tenth of 10 ms at 10 and at 40 Mb/s; the third has a queue.
-    airtime.look([1250, 5000, 0], [0, 0, 100], [10e6, 40e6, 20e6], 0.01)
+    counts = [QueueCount(1250, 0, 0, 0), QueueCount(5000, 0, 0, 0), QueueCount(0, 0, 0, 100)]
+    airtime.look(counts, [10_000_000] * 3, SlotRates([[10e6, 40e6, 20e6]], by_time), 0)
     assert airtime.shares == pytest.approx([0.125, 0.125, 0.75])
-    airtime.look([1250, 5000, 0], [0, 0, 100], [10e6, 40e6, 0.0], 0.01)
+    airtime.look(counts, [20_000_000] * 3, SlotRates([[10e6, 40e6, 0.0]], by_time), 0)
     assert airtime.shares == pytest.approx([1, 1, 1])
