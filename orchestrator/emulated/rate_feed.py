@@ -9,12 +9,14 @@ while the round lasts; `SessionRates` keeps some seconds ahead of a session.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import SlotTrace, TraceExhausted
+from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted
+from orchestrator.analysis.shared_air import mean_rates
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import vary_by_slot
@@ -26,7 +28,7 @@ from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.timeline import Round
-from testbed.network.injector import Injector
+from testbed.network.injector import DividedRates, Injector
 from testbed.network.shaping import Shape
 
 Played = TypeVar("Played")
@@ -37,6 +39,57 @@ AHEAD_S = 30.0
 """
 _BLOCK_SLOTS = 10_000
 """Slots whose rates are computed at once."""
+
+
+Table = Array | DividedRates
+"""Rates of a direction in emulated bit/s: of shape [K, n], or how active links divide it."""
+
+
+def divided_rates(
+    radio: RadioAccess, shares: Allocation, values: SlotValues, *, in_turns: bool
+) -> tuple[DividedRates, DividedRates]:
+    """Rates of uplinks and gradients that active links divide among themselves.
+
+    A number of active links whose rates are in proportion to those of fewer links has no rows of
+    its own: an LTE cell of 100 resource blocks needs 17 for any number of uplinks.
+
+    Args:
+        radio: A radio whose band is shared.
+        shares: The allocation.
+        values: Slot values, [K, S] or for each direction.
+        in_turns: Whether gradients have the whole downlink one after the other.
+    """
+    found: tuple[list[Array], list[Array]] = ([], [])
+    divisions: tuple[list[tuple[int, float]], list[tuple[int, float]]] = ([], [])
+    for active in range(1, len(shares.beta) + 1):
+        rates = radio.link_rates(shares, values, in_turns=in_turns, active=active)
+        for bps, rows, division in zip(
+            (rates.uplink, rates.gradient), found, divisions, strict=True
+        ):
+            part = 1.0
+            if rows and (most := rows[-1].max()) > 0:
+                part = float(bps.flat[rows[-1].argmax()] / most)
+            if not rows or not np.allclose(bps, part * rows[-1], rtol=1e-12, atol=0):
+                part = 1.0
+                rows.append(bps)
+            division.append((len(rows) - 1, part))
+    up, down = (
+        DividedRates(np.stack(rows), tuple(division))
+        for rows, division in zip(found, divisions, strict=True)
+    )
+    return up, DividedRates(down.rows, down.division[:1]) if in_turns else down
+
+
+def extreme_rates(
+    radio: RadioAccess, shares: Allocation, values: SlotValues, *, in_turns: bool
+) -> LinkRates:
+    """Rates of links with which a calibration finds the lowest and the highest: of all slots, and,
+    where active links share the band, of links that are alone as well as of all together."""
+    together = radio.link_rates(shares, values, in_turns=in_turns)
+    if not radio.is_shared:
+        return together
+    alone = radio.link_rates(shares, values, in_turns=in_turns, active=1)
+    return LinkRates(*(np.hstack(both) for both in zip(together, alone, strict=True)))
 
 
 class RateFeed:
@@ -53,7 +106,7 @@ class RateFeed:
         self,
         injector: Injector,
         first: int,
-        tables_bps: Sequence[Array],
+        tables_bps: Sequence[Table],
         impairments: Sequence[Array] | None = None,
         *,
         warn_slots: int = WARN_SLOTS,
@@ -63,15 +116,19 @@ class RateFeed:
         Args:
             injector: Injector that sets the rates.
             first: Slot of the first column.
-            tables_bps: Emulated bit/s, shape [K, n] each: uplinks, then downlinks by phase of a
-                round.
+            tables_bps: Uplinks, then downlinks by phase of a round.
             impairments: Impairments by slot as returned by `SlotImpairments.given`; None: there are
                 none.
             warn_slots: See `Injector.rates`.
         """
         if impairments is not None:
             injector.air(first, *impairments)
-        tables = (bps / self.dilation for bps in tables_bps)
+        tables = (
+            replace(bps, rows=bps.rows / self.dilation)
+            if isinstance(bps, DividedRates)
+            else bps / self.dilation
+            for bps in tables_bps
+        )
         injector.rates(first, *tables, warn_slots=warn_slots)
 
 
@@ -132,21 +189,40 @@ class RoundRates(RateFeed):
         if slots is not None:
             rates = rates.slowed(slots, self.first)
             given = slots.given(self.first, self.end, self.dilation)
-        self.hand_over(injector, self.first, rates, given)
+        tables: Sequence[Table] = rates
+        if self.radio.is_shared:
+            values, shares = self.gain[:, self.first : self.end], self.plan.allocation
+            up, down = divided_rates(self.radio, shares, values, in_turns=self.plan.in_turns)
+            tables = up, rates.broadcast, down
+        self.hand_over(injector, self.first, tables, given)
 
     def frame(self, measured: Round) -> pd.DataFrame:
-        """Rates of the slots of the round: slot, time_s, client, uplink, downlink."""
+        """Rates of the slots of the round: slot, time_s, client, uplink, downlink.
+
+        Where active links divide a direction, they are means over a slot of the rates that follow
+        from the measured transfers; a link that sends nothing has the rate with which it could.
+        """
         end = math.ceil((measured.start_s + measured.latency_s) / self.slot_s)
         count = max(0, min(end, self.end) - self.first)
         clients = self.plan.clients
         slots = np.arange(self.first, self.first + count)
+        up, down = mean_rates(
+            measured,
+            self.plan,
+            self.radio,
+            self.gain,
+            self.slot_s,
+            range(self.first, self.first + count),
+        )
+        up = self.rates.uplink[:, :count] if up is None else up
+        down = self.rates.gradient[:, :count] if down is None else down
         return pd.DataFrame(
             {
                 "slot": np.tile(slots, clients),
                 "time_s": np.tile(slots * self.slot_s, clients),
                 "client": np.repeat(np.arange(1, clients + 1), count),
-                "uplink_bps": self.rates.uplink[:, :count].ravel(),
-                "downlink_bps": self.rates.gradient[:, :count].ravel(),
+                "uplink_bps": up.ravel(),
+                "downlink_bps": down.ravel(),
             }
         )
 
