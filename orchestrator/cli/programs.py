@@ -65,12 +65,13 @@ def up(
         ),
     ] = None,
     downlink: Annotated[
-        Downlink,
+        Downlink | None,
         typer.Option(
             "--downlink",
-            help="dedicated: shares of band and power; shared: a sender has the whole cell.",
+            help="dedicated: shares of band and power; shared: a sender has the whole cell "
+            "(default: dedicated, but shared where radio.lte.scheduler is equal).",
         ),
-    ] = Downlink.dedicated,
+    ] = None,
     capture: Annotated[
         bool, typer.Option("--capture", help="Capture every link into DIR/pcap, for tshark.")
     ] = False,
@@ -130,7 +131,7 @@ def up(
             output,
             _commands(node or []),
             SessionOptions(
-                downlink=downlink.value,
+                downlink=None if downlink is None else downlink.value,
                 seconds=seconds,
                 capture=capture,
                 overwrite=overwrite,

@@ -152,8 +152,9 @@ def trial_of(
     """
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
     up, down = (_levels(rates, floor_bps) for rates in (up_bps, down_bps))
-    alone = uplinks_in_turns, in_turns
-    level_s, transfers = _schedule(up, down, alone, shape, dilation, gap_s)
+    level_s, transfers = _schedule(
+        up, down, in_turns, shape, dilation, gap_s, uplinks_in_turns=uplinks_in_turns
+    )
     return Trial(up, down, level_s, transfers, dilation)
 
 
@@ -169,27 +170,31 @@ def _levels(rate_bps: Array, floor_bps: float) -> Array:
 def _schedule(
     up_bps: Array,
     down_bps: Array,
-    in_turns: tuple[bool, bool],
+    in_turns: bool,
     shape: Shape,
     dilation: float,
     least_gap_s: float = GAP_S,
+    *,
+    uplinks_in_turns: bool = False,
 ) -> tuple[float, list[tuple[int, Probe]]]:
     """Emulated seconds of a level, and the level and transfer of each link, in order.
 
     Args:
         up_bps: Emulated bit/s, shape [K, 3].
         down_bps: Rates of the downlinks, likewise.
-        in_turns: Whether uplinks, and downlinks, are used one after the other.
+        in_turns: Whether downlinks are used one after the other.
         shape: Shape of the links.
         dilation: Real seconds per emulated second.
         least_gap_s: Real seconds before each transfer.
+        uplinks_in_turns: Whether uplinks are used one after the other.
     """
     clients = len(up_bps)
     gap_s, most_s = least_gap_s / dilation, MOST_S / dilation
     ways = [
         (upward, rates, (max(LEAST_S, all_s / clients) if alone else all_s) / dilation, alone)
-        for upward, rates, all_s, alone in zip(
-            (True, False), (up_bps, down_bps), (UPLINK_S, DOWNLINKS_S), in_turns, strict=True
+        for upward, rates, all_s, alone in (
+            (True, up_bps, UPLINK_S, uplinks_in_turns),
+            (False, down_bps, DOWNLINKS_S, in_turns),
         )
     ]
     planned, level_s = [], 0.0

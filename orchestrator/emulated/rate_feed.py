@@ -28,6 +28,7 @@ from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.timeline import Round
+from testbed.network.airtime import SlotRates
 from testbed.network.injector import DividedRates, Injector
 from testbed.network.shaping import Shape
 
@@ -256,9 +257,13 @@ class SessionRates(RateFeed):
 
     def ahead(self) -> LinkRates:
         """Rates of the first `2 * AHEAD_S`, or of the whole trace if it is shorter; broadcast rates
-        are 0."""
+        are 0. Where active links divide the band: rates of links alone, then of all together."""
         slots = max(1, round(2 * AHEAD_S / self.slot_s))
-        up, down = self.rates(0, min(slots, self.channel.trace(slots).slots))
+        slots = min(slots, self.channel.trace(slots).slots)
+        up, down = self.rates(0, slots)
+        if self.radio.is_shared:
+            together = self._of_channel(0, slots, len(up))
+            up, down = (np.hstack(both) for both in zip((up, down), together, strict=True))
         return LinkRates(up, np.zeros_like(down), down)
 
     def lead_in(self, injector: Injector, slots: int) -> None:
@@ -277,8 +282,14 @@ class SessionRates(RateFeed):
             self.slots = end = there
         # Where the trace ends, the links close.
         padding = ((0, 0), (closed, self.slots is not None))
-        tables = [np.pad(bps, padding) for bps in self.rates(first, end)]
-        highest = np.stack([bps.max(axis=1) for bps in tables], axis=1)
+        rates = self.rates(first, end)
+        tables: list[Table] = [np.pad(bps, padding) for bps in rates]
+        if self.radio.is_shared:
+            tables = [
+                replace(way, rows=np.pad(way.rows, ((0, 0), *padding)))
+                for way in self._divided(first, end)
+            ]
+        highest = np.stack([bps.max(axis=1) for bps in rates], axis=1)
         self.highest_given_bps = np.maximum(self.highest_given_bps, highest)
         given = None
         if self._varying is not None:
@@ -294,11 +305,41 @@ class SessionRates(RateFeed):
     def rates(self, first: int, end: int) -> tuple[Array, Array]:
         """Rates of uplinks and downlinks in these slots, in emulated bit/s, each of shape [K, n].
 
-        If downlinks share the cell, each rate is that of a downlink alone. A rate is 0 where the
-        link is out.
+        If links share the cell, each rate is that of a link alone. A rate is 0 where the link is
+        out.
         """
         up, down = self._of_channel(first, end)
         return np.where(up < self.floor_bps, 0, up), np.where(down < self.floor_bps, 0, down)
+
+    def used(self, first: int, carried_bytes: Array) -> Array:
+        """What part of a slot links have used, of their own or, if they share it, of the cell's.
+
+        Args:
+            first: The first slot.
+            carried_bytes: By slot, client and direction, shape [n, K, 2]; so is the result. It is 0
+                where a link is out.
+        """
+        end = first + len(carried_bytes)
+        carried_bps = carried_bytes * 8 / self.slot_s
+        rates = np.stack(self.rates(first, end), axis=-1).transpose(1, 0, 2)
+        used: Array = np.divide(carried_bps, rates, out=np.zeros(rates.shape), where=rates > 0)
+        if self.radio.is_shared:
+            for way, divided in enumerate(self._divided(first, end)):
+                for slot, link in zip(*used[:, :, way].nonzero(), strict=True):
+                    of_slot = SlotRates(divided.rows[:, :, slot].tolist(), divided.division)
+                    used[slot, link, way] = of_slot.share_of(link, carried_bps[slot, link, way])
+        return used
+
+    def _divided(self, first: int, end: int) -> tuple[DividedRates, DividedRates]:
+        """The rates of uplinks and downlinks that divide the band; see `rates`."""
+        trace = self.channel.trace(end)
+        values = trace.at(np.arange(first, end) % trace.slots).values
+        ways = divided_rates(self.radio, self._shares, values, in_turns=False)
+        up, down = (
+            replace(way, rows=np.where(alone > 0, way.rows, 0.0))
+            for way, alone in zip(ways, self.rates(first, end), strict=True)
+        )
+        return up, down
 
     def highest_bps(self, slots: int) -> Array:
         """The highest rate of each link before slot `slots` as the channel has it, shape [K, 2]:
@@ -307,12 +348,14 @@ class SessionRates(RateFeed):
         found = [self._of_channel(first, min(first + _BLOCK_SLOTS, slots)) for first in blocks]
         return np.stack([np.hstack(way).max(axis=1) for way in zip(*found, strict=True)], axis=1)
 
-    def _of_channel(self, first: int, end: int) -> tuple[Array, Array]:
-        """Rates of the channel in these slots, also where they are too low to be played."""
+    def _of_channel(self, first: int, end: int, active: int = 1) -> tuple[Array, Array]:
+        """Rates of the channel in these slots, also where they are too low to be played; with that
+        many active links where these divide the band."""
         trace = self.channel.trace(end)
         # Only these slots, so that the effort per call does not grow with the session.
         trace = trace.at(np.arange(first, end) % trace.slots)
-        rates = self.radio.link_rates(self._shares, trace.values, in_turns=self.shared)
+        in_turns = self.shared and active == 1
+        rates = self.radio.link_rates(self._shares, trace.values, in_turns=in_turns, active=active)
         up, down = rates.uplink, rates.gradient
         if self._varying is not None:
             sent = self._impairments(self._varying, trace).airtime

@@ -72,14 +72,14 @@ class SlotRates(NamedTuple):
         return least + (self.bps(link, n) - least) * (share - below) / (1 / n - below)
 
     def share_of(self, link: int, bps: float) -> float:
-        """The share of the cell with which a link has a rate; infinity if it never has."""
+        """The share of the cell with which a link has a rate; above 1 if it never has."""
         below, least = 0.0, 0.0
         for n in range(len(self.division), 0, -1):
             share, most = 1 / n, self.bps(link, n)
-            if bps <= most:
+            if least < bps <= most:
                 return below + (share - below) * (bps - least) / (most - least)
             below, least = share, most
-        return math.inf
+        return bps / least if least else 0.0
 
 
 class Count(Protocol):
