@@ -30,6 +30,8 @@ _GROWTH = 1.25
 """A link without a backlog may use so many times more than it has used since the last look."""
 _KEPT_NS = 20_000_000
 """How long ago a transfer may have begun or ended when this is noticed."""
+_LATEST_BACKLOG_NS = 6_000_000
+"""How long a link may send without a backlog until it is considered to have begun."""
 _NEAR_S = 10e-6
 """A link that is ahead or behind by less, in seconds at its rate, is not corrected."""
 _MOST_CHANGE = 4.0
@@ -195,12 +197,25 @@ class Transfers:
     every_ns = TRANSFERS_EVERY_NS
     """Least time between two looks."""
 
-    def __init__(self, links: int) -> None:
-        self._links = range(links)
+    def __init__(self, packet_bits: Sequence[float]) -> None:
+        """Begin without transfers.
+
+        Args:
+            packet_bits: Size of a full packet of each link, in bits.
+        """
+        links = len(packet_bits)
+        self._links, self._packet_bits = range(links), packet_bits
         self._begun_ns, self._ended_ns = [0.0] * links, [0.0] * links
         """When each link was active the last time; an end of infinity: it still is."""
+        self._waits_ns, self._sent_bits = [0.0] * links, [0.0] * links
+        """Since when an idle link sends without a backlog, and what it has sent since; 0: it does
+        not."""
         self._until_ns = [0.0] * links
-        """Up to when the rates have carried what a link has sent."""
+        """The last time at which an active link had a backlog, or up to when its rates have carried
+        all that it has sent."""
+        self._excess_bits = [0.0] * links
+        """How much more an active link has sent by then than its rates have carried: packets leave
+        as a whole, and a change of its rate does not affect the one that left last."""
         self._owed_bits = [0.0] * links
         """What active links have had too little, before the pieces that are kept."""
         self._pieces: list[_Piece] = []
@@ -246,18 +261,59 @@ class Transfers:
         before_ns = self._read_ns[link]
         middle_ns = (before_ns + read_ns) / 2
         has_backlog = count.backlog_bytes > 0
-        if self._is_active(link):
-            self._until_ns[link] = (
-                read_ns if has_backlog else self._carried_at(link, bits, self._until_ns[link])
-            )
-            if self._until_ns[link] <= middle_ns:
-                self._ended_ns[link] = self._until_ns[link]
-        elif has_backlog or (bits and self._carried_at(link, bits, before_ns) > middle_ns):
-            self._forget(min(self._ended_ns[link], read_ns))
-            begun_ns = self._begun_at(link, bits, read_ns)
-            self._begun_ns[link] = max(begun_ns, self._ended_ns[link])
-            self._ended_ns[link] = math.inf
-            self._until_ns[link], self._owed_bits[link] = read_ns, 0.0
+        if not self._is_active(link):
+            self._note_beginning(link, bits, has_backlog, before_ns, read_ns)
+            return
+        until_ns, excess_bits = self._until_ns[link], self._excess_bits[link]
+        if has_backlog:
+            excess_bits += bits - self._carried_bits(link, until_ns, read_ns)
+            if until_ns < before_ns:
+                excess_bits = 0.0  # The sender paused: what it has missed is lost.
+            if abs(excess_bits) > self._packet_bits[link]:
+                self._owed_bits[link] -= excess_bits
+                excess_bits = 0.0
+            self._until_ns[link], self._excess_bits[link] = read_ns, excess_bits
+            return
+        self._until_ns[link] = self._carried_at(link, bits + excess_bits, until_ns)
+        self._excess_bits[link] = 0.0
+        if self._until_ns[link] <= middle_ns:
+            self._ended_ns[link] = self._until_ns[link]
+
+    def _note_beginning(
+        self, link: int, bits: int, has_backlog: bool, before_ns: int, read_ns: int
+    ) -> None:
+        """Take note of what an idle link has sent since the last look.
+
+        Its transfer begins where its rates must have begun to carry what it has sent by the first
+        backlog: a sender may need some acknowledgements until it uses up the credit of its link.
+        """
+        is_awaited = self._waits_ns[link] > 0
+        middle_ns = (before_ns + read_ns) / 2
+        if not is_awaited:
+            if not has_backlog and self._carried_at(link, bits, before_ns) <= middle_ns:
+                return  # acknowledgements
+            self._waits_ns[link], self._sent_bits[link] = before_ns, 0.0
+        self._sent_bits[link] += bits
+        waits_ns, sent_bits = self._waits_ns[link], self._sent_bits[link]
+        end_ns = self._carried_at(link, sent_bits, waits_ns)
+        is_over = read_ns - waits_ns > _LATEST_BACKLOG_NS
+        if not has_backlog and not is_over:
+            return
+        self._forget(min(self._ended_ns[link], read_ns))
+        self._waits_ns[link] = 0.0
+        self._begun_ns[link] = self._begun_at(link, sent_bits, read_ns)
+        self._ended_ns[link] = math.inf
+        if not has_backlog and end_ns < (waits_ns + read_ns) / 2:  # It was a short one.
+            self._begun_ns[link], self._ended_ns[link] = waits_ns, end_ns
+        self._until_ns[link], self._excess_bits[link] = read_ns, 0.0
+        self._owed_bits[link] = 0.0
+
+    def _carried_bits(self, link: int, from_ns: float, until_ns: float) -> float:
+        """What a link's rates have carried between two moments."""
+        return sum(
+            piece.rates[link] * max(0.0, end_ns - max(from_ns, piece.since_ns)) * 1e-9
+            for piece, end_ns in self._with_ends(until_ns)
+        )
 
     def _carried_at(self, link: int, bits: float, from_ns: float) -> float:
         """When a link's rates have carried that much since a moment, if they do not change."""

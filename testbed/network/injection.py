@@ -276,10 +276,7 @@ class Injection:
         """What divides uplinks and downlinks, where programs of users send over the links."""
         if shape.shared_downlink:
             self._by_use = Airtime(links, now_ns), Airtime(links, now_ns)
-        self._division: tuple[Divider, Divider] = self._by_use or (
-            Transfers(links),
-            Transfers(links),
-        )
+        self._division = self._by_use or (self._transfers(False), self._transfers(True))
         self._looked_ns, self._took_ns = now_ns, 0
         """When links that divide a direction were last looked at, and how long that took."""
         self._table = SlotTable(links)
@@ -335,11 +332,11 @@ class Injection:
             case Epoch():
                 self._begat_boundary(order)
             case Phase(index):
-                if index != self._phase:
-                    self._division = self._by_use or (self._division[0], Transfers(self._links))
-                self._phase = index
+                changed, self._phase = index != self._phase, index
                 if self._running:
                     self._limit_packets()
+                    if changed:
+                        self._division = self._by_use or (self._division[0], self._transfers(True))
                     self._instructions.append(self._rates(self._slot, "phase", at_ns))
                 else:  # The slot is one of the last epoch.
                     self._answer(PhaseSet(at_ns))
@@ -373,8 +370,8 @@ class Injection:
         self._clock, self._slot_s = epoch.clock, epoch.slot_s
         self._slot = self._slot_at_start()
         self._running = True
-        self._division = self._by_use or (Transfers(self._links), Transfers(self._links))
         self._limit_packets()
+        self._division = self._by_use or (self._transfers(False), self._transfers(True))
         released = self._releases(epoch.held)
         self._held = frozenset(place for each in released for place in each.places)
         steps = [step for each in released for step in each.steps()]
@@ -386,6 +383,13 @@ class Injection:
     def _slot_at_start(self) -> int:
         """The slot in which the epoch's clock starts."""
         return math.floor(self._clock.start_s / self._slot_s + 1e-9)
+
+    def _transfers(self, down: bool) -> Divider:
+        """What divides a direction among transfers."""
+        frames = [self._packet_frames.get(k, (1,))[0] for k in range(1, self._links + 1)]
+        if down:
+            frames = list(self._packet_frames.get(BASE_STATION, (1,) * self._links))
+        return Transfers([8.0 * self._shape.frame_bytes * each for each in frames])
 
     def _releases(self, last_bytes: Sequence[int]) -> list[Release]:
         """When held downlinks are released for transfers that start with the epoch, if any do."""

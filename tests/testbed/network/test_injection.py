@@ -36,7 +36,7 @@ from testbed.control.messages import (
 )
 from testbed.core.clock import OPEN_S, EmulatedClock
 from testbed.core.impairment import Impairment, Losses
-from testbed.network.airtime import EVERY_NS
+from testbed.network.airtime import EVERY_NS, Transfers
 from testbed.network.injection import (
     BASE_STATION,
     AirRead,
@@ -691,3 +691,55 @@ def test_airtime_is_divided_where_the_base_station_is() -> None:
         made.begin(0.0)
     assert isinstance(there.wait.action, ChangeRates)
     assert isinstance(here.wait.action, ReadQueues)
+
+
+HALVES = ((0, 1.0), (0, 0.5))
+
+
+def test_uplinks_and_downlinks_are_divided_among_transfers() -> None:
+    """The broadcast, the first variant of the downlinks, is not."""
+    made = Recorder()
+    row = [8e6, 6e6, 30e6, 20e6, 10e6, 10e6]
+    made.order(
+        SetRates(
+            0, 2, 0, np.tile(row, (20, 1)).tobytes(), (HALVES, ((1, 1.0),), ((2, 1.0), (2, 0.5)))
+        )
+    )
+    made.begin(0.0)
+    assert rates(made.done[-1]) == [30e6, 20e6, 8e6, 6e6]
+    every_ns = Transfers.every_ns
+    assert made.wait == Wait(every_ns, ReadQueues((1, 2)))
+
+    def look(at_ns: int, *sent: int) -> None:
+        assert isinstance(made.wait.action, ReadQueues)
+        sites = made.wait.action.sites
+        counts = {k: (at_ns, [count(sent[k], 100 * (sent[k] > 0))]) for k in sites if k}
+        if BASE_STATION in sites:
+            counts[BASE_STATION] = (at_ns, [count(sent[0], 100), count(sent[0], 100)])
+        made.tell(QueuesRead(counts))
+
+    look(every_ns, 0, 0, 0)
+    look(2 * every_ns, 0, 1000, 0)
+    assert rates(made.done[-1])[-2:] == [8e6, 3e6], "the second would share"
+    made.order(Phase(1))
+    assert rates(made.done[-1])[:2] == [10e6, 10e6]
+    assert made.wait.action == ReadQueues((BASE_STATION, 1, 2))
+    look(3 * every_ns, 0, 2000, 0)
+    look(4 * every_ns, 1000, 3000, 0)
+    change = made.done[-1]
+    assert isinstance(change, ChangeRates)
+    assert (change.why, change.uplinks) == ("airtime", ((1, 8e6), (2, 3e6)))
+    assert all(bps < 5e6 for bps in change.downlinks), "both have had all of it until now"
+
+
+def test_looks_take_a_quarter_of_the_time_and_are_made_in_slots_that_are_short() -> None:
+    made = Recorder()
+    made.order(
+        SetRates(0, 1, 0, np.tile([8e6, 6e6, 9e6, 9e6], (20, 1)).tobytes(), (HALVES, ((1, 1.0),)))
+    )
+    made.begin(0.0)
+    made.tell(QueuesRead({k: (1_000_000, [count(0, 0)]) for k in (1, 2)}))
+    made.tell(RatesSet(made.done[-1], 8_000_000, 0, 8_000_000))
+    assert made.wait == Wait(1_000_000 + 4 * 7_000_000, ReadQueues((1, 2)))
+    made.order(Epoch(EmulatedClock(30_000_000, 0.0, 0.01), 0.1))  # of 1 ms
+    assert made.wait.action == ReadQueues((1, 2)), "due before the slot began"
