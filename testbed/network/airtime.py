@@ -207,9 +207,10 @@ class Transfers:
         self._links, self._packet_bits = range(links), packet_bits
         self._begun_ns, self._ended_ns = [0.0] * links, [0.0] * links
         """When each link was active the last time; an end of infinity: it still is."""
-        self._waits_ns, self._sent_bits = [0.0] * links, [0.0] * links
-        """Since when an idle link sends without a backlog, and what it has sent since; 0: it does
-        not."""
+        self._waits_ns = [0.0] * links
+        """Since when an idle link has sent without a backlog; 0: it has not."""
+        self._took_ns, self._sent_bits = [0.0] * links, [0.0] * links
+        """What it has sent since, and the time that its rates took for it."""
         self._until_ns = [0.0] * links
         """The last time at which an active link had a backlog, or up to when its rates have carried
         all that it has sent."""
@@ -269,10 +270,8 @@ class Transfers:
             excess_bits += bits - self._carried_bits(link, until_ns, read_ns)
             if until_ns < before_ns:
                 excess_bits = 0.0  # The sender paused: what it has missed is lost.
-            if abs(excess_bits) > self._packet_bits[link]:
-                self._owed_bits[link] -= excess_bits
-                excess_bits = 0.0
-            self._until_ns[link], self._excess_bits[link] = read_ns, excess_bits
+            self._until_ns[link] = read_ns
+            self._set_excess(link, excess_bits)
             return
         self._until_ns[link] = self._carried_at(link, bits + excess_bits, until_ns)
         self._excess_bits[link] = 0.0
@@ -284,29 +283,39 @@ class Transfers:
     ) -> None:
         """Take note of what an idle link has sent since the last look.
 
-        Its transfer begins where its rates must have begun to carry what it has sent by the first
-        backlog: a sender may need some acknowledgements until it uses up the credit of its link.
+        Its transfer has begun as long before its first backlog as its rates took for all that it
+        has sent by then: a sender may need some acknowledgements until it uses up its link's
+        credit, which is a time, whatever the rate.
         """
-        is_awaited = self._waits_ns[link] > 0
-        middle_ns = (before_ns + read_ns) / 2
-        if not is_awaited:
-            if not has_backlog and self._carried_at(link, bits, before_ns) <= middle_ns:
+        took_ns = self._carried_at(link, bits, before_ns) - before_ns
+        if not self._waits_ns[link]:
+            if not has_backlog and took_ns <= (read_ns - before_ns) / 2:
                 return  # acknowledgements
-            self._waits_ns[link], self._sent_bits[link] = before_ns, 0.0
+            self._waits_ns[link] = before_ns
+            self._took_ns[link] = self._sent_bits[link] = 0.0
+        self._took_ns[link] += took_ns
         self._sent_bits[link] += bits
-        waits_ns, sent_bits = self._waits_ns[link], self._sent_bits[link]
-        end_ns = self._carried_at(link, sent_bits, waits_ns)
-        is_over = read_ns - waits_ns > _LATEST_BACKLOG_NS
-        if not has_backlog and not is_over:
+        waited_ns = read_ns - self._waits_ns[link]
+        if not has_backlog and waited_ns <= _LATEST_BACKLOG_NS:
             return
         self._forget(min(self._ended_ns[link], read_ns))
-        self._waits_ns[link] = 0.0
-        self._begun_ns[link] = self._begun_at(link, sent_bits, read_ns)
+        took_ns, self._waits_ns[link] = self._took_ns[link], 0.0
+        if not has_backlog and took_ns < waited_ns / 2:  # It was a short one.
+            self._begun_ns[link] = read_ns - waited_ns
+            self._ended_ns[link] = self._begun_ns[link] + took_ns
+            return
+        self._begun_ns[link] = max(read_ns - took_ns, self._pieces[0].since_ns)
         self._ended_ns[link] = math.inf
-        if not has_backlog and end_ns < (waits_ns + read_ns) / 2:  # It was a short one.
-            self._begun_ns[link], self._ended_ns[link] = waits_ns, end_ns
-        self._until_ns[link], self._excess_bits[link] = read_ns, 0.0
-        self._owed_bits[link] = 0.0
+        self._until_ns[link], self._owed_bits[link] = read_ns, 0.0
+        carried_bits = self._carried_bits(link, self._begun_ns[link], read_ns)
+        self._set_excess(link, self._sent_bits[link] - carried_bits)
+
+    def _set_excess(self, link: int, bits: float) -> None:
+        """Take note of an excess; if it is more than a packet, it becomes part of the account."""
+        if abs(bits) > self._packet_bits[link]:
+            self._owed_bits[link] -= bits
+            bits = 0.0
+        self._excess_bits[link] = bits
 
     def _carried_bits(self, link: int, from_ns: float, until_ns: float) -> float:
         """What a link's rates have carried between two moments."""
@@ -326,15 +335,6 @@ class Transfers:
                 return until_ns + bits / bps * 1e9
             bits -= bps * (end_ns - until_ns) * 1e-9 if bps else 0.0
             until_ns = end_ns
-        return until_ns
-
-    def _begun_at(self, link: int, bits: float, until_ns: float) -> float:
-        """From when on a link's rates carry that much up to a moment."""
-        for piece, _ in reversed(self._with_ends(until_ns)):
-            bps, took_s = piece.rates[link], (until_ns - piece.since_ns) * 1e-9
-            if bps * took_s >= bits:
-                return until_ns - (bits / bps * 1e9 if bits else 0.0)
-            bits, until_ns = bits - bps * took_s, piece.since_ns
         return until_ns
 
     def _with_ends(self, until_ns: float) -> list[tuple[_Piece, float]]:

@@ -276,7 +276,6 @@ class Injection:
         """What divides uplinks and downlinks, where programs of users send over the links."""
         if shape.shared_downlink:
             self._by_use = Airtime(links, now_ns), Airtime(links, now_ns)
-        self._division = self._by_use or (self._transfers(False), self._transfers(True))
         self._looked_ns, self._took_ns = now_ns, 0
         """When links that divide a direction were last looked at, and how long that took."""
         self._table = SlotTable(links)
@@ -284,6 +283,7 @@ class Injection:
         self._clock, self._slot_s = EmulatedClock(0, 0.0, 1.0), 1.0
         self._running = False
         self._slot = self._phase = 0
+        self._division = self._by_use or (self._transfers(False), self._transfers(True))
         self._warn_slots, self._told_low = 0, False
         self._watched = False
         self._held: frozenset[int] = frozenset()
@@ -332,11 +332,11 @@ class Injection:
             case Epoch():
                 self._begat_boundary(order)
             case Phase(index):
-                changed, self._phase = index != self._phase, index
+                is_other, self._phase = index != self._phase, index
                 if self._running:
+                    if is_other and self._by_use is None:
+                        self._division = self._division[0], self._transfers(True)
                     self._limit_packets()
-                    if changed:
-                        self._division = self._by_use or (self._division[0], self._transfers(True))
                     self._instructions.append(self._rates(self._slot, "phase", at_ns))
                 else:  # The slot is one of the last epoch.
                     self._answer(PhaseSet(at_ns))
@@ -385,10 +385,9 @@ class Injection:
         return math.floor(self._clock.start_s / self._slot_s + 1e-9)
 
     def _transfers(self, down: bool) -> Divider:
-        """What divides a direction among transfers."""
-        frames = [self._packet_frames.get(k, (1,))[0] for k in range(1, self._links + 1)]
-        if down:
-            frames = list(self._packet_frames.get(BASE_STATION, (1,) * self._links))
+        """What divides a direction among transfers, from this slot and phase on."""
+        rates = self._table.mean(self._slot, self._phase)[down] or [0.0] * self._links
+        frames = [self._shape.packet_frames(bps * self._clock.dilation) for bps in rates]
         return Transfers([8.0 * self._shape.frame_bytes * each for each in frames])
 
     def _releases(self, last_bytes: Sequence[int]) -> list[Release]:

@@ -280,7 +280,7 @@ def test_uplinks_that_share_a_cell_must_carry_all_of_it_together(tmp_path: Path)
     made.sent_bytes[:, 1, 0] = 0, half, half + half // 2
     recorder.take(made, None)
     recorder.close()
-    assert recorder.busy_errors.tolist() == pytest.approx([0.0, -0.25], abs=0.005)
+    assert recorder.busy_errors.tolist() == pytest.approx([0.0, -0.25], abs=0.01)
     table = pd.read_parquet(tmp_path / "t.parquet")
     assert np.allclose(table.rate_bps[table.direction == "up"], source.rates(0, 1)[0][0, 0])
 

@@ -78,10 +78,13 @@ Rate = Callable[[int, int], float]
 """A link's rate in bit/s while so many are active."""
 
 
-def shaped_ends(rate: Rate, starts_s: Sequence[float], packets: Sequence[int]) -> list[float]:
+def shaped_ends(
+    rate: Rate, starts_s: Sequence[float], packets: Sequence[int], window: int = 1000
+) -> list[float]:
     """When shapers as the kernel's end one transfer per link, at the rates that are set.
 
-    A packet leaves if the account, in seconds, is not negative, and is charged afterwards.
+    A packet leaves if the account, in seconds, is not negative, and is charged afterwards. A window
+    of packets is acknowledged 1.3 ms after a sender began.
     """
     links = range(len(starts_s))
     rows = [[rate(k, active) for k in links] for active in range(1, len(links) + 1)]
@@ -98,9 +101,13 @@ def shaped_ends(rate: Rate, starts_s: Sequence[float], packets: Sequence[int]) -
         account_s[k] = min(account_s[k] + now_s - charged_s[k], most_s)
         charged_s[k] = now_s
 
+    def sends_from_s(k: int) -> float:
+        waits = packets[k] - left[k] == window
+        return starts_s[k] + SENDER_S + 1.3e-3 * waits
+
     while any(left):
         due_s, k = min(
-            (max(starts_s[k] + SENDER_S, charged_s[k] - min(0.0, account_s[k])), k)
+            (max(sends_from_s(k), charged_s[k] - min(0.0, account_s[k])), k)
             for k in links
             if left[k]
         )
@@ -113,7 +120,7 @@ def shaped_ends(rate: Rate, starts_s: Sequence[float], packets: Sequence[int]) -
         counts = []
         for k in links:
             settle(k, look_s)
-            waits = bool(left[k]) and look_s > starts_s[k] + SENDER_S
+            waits = bool(left[k]) and look_s > sends_from_s(k)
             counts.append(QueueCount((packets[k] - left[k]) * 1514, 0, 0, 1514 * waits))
         at_ns = round(look_s * 1e9)
         made.look(counts, [at_ns] * len(links), slot, round(EVERY_S * 1e9))
@@ -163,6 +170,31 @@ def test_transfers_end_as_if_rates_followed_the_active_links_at_once(links: int)
 def test_transfers_that_begin_at_once_end_at_once() -> None:
     ends_s = shaped_ends(lambda k, active: 60e6 / active, [0.1] * 5, [2000] * 5)
     assert max(ends_s) - min(ends_s) < 1e-9
+
+
+@pytest.mark.parametrize("window", [3, 10, 1000])
+def test_a_window_at_the_beginning_does_not_matter(window: int) -> None:
+    """Some senders have used up their links' credit when rates change, others have not."""
+
+    def rate(k: int, active: int) -> float:
+        return (75e6 if k else 50e6) / active
+
+    starts_s, packets = [0.1, 0.1, 0.1, 0.103], [3000, 3500, 4000, 3000]
+    found = shaped_ends(rate, starts_s, packets, window)
+    due = fluid_ends(rate, starts_s, packets)
+    for k in range(4):
+        assert abs(found[k] - due[k]) < 2 * PACKET_BITS / rate(k, 4)
+
+
+def test_short_transfers_count_while_they_last() -> None:
+    """A long transfer has had too much meanwhile."""
+
+    def rate(k: int, active: int) -> float:
+        return 40e6 / active
+
+    starts_s, packets = [0.1, 0.15, 0.2, 0.25], [2000, 5, 5, 5]
+    found = shaped_ends(rate, starts_s, packets)[0] - fluid_ends(rate, starts_s, packets)[0]
+    assert found == pytest.approx(0.0, abs=1.5 * PACKET_BITS / rate(0, 1))
 
 
 def test_acknowledgements_and_links_in_an_outage_do_not_count() -> None:
