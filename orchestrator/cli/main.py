@@ -60,7 +60,7 @@ FLAGS = {
             "within_km",
             "fastest_m_s",
         ),
-        *("longest_gap_s", "time_format", "same_time", "no_signal"),
+        *("longest_gap_s", "time_format", "same_time", "no_signal", "downlink"),
     )
 } | {"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"}
 """By argument name in error messages: its name on the command line."""

@@ -117,6 +117,9 @@ def up(
         check_spreadable(parsed)
         if capture:
             raise InputError("--capture: links between machines are not captured")
+    from orchestrator.emulated.session_request import downlink_of
+
+    divided = downlink_of(parsed, None if downlink is None else downlink.value)
     alone = f"{output}: runs in virtual time (emulation.clock), without interactive access"
     holding = closed_to_visitors(output, alone)
     enter(parsed, "s", trace=trace_file, plays_rounds=False, holding=holding)
@@ -131,7 +134,7 @@ def up(
             output,
             _commands(node or []),
             SessionOptions(
-                downlink=None if downlink is None else downlink.value,
+                downlink=divided,
                 seconds=seconds,
                 capture=capture,
                 overwrite=overwrite,
