@@ -32,6 +32,8 @@ _KEPT_NS = 20_000_000
 """How long ago a transfer may have begun or ended when this is noticed."""
 _LATEST_BACKLOG_NS = 6_000_000
 """How long a link may send without a backlog until it is considered to have begun."""
+_EVER_NS = 1e15
+"""Longer than any transfer."""
 _NEAR_S = 10e-6
 """A link that is ahead or behind by less, in seconds at its rate, is not corrected."""
 _MOST_CHANGE = 4.0
@@ -331,10 +333,11 @@ class Transfers:
             bps = piece.rates[link]
             if end_ns <= until_ns or not bits:
                 continue
-            if bps * (end_ns - until_ns) * 1e-9 >= bits:
+            if bps * min(end_ns - until_ns, _EVER_NS) * 1e-9 >= bits:
                 return until_ns + bits / bps * 1e9
-            bits -= bps * (end_ns - until_ns) * 1e-9 if bps else 0.0
-            until_ns = end_ns
+            if end_ns == math.inf:
+                break  # It is in an outage.
+            bits, until_ns = bits - bps * (end_ns - until_ns) * 1e-9, end_ns
         return until_ns
 
     def _with_ends(self, until_ns: float) -> list[tuple[_Piece, float]]:

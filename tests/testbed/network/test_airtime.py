@@ -214,3 +214,19 @@ def test_acknowledgements_and_links_in_an_outage_do_not_count() -> None:
         rates = made.rates(slot)
         made.given(look * 1_000_000, slot, rates)
     assert rates == [pytest.approx(9e6), 4e6, 0.0], "the second would share"
+
+
+def test_a_link_that_is_idle_after_an_outage_does_not_count() -> None:
+    """An acknowledgement waits during the outage, behind a packet that has left too early."""
+    good = SlotRates([[9e6, 9e6], [4e6, 4e6]], [(0, 1.0), (1, 1.0)])
+    out = SlotRates([[9e6, 0.0], [4e6, 0.0]], good.division)
+    made = Transfers([PACKET_BITS] * 2)
+    made.given(0, good, made.rates(good))
+    for look in range(40):
+        slot = out if 10 <= look < 20 else good
+        sent = min(look, 10) * 1125 + 500 + 66 * (look >= 20)
+        waits = 3000 * (look < 10) + 66 * (10 <= look < 20)
+        counts = [QueueCount(0, 0, 0, 0), QueueCount(sent, 0, 0, waits)]
+        made.look(counts, [look * 1_000_000] * 2, slot, 1_000_000)
+        made.given(look * 1_000_000 + 1, slot, made.rates(slot))
+    assert made.rates(good) == [9e6, 9e6], "no other link is active"
