@@ -293,11 +293,12 @@ def play_session(
     """
     from orchestrator.emulated.options import check_options
     from orchestrator.emulated.programs import commands_of
-    from orchestrator.emulated.session_request import nodes_named
+    from orchestrator.emulated.session_request import downlink_of, nodes_named
     from orchestrator.emulated.up import check_playable, play
 
     resolved = _resolved(scenario, None, None)
     check_options(options, out)
+    downlink_of(resolved, options.downlink)
     say_unused(resolved, "a session")
     if options.scheduler is None:
         check_playable(resolved)

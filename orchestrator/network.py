@@ -49,7 +49,8 @@ class Network:
         trace: Channel to replay. Default: ns-3 makes the scenario's own.
         out: Output folder, as with `testbed up`. Default: a temporary one.
         downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: each sender has
-            all of them, in the airtime that the others leave.
+            all of them, in the airtime that the others leave. Default: `shared` where
+            `radio.lte.scheduler` is `equal`, else `dedicated`.
         capture: Whether to capture every link into `out`.
         overwrite: Whether an earlier session in `out` is replaced.
 
@@ -64,7 +65,7 @@ class Network:
         trace: api.Trace | None = None,
         *,
         out: str | Path | None = None,
-        downlink: Literal["dedicated", "shared"] = "dedicated",
+        downlink: Literal["dedicated", "shared"] | None = None,
         capture: bool = False,
         overwrite: bool = False,
     ):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ns3_scenarios.trace import SlotValues
+from orchestrator.analysis.shared_air import due_ends_s
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
@@ -204,6 +205,9 @@ def transfer_errors(
 ) -> pd.DataFrame:
     """Compare every transfer of a round with the integral of its link's rates from its start on.
 
+    Where active links divide the band, the rates are those that follow from the measured starts of
+    all transfers.
+
     Args:
         measured: The measured round.
         link_plan: Plan with the bytes on the link.
@@ -232,13 +236,16 @@ def transfer_errors(
         SG: (rates.gradient, link_plan.sg_bytes),
         CM: (rates.uplink, link_plan.cm_bytes.reshape(link_plan.clients, -1)),
     }
+    shared_s = due_ends_s(measured, link_plan, radio, gain, slot_s)
     rows = []
     for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():
         if step not in links:
             continue
         rate_bps, size = links[step]
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
-        due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
+        due_s = shared_s.get((client, iteration, step), math.nan)
+        if math.isnan(due_s):
+            due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
         if math.isinf(due_s):
             continue
         mean_bps = bits / (due_s - start_s) if bits else np.nan

@@ -60,7 +60,7 @@ FLAGS = {
             "within_km",
             "fastest_m_s",
         ),
-        *("longest_gap_s", "time_format", "same_time", "no_signal"),
+        *("longest_gap_s", "time_format", "same_time", "no_signal", "downlink"),
         *("radio", "slots", "rts", "wifi_standard", "wifi_width_mhz", "wifi_ap_w"),
     )
 } | {"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"}

@@ -65,12 +65,13 @@ def up(
         ),
     ] = None,
     downlink: Annotated[
-        Downlink,
+        Downlink | None,
         typer.Option(
             "--downlink",
-            help="dedicated: shares of band and power; shared: a sender has the whole cell.",
+            help="dedicated: shares of band and power; shared: a sender has the whole cell "
+            "(default: dedicated, but shared where radio.lte.scheduler is equal).",
         ),
-    ] = Downlink.dedicated,
+    ] = None,
     capture: Annotated[
         bool, typer.Option("--capture", help="Capture every link into DIR/pcap, for tshark.")
     ] = False,
@@ -116,6 +117,9 @@ def up(
         check_spreadable(parsed)
         if capture:
             raise InputError("--capture: links between machines are not captured")
+    from orchestrator.emulated.session_request import downlink_of
+
+    divided = downlink_of(parsed, None if downlink is None else downlink.value)
     alone = f"{output}: runs in virtual time (emulation.clock), without interactive access"
     holding = closed_to_visitors(output, alone)
     enter(parsed, "s", trace=trace_file, plays_rounds=False, holding=holding)
@@ -130,7 +134,7 @@ def up(
             output,
             _commands(node or []),
             SessionOptions(
-                downlink=downlink.value,
+                downlink=divided,
                 seconds=seconds,
                 capture=capture,
                 overwrite=overwrite,

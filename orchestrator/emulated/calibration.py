@@ -35,9 +35,8 @@ LEAD_S = 0.1
 """Time between the order and the first level, in which nodes get ready."""
 GAP_S = 0.01
 """Pause before each transfer, in which an idle link accumulates burst credit."""
-UPLINK_S = 0.2
-DOWNLINKS_S = 0.25
-"""Time of all downlinks together where they take turns."""
+UPLINK_S, DOWNLINKS_S = 0.2, 0.25
+"""Duration of the transfers of one direction: together, whether or not they take turns."""
 LEAST_S, LEAST_FRAMES = 0.01, 16
 """Smallest duration and size of a transfer."""
 MOST_S = 2.0
@@ -136,6 +135,7 @@ def trial_of(
     dilation: float,
     *,
     in_turns: bool,
+    uplinks_in_turns: bool = False,
     gap_s: float = GAP_S,
 ) -> Trial:
     """Transfers at the lowest, middle and highest rates that links will have.
@@ -147,11 +147,14 @@ def trial_of(
         shape: Shape of the links.
         dilation: Real seconds per emulated second.
         in_turns: Whether downlinks are used one after the other.
+        uplinks_in_turns: Whether uplinks are.
         gap_s: Real seconds before each transfer.
     """
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
     up, down = (_levels(rates, floor_bps) for rates in (up_bps, down_bps))
-    level_s, transfers = _schedule(up, down, in_turns, shape, dilation, gap_s)
+    level_s, transfers = _schedule(
+        up, down, in_turns, shape, dilation, gap_s, uplinks_in_turns=uplinks_in_turns
+    )
     return Trial(up, down, level_s, transfers, dilation)
 
 
@@ -171,6 +174,8 @@ def _schedule(
     shape: Shape,
     dilation: float,
     least_gap_s: float = GAP_S,
+    *,
+    uplinks_in_turns: bool = False,
 ) -> tuple[float, list[tuple[int, Probe]]]:
     """Emulated seconds of a level, and the level and transfer of each link, in order.
 
@@ -181,15 +186,21 @@ def _schedule(
         shape: Shape of the links.
         dilation: Real seconds per emulated second.
         least_gap_s: Real seconds before each transfer.
+        uplinks_in_turns: Whether uplinks are used one after the other.
     """
     clients = len(up_bps)
-    downlink_s = max(LEAST_S, DOWNLINKS_S / clients) if in_turns else DOWNLINKS_S
     gap_s, most_s = least_gap_s / dilation, MOST_S / dilation
-    ways = ((True, up_bps, UPLINK_S / dilation), (False, down_bps, downlink_s / dilation))
+    ways = [
+        (upward, rates, (max(LEAST_S, all_s / clients) if alone else all_s) / dilation, alone)
+        for upward, rates, all_s, alone in (
+            (True, up_bps, UPLINK_S, uplinks_in_turns),
+            (False, down_bps, DOWNLINKS_S, in_turns),
+        )
+    ]
     planned, level_s = [], 0.0
     for level in range(len(LEVELS)):
         free_s = 0.0
-        for upward, rates, wanted_s in ways:
+        for upward, rates, wanted_s, alone in ways:
             at_s = free_s + gap_s
             for client in np.flatnonzero(rates[:, level]).tolist():
                 rate = rates[client, level]
@@ -197,7 +208,7 @@ def _schedule(
                 lasts_s = max(wanted_s, least_s)
                 planned.append((level, client, upward, at_s, lasts_s * rate / 8))
                 free_s = max(free_s, at_s + lasts_s)
-                if in_turns and not upward:
+                if alone:
                     at_s = free_s + gap_s
         level_s = max(level_s, free_s + gap_s)
     transfers = []

@@ -158,6 +158,7 @@ class EmulatedNetwork:
         ends: Callable[[Trial], AbstractContextManager[Transfer]],
         *,
         in_turns: bool,
+        uplinks_in_turns: bool = False,
         gap_s: float = GAP_S,
         choices: Emulation | None = None,
     ) -> None:
@@ -168,6 +169,7 @@ class EmulatedNetwork:
             slot_s: Length of a slot in seconds.
             ends: Provides programs at both ends of the links while the context lasts.
             in_turns: Whether downlinks are used one after the other.
+            uplinks_in_turns: Whether uplinks are.
             gap_s: Real seconds before each transfer.
             choices: Transport options of the transfers; None: those of the scenario's rounds.
 
@@ -176,7 +178,15 @@ class EmulatedNetwork:
         """
         dilation = self.scenario.dilation
         rates = expected.uplink, expected.gradient
-        trial = trial_of(*rates, slot_s, self.shape, dilation, in_turns=in_turns, gap_s=gap_s)
+        trial = trial_of(
+            *rates,
+            slot_s,
+            self.shape,
+            dilation,
+            in_turns=in_turns,
+            uplinks_in_turns=uplinks_in_turns,
+            gap_s=gap_s,
+        )
         with ends(trial) as transfer:
             received = transfer(trial.begin(self.injector))
         trial.end(self.injector)

@@ -9,12 +9,14 @@ while the round lasts; `SessionRates` keeps some seconds ahead of a session.
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import SlotTrace, TraceExhausted
+from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted
+from orchestrator.analysis.shared_air import mean_rates
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import vary_by_slot
@@ -26,7 +28,8 @@ from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.timeline import Round
-from testbed.network.injector import Injector
+from testbed.network.airtime import SlotRates
+from testbed.network.injector import DividedRates, Injector
 from testbed.network.shaping import Shape
 
 Played = TypeVar("Played")
@@ -37,6 +40,57 @@ AHEAD_S = 30.0
 """
 _BLOCK_SLOTS = 10_000
 """Slots whose rates are computed at once."""
+
+
+Table = Array | DividedRates
+"""Rates of a direction in emulated bit/s: of shape [K, n], or how active links divide it."""
+
+
+def divided_rates(
+    radio: RadioAccess, shares: Allocation, values: SlotValues, *, in_turns: bool
+) -> tuple[DividedRates, DividedRates]:
+    """Rates of uplinks and gradients that active links divide among themselves.
+
+    A number of active links whose rates are in proportion to those of fewer links has no rows of
+    its own: an LTE cell of 100 resource blocks needs 17 for any number of uplinks.
+
+    Args:
+        radio: A radio whose band is shared.
+        shares: The allocation.
+        values: Slot values, [K, S] or for each direction.
+        in_turns: Whether gradients have the whole downlink one after the other.
+    """
+    found: tuple[list[Array], list[Array]] = ([], [])
+    divisions: tuple[list[tuple[int, float]], list[tuple[int, float]]] = ([], [])
+    for active in range(1, len(shares.beta) + 1):
+        rates = radio.link_rates(shares, values, in_turns=in_turns, active=active)
+        for bps, rows, division in zip(
+            (rates.uplink, rates.gradient), found, divisions, strict=True
+        ):
+            part = 1.0
+            if rows and (most := rows[-1].max()) > 0:
+                part = float(bps.flat[rows[-1].argmax()] / most)
+            if not rows or not np.allclose(bps, part * rows[-1], rtol=1e-12, atol=0):
+                part = 1.0
+                rows.append(bps)
+            division.append((len(rows) - 1, part))
+    up, down = (
+        DividedRates(np.stack(rows), tuple(division))
+        for rows, division in zip(found, divisions, strict=True)
+    )
+    return up, DividedRates(down.rows, down.division[:1]) if in_turns else down
+
+
+def extreme_rates(
+    radio: RadioAccess, shares: Allocation, values: SlotValues, *, in_turns: bool
+) -> LinkRates:
+    """Rates of links with which a calibration finds the lowest and the highest: of all slots, and,
+    where active links share the band, of links that are alone as well as of all together."""
+    together = radio.link_rates(shares, values, in_turns=in_turns)
+    if not radio.is_shared:
+        return together
+    alone = radio.link_rates(shares, values, in_turns=in_turns, active=1)
+    return LinkRates(*(np.hstack(both) for both in zip(together, alone, strict=True)))
 
 
 class RateFeed:
@@ -53,7 +107,7 @@ class RateFeed:
         self,
         injector: Injector,
         first: int,
-        tables_bps: Sequence[Array],
+        tables_bps: Sequence[Table],
         impairments: Sequence[Array] | None = None,
         *,
         warn_slots: int = WARN_SLOTS,
@@ -63,15 +117,19 @@ class RateFeed:
         Args:
             injector: Injector that sets the rates.
             first: Slot of the first column.
-            tables_bps: Emulated bit/s, shape [K, n] each: uplinks, then downlinks by phase of a
-                round.
+            tables_bps: Uplinks, then downlinks by phase of a round.
             impairments: Impairments by slot as returned by `SlotImpairments.given`; None: there are
                 none.
             warn_slots: See `Injector.rates`.
         """
         if impairments is not None:
             injector.air(first, *impairments)
-        tables = (bps / self.dilation for bps in tables_bps)
+        tables = (
+            replace(bps, rows=bps.rows / self.dilation)
+            if isinstance(bps, DividedRates)
+            else bps / self.dilation
+            for bps in tables_bps
+        )
         injector.rates(first, *tables, warn_slots=warn_slots)
 
 
@@ -132,21 +190,40 @@ class RoundRates(RateFeed):
         if slots is not None:
             rates = rates.slowed(slots, self.first)
             given = slots.given(self.first, self.end, self.dilation)
-        self.hand_over(injector, self.first, rates, given)
+        tables: Sequence[Table] = rates
+        if self.radio.is_shared:
+            values, shares = self.gain[:, self.first : self.end], self.plan.allocation
+            up, down = divided_rates(self.radio, shares, values, in_turns=self.plan.in_turns)
+            tables = up, rates.broadcast, down
+        self.hand_over(injector, self.first, tables, given)
 
     def frame(self, measured: Round) -> pd.DataFrame:
-        """Rates of the slots of the round: slot, time_s, client, uplink, downlink."""
+        """Rates of the slots of the round: slot, time_s, client, uplink, downlink.
+
+        Where active links divide a direction, they are means over a slot of the rates that follow
+        from the measured transfers; a link that sends nothing has the rate with which it could.
+        """
         end = math.ceil((measured.start_s + measured.latency_s) / self.slot_s)
         count = max(0, min(end, self.end) - self.first)
         clients = self.plan.clients
         slots = np.arange(self.first, self.first + count)
+        up, down = mean_rates(
+            measured,
+            self.plan,
+            self.radio,
+            self.gain,
+            self.slot_s,
+            range(self.first, self.first + count),
+        )
+        up = self.rates.uplink[:, :count] if up is None else up
+        down = self.rates.gradient[:, :count] if down is None else down
         return pd.DataFrame(
             {
                 "slot": np.tile(slots, clients),
                 "time_s": np.tile(slots * self.slot_s, clients),
                 "client": np.repeat(np.arange(1, clients + 1), count),
-                "uplink_bps": self.rates.uplink[:, :count].ravel(),
-                "downlink_bps": self.rates.gradient[:, :count].ravel(),
+                "uplink_bps": up.ravel(),
+                "downlink_bps": down.ravel(),
             }
         )
 
@@ -180,9 +257,13 @@ class SessionRates(RateFeed):
 
     def ahead(self) -> LinkRates:
         """Rates of the first `2 * AHEAD_S`, or of the whole trace if it is shorter; broadcast rates
-        are 0."""
+        are 0. Where active links divide the band: rates of links alone, then of all together."""
         slots = max(1, round(2 * AHEAD_S / self.slot_s))
-        up, down = self.rates(0, min(slots, self.channel.trace(slots).slots))
+        slots = min(slots, self.channel.trace(slots).slots)
+        up, down = self.rates(0, slots)
+        if self.radio.is_shared:
+            together = self._of_channel(0, slots, len(up))
+            up, down = (np.hstack(both) for both in zip((up, down), together, strict=True))
         return LinkRates(up, np.zeros_like(down), down)
 
     def lead_in(self, injector: Injector, slots: int) -> None:
@@ -201,8 +282,14 @@ class SessionRates(RateFeed):
             self.slots = end = there
         # Where the trace ends, the links close.
         padding = ((0, 0), (closed, self.slots is not None))
-        tables = [np.pad(bps, padding) for bps in self.rates(first, end)]
-        highest = np.stack([bps.max(axis=1) for bps in tables], axis=1)
+        rates = self.rates(first, end)
+        tables: list[Table] = [np.pad(bps, padding) for bps in rates]
+        if self.radio.is_shared:
+            tables = [
+                replace(way, rows=np.pad(way.rows, ((0, 0), *padding)))
+                for way in self._divided(first, end)
+            ]
+        highest = np.stack([bps.max(axis=1) for bps in rates], axis=1)
         self.highest_given_bps = np.maximum(self.highest_given_bps, highest)
         given = None
         if self._varying is not None:
@@ -218,11 +305,41 @@ class SessionRates(RateFeed):
     def rates(self, first: int, end: int) -> tuple[Array, Array]:
         """Rates of uplinks and downlinks in these slots, in emulated bit/s, each of shape [K, n].
 
-        If downlinks share the cell, each rate is that of a downlink alone. A rate is 0 where the
-        link is out.
+        If links share the cell, each rate is that of a link alone. A rate is 0 where the link is
+        out.
         """
         up, down = self._of_channel(first, end)
         return np.where(up < self.floor_bps, 0, up), np.where(down < self.floor_bps, 0, down)
+
+    def used(self, first: int, carried_bytes: Array) -> Array:
+        """What part of a slot links have used, of their own or, if they share it, of the cell's.
+
+        Args:
+            first: The first slot.
+            carried_bytes: By slot, client and direction, shape [n, K, 2]; so is the result. It is 0
+                where a link is out.
+        """
+        end = first + len(carried_bytes)
+        carried_bps = carried_bytes * 8 / self.slot_s
+        rates = np.stack(self.rates(first, end), axis=-1).transpose(1, 0, 2)
+        used: Array = np.divide(carried_bps, rates, out=np.zeros(rates.shape), where=rates > 0)
+        if self.radio.is_shared:
+            for way, divided in enumerate(self._divided(first, end)):
+                for slot, link in zip(*used[:, :, way].nonzero(), strict=True):
+                    of_slot = SlotRates(divided.rows[:, :, slot].tolist(), divided.division)
+                    used[slot, link, way] = of_slot.share_of(link, carried_bps[slot, link, way])
+        return used
+
+    def _divided(self, first: int, end: int) -> tuple[DividedRates, DividedRates]:
+        """The rates of uplinks and downlinks that divide the band; see `rates`."""
+        trace = self.channel.trace(end)
+        values = trace.at(np.arange(first, end) % trace.slots).values
+        ways = divided_rates(self.radio, self._shares, values, in_turns=False)
+        up, down = (
+            replace(way, rows=np.where(alone > 0, way.rows, 0.0))
+            for way, alone in zip(ways, self.rates(first, end), strict=True)
+        )
+        return up, down
 
     def highest_bps(self, slots: int) -> Array:
         """The highest rate of each link before slot `slots` as the channel has it, shape [K, 2]:
@@ -231,12 +348,14 @@ class SessionRates(RateFeed):
         found = [self._of_channel(first, min(first + _BLOCK_SLOTS, slots)) for first in blocks]
         return np.stack([np.hstack(way).max(axis=1) for way in zip(*found, strict=True)], axis=1)
 
-    def _of_channel(self, first: int, end: int) -> tuple[Array, Array]:
-        """Rates of the channel in these slots, also where they are too low to be played."""
+    def _of_channel(self, first: int, end: int, active: int = 1) -> tuple[Array, Array]:
+        """Rates of the channel in these slots, also where they are too low to be played; with that
+        many active links where these divide the band."""
         trace = self.channel.trace(end)
         # Only these slots, so that the effort per call does not grow with the session.
         trace = trace.at(np.arange(first, end) % trace.slots)
-        rates = self.radio.link_rates(self._shares, trace.values, in_turns=self.shared)
+        in_turns = self.shared and active == 1
+        rates = self.radio.link_rates(self._shares, trace.values, in_turns=in_turns, active=active)
         up, down = rates.uplink, rates.gradient
         if self._varying is not None:
             sent = self._impairments(self._varying, trace).airtime

@@ -27,6 +27,7 @@ from orchestrator.emulated.learning import (
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.options import DEFAULTS, RunOptions
+from orchestrator.emulated.rate_feed import extreme_rates
 from orchestrator.emulated.stage import Stage, StagedRound, in_turns, start_network
 from orchestrator.engine.faults import Fault, FaultSchedule
 from orchestrator.engine.plan import (
@@ -37,7 +38,6 @@ from orchestrator.engine.plan import (
     round_sizes,
 )
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import (
     Decision,
     EngineBackend,
@@ -137,7 +137,13 @@ def open_rounds(
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
     slots = math.ceil(expected.end_s / channel.slot_s)
     radio = radio_access(scenario, channel.now)
-    rates = link_rates(plan, radio, channel.trace(slots).values[:, :slots])
+    if radio.is_shared and plan.updates:
+        raise InputError(
+            f"radio.lte.scheduler: must be 'shares' with paradigm {scenario.paradigm!r}, whose "
+            "clients do not wait for each other"
+        )
+    values = channel.trace(slots).values[:, :slots]
+    rates = extreme_rates(radio, plan.allocation, values, in_turns=plan.in_turns)
     started = start_network(scenario, folder, learning, options.hosts, rates)
     with started as network, contextlib.ExitStack() as stack:
         nodes = Nodes(network.world, stack, startup_limit_s(scenario))
@@ -147,7 +153,13 @@ def open_rounds(
         stage.set_up(learning)
         if scenario.emulation.calibrate:
             options.progress("calibrating links", 0, 1)
-            network.calibrate(rates, channel.slot_s, stage.ends, in_turns=in_turns(scenario))
+            network.calibrate(
+                rates,
+                channel.slot_s,
+                stage.ends,
+                in_turns=in_turns(scenario),
+                uplinks_in_turns=radio.is_shared,
+            )
         accounts = stage.account(SET_UP)
         if (reconnected := stage.impair()) is not None:
             accounts = pd.concat([accounts, reconnected])

@@ -39,6 +39,7 @@ from orchestrator.emulated.programs import (
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_calibration import choices, ends, gap_s
 from orchestrator.emulated.session_notes import dilation_notes, outage_notes
+from orchestrator.emulated.session_request import downlink_of
 from orchestrator.emulated.session_table import Recorder
 from orchestrator.emulated.visits import Visits
 from orchestrator.engine.links import shape_of
@@ -377,7 +378,7 @@ def opened(
     folder = folder.resolve()
     shape = replace(
         shape_of(scenario, scenario.dilation, network=True),
-        shared_downlink=options.downlink == "shared",
+        shared_downlink=downlink_of(scenario, options.downlink) == "shared",
     )
     feed = SessionRates(scenario, channel, shape)
     expected, shared = feed.ahead(), shape.shared_downlink
@@ -399,6 +400,7 @@ def opened(
                 feed.slot_s,
                 partial(ends, network),
                 in_turns=shared,
+                uplinks_in_turns=feed.radio.is_shared,
                 gap_s=gap_s(shape),
                 choices=choices(scenario),
             )

@@ -169,8 +169,9 @@ class SessionRequest(Section):
     """Largest duration in emulated seconds."""
     until: list[str] = Field(default=[])
     """Nodes whose commands end the session and must succeed; none: all nodes with a command."""
-    downlink: Downlink = "dedicated"
-    """Whether downlinks have shares of their own, or share the airtime of the cell."""
+    downlink: Downlink | None = None
+    """Whether downlinks have shares of their own, or share the airtime of the cell; see
+    `downlink_of`."""
     reads: dict[str, Read] = Field(default={})
     """Numbers that programs write, by name."""
 
@@ -190,6 +191,25 @@ def check_scenario(scenario: Scenario) -> None:
         raise InputError("faults: belong to rounds, and a session has none")
 
 
+def downlink_of(scenario: Scenario, asked: Downlink | None) -> Downlink:
+    """How downlinks of a session are divided.
+
+    Default: active links share an LTE cell whose scheduler is `equal`; otherwise each downlink has
+    a share of its own.
+
+    Raises:
+        InputError: The scheduler leaves no shares.
+    """
+    divides = scenario.radio.access == "lte" and scenario.radio.lte.scheduler == "equal"
+    if divides and asked == "dedicated":
+        raise InputError(
+            "`downlink`: must be 'shared' where radio.lte.scheduler is 'equal', which divides the "
+            "resource blocks among the UAVs that have something to send; with 'shares', each "
+            "downlink has resource blocks of its own"
+        )
+    return asked or ("shared" if divides else "dedicated")
+
+
 def check(scenario: Scenario, request: SessionRequest) -> None:
     """Refuse a session that no machine could play.
 
@@ -197,6 +217,7 @@ def check(scenario: Scenario, request: SessionRequest) -> None:
         InputError: A key does not fit; the message names it.
     """
     check_scenario(scenario)
+    downlink_of(scenario, request.downlink)
     nodes = (BS, *uavs(scenario.uavs.count))
     busy = [node for node in nodes if scenario.programs_of(node).command is not None]
     if request.seconds is None and not busy:

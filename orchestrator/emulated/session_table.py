@@ -63,6 +63,8 @@ class Recorder:
     ):
         self._feed = feed
         self._shape = shape
+        self._shared = (0,) * feed.radio.is_shared + (1,) * feed.shared
+        """The directions, uplink 0 and downlink 1, that links share."""
         self._writer = pq.ParquetWriter(path, SCHEMA)
         self._read: tuple[Counts, Counts] | None = None
         """The last reading: its time, and the bytes that had been sent by then; each [1, K, 2]."""
@@ -142,15 +144,16 @@ class Recorder:
         self.totals.slots += slots
         if self.watcher is not None:
             self.watcher(first, offered, carried, queued[1:])
-        used = np.divide(carried, offered, out=np.zeros(offered.shape), where=offered > 0)
+        used = self._feed.used(first, carried.astype(float))
         waiting, busy = self._busy(rates, offered, queued, prompt)
         judged = busy | (waiting & (used > 1))  # More than the rate is never the sender's fault.
-        if self._feed.shared:
-            # All downlinks share a cell: together they should use all of its airtime.
-            of_cell = used[:, :, 1].sum(axis=1)
-            together = busy[:, :, 1].any(axis=1) | (waiting[:, :, 1].any(axis=1) & (of_cell > 1))
+        for way in self._shared:
+            # All links of the direction share the cell: together they should use all of it.
+            of_cell = used[:, :, way].sum(axis=1)
+            together = busy[:, :, way].any(axis=1)
+            together |= waiting[:, :, way].any(axis=1) & (of_cell > 1)
             self.busy_errors.extend((of_cell[together] - 1).tolist())
-            judged[:, :, 1] = False
+            judged[:, :, way] = False
         self.busy_errors.extend((used[judged] - 1).tolist())
         rows = pd.DataFrame(
             {
@@ -192,8 +195,8 @@ class Recorder:
         highest = np.maximum(self._feed.highest_given_bps, rates.max(axis=0))
         for place in zip(*waiting.nonzero(), strict=True):
             _, client, way = place
-            # A downlink that shares the cell has at least its share of the rate.
-            sharing = len(highest) if way == 1 and self._feed.shared else 1
+            # A link that shares the cell has at least its share of the rate.
+            sharing = len(highest) if way in self._shared else 1
             rate_bps = rates[place] / self._feed.dilation / sharing
             packet_frames = self._shape.packet_frames(highest[client, way])
             busy[place] |= prompt[place] < self._shape.credit_packets(rate_bps, packet_frames)

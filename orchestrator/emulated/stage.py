@@ -38,8 +38,8 @@ from orchestrator.engine.engine import cut, round_of, round_of_spans
 from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.lte import Lte
-from orchestrator.engine.plan import RoundPlan
-from orchestrator.engine.radio import ShannonFdma
+from orchestrator.engine.plan import RoundPlan, fixed_allocation
+from orchestrator.engine.radio import ACCESS
 from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.rounds import Decision, simulate_on
 from orchestrator.engine.tcp_model import TcpModel
@@ -337,8 +337,10 @@ class Stage:
         """Connect UAVs to the base station, over links that are all good for the moment."""
         count = self.scenario.uavs.count
         clear_channel, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
-        uplink = ShannonFdma.of(self.scenario).uplink_bps(equal, clear_channel)
-        self.network.open_links(uplink)
+        shares = replace(fixed_allocation(self.scenario), beta=equal, rho=equal)
+        radio = ACCESS[self.scenario.radio.access].of(self.scenario)
+        rates = radio.link_rates(shares, clear_channel, in_turns=False)
+        self.network.open_links(rates.uplink)
         port = next(self.ports)
         self.nodes.send(BS, Accept(tuple(clients), ("0.0.0.0", port)))
         self.nodes.collect(Listening, [BS], self.startup_s)

@@ -6,7 +6,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from orchestrator.emulated.network import Hosts, check_machine
 from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import Program, check_nodes
 from orchestrator.emulated.session import End, Session, opened
-from orchestrator.emulated.session_request import check_scenario
+from orchestrator.emulated.session_request import check_scenario, downlink_of
 from orchestrator.emulated.validity import session_validity, to_json
 from orchestrator.emulated.visits import SOCKET, runs_in
 from orchestrator.records.directory import MANIFEST, SCENARIO, session_folder
@@ -86,6 +86,7 @@ def held(
     check_playable(scenario, options.hosts)
     if options.hosts is not None and options.capture:
         raise InputError("`capture`: is not supported for links between machines")
+    options = replace(options, downlink=downlink_of(scenario, options.downlink))
     dilation = scenario.emulation.dilation
     channel = Channel.of(source)
     resolved = scenario.resolved(1.0 if dilation == "auto" else dilation)

@@ -18,6 +18,7 @@ from ns3_scenarios.packets import CONGESTION_CONTROLS, Counts, PacketNetwork, Pa
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.engine.links import impairments_of, shape_of, vary_by_slot
 from orchestrator.engine.plan import link_bytes, plan_round
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import Decide, Decision, play_rounds
 from orchestrator.engine.tcp_model import tcp_model_of
 from orchestrator.packet_simulation.round import PacketRound
@@ -86,6 +87,12 @@ def play(
             f"emulation.congestion_control: ns-3 supports {', '.join(CONGESTION_CONTROLS)}, "
             f"not {emulation.congestion_control!r}"
         )
+    channel = Channel.of(source)
+    if radio_access(scenario, channel.now).is_shared:
+        raise InputError(
+            "radio.lte.scheduler: ns-3 needs links whose rates do not depend on which UAVs are "
+            "active, 'shares', not 'equal'"
+        )
     impairments = list(zip(*impairments_of(scenario), strict=True))
     if delay_s is not None and vary_by_slot(scenario):
         raise InputError("delay_s: not supported if links differ from slot to slot")
@@ -106,7 +113,6 @@ def play(
         # Packets that the kernel splits into frames are acknowledged as packets.
         packet_s=0.0 if shape.single_frames else shape.packet_s,
     )
-    channel = Channel.of(source)
     with PacketNetwork(settings, ns3_launch()) as network:
         backend = PacketBackend(scenario, channel, profile, network, progress)
         done = list(play_rounds(scenario, channel, backend, decide=decide))

@@ -39,6 +39,7 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.network.injection import SAMPLE, SAMPLE_OF_WAY, impairment_width
 from testbed.network.injector import Injector, Kind, Report
+from testbed.network.slot_table import rows_of
 
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 _ROW = 4
@@ -173,8 +174,8 @@ class HostInjectors(Injector):
 
     def _send(self, order: InjectorOrder) -> None:
         if isinstance(order, SetRates):
-            width = (1 + order.variants) * self._clients
-            self._end = order.first + len(order.table) // (8 * width)
+            rows = rows_of(order.divided) if order.divided else 1 + order.variants
+            self._end = order.first + len(order.table) // (8 * rows * self._clients)
         if isinstance(order, Epoch):
             self._assumed = {name: self._clocks.of[name].now() for name in self._parts}
         for name, part in self._living():

@@ -422,7 +422,12 @@ class SetRates:
     warn_slots: int
     """Number of remaining slots at which `Low` is sent."""
     table: bytes
-    """Float64 [slots, 1 + variants, K], bit/s: uplinks, then each variant of the downlinks."""
+    """Float64 [slots, rows, K], bit/s: uplinks, then each variant of the downlinks, a row each
+    unless `divided` says otherwise."""
+    divided: tuple[tuple[tuple[int, float], ...], ...] = ()
+    """How active links divide each direction, uplinks, then each variant of the downlinks: for each
+    number of active links from 1 on, the row of the table and the part of it that a link has. One
+    entry: links do not affect each other. Empty: none of them does."""
 
 
 @dataclass(frozen=True)

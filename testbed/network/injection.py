@@ -14,7 +14,7 @@ A slot, with events (▸) and instructions (◂)::
     ◂ Wait(until_ns, ChangeRates)  ▸ RatesSet  ◂ ReadAir  ▸ AirRead  ◂ Wait for the next slot
 
 Within a slot, the wait may be for a step of held transfers (`testbed.network.holding`, ▸ StepTaken)
-or for the division of the shared airtime (▸ DownlinksRead, ◂ ChangeRates) instead.
+or for the division of a direction among its active links (▸ QueuesRead, ◂ ChangeRates) instead.
 """
 
 import array
@@ -50,7 +50,7 @@ from testbed.control.messages import (
     Watch,
 )
 from testbed.core.clock import EmulatedClock
-from testbed.network.airtime import EVERY_NS, Airtime
+from testbed.network.airtime import Airtime, Divider, SlotRates, Transfers
 from testbed.network.holding import Release, Step, releases
 from testbed.network.shaping import QueueCount, Shape
 from testbed.network.slot_impairments import ImpairmentChange, SlotImpairments, Way
@@ -65,6 +65,8 @@ SAMPLE, SAMPLE_OF_WAY = 4, 5
 """Values of a sample before those of the links (slot, when it was due, when its rates were set,
 number of changes), and values per direction of a link (when it was read, bytes, queue, drops,
 packets for which the shaper did not wait)."""
+_REST_OF_LOOKS = 4
+"""Looks at the queues take no more than one part in so many of the injector's time."""
 _LIMIT_EVERY_SLOTS = 10
 """How often the packet sizes are adapted while links are watched."""
 
@@ -99,8 +101,10 @@ class ChangeRates:
 
 
 @dataclass(frozen=True)
-class ReadDownlinks:
-    """Read the queues of the base station's ends, to divide the airtime; answer: DownlinksRead."""
+class ReadQueues:
+    """Read the queues of these sites, to divide directions of the cell; answer: QueuesRead."""
+
+    sites: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Wait:
 
     until_ns: int | None
     """None: for a control message alone."""
-    action: ChangeRates | Step | ReadDownlinks | None
+    action: ChangeRates | Step | ReadQueues | None
 
 
 @dataclass(frozen=True)
@@ -204,12 +208,11 @@ class StepTaken:
 
 
 @dataclass(frozen=True)
-class DownlinksRead:
-    """The queues of the base station's ends have been read."""
+class QueuesRead:
+    """The queues of some sites have been read."""
 
-    at_ns: int
-    """When reading began."""
-    counts: Sequence[QueueCount]
+    counts: Mapping[int, tuple[int, Sequence[QueueCount]]]
+    """When reading each site began, and the counters of its ends."""
 
 
 @dataclass(frozen=True)
@@ -242,11 +245,11 @@ class CountersRead:
     scheduling: str
 
 
-Event = Ordered | RatesSet | StepTaken | DownlinksRead | Sampled | AirRead | CountersRead
+Event = Ordered | RatesSet | StepTaken | QueuesRead | Sampled | AirRead | CountersRead
 
 
 class Injection:
-    """The decisions of an injector: rates per slot, held transfers, shared airtime, records."""
+    """The decisions of an injector: rates per slot, held transfers, divided directions, records."""
 
     def __init__(
         self, shape: Shape, links: int, clients: Sequence[int], has_base_station: bool, now_ns: int
@@ -269,13 +272,18 @@ class Injection:
         if has_base_station:
             self._packet_frames[BASE_STATION] = (1,) * links
         self._packet_frames |= dict.fromkeys(clients, (1,))
-        self._airtime = Airtime(links) if shape.shared_downlink and has_base_station else None
-        self._looked_ns = now_ns
+        self._by_use: tuple[Divider, Divider] | None = None
+        """What divides uplinks and downlinks, where programs of users send over the links."""
+        if shape.shared_downlink:
+            self._by_use = Airtime(links, now_ns), Airtime(links, now_ns)
+        self._looked_ns, self._took_ns = now_ns, 0
+        """When links that divide a direction were last looked at, and how long that took."""
         self._table = SlotTable(links)
         self._air: SlotImpairments | None = None
         self._clock, self._slot_s = EmulatedClock(0, 0.0, 1.0), 1.0
         self._running = False
         self._slot = self._phase = 0
+        self._division = self._by_use or (self._transfers(False), self._transfers(True))
         self._warn_slots, self._told_low = 0, False
         self._watched = False
         self._held: frozenset[int] = frozenset()
@@ -300,8 +308,8 @@ class Injection:
                     self._held -= set(step.release.places)
                     slot, opened = self._slot_at_start(), len(step.release.places)
                     self._record.extend((slot, step.at_ns, done_ns, opened))
-            case DownlinksRead():
-                self._divide_airtime(event)
+            case QueuesRead():
+                self._divide(event)
             case Sampled():
                 self._add_sample(event)
             case AirRead():
@@ -317,15 +325,17 @@ class Injection:
     def _obey(self, order: InjectorOrder, at_ns: int) -> None:
         match order:
             case SetRates():
-                self._table.add(order.first, order.variants, order.table)
+                self._table.add(order.first, order.variants, order.table, order.divided)
                 if self._phase >= order.variants:
                     self._phase = 0
                 self._warn_slots, self._told_low = order.warn_slots, False
             case Epoch():
                 self._begat_boundary(order)
             case Phase(index):
-                self._phase = index
+                is_other, self._phase = index != self._phase, index
                 if self._running:
+                    if is_other and self._by_use is None:
+                        self._division = self._division[0], self._transfers(True)
                     self._limit_packets()
                     self._instructions.append(self._rates(self._slot, "phase", at_ns))
                 else:  # The slot is one of the last epoch.
@@ -361,6 +371,7 @@ class Injection:
         self._slot = self._slot_at_start()
         self._running = True
         self._limit_packets()
+        self._division = self._by_use or (self._transfers(False), self._transfers(True))
         released = self._releases(epoch.held)
         self._held = frozenset(place for each in released for place in each.places)
         steps = [step for each in released for step in each.steps()]
@@ -372,6 +383,12 @@ class Injection:
     def _slot_at_start(self) -> int:
         """The slot in which the epoch's clock starts."""
         return math.floor(self._clock.start_s / self._slot_s + 1e-9)
+
+    def _transfers(self, down: bool) -> Divider:
+        """What divides a direction among transfers, from this slot and phase on."""
+        rates = self._table.mean(self._slot, self._phase)[down] or [0.0] * self._links
+        frames = [self._shape.packet_frames(bps * self._clock.dilation) for bps in rates]
+        return Transfers([8.0 * self._shape.frame_bytes * each for each in frames])
 
     def _releases(self, last_bytes: Sequence[int]) -> list[Release]:
         """When held downlinks are released for transfers that start with the epoch, if any do."""
@@ -392,24 +409,48 @@ class Injection:
         due_ns = self._boundary_ns(self._slot + 1)
         if self._steps and self._steps[0].at_ns < due_ns:
             return Wait(self._steps[0].at_ns, self._steps[0])
-        if self._airtime is not None and self._table.row(self._slot, self._phase):
-            look_ns = self._looked_ns + EVERY_NS
-            if look_ns + EVERY_NS < due_ns:  # Else there is too little time before the next slot.
-                return Wait(look_ns, ReadDownlinks())
+        if sites := self._divided_sites():
+            look_ns, least_ns = self._looked_ns + self._every_ns, self._division[0].every_ns
+            # Else there is too little time before the next slot, unless it is time in each slot.
+            is_overdue = look_ns < self._boundary_ns(self._slot)
+            if is_overdue or look_ns + max(least_ns, 2 * self._took_ns) < due_ns:
+                return Wait(look_ns, ReadQueues(sites))
         return Wait(due_ns, self._rates(self._slot + 1, "slot", due_ns))
 
     def _boundary_ns(self, slot: int) -> int:
         return self._clock.monotonic_ns(slot * self._slot_s)
 
+    @property
+    def _every_ns(self) -> int:
+        """Time between two looks, which take a quarter of it at most."""
+        return max(self._division[0].every_ns, _REST_OF_LOOKS * self._took_ns)
+
     def _floor_bps(self) -> float:
         return self._shape.lowest_rate(self._slot_s * self._clock.dilation)
 
+    def _slot_rates(self, slot: int) -> tuple[SlotRates, SlotRates] | None:
+        """The rates of uplinks and downlinks in a slot."""
+        rates = self._table.rates(slot, self._phase)
+        if rates is None or rates[1].is_divided or self._by_use is None:
+            return rates
+        row = rates[1].division[0][0]
+        by_airtime = [(row, 1 / active) for active in range(1, self._links + 1)]
+        return rates[0], SlotRates(rates[1].rows, by_airtime)
+
+    def _divided_sites(self) -> tuple[int, ...]:
+        """The sites of this machine whose links divide their direction in this slot."""
+        rates = self._slot_rates(self._slot)
+        if rates is None:
+            return ()
+        station = BASE_STATION in self._packet_frames and rates[1].is_divided
+        return (BASE_STATION,) * station + tuple(self._clients) * rates[0].is_divided
+
     def _rates(self, slot: int, why: Literal["slot", "epoch", "phase"], due_ns: int) -> ChangeRates:
         """The rates and impairments of a slot."""
-        row = self._table.row(slot, self._phase)
-        if row is None:
+        rates = self._slot_rates(slot)
+        if rates is None:
             return ChangeRates(slot, why, due_ns, missing=True)
-        floor_bps, below_floor = self._floor_bps(), 0
+        below_floor, floor_bps = 0, self._floor_bps()
 
         def at_least(rate_bps: float) -> float:
             nonlocal below_floor
@@ -418,41 +459,49 @@ class Injection:
                 return 0.0
             return rate_bps
 
+        up, down = self._divided_rates(rates)
         downlinks: tuple[float | None, ...] = ()
-        if self._airtime is not None:
-            downlinks = self._shared_rates(self._airtime, row[1])
-        elif BASE_STATION in self._packet_frames:
-            downlinks = tuple(
-                None if place in self._held else at_least(rate) for place, rate in enumerate(row[1])
-            )
-        uplinks = tuple((client, at_least(row[0][client - 1])) for client in self._clients)
+        if BASE_STATION in self._packet_frames:
+            given = down or [at_least(rate) for rate in rates[1].together()]
+            downlinks = self._unless_held(given)
+        given = up or [at_least(rates[0].together()[client - 1]) for client in self._clients]
+        uplinks = tuple(zip(self._clients, given, strict=True))
         air = () if self._air is None else self._air.changes(slot, self._phase)
         return ChangeRates(slot, why, due_ns, downlinks, uplinks, air, below_floor)
 
-    def _shared_rates(
-        self, airtime: Airtime, alone_bps: Sequence[float]
-    ) -> tuple[float | None, ...]:
-        """The downlinks' rates with their shares of the airtime, from those without sharing."""
+    def _divided_rates(self, rates: tuple[SlotRates, SlotRates]) -> list[list[float]]:
+        """The rates of links that divide their direction, uplinks and downlinks; empty for a
+        direction that is not divided."""
         floor_bps = self._floor_bps()
-        return tuple(
-            None if place in self._held else rate * share if rate >= floor_bps else 0.0
-            for place, (rate, share) in enumerate(zip(alone_bps, airtime.shares, strict=True))
-        )
+        return [
+            [
+                bps if way.bps(place, 1) >= floor_bps else 0.0
+                for place, bps in enumerate(division.rates(way) if way.is_divided else ())
+            ]
+            for way, division in zip(rates, self._division, strict=True)
+        ]
 
-    def _divide_airtime(self, read: DownlinksRead) -> None:
-        """Divide the airtime by what the downlinks have sent and what waits in their queues."""
-        row = self._table.row(self._slot, self._phase)
-        assert self._airtime is not None
-        assert row is not None
-        self._airtime.look(
-            [count.sent_bytes for count in read.counts],
-            [count.backlog_bytes for count in read.counts],
-            row[1],
-            (read.at_ns - self._looked_ns) * 1e-9,
-        )
-        self._looked_ns = read.at_ns
-        rates = self._shared_rates(self._airtime, row[1])
-        self._instructions.append(ChangeRates(self._slot, "airtime", read.at_ns, rates))
+    def _unless_held(self, downlinks: Sequence[float]) -> tuple[float | None, ...]:
+        return tuple(None if place in self._held else bps for place, bps in enumerate(downlinks))
+
+    def _divide(self, read: QueuesRead) -> None:
+        """Divide directions by what links have sent and what waits in their queues."""
+        rates = self._slot_rates(self._slot)
+        assert rates is not None
+        looked_ns = min(at_ns for at_ns, _ in read.counts.values())
+        self._looked_ns = looked_ns
+        for way, division, sites in zip(
+            rates, self._division, (self._clients, (BASE_STATION,)), strict=True
+        ):
+            if way.is_divided:
+                found = [read.counts[site] for site in sites]
+                counts = [count for _, of_ends in found for count in of_ends]
+                read_ns = [at_ns for at_ns, of_ends in found for _ in of_ends]
+                division.look(counts, read_ns, way, self._every_ns)
+        up, down = self._divided_rates(rates)
+        uplinks = tuple(zip(self._clients, up, strict=True)) if up else ()
+        downlinks = self._unless_held(down)
+        self._instructions.append(ChangeRates(self._slot, "airtime", looked_ns, downlinks, uplinks))
 
     def _limit_packets(self) -> None:
         """Let packets be as large as the links' mean rates allow."""
@@ -468,10 +517,22 @@ class Injection:
         what = event.what
         if self._air is not None:
             self._air.made(what.air)
+        if not what.missing:
+            self._note_rates(what, event.done_ns)
+        if what.why == "airtime":
+            self._took_ns = event.at_ns - what.due_ns
         if what.why == "phase":
             self._answer(PhaseSet(event.done_ns))
         if what.why in ("slot", "epoch"):
             self._slot_begun(what, event)
+
+    def _note_rates(self, what: ChangeRates, done_ns: int) -> None:
+        """Let those that divide directions know which rates are in force."""
+        rates = self._slot_rates(what.slot)
+        given = [bps for _, bps in what.uplinks], [bps or 0.0 for bps in what.downlinks]
+        for way, division, bps in zip(rates or (), self._division, given, strict=False):
+            if way.is_divided and bps:
+                division.given(done_ns, way, bps)
 
     def _slot_begun(self, what: ChangeRates, event: RatesSet) -> None:
         self._slot = what.slot

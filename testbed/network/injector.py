@@ -61,6 +61,7 @@ from testbed.control.stream import ControlSocket, NoAnswer
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.impairment import Impairment
+from testbed.network.airtime import Division
 from testbed.network.fabric import (
     BS_DEVICE_BASE,
     Fabric,
@@ -83,17 +84,17 @@ from testbed.network.injection import (
     Answer,
     ChangeRates,
     CountersRead,
-    DownlinksRead,
     Event,
     Hold,
     Injection,
     Instruction,
     LimitPackets,
     Ordered,
+    QueuesRead,
     RatesSet,
     ReadAir,
     ReadCounters,
-    ReadDownlinks,
+    ReadQueues,
     Sample,
     Sampled,
     StepTaken,
@@ -227,7 +228,7 @@ class Driver:
         wait_until(deadline, SPIN_NS)
         return False
 
-    def _prepared(self, action: ChangeRates | Step | ReadDownlinks | None) -> Callable[[], Event]:
+    def _prepared(self, action: ChangeRates | Step | ReadQueues | None) -> Callable[[], Event]:
         """Prepare an action as far as possible; what is returned carries it out."""
         match action:
             case ChangeRates():
@@ -235,7 +236,7 @@ class Driver:
             case Step():
                 return partial(self._take_step, action, self._step_batch(action))
             case _:
-                return self._read_downlinks
+                return partial(self._read_queues, action)
 
     def _prepared_rates(self, what: ChangeRates) -> Callable[[], RatesSet]:
         batches: list[tuple[Netlink, Batch]] = []
@@ -322,10 +323,14 @@ class Driver:
                 station.ends[place].changed(rate_bps)
         return StepTaken(step, done_ns)
 
-    def _read_downlinks(self) -> DownlinksRead:
-        station, at_ns = self._sites[BASE_STATION], time.monotonic_ns()
-        counts = queue_counts(station.netlink)
-        return DownlinksRead(at_ns, [counts[end.index] for end in station.ends])
+    def _read_queues(self, what: ReadQueues | None) -> QueuesRead:
+        assert what is not None  # A wait without an end has no action.
+        found = {}
+        for number in what.sites:
+            site, at_ns = self._sites[number], time.monotonic_ns()
+            counts = queue_counts(site.netlink)
+            found[number] = at_ns, [counts[end.index] for end in site.ends]
+        return QueuesRead(found)
 
     def _queues(self) -> dict[Way, tuple[int, QueueCount, int]]:
         """See `Sampled.counts`."""
@@ -492,6 +497,16 @@ class Samples:
     """Number of slots without rates until now."""
 
 
+@dataclass(frozen=True)
+class DividedRates:
+    """Rates of a direction that its active links divide: see `testbed.network.airtime`."""
+
+    rows: "npt.NDArray[np.float64]"
+    """Rates of links while some number of them is active, in bit/s; shape [rows, K, n]."""
+    division: Division
+    """For each number of active links from 1 on: the row, and the part of it that a link has."""
+
+
 class Injector:
     """The orchestrator's handle of the fabric process; may be used from several threads."""
 
@@ -513,8 +528,8 @@ class Injector:
     def rates(
         self,
         first_slot: int,
-        uplink_bps: "npt.NDArray[np.float64]",
-        *downlink_bps: "npt.NDArray[np.float64]",
+        uplink_bps: "npt.NDArray[np.float64] | DividedRates",
+        *downlink_bps: "npt.NDArray[np.float64] | DividedRates",
         warn_slots: int = 20,
     ) -> None:
         """Give the links' rates from a slot on, in place of those given before for these slots.
@@ -525,17 +540,26 @@ class Injector:
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
-            uplink_bps: Shape [K, n].
-            downlink_bps: One or more variants of shape [K, n]; `phase` selects one, initially 0.
+            uplink_bps: Shape [K, n], or how active links divide the direction.
+            downlink_bps: Likewise, one or more variants; `phase` selects one, initially 0.
             warn_slots: The injector reports `Low` when no more slots than that are left.
         """
         import numpy as np
 
-        table = np.stack([uplink_bps, *downlink_bps]).astype(np.float64)
-        self._variants, self._clients = len(downlink_bps), len(uplink_bps)
+        ways = [
+            way if isinstance(way, DividedRates) else DividedRates(way[None], ((0, 1.0),))
+            for way in (uplink_bps, *downlink_bps)
+        ]
+        firsts = np.cumsum([0, *(len(way.rows) for way in ways)])
+        divided = tuple(
+            tuple((int(row + first), part) for row, part in way.division)
+            for way, first in zip(ways, firsts, strict=False)
+        )
+        table = np.concatenate([way.rows for way in ways]).astype(np.float64)
+        self._variants, self._clients = len(downlink_bps), table.shape[1]
         blob = np.ascontiguousarray(table.transpose(2, 0, 1)).tobytes()
         with self._lock:
-            self._send(SetRates(first_slot, len(downlink_bps), warn_slots, blob))
+            self._send(SetRates(first_slot, len(downlink_bps), warn_slots, blob, divided))
 
     def epoch(self, clock: EmulatedClock, slot_s: float, held: Sequence[int] = ()) -> None:
         """Set the rates of the slot in which the clock starts at once, and the later ones on time.

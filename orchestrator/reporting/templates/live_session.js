@@ -25,7 +25,7 @@ for (const way of [0, 1]) {
     rows.push({ way, index: client - 1, cells, band, line });
   }
 }
-if (data.shared) byId("shared").textContent = "Downlinks share the cell: each band is what one would carry alone.";
+if (data.shared) byId("shared").textContent = "Where links share the cell, each band is what one would carry alone.";
 
 function draw() {
   byId("phase").textContent = phase;

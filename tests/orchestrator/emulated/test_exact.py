@@ -32,6 +32,19 @@ FLEET: dict[str, Any] = SMALL | {
     "base_station": {"compute_flops": 2e13},
 }
 """UAVs that differ, and a server that they wait for; benchmarks/orders.py plays every order."""
+LTE: dict[str, Any] = FLEET | {
+    "radio": {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6},
+    "workload": SMALL["workload"] | {"batch_size": 20},
+    "base_station": {"compute_flops": 2e15},
+}
+"""Links that divide both directions of an LTE cell."""
+FAULTS: dict[str, Any] = {
+    "on_loss": "drop",
+    "events": [
+        {"kind": "link-outage", "nodes": ["uav2"], "at_s": 1.2, "duration_s": 1.5},
+        {"kind": "uav-crash", "nodes": ["uav3"], "at_s": 4.0},
+    ],
+}
 SERVED = [(1, 1), (3, 1), (2, 1), (1, 2), (3, 2), (2, 2)]
 """Client and iteration, the shortest job first; by larger lag it would be another order."""
 PARADIGMS = [paradigm.name for paradigm in BUILT_IN]
@@ -42,7 +55,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 """Ways to carry a round."""
 WITHOUT_ROUNDS = [paradigm.name for paradigm in ASYNCHRONOUS]
-LONG = {*PARADIGMS, *OTHERS, *WITHOUT_ROUNDS, "red"} - {
+LONG = {*PARADIGMS, *OTHERS, *WITHOUT_ROUNDS, "red", "lte-faults"} - {
     *("pipesfl", "asfl-ps", "grpc"),
 }
 """What `make test` leaves to `full`: it differs from others by a gate, an order or a header."""
@@ -71,6 +84,8 @@ def runs() -> Iterator[Run]:
     quic = SMALL | {"emulation": SMALL["emulation"] | {"transport": "quic"}}
     yield "quic", quic, ["--pcap", "--out", "quic"]
     yield "red", SMALL | {"links": {"queue": "red", "ecn": True}}, []
+    yield "lte", LTE, ["--out", "lte"]
+    yield "lte-faults", LTE | {"faults": FAULTS}, []
     yield "rates", SMALL | {"order": ORDER}, ["--trace", "rates.npz", "--out", "rates"]
 
 
@@ -122,6 +137,32 @@ def test_a_transfer_waits_for_the_end_of_an_outage(all_played: Played) -> None:
     (waited,) = transfers[transfers["due_s"] > 1].to_dict("records")
     assert (waited["client"], waited["step"]) == (2, "CA")
     assert waited["duration_s"] == pytest.approx(waited["due_s"], abs=RESUMED_S)
+
+
+def test_active_links_divide_both_directions_of_an_lte_cell(all_played: Played) -> None:
+    run = result(all_played, "lte")
+    assert run["valid"]
+    (predicted,), (measured,) = run["predicted_wire"], run["measured"]
+    assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=5e-4)
+    out = all_played[0] / "lte"
+    transfers = pd.read_parquet(out / "transfers.parquet")
+    for step, within in (("CA", 2e-3), ("SG", 2e-3)):
+        errors = transfers["error"][transfers["step"] == step].abs()
+        assert len(errors) == 6
+        assert errors.quantile(0.95) < within
+    # Some upload alone, some together with others: as many blocks each as that leaves.
+    rates = pd.read_parquet(out / "rates.parquet")
+    for column in ("uplink_bps", "downlink_bps"):
+        assert rates[column].max() > 1.9 * rates[column].min()
+
+
+@pytest.mark.full
+def test_links_in_an_outage_leave_the_lte_cell_to_the_others(all_played: Played) -> None:
+    run = result(all_played, "lte-faults")
+    assert run["valid"]
+    (predicted,), (measured,) = run["predicted_wire"], run["measured"]
+    assert [lost["client"] for lost in measured["lost"]] == [3]
+    assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=5e-4)
 
 
 @pytest.mark.parametrize("name", each(WITHOUT_ROUNDS, LONG))

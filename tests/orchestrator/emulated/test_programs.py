@@ -18,6 +18,7 @@ from orchestrator.emulated import programs
 from orchestrator.emulated import rate_feed as module
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_table import Recorder
+from orchestrator.engine.plan import fixed_allocation
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
@@ -229,6 +230,59 @@ def errors_of(
     recorder.take(samples(0, total, queued, prompt=prompts), None)
     recorder.close()
     return [round(error, 3) for error in recorder.busy_errors]
+
+
+def lte_feed(gain: np.ndarray) -> SessionRates:
+    """Of an LTE cell whose three UAVs share both directions."""
+    radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
+    scenario = validate(TREE | {"radio": radio}, "small").resolved(1.0)
+    channel = Channel.of(Replay(ChannelTrace(gain, 0.1)))
+    return SessionRates(scenario, channel, Shape(network=True, shared_downlink=True))
+
+
+def test_links_that_share_an_lte_cell_have_rates_by_the_number_of_active_ones() -> None:
+    gain = np.full((3, 20), 1e-12)
+    gain[2] = [*[1e-12] * 10, *[0.0] * 10]
+    source, given = lte_feed(gain), []
+
+    class Keeping:
+        def rates(self, first: int, *tables: Any, warn_slots: int) -> None:
+            given.append((first, tables))
+
+    radio, shares = source.radio, fixed_allocation(SCENARIO)
+    alone, both, all_ = (
+        radio.link_rates(shares, gain, in_turns=False, active=n) for n in (1, 2, 3)
+    )
+    np.testing.assert_array_equal(source.rates(0, 20)[0], alone.uplink)
+    source.lead_in(Keeping(), 2)
+    ((first, (up, down)),) = given
+    assert first == -2
+    assert not up.rows[:, :, :2].any()
+    for n, rates in enumerate((alone, both, all_)):
+        for way, bps in ((up, rates.uplink), (down, rates.gradient)):
+            row, part = way.division[n]
+            np.testing.assert_allclose(part * way.rows[row][:, 2:22], bps, rtol=1e-12)
+    assert source.highest_given_bps[:, 0].tolist() == alone.uplink.max(axis=1).tolist()
+    ahead = source.ahead()
+    np.testing.assert_array_equal(ahead.uplink, np.hstack([alone.uplink, all_.uplink]))
+    np.testing.assert_array_equal(ahead.gradient, np.hstack([alone.gradient, all_.gradient]))
+
+
+def test_uplinks_that_share_a_cell_must_carry_all_of_it_together(tmp_path: Path) -> None:
+    source = lte_feed(np.full((3, 20), 1e-9))
+    rates = source.radio.link_rates(
+        fixed_allocation(SCENARIO), np.full((3, 2), 1e-9), in_turns=False, active=2
+    )
+    half = round(rates.uplink[0, 0] * 0.1 / 8)  # 12 of 25 resource blocks
+    assert half < 0.485 * source.rates(0, 1)[0][0, 0] * 0.1 / 8
+    recorder = Recorder(source, 3, Shape(network=True), tmp_path / "t.parquet")
+    made = samples(0, [0, half, 2 * half], [3028, 3028, 3028])
+    made.sent_bytes[:, 1, 0] = 0, half, half + half // 2
+    recorder.take(made, None)
+    recorder.close()
+    assert recorder.busy_errors.tolist() == pytest.approx([0.0, -0.25], abs=0.01)
+    table = pd.read_parquet(tmp_path / "t.parquet")
+    assert np.allclose(table.rate_bps[table.direction == "up"], source.rates(0, 1)[0][0, 0])
 
 
 def test_a_link_with_a_backlog_must_carry_its_rate(tmp_path: Path) -> None:

@@ -67,6 +67,16 @@ def test_what_several_machines_cannot_do_is_refused(emulation: Any, says: str) -
         check_spreadable(scenario(**emulation))
 
 
+def test_several_machines_cannot_share_an_lte_cell() -> None:
+    """No injector sees the queues of all uplinks."""
+    radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
+    tree = {**deepcopy(TREE), "radio": radio}
+    with pytest.raises(InputError, match=r"^radio.lte.scheduler: must be 'shares' where nodes"):
+        check_spreadable(validate(tree, "test"))
+    tree["radio"]["lte"] = {"scheduler": "shares"}
+    check_spreadable(validate(tree, "test"))
+
+
 def test_secrets_go_to_schedulers_that_speak_tls_alone() -> None:
     with (
         pytest.raises(InputError, match=r"^`scheduler`: must be tls://…, not tcp://127.0.0.1:1"),

@@ -8,11 +8,13 @@ import pytest
 from packet_cases import small
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted, trace_of
-from orchestrator.emulated.rate_feed import RoundRates
+from orchestrator.emulated.rate_feed import RoundRates, divided_rates, extreme_rates
+from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round
 from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
 
 
 class Growing(Replay):
@@ -76,3 +78,62 @@ def test_the_injector_gets_real_rates_by_the_phase_of_a_round(dilation: float) -
     assert (first, warn_slots) == (0, 20)
     for found, due in zip(tables, made.rates, strict=True):  # uplinks, broadcast, gradients
         np.testing.assert_array_equal(found, due / dilation)
+
+
+def lte(**lte_keys: object) -> Scenario:
+    radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
+    return small(radio=radio | {"lte": lte_keys}, uavs={"tx_power_w": [1.0, 0.1] * 6})
+
+
+@pytest.mark.parametrize("in_turns", [False, True])
+def test_divided_rates_are_those_of_the_radio_for_each_number_of_active_links(
+    in_turns: bool,
+) -> None:
+    scenario = lte()
+    radio, shares = Lte.of(scenario), fixed_allocation(scenario)
+    gain = 10 ** np.random.default_rng(2).uniform(-15, -9, (12, 30))
+    up, down = divided_rates(radio, shares, gain, in_turns=in_turns)
+    assert len(up.division) == 12
+    assert len(up.rows) == 7, "of 25 blocks: 25, 12, 8, 6, 5, 4 and 3 for 8 links and more"
+    assert len(down.division) == (1 if in_turns else 12)
+    assert len(down.rows) == 1
+    for active in range(1, 13):
+        rates = radio.link_rates(shares, gain, in_turns=in_turns, active=active)
+        for way, bps in ((up, rates.uplink), (down, rates.gradient)):
+            row, part = way.division[min(active, len(way.division)) - 1]
+            np.testing.assert_allclose(part * way.rows[row], bps, rtol=1e-12)
+
+
+def test_a_round_of_an_lte_cell_is_given_rates_by_the_number_of_active_links() -> None:
+    scenario, given = lte(), []
+
+    class Injector:
+        def rates(self, first: int, *tables: object, warn_slots: int) -> None:
+            given.extend(tables)
+
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario), link_bytes)
+    gain = {"gain": np.full((12, 300), 1e-12), "slot_s": 0.1}
+    made = RoundRates(
+        plan, Lte.of(scenario), Channel.of(Growing(trace_of(gain, "trace"))), 7, None, dilation=4.0
+    )
+    made.grow(50)
+    made.give(Injector())
+    up, broadcast, down = given
+    due, _ = divided_rates(made.radio, plan.allocation, made.gain[:, 7:50], in_turns=True)
+    np.testing.assert_array_equal(up.rows, due.rows / 4)
+    np.testing.assert_array_equal(broadcast, made.rates.broadcast / 4)
+    np.testing.assert_array_equal(down.rows[0], broadcast)
+    assert len(down.division) == 1, "gradients are sent in turns"
+
+
+def test_a_calibration_uses_rates_of_links_alone_and_together() -> None:
+    gain = np.full((12, 3), 1e-12)
+    for scenario, slots in ((lte(), 6), (lte(scheduler="shares"), 3)):
+        radio, shares = Lte.of(scenario), fixed_allocation(scenario)
+        found = extreme_rates(radio, shares, gain, in_turns=False)
+        assert {way.shape for way in found} == {(12, slots)}
+        together = radio.link_rates(shares, gain, in_turns=False)
+        np.testing.assert_array_equal(found.uplink[:, :3], together.uplink)
+        if slots == 6:
+            alone = radio.link_rates(shares, gain, in_turns=False, active=1)
+            np.testing.assert_array_equal(found.gradient[:, 3:], alone.gradient)

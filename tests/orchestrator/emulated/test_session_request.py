@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from small_scenario import TREE
 
-from orchestrator.emulated.session_request import Read, SessionRequest, check, named_programs
+from orchestrator.emulated.session_request import (
+    Read,
+    SessionRequest,
+    check,
+    downlink_of,
+    named_programs,
+)
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError, RunError
 
@@ -76,3 +82,18 @@ def test_files_that_commands_name_are_found(tmp_path: Path, monkeypatch) -> None
     script = "python3 c.py " + "x" * 5000
     nodes = {"uav*": {"command": ["sh", "-c", script]}}
     assert named_programs(validate(TREE | {"nodes": nodes}, "s")) == ["c.py"]
+
+
+def test_downlinks_of_an_lte_cell_are_shared_by_its_scheduler() -> None:
+    radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
+    cell = validate(TREE | {"radio": radio}, "test")
+    shares = validate(TREE | {"radio": radio | {"lte": {"scheduler": "shares"}}}, "test")
+    assert [downlink_of(each, None) for each in (cell, shares, SCENARIO)] == [
+        *("shared", "dedicated", "dedicated")
+    ]
+    assert downlink_of(cell, "shared") == downlink_of(shares, "shared") == "shared"
+    assert downlink_of(shares, "dedicated") == "dedicated"
+    refused = "`downlink`: must be 'shared' where radio.lte.scheduler is 'equal'"
+    with pytest.raises(InputError, match=refused):
+        check(cell, SessionRequest(seconds=1, downlink="dedicated"))
+    check(cell, SessionRequest(seconds=1))

@@ -72,6 +72,42 @@ def test_links_that_are_kept_busy_carry_their_rates(tmp_path: Path) -> None:
 
 @pytest.mark.guest
 @pytest.mark.timeout(1200)
+def test_active_links_divide_an_lte_cell_in_both_directions(tmp_path: Path) -> None:
+    """Two of three uplinks, and a downlink; one uplink ends after 1.5 s."""
+    np.savez(tmp_path / "t.npz", gain=np.full((3, 400), 1e-10), slot_s=0.1)
+    radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
+    tree = TREE | {"emulation": {"clock": "virtual"}, "radio": radio, "nodes": {}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
+    (tmp_path / "flood.py").write_text(FLOOD)
+    flood = f"{sys.executable} {tmp_path}/flood.py bs"
+    words = ["up", "s.yaml", "--trace", "t.npz", "--seconds", "4", "--out", "out"]
+    words += ["--node", f"uav1={flood} 1.5", "--node", f"uav2={flood} 60"]
+    words += ["--node", f"bs={sys.executable} {tmp_path}/flood.py uav1 60"]
+    refused = subprocess.run(
+        [*TESTBED, *words, "--downlink", "dedicated"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert refused.returncode == 2
+    assert "--downlink: must be 'shared' where radio.lte.scheduler is 'equal'" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    done = subprocess.run([*TESTBED, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert "valid: every check is within its limit" in done.stdout, done.stdout + done.stderr
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert manifest["downlink"] == "shared"
+    checks = {check["check"]: check["value"] for check in manifest["validity"]}
+    assert checks["calibration_error"] < 0.002
+    assert checks["transfer_error"] < 0.01
+    table = pd.read_parquet(tmp_path / "out/session.parquet")
+    # 25 resource blocks carry 18.28 Mb/s; each of two uplinks has 12 of them.
+    assert (table.rate_bps / 1e6).round(2).unique().tolist() == [18.28]
+    carried = table.pivot_table("carried_bytes", "slot", ["direction", "client"]) * 80 / 1e6
+    both = carried["up"].loc[1:10].mean()
+    assert both.tolist() == pytest.approx([8.73, 8.73, 0.0], abs=0.05)
+    assert carried["up"].loc[20:38].mean().tolist() == pytest.approx([0.0, 18.28, 0.0], abs=0.05)
+    assert carried["down"].loc[5:38].mean().tolist() == pytest.approx([18.28, 0, 0], abs=0.05)
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
 def test_a_flow_that_its_window_limits_is_no_fault_of_the_link(tmp_path: Path) -> None:
     """128 kB in each 80 ms leave a link of 20 Mb/s idle for a third of the time; the second UAV
     has large windows, and its link is judged."""

@@ -404,6 +404,13 @@ def test_faults_are_refused_and_not_left_out(faults: dict[str, object]) -> None:
         play(scenario, fading(), profile_of(scenario))
 
 
+def test_an_lte_cell_whose_active_uavs_share_it_is_refused() -> None:
+    radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
+    scenario = small(radio=radio)
+    with pytest.raises(InputError, match=r"^radio.lte.scheduler: ns-3 needs .* 'shares'"):
+        play(scenario, fading(), profile_of(scenario))
+
+
 def test_the_air_loses_its_share_of_frames_the_same_for_a_seed() -> None:
     def lost(seed: int, losses: Losses) -> tuple[int, int]:
         air = Impairment(0.001, 0.0, losses, seed)

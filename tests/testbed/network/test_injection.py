@@ -36,24 +36,24 @@ from testbed.control.messages import (
 )
 from testbed.core.clock import OPEN_S, EmulatedClock
 from testbed.core.impairment import Impairment, Losses
-from testbed.network.airtime import EVERY_NS
+from testbed.network.airtime import EVERY_NS, Transfers
 from testbed.network.injection import (
     BASE_STATION,
     AirRead,
     Answer,
     ChangeRates,
     CountersRead,
-    DownlinksRead,
     Event,
     Hold,
     Injection,
     Instruction,
     LimitPackets,
     Ordered,
+    QueuesRead,
     RatesSet,
     ReadAir,
     ReadCounters,
-    ReadDownlinks,
+    ReadQueues,
     Sample,
     Sampled,
     StepTaken,
@@ -450,19 +450,19 @@ def test_shared_airtime_is_divided_by_what_downlinks_send() -> None:
     made.order(SetRates(0, 1, 0, np.tile([5e6, 5e6, 20e6, 10e6], (20, 1)).tobytes()))
     made.begin(0.0)
     assert rates(made.done[-1]) == [20e6, 10e6, 5e6, 5e6], "both are idle"
-    assert made.wait == Wait(EVERY_NS, ReadDownlinks())
-    made.tell(DownlinksRead(EVERY_NS + 1, [count(0, 100), count(0, 100)]))
+    assert made.wait == Wait(EVERY_NS, ReadQueues((BASE_STATION,)))
+    made.tell(QueuesRead({BASE_STATION: (EVERY_NS + 1, [count(0, 100), count(0, 100)])}))
     change = made.done[-1]
     assert isinstance(change, ChangeRates)
     assert (change.why, change.downlinks, change.uplinks) == ("airtime", (10e6, 5e6), ())
-    assert made.wait == Wait(2 * EVERY_NS + 1, ReadDownlinks())
+    assert made.wait == Wait(2 * EVERY_NS + 1, ReadQueues((BASE_STATION,)))
     # 5 ms at a tenth of 20 Mb/s, of which a quarter more is the share.
-    made.tell(DownlinksRead(2 * EVERY_NS + 1, [count(1250, 0), count(0, 100)]))
+    made.tell(QueuesRead({BASE_STATION: (2 * EVERY_NS + 1, [count(1250, 0), count(0, 100)])}))
     assert made.done[-1].downlinks == pytest.approx((2.5e6, 8.75e6))
     last_ns = SLOT_NS - 2 * EVERY_NS
-    made.tell(DownlinksRead(last_ns - 1, [count(1250, 100), count(0, 100)]))
+    made.tell(QueuesRead({BASE_STATION: (last_ns - 1, [count(1250, 100), count(0, 100)])}))
     assert made.wait.until_ns == last_ns + EVERY_NS - 1
-    made.tell(DownlinksRead(last_ns, [count(1250, 100), count(0, 100)]))
+    made.tell(QueuesRead({BASE_STATION: (last_ns, [count(1250, 100), count(0, 100)])}))
     assert made.wait.until_ns == SLOT_NS, "too little time is left for another division"
     assert rates(made.wait.action) == [10e6, 5e6, 5e6, 5e6]
 
@@ -473,7 +473,7 @@ def test_shared_airtime_leaves_outages_and_a_missing_table_alone() -> None:
     rows = np.array([[5e6, 5e6, 0.9 * floor_bps, 1.5 * floor_bps]])
     made.order(SetRates(0, 1, 0, rows.tobytes()))
     made.begin(0.0)
-    made.tell(DownlinksRead(EVERY_NS, [count(0, 100), count(0, 100)]))
+    made.tell(QueuesRead({BASE_STATION: (EVERY_NS, [count(0, 100), count(0, 100)])}))
     # What is above the floor without sharing is no outage.
     assert rates(made.done[-1]) == [0, 0.75 * floor_bps]
     assert made.counters().below_floor == 0
@@ -493,8 +493,8 @@ def test_steps_airtime_and_slots_have_their_turns() -> None:
         assert wait.until_ns is not None
         seen.append((type(action).__name__, wait.until_ns))
         match action:
-            case ReadDownlinks():
-                made.tell(DownlinksRead(wait.until_ns, [count(0, 0)] * 2))
+            case ReadQueues():
+                made.tell(QueuesRead({BASE_STATION: (wait.until_ns, [count(0, 0)] * 2)}))
             case ChangeRates():
                 made.next()
             case _:
@@ -503,8 +503,8 @@ def test_steps_airtime_and_slots_have_their_turns() -> None:
     assert seen[:3] == [
         *(("Step", open_ns - 1_000_000), ("Step", open_ns), ("Step", open_ns + 2_000_000)),
     ]
-    assert seen[3] == ("ReadDownlinks", EVERY_NS), "overdue, as the epoch began late"
-    assert [name for name, _ in seen[4:]] == ["ReadDownlinks"] * 4
+    assert seen[3] == ("ReadQueues", EVERY_NS), "overdue, as the epoch began late"
+    assert [name for name, _ in seen[4:]] == ["ReadQueues"] * 4
 
 
 def test_orders_are_passed_on_and_answered_in_their_turn() -> None:
@@ -690,4 +690,56 @@ def test_airtime_is_divided_where_the_base_station_is() -> None:
         made.give(10)
         made.begin(0.0)
     assert isinstance(there.wait.action, ChangeRates)
-    assert isinstance(here.wait.action, ReadDownlinks)
+    assert isinstance(here.wait.action, ReadQueues)
+
+
+HALVES = ((0, 1.0), (0, 0.5))
+
+
+def test_uplinks_and_downlinks_are_divided_among_transfers() -> None:
+    """The broadcast, the first variant of the downlinks, is not."""
+    made = Recorder()
+    row = [8e6, 6e6, 30e6, 20e6, 10e6, 10e6]
+    made.order(
+        SetRates(
+            0, 2, 0, np.tile(row, (20, 1)).tobytes(), (HALVES, ((1, 1.0),), ((2, 1.0), (2, 0.5)))
+        )
+    )
+    made.begin(0.0)
+    assert rates(made.done[-1]) == [30e6, 20e6, 8e6, 6e6]
+    every_ns = Transfers.every_ns
+    assert made.wait == Wait(every_ns, ReadQueues((1, 2)))
+
+    def look(at_ns: int, *sent: int) -> None:
+        assert isinstance(made.wait.action, ReadQueues)
+        sites = made.wait.action.sites
+        counts = {k: (at_ns, [count(sent[k], 100 * (sent[k] > 0))]) for k in sites if k}
+        if BASE_STATION in sites:
+            counts[BASE_STATION] = (at_ns, [count(sent[0], 100), count(sent[0], 100)])
+        made.tell(QueuesRead(counts))
+
+    look(every_ns, 0, 0, 0)
+    look(2 * every_ns, 0, 1000, 0)
+    assert rates(made.done[-1])[-2:] == [8e6, 3e6], "the second would share"
+    made.order(Phase(1))
+    assert rates(made.done[-1])[:2] == [10e6, 10e6]
+    assert made.wait.action == ReadQueues((BASE_STATION, 1, 2))
+    look(3 * every_ns, 0, 2000, 0)
+    look(4 * every_ns, 1000, 3000, 0)
+    change = made.done[-1]
+    assert isinstance(change, ChangeRates)
+    assert (change.why, change.uplinks) == ("airtime", ((1, 8e6), (2, 3e6)))
+    assert all(bps < 5e6 for bps in change.downlinks), "both have had all of it until now"
+
+
+def test_looks_take_a_quarter_of_the_time_and_are_made_in_slots_that_are_short() -> None:
+    made = Recorder()
+    made.order(
+        SetRates(0, 1, 0, np.tile([8e6, 6e6, 9e6, 9e6], (20, 1)).tobytes(), (HALVES, ((1, 1.0),)))
+    )
+    made.begin(0.0)
+    made.tell(QueuesRead({k: (1_000_000, [count(0, 0)]) for k in (1, 2)}))
+    made.tell(RatesSet(made.done[-1], 8_000_000, 0, 8_000_000))
+    assert made.wait == Wait(1_000_000 + 4 * 7_000_000, ReadQueues((1, 2)))
+    made.order(Epoch(EmulatedClock(30_000_000, 0.0, 0.01), 0.1))  # of 1 ms
+    assert made.wait.action == ReadQueues((1, 2)), "due before the slot began"
