@@ -137,11 +137,6 @@ def open_rounds(
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
     slots = math.ceil(expected.end_s / channel.slot_s)
     radio = radio_access(scenario, channel.now)
-    if radio.is_shared and plan.updates:
-        raise InputError(
-            f"radio.lte.scheduler: must be 'shares' with paradigm {scenario.paradigm!r}, whose "
-            "clients do not wait for each other"
-        )
     values = channel.trace(slots).values[:, :slots]
     rates = extreme_rates(radio, plan.allocation, values, in_turns=plan.in_turns)
     started = start_network(scenario, folder, learning, options.hosts, rates)

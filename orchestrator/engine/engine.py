@@ -174,7 +174,7 @@ def simulate(
         TraceExhausted: The round lasts longer than the trace.
         InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
-    assert not radio.is_shared or not (plan.updates or tcp)  # `radio_access` refuses them
+    assert not radio.is_shared or not (plan.updates or tcp)  # refused before
     slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
         return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)

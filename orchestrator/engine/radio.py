@@ -17,7 +17,7 @@ import numpy as np
 from ns3_scenarios.trace import RateTrace, SlotTrace, SlotValues, both_ways
 from orchestrator.engine.access import LinkRates, RadioAccess, mean_rates
 from orchestrator.engine.compiling import Ints, read_only
-from orchestrator.engine.links import are_impaired, needs_snr
+from orchestrator.engine.links import needs_snr
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.radio_kernel import FdmaBands, GivenBands
@@ -196,11 +196,6 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
         raise InputError(
             f"allocation.policy: {policy!r} computes with Shannon's rates, not with {access!r}"
         )
-    if radio.is_shared:
-        if are_impaired(scenario):
-            raise InputError(f"links: must have no delay, jitter or loss {radio.without_shares}")
-        if scenario.scheme.asynchronous:
-            raise InputError(f"paradigm: must not be asynchronous {radio.without_shares}")
     if policy not in ("fixed", "equal") and "beta" not in radio.decides:
         raise InputError(
             f"allocation.policy: must be 'fixed' or 'equal' {radio.without_shares}, not {policy!r}"

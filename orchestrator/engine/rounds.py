@@ -211,6 +211,9 @@ class EngineBackend:
         profile: Costs of each split.
         sizing: Function that computes bytes; with `link_bytes`, links have the delay and loss of
             the scenario.
+
+    Raises:
+        InputError: Links share the band, and delay or lose frames, or rounds are asynchronous.
     """
 
     def __init__(
@@ -225,7 +228,11 @@ class EngineBackend:
         self._profile = profile
         self._sizing = sizing
         self._tcp = tcp_model_of(scenario) if sizing is link_bytes else None
-        self._radio = radio_access(scenario, self._channel.now)
+        self._radio = radio = radio_access(scenario, self._channel.now)
+        if radio.is_shared and self._tcp is not None:
+            raise InputError(f"links: must have no delay, jitter or loss {radio.without_shares}")
+        if radio.is_shared and scenario.scheme.asynchronous:
+            raise InputError(f"paradigm: must not be asynchronous {radio.without_shares}")
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
 

@@ -59,7 +59,8 @@ template struct Revealed<&LteRlcUm::m_txBufferSize>;
 } // namespace
 
 Lte::Lte(const Air& air, const LteSettings& settings)
-    : m_air(air)
+    : Stack(air.Uavs()),
+      m_air(air)
 {
     Configure(settings);
     m_epc = CreateObject<PointToPointEpcHelper>();
@@ -298,23 +299,6 @@ Lte::Held(Direction direction, std::size_t uav) const
 {
     const Ue& ue = m_ues[uav];
     return QueueBytes(*ue.queue[direction]) + (direction == DOWN ? ue.underWay : 0);
-}
-
-void
-Lte::ComesOut(Direction direction, std::size_t uav, Ptr<const Packet> packet)
-{
-    if (uav >= m_ues.size())
-    {
-        return;
-    }
-    if (counts)
-    {
-        (*counts)(direction, uav).bytes += packet->GetSize();
-    }
-    if (arrived)
-    {
-        arrived(direction, uav, packet);
-    }
 }
 
 std::string

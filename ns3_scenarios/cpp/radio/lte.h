@@ -60,7 +60,6 @@ class Lte : public Stack
     bool HasBearer(std::size_t uav) const;
     void Watch();
     void Left(Direction direction, std::size_t uav);
-    void ComesOut(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet);
     /// Number of a UAV by its RNTI; K for any other RNTI.
     std::size_t Number(uint16_t rnti) const;
 

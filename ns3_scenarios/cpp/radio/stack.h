@@ -26,6 +26,12 @@ namespace radio
 class Stack
 {
   public:
+    /// @param uavs K, how many UAVs there are.
+    explicit Stack(std::size_t uavs)
+        : m_uavs(uavs)
+    {
+    }
+
     virtual ~Stack() = default;
 
     /// Connect all UAVs, which takes simulated time, at most `limit` (s).
@@ -50,6 +56,27 @@ class Stack
     std::function<void(Direction, std::size_t uav)> drained;
     /// What this access itself counts; null while nothing is counted.
     Counts* counts{nullptr};
+
+  protected:
+    /// Count a packet that has come out, and pass it on; not if no UAV has that number.
+    void ComesOut(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet)
+    {
+        if (uav >= m_uavs)
+        {
+            return;
+        }
+        if (counts)
+        {
+            (*counts)(direction, uav).bytes += packet->GetSize();
+        }
+        if (arrived)
+        {
+            arrived(direction, uav, packet);
+        }
+    }
+
+  private:
+    const std::size_t m_uavs;
 };
 
 /// Protocol number of packets of IP.

@@ -48,7 +48,8 @@ constexpr double SLOT_METRES = 9e-6 / 2 * 299792458; // way there and back in a 
 } // namespace
 
 Wifi::Wifi(const Air& air, const WifiSettings& settings)
-    : m_air(air),
+    : Stack(air.Uavs()),
+      m_air(air),
       m_accessPointPower(settings.accessPointPower),
       m_uavPower(settings.uavPower)
 {
@@ -277,23 +278,6 @@ Wifi::Held(Direction direction, std::size_t uav) const
     const auto& to = direction == UP ? m_accessPoint : station;
     const WifiContainerQueueId link{WIFI_QOSDATA_QUEUE, WIFI_UNICAST, to->GetMac()->GetAddress(), 0};
     return from->GetMac()->GetTxopQueue(AC_BE)->GetNBytes(link);
-}
-
-void
-Wifi::ComesOut(Direction direction, std::size_t uav, Ptr<const Packet> packet)
-{
-    if (uav >= m_stations.size())
-    {
-        return;
-    }
-    if (counts)
-    {
-        (*counts)(direction, uav).bytes += packet->GetSize();
-    }
-    if (arrived)
-    {
-        arrived(direction, uav, packet);
-    }
 }
 
 std::string

@@ -70,7 +70,6 @@ class Wifi : public Stack
                      ns3::Ptr<ns3::WifiNetDevice> device,
                      bool isSender);
     void Tick();
-    void ComesOut(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet);
     /// Number of a UAV by its MAC address; K for any other address.
     std::size_t Number(ns3::Mac48Address address) const;
 
