@@ -52,7 +52,7 @@ def divided_rates(
     """Rates of uplinks and gradients that active links divide among themselves.
 
     A number of active links whose rates are in proportion to those of fewer links has no rows of
-    its own: an LTE cell of 100 resource blocks needs 17 for any number of uplinks.
+    its own: an LTE cell of 100 resource blocks needs 16 for any number of uplinks.
 
     Args:
         radio: A radio whose band is shared.

@@ -94,7 +94,7 @@ def test_divided_rates_are_those_of_the_radio_for_each_number_of_active_links(
     gain = 10 ** np.random.default_rng(2).uniform(-15, -9, (12, 30))
     up, down = divided_rates(radio, shares, gain, in_turns=in_turns)
     assert len(up.division) == 12
-    assert len(up.rows) == 7, "of 25 blocks: 25, 12, 8, 6, 5, 4 and 3 for 8 links and more"
+    assert len(up.rows) == 6, "of 25 blocks: 25, 12, 8, 6, 5, and 4 for 6 links and more"
     assert len(down.division) == (1 if in_turns else 12)
     assert len(down.rows) == 1
     for active in range(1, 13):

@@ -131,8 +131,7 @@ def by_ns3(movement: Path, nodes: int, slot_s: float, slots: int, folder: Path) 
     """Positions as ns-3's Ns2MobilityHelper reads them."""
     version, wheel = build._wheel()
     libraries = ("mobility", "network", "core")
-    command = list(build._command("g++", version, wheel, libraries))
-    command.remove("-shared")
+    command = build._command("g++", version, wheel, (), libraries)
     source = (ROOT / "tests" / "support" / "ns2_positions.cc").read_text()
     program = folder / "ns2"
     subprocess.run([*command, "-o", str(program)], input=source, text=True, check=True, timeout=300)
