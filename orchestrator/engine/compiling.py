@@ -48,8 +48,8 @@ def inlined(function: Function) -> Function:
 def borrowed(value: Any) -> Any:
     """The same array, or named tuple of arrays, whose uses are not counted in compiled code.
 
-    Counting the references to an array at each use takes longer than most uses. Whoever lends it
-    must keep it.
+    Counting the references to an array at each use takes longer than most uses. The caller
+    must keep the original.
     """
     return value
 

@@ -24,7 +24,7 @@ from ns3_scenarios.trace import SlotValues
 from orchestrator.engine.access import LinkRates, mean_rates
 from orchestrator.engine.compiling import Array, Ints, read_only
 from orchestrator.engine.links import needs_snr
-from orchestrator.engine.lte_kernel import LEAST_BLOCKS, LteBands, LteWay
+from orchestrator.engine.lte_kernel import LteBands, LteWay, turn
 from orchestrator.engine.lte_tables import (
     CQI_EFFICIENCY,
     DOWNLINK_TBS_INDEX,
@@ -307,13 +307,6 @@ def packet_bps(block_bits: Ints, packet_bytes: float) -> Array:
 def assigned(beta: Array, blocks: int) -> Ints:
     """Numbers of resource blocks of UAVs with these shares, shape [K]."""
     return np.floor(beta * blocks + 1e-9).astype(np.int64)
-
-
-def turn(blocks: int, active: int) -> tuple[int, float]:
-    """The uplink of a UAV while that many are active: its resource blocks in a TTI in which it
-    sends, and the part of all TTIs in which it does."""
-    at_once = max(1, min(active, blocks // LEAST_BLOCKS))
-    return blocks // at_once, at_once / active
 
 
 def _step(steps: Steps, snr: Array) -> Ints:

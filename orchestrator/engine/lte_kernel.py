@@ -61,10 +61,14 @@ class LteLink(NamedTuple):
     concentrates: bool
 
 
-@inlined
-def _turn(blocks: int, active: int) -> tuple[int, float]:
+def turn(blocks: int, active: int) -> tuple[int, float]:
+    """The uplink of a UAV while that many are active: its resource blocks in a TTI in which it
+    sends, and the part of all TTIs in which it does."""
     at_once = max(1, min(active, blocks // LEAST_BLOCKS))
     return blocks // at_once, at_once / active
+
+
+_turn = inlined(turn)
 
 
 def _lte_links(bands: LteBands, in_turns: bool, beta: Array, rho: Array) -> LteLinks:

@@ -4,7 +4,6 @@
 """`Ns3Channel`: the stream from ns-3's process, and that process's life and death."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import assert_ends_with_its_parent
 
 from ns3_scenarios import channel as module
 from ns3_scenarios import child
@@ -242,20 +242,7 @@ time.sleep(60)
 
 @pytest.mark.parametrize("how", ["idle", "busy", "forked", "busy forked", "stopped"])
 def test_process_never_outlives_its_parent(how: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", ORPHANAGE, *how.split()], stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        child, sibling = map(int, parent.stdout.readline().split())
-        handle = os.pidfd_open(child)
-        try:
-            assert select.select([handle], [], [], 0.2)[0] == []
-            parent.kill()
-            assert select.select([handle], [], [], 10)[0] == [handle]
-        finally:
-            os.close(handle)
-            if sibling:
-                os.kill(sibling, signal.SIGKILL)
+    assert_ends_with_its_parent(ORPHANAGE, *how.split())
 
 
 def test_a_run_s_process_bears_its_mark_and_can_do_no_more_than_compute() -> None:

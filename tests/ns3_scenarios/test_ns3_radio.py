@@ -3,17 +3,13 @@
 
 """What ns-3's LTE and Wi-Fi deliver to UAVs that all have a backlog."""
 
-import os
-import select
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from processes import assert_ends_with_its_parent
 
 from ns3_scenarios import radio
 from ns3_scenarios.errors import ChannelError
@@ -268,20 +264,7 @@ radio.simulate_lte(radio.Air(gain, gain, 10000, 0.1, np.ones(3), 40.0), progress
 
 @pytest.mark.parametrize("how", ["busy", "forked"])
 def test_the_program_never_outlives_its_parent(how: str) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", ORPHANAGE, how], stdout=subprocess.PIPE, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        child, sibling = map(int, parent.stdout.readline().split())
-        handle = os.pidfd_open(child)
-        try:
-            assert select.select([handle], [], [], 0.2)[0] == []
-            parent.kill()
-            assert select.select([handle], [], [], 10)[0] == [handle]
-        finally:
-            os.close(handle)
-            if sibling:
-                os.kill(sibling, signal.SIGKILL)
+    assert_ends_with_its_parent(ORPHANAGE, how)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,9 @@
 """Processes of a world, looked at from outside."""
 
 import json
+import os
+import select
+import signal
 import subprocess
 import sys
 import time
@@ -64,3 +67,26 @@ def check_result(process):
     assert -0.001 < result["late_s"] < 1  # others compute beside it
     assert result["facts"]["capabilities"] == 0
     return result["facts"]
+
+
+def assert_ends_with_its_parent(program, *words):
+    """Check that a process ends when its parent is killed.
+
+    Args:
+        program: Python code of the parent, which prints the process IDs of the child, and of a
+            sibling that holds its pipes open or 0.
+        words: Arguments of the program.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", program, *words], stdout=subprocess.PIPE, text=True
+    ) as parent:
+        child, sibling = map(int, parent.stdout.readline().split())
+        handle = os.pidfd_open(child)
+        try:
+            assert select.select([handle], [], [], 0.2)[0] == []
+            parent.kill()
+            assert select.select([handle], [], [], 10)[0] == [handle]
+        finally:
+            os.close(handle)
+            if sibling:
+                os.kill(sibling, signal.SIGKILL)

@@ -181,7 +181,7 @@ def test_rates_of_a_shared_band_are_drawn_while_links_are_active(
     tree["radio"]["lte"]["scheduler"] = "shares"
     (run_dir / "scenario.json").write_text(json.dumps(tree))
     assert link_rates(read_run(run_dir))["uplink_bps"].notna().all()
-    # A direction that nobody used is idle throughout.
+    # A direction without transfers is idle all the time.
     tree["radio"]["lte"]["scheduler"] = "equal"
     (run_dir / "scenario.json").write_text(json.dumps(tree))
     table[table["direction"] == "up"].to_parquet(run_dir / "resource_blocks.parquet")
