@@ -286,6 +286,7 @@ def _simulated(
 ) -> Delivery:
     uavs, steps = air.uavs, air.uplink_gain.shape[1] // air.slots
     settings |= {
+        "mode": "backlog",
         "uavs": uavs,
         "steps": steps,
         "slot_s": air.slot_s,

@@ -82,7 +82,12 @@ Backlog::Add(Direction direction, std::size_t uav)
     }
     const auto from = AddressOf(direction == UP ? uav : m_uavs);
     const auto to = AddressOf(direction == UP ? m_uavs : uav);
-    m_stack.Send(direction, uav, Datagram(from, to, m_datagram));
+    auto datagram = Datagram(from, to, m_datagram);
+    Mark mark;
+    mark.serial = ++m_serial;
+    mark.uav = static_cast<uint16_t>(uav);
+    datagram->AddByteTag(mark);
+    m_stack.Send(direction, uav, datagram);
     return m_stack.Held(direction, uav) > held; // not if it was dropped
 }
 

@@ -35,6 +35,7 @@ class Backlog
     std::size_t m_uavs;
     uint32_t m_datagram;
     int64_t m_window;
+    uint64_t m_serial{0};
 };
 
 } // namespace radio

@@ -62,6 +62,12 @@ WriteNumbers(const std::vector<double>& numbers)
 }
 
 void
+WriteIntegers(const std::vector<int64_t>& numbers)
+{
+    Write(numbers.data(), numbers.size() * sizeof(int64_t));
+}
+
+void
 EndWith(int parent)
 {
     const auto handle = static_cast<int>(syscall(SYS_pidfd_open, parent, 0));

@@ -5,6 +5,7 @@
 #define RADIO_EXCHANGE_H
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ std::vector<double> ReadNumbers(std::size_t count);
 
 void WriteLine(const std::string& line);
 void WriteNumbers(const std::vector<double>& numbers);
+void WriteIntegers(const std::vector<int64_t>& numbers);
 
 /// End this process when the given parent ends.
 ///

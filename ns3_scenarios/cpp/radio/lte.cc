@@ -8,7 +8,6 @@
 #include "ns3/config.h"
 #include "ns3/double.h"
 #include "ns3/internet-stack-helper.h"
-#include "ns3/ipv4-header.h"
 #include "ns3/ipv4.h"
 #include "ns3/lte-common.h"
 #include "ns3/lte-pdcp.h"
@@ -42,6 +41,8 @@ constexpr std::size_t MEASURED_TTIS = 20;
 /// Every UE has its own subframe of this period for its sounding, so there may be so many UEs.
 constexpr std::size_t SOUNDING_TTIS = 320;
 constexpr uint32_t PDCP_HEADER = 2; // bytes
+/// ns-3's nodes hand packets of any protocol to such a handler.
+constexpr uint16_t ANY_PROTOCOL = 0;
 
 /// Reads a private member, by an explicit instantiation: ns-3 shows the size of RLC's queue only to
 /// the MAC.
@@ -56,6 +57,29 @@ struct Revealed
 
 uint32_t QueueBytes(const LteRlcUm& rlc);
 template struct Revealed<&LteRlcUm::m_txBufferSize>;
+
+template <typename Ues, typename Tunnels>
+std::pair<Ipv4Address, uint32_t>
+FirstTunnel(Ues& ues, uint64_t imsi, Tunnels tunnels)
+{
+    auto& ue = *ues.at(imsi);
+    return {ue.GetSgwAddr(), (ue.*tunnels).begin()->second};
+}
+
+/// The same for the tunnel of a UE's default bearer, which ns-3's gateway selects by the packet's
+/// address; the packets here may have any.
+template <auto Ues, auto Tunnels>
+struct RevealedTunnel
+{
+    friend std::pair<Ipv4Address, uint32_t> TunnelTo(EpcPgwApplication& gateway, uint64_t imsi)
+    {
+        return FirstTunnel(gateway.*Ues, imsi, Tunnels);
+    }
+};
+
+std::pair<Ipv4Address, uint32_t> TunnelTo(EpcPgwApplication& gateway, uint64_t imsi);
+template struct RevealedTunnel<&EpcPgwApplication::m_ueInfoByImsiMap,
+                               &EpcPgwApplication::UeInfo::m_teidByBearerIdMap>;
 } // namespace
 
 Lte::Lte(const Air& air, const LteSettings& settings)
@@ -83,6 +107,15 @@ Lte::Lte(const Air& air, const LteSettings& settings)
     scheduler->Observe(
         [this](const Grant& grant) {
             const std::size_t uav = Number(grant.rnti);
+            if (log && uav < m_ues.size())
+            {
+                log->Note(grant.isNew ? Log::GRANT : Log::RETRANSMISSION,
+                          grant.direction,
+                          uav,
+                          grant.bytes,
+                          grant.resourceBlocks,
+                          grant.mcs);
+            }
             if (counts && uav < m_ues.size())
             {
                 Count& count = (*counts)(grant.direction, uav);
@@ -95,6 +128,10 @@ Lte::Lte(const Air& air, const LteSettings& settings)
         },
         [this](Direction direction, uint16_t rnti) {
             const std::size_t uav = Number(rnti);
+            if (log && uav < m_ues.size())
+            {
+                log->Note(Log::LOST, direction, uav);
+            }
             if (counts && uav < m_ues.size())
             {
                 ++(*counts)(direction, uav).lost;
@@ -156,7 +193,7 @@ Lte::InstallUes(const Air& air, const LteSettings& settings)
                       const Address&,
                       const Address&,
                       NetDevice::PacketType) { ComesOut(DOWN, k, packet); },
-            IPV4,
+            ANY_PROTOCOL,
             m_ues[k].device);
     }
     m_lte->Attach(devices, m_enbDevices.Get(0));
@@ -190,11 +227,10 @@ Lte::FindGateway()
                const Address&,
                const Address&,
                NetDevice::PacketType) {
-            Ipv4Header header;
-            packet->PeekHeader(header);
-            ComesOut(UP, header.GetSource().Get() - AddressOf(0).Get(), packet);
+            const Mark mark = Mark::Of(packet);
+            ComesOut(UP, mark.serial ? mark.uav : m_ues.size(), packet);
         },
-        IPV4,
+        ANY_PROTOCOL,
         tunnel);
 }
 
@@ -285,12 +321,13 @@ Lte::Send(Direction direction, std::size_t uav, Ptr<Packet> packet)
 {
     if (direction == UP)
     {
-        m_ues[uav].device->Send(packet, Address(), IPV4);
+        m_ues[uav].device->Send(packet, Address(), ProtocolOf(packet));
     }
     else
     {
+        const auto [address, tunnel] = TunnelTo(*m_gateway, m_ues[uav].device->GetImsi());
         m_ues[uav].underWay += packet->GetSize();
-        m_gateway->RecvFromTunDevice(packet, Address(), Address(), IPV4);
+        m_gateway->SendToS5uSocket(packet, address, tunnel);
     }
 }
 

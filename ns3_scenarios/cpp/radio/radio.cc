@@ -3,7 +3,8 @@
 
 /*
  * The radio access of a base station and K UAVs in ns-3, on a channel that is given: LTE or
- * Wi-Fi. The senders are backlogged. A program and not a library: ns-3's LTE module needs symbols of GTK that
+ * Wi-Fi. What it carries are the frames of devices of the kernel, or datagrams of senders that are
+ * backlogged. A program and not a library: ns-3's LTE module needs symbols of GTK that
  * are never used, and ctypes binds all at once. See ns3_scenarios/radio.py for what it reads and
  * writes.
  */
@@ -12,6 +13,8 @@
 #include "counts.h"
 #include "exchange.h"
 #include "json.h"
+#include "live.h"
+#include "log.h"
 #include "lte.h"
 #include "wifi.h"
 
@@ -58,6 +61,32 @@ MakeStack(const Json& settings, const Air& air)
                     settings["downlink_noise_figure_db"].Number(),
                     settings["downlink_power_dbm"].Number(),
                     settings["uplink_power_dbm"].Numbers()});
+}
+
+std::vector<int>
+Files(const Json& list)
+{
+    const auto numbers = list.Numbers();
+    return {numbers.begin(), numbers.end()};
+}
+
+/// Carry the frames of devices from now on, until stdin ends.
+void
+PlayLive(Stack& stack, Air& air, const Json& settings, std::size_t steps)
+{
+    Log log(settings["log"].Text());
+    stack.log = &log;
+    Live(stack,
+         air,
+         LiveSettings{Files(settings["uav_taps"]),
+                      Files(settings["station_taps"]),
+                      static_cast<int64_t>(settings["window_bytes"].Number()),
+                      std::llround(settings["step_s"].Number() * 1e9),
+                      settings["dilation"].Number(),
+                      steps,
+                      settings["placed"].Bool()},
+         log)
+        .Run();
 }
 
 /// A list in JSON: the numbers of UAVs.
@@ -113,6 +142,11 @@ Main()
     auto stack = MakeStack(settings, air);
     const auto missing = stack->Attach(settings["attach_s"].Number());
     WriteLine("{\"missing\": " + List(missing) + "}");
+    if (settings["mode"].Text() == "live")
+    {
+        PlayLive(*stack, air, settings, steps);
+        return 0;
+    }
     Backlog backlog(*stack,
                     uavs,
                     static_cast<uint32_t>(settings["datagram_bytes"].Number()),

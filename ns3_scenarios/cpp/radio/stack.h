@@ -6,10 +6,13 @@
 
 #include "air.h"
 #include "counts.h"
+#include "log.h"
 
 #include "ns3/ipv4-address.h"
 #include "ns3/packet.h"
+#include "ns3/tag.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,6 +21,26 @@
 
 namespace radio
 {
+
+/// What a packet of IP carries through ns-3, whatever that adds, cuts and joins: where it belongs.
+struct Mark : public ns3::Tag
+{
+    static constexpr std::size_t ETHERNET = 14; // bytes
+
+    uint64_t serial{0}; // of its direction and UAV, from 1; 0: there is no mark
+    uint16_t uav{0};
+    std::array<uint8_t, ETHERNET> header{}; // of the frame in which it came
+
+    static ns3::TypeId GetTypeId();
+    ns3::TypeId GetInstanceTypeId() const override;
+    uint32_t GetSerializedSize() const override;
+    void Serialize(ns3::TagBuffer buffer) const override;
+    void Deserialize(ns3::TagBuffer buffer) override;
+    void Print(std::ostream& stream) const override;
+
+    /// The mark of a packet.
+    static Mark Of(ns3::Ptr<const ns3::Packet> packet);
+};
 
 /// A radio access: packets of IP go in at one end of a UAV's link and come out at the other.
 ///
@@ -41,7 +64,7 @@ class Stack
     /// Whether a sending end takes packets: not if it has no connection at present.
     virtual bool IsOpen(Direction direction, std::size_t uav) const = 0;
 
-    /// Hand a packet of IP to the sending end.
+    /// Hand a packet of IPv4 or IPv6, which has a mark, to the sending end.
     virtual void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) = 0;
 
     /// Bytes that wait at the sending end.
@@ -56,6 +79,8 @@ class Stack
     std::function<void(Direction, std::size_t uav)> drained;
     /// What this access itself counts; null while nothing is counted.
     Counts* counts{nullptr};
+    /// Where this access notes what happens; null: nowhere.
+    Log* log{nullptr};
 
   protected:
     /// Count a packet that has come out, and pass it on; not if no UAV has that number.
@@ -79,8 +104,12 @@ class Stack
     const std::size_t m_uavs;
 };
 
-/// Protocol number of packets of IP.
+/// Protocol numbers of packets of IP.
 inline constexpr uint16_t IPV4 = 0x0800;
+inline constexpr uint16_t IPV6 = 0x86dd;
+
+/// Protocol number of a packet of IP by its version; 0 if it is none.
+uint16_t ProtocolOf(ns3::Ptr<const ns3::Packet> packet);
 
 /// Address of a UAV by its number, in 10.0.0.0/8; the base station has number K.
 ns3::Ipv4Address AddressOf(std::size_t uav);

@@ -1,0 +1,427 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: GPL-2.0-only
+
+#include "live.h"
+
+#include "exchange.h"
+
+#include "ns3/nstime.h"
+#include "ns3/simulator.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <poll.h>
+#include <sstream>
+#include <stdexcept>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace radio
+{
+
+namespace
+{
+/// As `next_tick` of testbed/core/clock.py: clocks begin at multiples of it.
+constexpr int64_t TICK = 10'000'000; // ns
+constexpr std::size_t MOST_FRAME = 65536;
+/// So much of stdin is read per step, so that a long channel does not delay packets.
+constexpr std::size_t MOST_ORDERS = 1 << 18;
+/// Slots before the present one whose channel is kept: a clock may start in any of them.
+constexpr int64_t KEPT_SLOTS = 1;
+/// A packet that is inside while nothing waits at the sending end for so long was lost.
+constexpr int64_t LOST_AFTER = 500'000'000; // ns
+
+int64_t
+KernelClock()
+{
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+void
+SleepUntil(int64_t at)
+{
+    const timespec until{at / 1'000'000'000, at % 1'000'000'000};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR)
+    {
+    }
+}
+} // namespace
+
+Live::Live(Stack& stack, Air& air, const LiveSettings& settings, Log& log)
+    : m_stack(stack),
+      m_air(air),
+      m_settings(settings),
+      m_log(log),
+      m_uavs(settings.uavTaps.size())
+{
+    for (std::size_t k = 0; k < m_uavs; ++k)
+    {
+        const int uav = settings.uavTaps[k];
+        const int station = settings.stationTaps[k];
+        m_ways[UP].push_back({uav, station});
+        m_ways[DOWN].push_back({station, uav});
+        fcntl(uav, F_SETFL, O_NONBLOCK);
+        fcntl(station, F_SETFL, O_NONBLOCK);
+    }
+    fcntl(STDIN_FILENO, F_SETFL, O_NONBLOCK);
+    stack.arrived = [this](Direction direction,
+                           std::size_t uav,
+                           ns3::Ptr<const ns3::Packet> packet) { Arrived(direction, uav, packet); };
+    prctl(PR_SET_TIMERSLACK, 1);
+}
+
+int64_t
+Live::Boundary(int64_t slot) const
+{
+    const double after = static_cast<double>(slot) * m_clock.slot - m_clock.startTime;
+    return m_clock.start + std::llround(after * m_settings.dilation * 1e9);
+}
+
+int64_t
+Live::Simulated(int64_t at) const
+{
+    const double after = static_cast<double>(at - m_zero);
+    return m_simulatedZero + std::llround(after / m_settings.dilation);
+}
+
+void
+Live::Run()
+{
+    m_simulatedZero = ns3::Simulator::Now().GetNanoSeconds();
+    m_zero = (KernelClock() / TICK + 1) * TICK;
+    m_now = m_zero;
+    m_log.clock = [this] {
+        const auto simulated = ns3::Simulator::Now().GetNanoSeconds() - m_simulatedZero;
+        return m_zero + std::llround(static_cast<double>(simulated) * m_settings.dilation);
+    };
+    SleepUntil(m_zero);
+    for (int64_t n = 1; ReadOrders(); ++n)
+    {
+        const auto simulated = static_cast<double>(n * m_settings.step);
+        Step(m_zero + std::llround(simulated * m_settings.dilation));
+    }
+    m_log.Flush();
+}
+
+void
+Live::Step(int64_t due)
+{
+    EnterSlots(m_now);
+    ReadDevices();
+    NoteBacklogs();
+    ns3::Simulator::Stop(ns3::NanoSeconds(Simulated(due)) - ns3::Simulator::Now());
+    ns3::Simulator::Run();
+    SleepUntil(due);
+    m_worst = std::max(m_worst, KernelClock() - due);
+    m_now = due;
+    HandOver();
+}
+
+void
+Live::EnterSlots(int64_t now)
+{
+    while (m_clock.isRunning && Boundary(m_slot + 1) <= now)
+    {
+        ++m_slot;
+        BeginSlot(m_slot, Boundary(m_slot));
+    }
+}
+
+void
+Live::BeginSlot(int64_t slot, int64_t boundary)
+{
+    const auto found = m_channel.find(slot);
+    if (found == m_channel.end())
+    {
+        ++m_exhausted; // The last channel holds.
+    }
+    else
+    {
+        const auto& values = found->second;
+        const auto size = static_cast<std::ptrdiff_t>(m_uavs * m_settings.steps);
+        m_air.Gains(Simulated(boundary),
+                    Simulated(Boundary(slot + 1)),
+                    {values.begin(), values.begin() + size},
+                    {values.begin() + size, values.begin() + 2 * size});
+        if (m_settings.isPlaced)
+        {
+            m_air.Positions({values.begin() + 2 * size, values.end()});
+        }
+        m_channel.erase(m_channel.begin(), m_channel.lower_bound(slot - KEPT_SLOTS));
+    }
+    const int64_t row[] = {slot, boundary, boundary + m_worst, 1};
+    m_slots.insert(m_slots.end(), std::begin(row), std::end(row));
+    if (m_isWatched)
+    {
+        m_samples.insert(m_samples.end(), std::begin(row), std::end(row));
+        Sample(slot, boundary);
+    }
+    m_worst = 0;
+}
+
+void
+Live::Sample(int64_t, int64_t boundary)
+{
+    for (std::size_t k = 0; k < m_uavs; ++k)
+    {
+        for (const auto direction : {UP, DOWN})
+        {
+            const Way& way = m_ways[direction][k];
+            for (const auto value : {boundary,
+                                     static_cast<int64_t>(way.leftBytes),
+                                     m_stack.Held(direction, k),
+                                     int64_t{0},
+                                     int64_t{0}})
+            {
+                m_samples.push_back(value);
+            }
+        }
+    }
+}
+
+void
+Live::HandOver()
+{
+    for (const Frame& frame : m_frames)
+    {
+        const ssize_t written = write(frame.way->to, frame.bytes.data(), frame.bytes.size());
+        if (written != static_cast<ssize_t>(frame.bytes.size()))
+        {
+            ++frame.way->refused;
+        }
+    }
+    m_frames.clear();
+}
+
+void
+Live::ReadDevices()
+{
+    static std::array<uint8_t, MOST_FRAME> buffer;
+    for (std::size_t k = 0; k < m_uavs; ++k)
+    {
+        for (const auto direction : {UP, DOWN})
+        {
+            Way& way = m_ways[direction][k];
+            while (m_stack.IsOpen(direction, k) && m_stack.Held(direction, k) < m_settings.window)
+            {
+                const ssize_t size = read(way.from, buffer.data(), buffer.size());
+                if (size <= 0)
+                {
+                    if (size < 0 && errno != EAGAIN && errno != EINTR && errno != EIO)
+                    {
+                        throw std::runtime_error(std::string("device: ") + std::strerror(errno));
+                    }
+                    break;
+                }
+                Enter(direction, k, buffer.data(), static_cast<std::size_t>(size));
+            }
+        }
+    }
+}
+
+void
+Live::Enter(Direction direction, std::size_t uav, const uint8_t* frame, std::size_t size)
+{
+    Way& way = m_ways[direction][uav];
+    ++way.entered;
+    way.enteredBytes += size;
+    auto packet = ns3::Create<ns3::Packet>(
+        frame + Mark::ETHERNET,
+        static_cast<uint32_t>(size > Mark::ETHERNET ? size - Mark::ETHERNET : 0));
+    if (packet->GetSize() == 0 || ProtocolOf(packet) == 0)
+    {
+        ++way.refused;
+        return;
+    }
+    Mark mark;
+    mark.serial = way.entered;
+    mark.uav = static_cast<uint16_t>(uav);
+    std::copy_n(frame, Mark::ETHERNET, mark.header.begin());
+    packet->AddByteTag(mark);
+    way.inside.emplace_back(mark.serial, m_now);
+    m_stack.Send(direction, uav, packet);
+}
+
+void
+Live::Arrived(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet)
+{
+    const Mark mark = Mark::Of(packet);
+    Way& way = m_ways[direction][uav];
+    // Packets keep their order, so those before it do not come any more.
+    while (!way.inside.empty() && way.inside.front().first < mark.serial)
+    {
+        way.inside.pop_front();
+        ++way.lost;
+    }
+    if (way.inside.empty() || way.inside.front().first != mark.serial)
+    {
+        return; // It is none of those that entered, or came twice.
+    }
+    const auto delay = static_cast<uint64_t>(m_log.clock() - way.inside.front().second);
+    way.inside.pop_front();
+    ++way.left;
+    way.leftBytes += packet->GetSize();
+    way.delay += delay;
+    way.maxDelay = std::max(way.maxDelay, delay);
+    std::vector<uint8_t> bytes(Mark::ETHERNET + packet->GetSize());
+    std::copy(mark.header.begin(), mark.header.end(), bytes.begin());
+    packet->CopyData(bytes.data() + Mark::ETHERNET, packet->GetSize());
+    m_frames.push_back({&way, std::move(bytes)});
+}
+
+void
+Live::NoteBacklogs()
+{
+    for (std::size_t k = 0; k < m_uavs; ++k)
+    {
+        for (const auto direction : {UP, DOWN})
+        {
+            Way& way = m_ways[direction][k];
+            const bool isBusy = m_stack.IsOpen(direction, k) && m_stack.Held(direction, k) > 0;
+            if (isBusy != way.isBusy)
+            {
+                way.isBusy = isBusy;
+                m_log.Note(isBusy ? Log::BUSY : Log::IDLE, direction, k);
+            }
+        }
+    }
+}
+
+bool
+Live::ReadOrders()
+{
+    for (std::size_t had = m_orders.size(); m_orders.size() < had + MOST_ORDERS;)
+    {
+        std::array<char, 1 << 16> buffer;
+        const ssize_t size = read(STDIN_FILENO, buffer.data(), buffer.size());
+        if (size == 0)
+        {
+            return false;
+        }
+        if (size < 0)
+        {
+            break;
+        }
+        m_orders.append(buffer.data(), static_cast<std::size_t>(size));
+    }
+    while (const std::size_t size = Obey())
+    {
+        m_orders.erase(0, size);
+    }
+    return true;
+}
+
+std::size_t
+Live::Obey()
+{
+    const std::size_t end = m_orders.find('\n');
+    if (end == std::string::npos)
+    {
+        return 0;
+    }
+    std::istringstream line(m_orders.substr(0, end));
+    std::string order;
+    line >> order;
+    if (order == "channel")
+    {
+        int64_t first = 0;
+        std::size_t count = 0;
+        line >> first >> count;
+        const std::size_t per = m_uavs * (2 * m_settings.steps + (m_settings.isPlaced ? 3 : 0));
+        const std::size_t size = end + 1 + count * per * sizeof(double);
+        if (m_orders.size() < size)
+        {
+            return 0;
+        }
+        m_channel.erase(m_channel.lower_bound(first), m_channel.end());
+        for (std::size_t i = 0; i < count; ++i)
+        {
+            std::vector<double> values(per);
+            std::memcpy(values.data(),
+                        m_orders.data() + end + 1 + i * per * sizeof(double),
+                        per * sizeof(double));
+            m_channel[first + static_cast<int64_t>(i)] = std::move(values);
+        }
+        return size;
+    }
+    if (order == "epoch")
+    {
+        m_clock.isRunning = true;
+        line >> m_clock.start >> m_clock.startTime >> m_clock.slot;
+        m_slot = static_cast<int64_t>(std::floor(m_clock.startTime / m_clock.slot + 1e-9));
+        m_worst = 0; // The lateness before a clock starts does not belong to it.
+        BeginSlot(m_slot, Boundary(m_slot));
+    }
+    else if (order == "pause")
+    {
+        m_clock.isRunning = false;
+    }
+    else if (order == "counts")
+    {
+        AnswerCounts();
+    }
+    else if (order == "watch")
+    {
+        m_isWatched = true;
+    }
+    else if (order == "samples")
+    {
+        AnswerSamples();
+    }
+    return end + 1;
+}
+
+void
+Live::AnswerCounts()
+{
+    std::vector<int64_t> values;
+    for (std::size_t k = 0; k < m_uavs; ++k)
+    {
+        for (const auto direction : {UP, DOWN})
+        {
+            Way& way = m_ways[direction][k];
+            const int64_t held = m_stack.IsOpen(direction, k) ? m_stack.Held(direction, k) : 0;
+            while (held == 0 && !way.inside.empty() &&
+                   way.inside.front().second < m_now - LOST_AFTER)
+            {
+                way.inside.pop_front();
+                ++way.lost;
+            }
+            const std::array<uint64_t, FIELDS> fields = {way.enteredBytes,
+                                                         way.entered,
+                                                         way.leftBytes,
+                                                         way.left,
+                                                         way.lost,
+                                                         way.refused,
+                                                         way.inside.size(),
+                                                         static_cast<uint64_t>(held),
+                                                         way.delay,
+                                                         way.maxDelay};
+            values.insert(values.end(), fields.begin(), fields.end());
+        }
+    }
+    m_log.Flush();
+    WriteLine("counts " + std::to_string(m_slots.size() / 4) + ' ' + std::to_string(m_exhausted));
+    values.insert(values.end(), m_slots.begin(), m_slots.end());
+    WriteIntegers(values);
+    m_slots.clear();
+}
+
+void
+Live::AnswerSamples()
+{
+    const std::size_t row = 4 + 10 * m_uavs;
+    WriteLine("samples " + std::to_string(m_samples.size() / row) + ' ' +
+              std::to_string(m_exhausted));
+    WriteIntegers(m_samples);
+    m_samples.clear();
+}
+
+} // namespace radio
