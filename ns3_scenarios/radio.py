@@ -134,6 +134,11 @@ class Air:
         """K."""
         return int(self.uplink_gain.shape[0])
 
+    @property
+    def steps(self) -> int:
+        """Number of gains per slot, m."""
+        return int(self.uplink_gain.shape[1]) // self.slots
+
 
 @dataclass(frozen=True)
 class Delivery:
@@ -201,6 +206,15 @@ def simulate_lte(
         ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message says why.
         ValueError: The number of resource blocks or UAVs is one that LTE or ns-3 does not have.
     """
+    return _simulated(air, lte_settings(air, lte), datagram_bytes, launch, progress)
+
+
+def lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
+    """The settings of an LTE cell for the program of ``cpp/radio``.
+
+    Raises:
+        ValueError: The number of resource blocks or UAVs is one that LTE or ns-3 does not have.
+    """
     if lte.resource_blocks not in RESOURCE_BLOCKS:
         raise ValueError(
             f"resource_blocks must be one of {', '.join(map(str, RESOURCE_BLOCKS))}, "
@@ -211,7 +225,7 @@ def simulate_lte(
     noise_figure_db = (
         air.noise_dbm_per_hz - THERMAL_DBM_PER_HZ + lte.noise_figure_db + lte.interference_margin_db
     )
-    settings = {
+    return _of_air(air) | {
         "radio": "lte",
         "resource_blocks": lte.resource_blocks,
         "uplink_noise_figure_db": noise_figure_db,
@@ -221,7 +235,6 @@ def simulate_lte(
         "attach_s": ATTACH_S,
         "settle_s": 0.2,
     }
-    return _simulated(air, settings, datagram_bytes, launch, progress)
 
 
 def simulate_wifi(
@@ -249,6 +262,15 @@ def simulate_wifi(
         ChannelError: ns-3 ended or cannot be built; the message says why.
         ValueError: There is no such standard or width, or the channel has no positions.
     """
+    return _simulated(air, wifi_settings(air, wifi), datagram_bytes, launch, progress)
+
+
+def wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
+    """The settings of a Wi-Fi cell for the program of ``cpp/radio``.
+
+    Raises:
+        ValueError: There is no such standard or width, or the channel has no positions.
+    """
     widths = WIFI_WIDTHS_MHZ.get(wifi.standard)
     if widths is None:
         raise ValueError(
@@ -261,7 +283,7 @@ def simulate_wifi(
         )
     if air.position_m is None:
         raise ValueError("Wi-Fi needs the positions of the UAVs, which hear each other")
-    settings = {
+    return _of_air(air) | {
         "radio": "wifi",
         "standard": wifi.standard,
         "width_mhz": wifi.width_mhz,
@@ -274,7 +296,18 @@ def simulate_wifi(
         "attach_s": ASSOCIATE_S,
         "settle_s": 0.5,
     }
-    return _simulated(air, settings, datagram_bytes, launch, progress)
+
+
+def _of_air(air: Air) -> dict[str, Any]:
+    return {
+        "uavs": air.uavs,
+        "steps": air.steps,
+        "slot_s": air.slot_s,
+        "placed": air.position_m is not None,
+        "seed": air.seed,
+        "uplink_power_dbm": _dbm(air.uplink_power_w).tolist(),
+        "downlink_power_dbm": float(_dbm(air.downlink_power_w)),
+    }
 
 
 def _simulated(
@@ -284,18 +317,8 @@ def _simulated(
     launch: Launch,
     progress: Progress | None,
 ) -> Delivery:
-    uavs, steps = air.uavs, air.uplink_gain.shape[1] // air.slots
-    settings |= {
-        "mode": "backlog",
-        "uavs": uavs,
-        "steps": steps,
-        "slot_s": air.slot_s,
-        "placed": air.position_m is not None,
-        "seed": air.seed,
-        "uplink_power_dbm": _dbm(air.uplink_power_w).tolist(),
-        "downlink_power_dbm": float(_dbm(air.downlink_power_w)),
-        "datagram_bytes": datagram_bytes,
-    }
+    uavs, steps = air.uavs, air.steps
+    settings |= {"mode": "backlog", "datagram_bytes": datagram_bytes}
     program = build.library("radio")
     child = Child(
         "ns3_scenarios.radio_process",

@@ -140,6 +140,8 @@ class Direction:
     """Frames that arrived since impairments are in force, of those that are handled separately."""
     late_frames: int = 0
     """Arrived frames that were more than a millisecond late; always 0 with netem."""
+    inside_frames: int = 0
+    """Frames within ns-3's radio: neither arrived nor lost yet."""
 
 
 # Messages to nodes.
@@ -431,6 +433,19 @@ class SetRates:
 
 
 @dataclass(frozen=True)
+class SetChannel:
+    """Sets the channel of ns-3's radio from slot `first` on, in place of `SetRates`."""
+
+    first: int
+    count: int
+    """Number of slots."""
+    warn_slots: int
+    """Number of remaining slots at which `Low` is sent; 0: it is not sent."""
+    table: bytes
+    """Float64 [count, values], what the radio process reads per slot."""
+
+
+@dataclass(frozen=True)
 class Epoch:
     """Starts setting rates by this clock; answered by `EpochBegun`."""
 
@@ -647,6 +662,7 @@ NodeReport = (
 )
 InjectorOrder = (
     SetRates
+    | SetChannel
     | Epoch
     | Phase
     | Pause

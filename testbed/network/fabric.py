@@ -28,6 +28,7 @@ from testbed.network.impairments import has_netem, install
 from testbed.network.line import Line, Tap, drop_arrivals, tap
 from testbed.network.relay import Inner, Relay, frames
 from testbed.network.shaping import End, Shape, removal
+from testbed.network.taps import TapEnd, open_tap, set_up
 from testbed.system import linux, netlink
 from testbed.system.netlink import Netlink, NetlinkError, attribute, message, nested, text, u32
 
@@ -145,6 +146,10 @@ class Fabric:
     down_taps: Sequence[Tap] = ()
     relay: Relay | None = None
     """The process that carries links to other machines if there are no tunnels."""
+    uav_taps: Sequence[int] = ()
+    """Open files of the UAVs' devices if a radio process carries the frames, one per link."""
+    station_taps: Sequence[int] = ()
+    """Open files of the base station's devices then."""
 
     def unshape(self) -> None:
         """Remove all qdiscs and queued frames, which the owner must do at the end; see
@@ -172,6 +177,9 @@ class DeviceCount:
     """Bytes including the headers of each packet's first frame only."""
     sent_frames: int
     """Packets, of one or more frames."""
+    received_frames: int
+    dropped_frames: int
+    """Packets that the device could not send."""
 
 
 def wire(
@@ -181,6 +189,8 @@ def wire(
     part: Part | None = None,
     underlay: int | None = None,
     relays: Sequence[socket.socket] = (),
+    *,
+    taps: bool = False,
 ) -> Fabric:
     """Create all links; each one is closed (an outage) until a rate is set.
 
@@ -194,14 +204,16 @@ def wire(
         part: Part of the fabric on this machine; None: all of it.
         underlay: Open file of the network namespace that tunnels use to reach other machines.
         relays: Alternatively, a socket for the datagrams of each tunnel, see `relay.datagrams`.
+        taps: Whether a radio process will carry the frames: links then have tap devices as ends,
+            which are not joined.
 
     Raises:
         OSError: The kernel refused an operation.
-        RunError: The congestion control is not available.
+        RunError: The congestion control or the tap device is not available.
     """
     if part is None:
         part = Part(len(uavs), True, tuple(range(1, len(uavs) + 1)), {})
-    relay = None
+    relay, station_taps, uav_taps = None, list[int](), list[int]()
     if part.tunnels:
         ends = _far_ends(base_station, dict(zip(part.clients, uavs, strict=True)), part)
         if relays:
@@ -213,16 +225,20 @@ def wire(
         linux.enter(uavs[0])
         bs = Site(Netlink(), [])
     else:
-        bs = _wire_base_station(base_station, uavs, shape, part)
+        bs, station_taps = _wire_base_station(base_station, uavs, shape, part, taps=taps)
     lined = shape.impaired and not has_netem(bs.netlink)
     up_taps, down_taps, sites = [], [], []
     for link, uav in zip(part.clients, uavs, strict=True):
         linux.enter(uav)
         _negotiate_marks(shape)
         _open_ports_and_ping(shape)
-        site = Site(Netlink(), [End(UAV_DEVICE, shape)])
+        site = Site(Netlink(), [(TapEnd if taps else End)(UAV_DEVICE, shape)])
         there, here = link_addresses(link)
-        setup = _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
+        setup = []
+        if taps:
+            uav_taps.append(open_tap(UAV_DEVICE, str(BS)))
+            setup.append(set_up(UAV_DEVICE, _mac(link, at_uav=True), shape.mtu))
+        setup += _configure(site.ends[0], here, there, _mac(link, at_uav=False), shape)
         if shape.network:
             setup += _join(site.ends[0], link, shape)
         _transact(site.netlink, [netlink.up(_LO), *setup], shape)
@@ -241,17 +257,28 @@ def wire(
         if lined:
             own = _mac(link, at_uav=False)
             up_taps.append(tap(bs.netlink, end.index, name, own, shape.mtu))
-    return Fabric(bs, part.clients, sites, part.links, up_taps, down_taps, relay)
+    return Fabric(
+        *(bs, part.clients, sites, part.links, up_taps, down_taps, relay, uav_taps, station_taps)
+    )
 
 
-def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, part: Part) -> Site:
-    """Create the links within this machine, and the base station's ends of all links."""
+def _wire_base_station(
+    base_station: int, uavs: Sequence[int], shape: Shape, part: Part, *, taps: bool
+) -> tuple[Site, list[int]]:
+    """Create the links within this machine, and the base station's ends of all links; returns
+    their open files if they are tap devices."""
     linux.enter(base_station)
     _negotiate_marks(shape)
     _open_ports_and_ping(shape)
-    bs = Site(Netlink(), [End(BS_DEVICE_BASE + k, shape) for k in range(1, part.links + 1)])
-    pairs = [_pair(link, uav, shape) for link, uav in zip(part.clients, uavs, strict=True)]
-    bs.netlink.transact([*pairs, netlink.up(_LO)])
+    kind, links = TapEnd if taps else End, range(1, part.links + 1)
+    bs = Site(Netlink(), [kind(BS_DEVICE_BASE + k, shape) for k in links])
+    opened = []
+    if taps:
+        opened = [open_tap(BS_DEVICE_BASE + k, str(NodeId(k))) for k in links]
+        made = [set_up(BS_DEVICE_BASE + k, _mac(k, at_uav=False), shape.mtu) for k in links]
+    else:
+        made = [_pair(link, uav, shape) for link, uav in zip(part.clients, uavs, strict=True)]
+    bs.netlink.transact([*made, netlink.up(_LO)])
     ours, source = [], None
     if shape.network:
         ours, source = _own_addresses(BS_ADDRESS, BS_ADDRESS_V6, shape), BS_ADDRESS
@@ -263,7 +290,7 @@ def _wire_base_station(base_station: int, uavs: Sequence[int], shape: Shape, par
     _transact(bs.netlink, ours, shape)
     if shape.relay:
         _forward(shape)
-    return bs
+    return bs, opened
 
 
 def _far_ends(base_station: int | None, uavs: Mapping[int, int], part: Part) -> list[Inner]:
@@ -329,8 +356,8 @@ def device_counts(socket: Netlink) -> dict[int, DeviceCount]:
     for body in socket.dump(netlink.GETLINK, netlink.IFINFO.pack(0, 0, 0, 0, 0)):
         _, _, index, _, _ = netlink.IFINFO.unpack_from(body)
         stats = netlink.attributes(body[netlink.IFINFO.size :])[_STATS64]
-        _, sent_frames, _, sent_bytes = struct.unpack_from("=QQQQ", stats)
-        counts[index] = DeviceCount(sent_bytes, sent_frames)
+        received, sent_frames, _, sent_bytes, _, _, _, dropped = struct.unpack_from("=8Q", stats)
+        counts[index] = DeviceCount(sent_bytes, sent_frames, received, dropped)
     return counts
 
 

@@ -47,6 +47,7 @@ from testbed.control.messages import (
     Pause,
     Phase,
     PhaseSet,
+    SetChannel,
     SetImpairments,
     SetRates,
     StartCapture,
@@ -103,6 +104,7 @@ from testbed.network.injection import (
 )
 from testbed.network.line import Line, LineCount
 from testbed.network.pcap import END_S, Capture
+from testbed.network.radio import RadioDriver, RadioProcess
 from testbed.network.shaping import (
     End,
     QueueCount,
@@ -112,6 +114,7 @@ from testbed.network.shaping import (
     queues_and_waits,
 )
 from testbed.network.slot_impairments import Way
+from testbed.network.taps import RadioProgram
 from testbed.system import linux
 from testbed.system.machine import Machine, boot_id
 from testbed.system.netlink import Batch, Netlink
@@ -401,24 +404,35 @@ def serve(
     part: Part | None = None,
     underlay: int | None = None,
     relays: Sequence[socket.socket] = (),
+    radio: RadioProgram | None = None,
 ) -> None:
     """Wire the links, then run the injector: the body of the fabric process; see `wire`.
+
+    If there is a radio program, its process carries the frames, and `RadioDriver` takes the
+    injector's place.
 
     Returns after an order to stop, or when the other side of `control` is gone. Errors are reported
     through `control`.
     """
     channel = ControlSocket(control)
     try:
-        fabric = wire(base_station, uavs, shape, part, underlay, relays)
+        taps = radio is not None
+        fabric = wire(base_station, uavs, shape, part, underlay, relays, taps=taps)
         if underlay is not None:
             os.close(underlay)
         # To change rates, and to capture.
         linux.keep_capabilities(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)
+        process = None if radio is None else RadioProcess(radio, fabric)
         channel.send(*encode(Wired()))
         try:
-            Driver(channel, fabric, shape).run()
+            driver = (
+                RadioDriver(channel, fabric, process) if process else Driver(channel, fabric, shape)
+            )
+            driver.run()
         finally:
             fabric.unshape()
+            if process is not None:
+                process.close()
     except (OSError, RunError) as error:
         with contextlib.suppress(RunError):
             channel.send(*encode(Failed(str(error))))
@@ -560,6 +574,30 @@ class Injector:
         blob = np.ascontiguousarray(table.transpose(2, 0, 1)).tobytes()
         with self._lock:
             self._send(SetRates(first_slot, len(downlink_bps), warn_slots, blob, divided))
+
+    def channel(
+        self,
+        first_slot: int,
+        *values: "npt.NDArray[np.float64]",
+        warn_slots: int = 20,
+    ) -> None:
+        """Give the channel from a slot on, in place of that given before for these slots: what
+        `rates` is where a radio process carries the frames.
+
+        Args:
+            first_slot: Counts from 0 at emulated time 0.
+            values: What the radio process reads per slot, one after the other: gains of uplinks and
+                downlinks, [n, K, steps] each, and positions [n, K, 3] where it needs them.
+            warn_slots: The injector reports `Low` when no more slots than that are left.
+        """
+        import numpy as np
+
+        count = len(values[0])
+        rows = np.concatenate([each.reshape(count, -1) for each in values], axis=1)
+        self._variants = 1 << 16  # A phase changes no channel.
+        self._clients = values[0].shape[1]
+        with self._lock:
+            self._send(SetChannel(first_slot, count, warn_slots, rows.astype(np.float64).tobytes()))
 
     def epoch(self, clock: EmulatedClock, slot_s: float, held: Sequence[int] = ()) -> None:
         """Set the rates of the slot in which the clock starts at once, and the later ones on time.

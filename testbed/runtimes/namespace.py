@@ -55,7 +55,9 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.network.fabric import Part, sockets_in, unshape
 from testbed.network.injector import Injector, serve
+from testbed.network.radio import START_S
 from testbed.network.shaping import Shape
+from testbed.network.taps import RadioProgram
 from testbed.runtimes import (
     OWN_FOLDERS,
     Command,
@@ -72,6 +74,8 @@ from testbed.system import inside, leftovers, linux
 
 Order = TypeVar("Order")
 START_TIMEOUT_S = 60
+WIRED_S = 60.0
+"""Seconds in which the kernel's links must be made."""
 END_TIMEOUT_S = 10
 """Seconds to wait for the end of the world; the kernel takes some milliseconds per network
 namespace."""
@@ -90,6 +94,7 @@ class _MakeWorld:
     shape: Shape
     writable: tuple[Path, ...]
     part: Part | None
+    radio: RadioProgram | None
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,7 @@ def start(
     writable: Sequence[Path] = (),
     part: Part | None = None,
     relays: Sequence[socket.socket] = (),
+    radio: RadioProgram | None = None,
 ) -> World:
     """Start a world; see `testbed.runtimes.start`.
 
@@ -147,6 +153,7 @@ def start(
             may write everything that their user may write.
         part: Part of the network on this machine; None: all of it.
         relays: Sockets of relayed links; they are closed here.
+        radio: The program that carries the frames; None: the kernel does.
 
     Raises:
         RunError: This machine does not allow user namespaces, or a step failed.
@@ -184,7 +191,7 @@ def start(
         cleanup.callback(injector_ours.close)
         cleanup.callback(spawn_ours.close)
         cleanup.callback(news.close)  # Called first: the signal for the world to end.
-        news.send(*encode(_MakeWorld(tuple(nodes), shape, tuple(writable), part)))
+        news.send(*encode(_MakeWorld(tuple(nodes), shape, tuple(writable), part, radio)))
         answer = news.receive(START_TIMEOUT_S)
         if answer is None:
             raise RunError(
@@ -197,7 +204,7 @@ def start(
             socket.socket(fileno=descriptor) for descriptor in news.receive_descriptors(len(nodes))
         ]
         listeners = dict(zip([spec.node for spec in nodes], passed, strict=True))
-        injector.await_wired()
+        injector.await_wired(WIRED_S if radio is None else START_S)
 
         def kill(node: NodeId) -> None:
             news.send(*encode(_Kill(node)))
@@ -426,7 +433,7 @@ class _World:
         self._control.send_descriptors([listener.fileno() for listener in listeners])
         for listener in listeners:
             listener.close()
-        fabric = self._fork(lambda: self._be_fabric(namespaces, order.shape, order.part))
+        fabric = self._fork(lambda: self._be_fabric(namespaces, order))
         self._processes[fabric] = None
         self._injector_control.close()
         linux.ordinary_scheduling()
@@ -459,20 +466,22 @@ class _World:
             _run_and_exit(body)
         return pid
 
-    def _be_fabric(self, namespaces: Sequence[int], shape: Shape, part: Part | None) -> None:
+    def _be_fabric(self, namespaces: Sequence[int], order: _MakeWorld) -> None:
         self._control.close()
         self._spawns.close()
         linux.name_process("testbed", "fabric")
+        part = order.part
         here = part is None or part.has_base_station
         bs = namespaces[0] if here else None
         serve(
             self._injector_control,
             bs,
             namespaces[here:],
-            shape,
+            order.shape,
             part,
             self._underlay,
             self._relays,
+            order.radio,
         )
 
     def _be_fork_server(self, nodes: "Sequence[_Node]") -> None:
