@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import pandas as pd
 
 from orchestrator.emulated.calibration import GAP_S, Trial, trial_of
+from orchestrator.emulated.radio_air import RadioAir
 from orchestrator.engine.access import LinkRates
 from orchestrator.engine.links import are_impaired, impairments_of
 from orchestrator.engine.plan import Array
+from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Emulation, ResolvedScenario, Scenario
 from testbed import runtimes
 from testbed.control.messages import Captured, Received
@@ -78,13 +80,22 @@ def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
 class EmulatedNetwork:
     """Started nodes and links; leaving the context ends and removes them."""
 
-    def __init__(self, world: World, scenario: ResolvedScenario, shape: Shape, folder: Path):
+    def __init__(
+        self,
+        world: World,
+        scenario: ResolvedScenario,
+        shape: Shape,
+        folder: Path,
+        radio: RadioAir | None = None,
+    ):
         self.world = world
         self.scenario = scenario
         self.shape = shape
         """Shape of the links."""
         self.folder = folder
         """Folder of the run or session."""
+        self.radio = radio
+        """ns-3's radio, which carries the frames; None: the kernel's links do."""
         self.calibration: pd.DataFrame | None = None
         """Result of the calibration, see `Trial.table`; None: there was none."""
         self.capturing = False
@@ -99,6 +110,7 @@ class EmulatedNetwork:
         shape: Shape,
         folder: Path,
         expected: LinkRates,
+        channel: Channel,
         *,
         in_turns: bool,
         hosts: Hosts | None = None,
@@ -112,19 +124,25 @@ class EmulatedNetwork:
             shape: Shape of the links.
             folder: Existing folder for captures.
             expected: Expected rates of the links, in emulated bit/s.
+            channel: Channel of the scenario.
             in_turns: Whether gradients are sent one after the other.
             hosts: Hosts of the nodes; None: this machine.
             options: Further options of the runtime; see `testbed.runtimes.start`.
 
         Raises:
-            InputError: The network between hosts does not carry the demand of the links.
+            InputError: The network between hosts does not carry the demand of the links, or ns-3
+                lacks what the scenario's radio has.
             RunError: This machine does not allow it, or a step failed.
         """
+        radio = None
+        if scenario.emulation.air == "ns3":
+            radio = RadioAir.of(scenario, channel.trace(1), folder)
+            options["radio"] = radio.program
         if hosts is None:
             world = runtimes.start(scenario.emulation.runtime, specs, shape, **options)
         else:
             world = hosts.start(scenario, specs, shape, expected, in_turns=in_turns)
-        return cls(world, scenario, shape, folder)
+        return cls(world, scenario, shape, folder, radio)
 
     def __enter__(self) -> "EmulatedNetwork":
         return self
@@ -147,8 +165,12 @@ class EmulatedNetwork:
         return [BS, *uavs(self.scenario.uavs.count)]
 
     def open_links(self, rate_bps: Array) -> None:
-        """Give all links a constant rate, in real bit/s, shape [K, 1], until the next epoch."""
-        self.injector.rates(0, rate_bps, rate_bps, warn_slots=0)
+        """Give all links a constant rate, in real bit/s, shape [K, 1], until the next epoch; where
+        ns-3 carries the frames, a channel that is good for all."""
+        if self.radio is not None:
+            self.injector.channel(0, *self.radio.clear, warn_slots=0)
+        else:
+            self.injector.rates(0, rate_bps, rate_bps, warn_slots=0)
         self.injector.epoch(EmulatedClock(next_tick(), 0.0, 1.0), 1e6)
 
     def calibrate(

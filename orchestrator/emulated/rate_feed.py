@@ -17,6 +17,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted
 from orchestrator.analysis.shared_air import mean_rates
+from orchestrator.emulated.radio_air import RadioAir
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import vary_by_slot
@@ -96,8 +97,12 @@ def extreme_rates(
 class RateFeed:
     """Gives an injector the rates and impairments of links."""
 
-    def __init__(self, channel: Channel, radio: RadioAccess, dilation: float):
+    def __init__(
+        self, channel: Channel, radio: RadioAccess, dilation: float, air: RadioAir | None = None
+    ):
         self.channel = channel
+        self.air = air
+        """ns-3's radio, which gets the channel itself instead of rates; None: there are links."""
         self.radio = radio
         self.dilation = dilation
         """Real seconds per emulated second."""
@@ -145,8 +150,9 @@ class RoundRates(RateFeed):
         faults: RoundFaults | None,
         tcp: TcpModel | None = None,
         dilation: float = 1.0,
+        air: RadioAir | None = None,
     ):
-        super().__init__(channel, radio, dilation)
+        super().__init__(channel, radio, dilation, air)
         self.plan = plan
         self.first = first
         self.end = first
@@ -184,7 +190,11 @@ class RoundRates(RateFeed):
                 self.grow(self.channel.grow().slots)
 
     def give(self, injector: Injector) -> None:
-        """Pass the table to the injector: uplinks, broadcast, then gradients."""
+        """Pass the table to the injector: uplinks, broadcast, then gradients; or the channel."""
+        if self.air is not None:
+            made = self.air.channel(self.channel.now, self.gain, self.first, self.end)
+            injector.channel(self.first, *made, warn_slots=WARN_SLOTS)
+            return
         rates, slots = self.rates, None if self.tcp is None else self.tcp.slots
         given = None
         if slots is not None:
@@ -232,7 +242,8 @@ class SessionRates(RateFeed):
     """Provides the injector of a session with rates ahead of time."""
 
     def __init__(self, scenario: ResolvedScenario, channel: Channel, shape: Shape):
-        super().__init__(channel, radio_access(scenario, channel.trace(1)), scenario.dilation)
+        radio = radio_access(scenario, channel.trace(1))
+        super().__init__(channel, radio, scenario.dilation)
         self._shares: Allocation = fixed_allocation(scenario)
         self.floor_bps = shape.lowest_rate(self.slot_s * self.dilation) * self.dilation
         """The rate in emulated bit/s below which a link is out: see `Shape.lowest_rate`."""
@@ -252,6 +263,9 @@ class SessionRates(RateFeed):
         frame would be charged at almost no rate, and the link would be blocked for a second after
         it opens.
         """
+        if self.air is not None:
+            injector.channel(0, *self.air.clear, warn_slots=0)
+            return
         tables = [np.maximum(bps[:, :1], self.floor_bps) for bps in self.rates(0, 1)]
         self.hand_over(injector, 0, tables, warn_slots=0)
 
@@ -280,6 +294,9 @@ class SessionRates(RateFeed):
         there = self.channel.trace(end).slots
         if there < end and not self._repeats:
             self.slots = end = there
+        if self.air is not None:
+            self._give_channel(injector, first, end, closed)
+            return
         # Where the trace ends, the links close.
         padding = ((0, 0), (closed, self.slots is not None))
         rates = self.rates(first, end)
@@ -300,6 +317,16 @@ class SessionRates(RateFeed):
             up, broadcast, down = slots.given(0, around.slots, self.dilation)
             given = up, broadcast if self.shared else down
         self.hand_over(injector, first - closed, tables, given, warn_slots=0)
+        self._given = end
+
+    def _give_channel(self, injector: Injector, first: int, end: int, before: int) -> None:
+        """Give ns-3's radio the channel of these slots, and that of the first one for some slots
+        before it."""
+        assert self.air is not None
+        slots = np.arange(first - before, end).clip(first)
+        trace = self.channel.now.at(slots % self.channel.now.slots)
+        values = self.air.channel(trace, trace.values, 0, len(slots))
+        injector.channel(first - before, *values, warn_slots=0)
         self._given = end
 
     def rates(self, first: int, end: int) -> tuple[Array, Array]:

@@ -139,14 +139,14 @@ def open_rounds(
     radio = radio_access(scenario, channel.now)
     values = channel.trace(slots).values[:, :slots]
     rates = extreme_rates(radio, plan.allocation, values, in_turns=plan.in_turns)
-    started = start_network(scenario, folder, learning, options.hosts, rates)
+    started = start_network(scenario, folder, learning, options.hosts, rates, channel)
     with started as network, contextlib.ExitStack() as stack:
         nodes = Nodes(network.world, stack, startup_limit_s(scenario))
         stage = Stage(network, nodes, expected, options.observer)
         if options.capture is not None:
             stage.capture(headers_only=options.capture == "headers")
         stage.set_up(learning)
-        if scenario.emulation.calibrate:
+        if scenario.emulation.calibrate and network.radio is None:
             options.progress("calibrating links", 0, 1)
             network.calibrate(
                 rates,

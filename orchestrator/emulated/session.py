@@ -390,11 +390,13 @@ def opened(
                 shape,
                 folder,
                 expected,
+                channel,
                 in_turns=shared,
                 hosts=options.hosts,
             )
         )
-        if scenario.emulation.calibrate:
+        feed.air = network.radio
+        if scenario.emulation.calibrate and network.radio is None:
             network.calibrate(
                 expected,
                 feed.slot_s,

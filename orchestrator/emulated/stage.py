@@ -156,6 +156,7 @@ def start_network(
     learning: dict[str, Any] | None,
     hosts: Hosts | None,
     expected: LinkRates,
+    channel: Channel,
 ) -> EmulatedNetwork:
     """Start the node programs and links; the nodes are not set up yet.
 
@@ -165,6 +166,7 @@ def start_network(
         learning: Settings of the learning, see `learning_settings`; None: none.
         hosts: Hosts of the nodes; None: this machine.
         expected: Rates that links are expected to have.
+        channel: Channel of the scenario.
     """
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
@@ -197,6 +199,7 @@ def start_network(
         shape_of(scenario, scenario.dilation),
         folder,
         expected,
+        channel,
         in_turns=in_turns(scenario),
         hosts=hosts,
         **options,
@@ -241,9 +244,11 @@ class Stage:
         self.lost_hosts: list[HostLost] = []
         """Hosts that were lost between rounds, since the last one."""
         self.shape = network.shape
+        is_kept = scenario.emulation.connection == "kept" and network.radio is None
         # The adapters of an asynchronous round are sent one after the other.
-        self.holds = scenario.emulation.connection == "kept" and not scenario.updates
-        """Whether links delay the broadcast until it is due; not if it opens connections."""
+        self.holds = is_kept and not scenario.updates
+        """Whether links delay the broadcast until it is due; not if it opens connections, and not
+        in ns-3's radio."""
 
     @property
     def counters(self) -> Report:
@@ -364,7 +369,9 @@ class Stage:
         expected = round_of(round_.index, plan, times)
         slot_s, dilation = channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)
-        table = RoundRates(plan, round_.radio, channel, first, faults, round_.tcp, dilation)
+        table = RoundRates(
+            *(plan, round_.radio, channel, first, faults, round_.tcp, dilation, self.network.radio)
+        )
         table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
 
         def add_fault(fault: Fault) -> RoundFaults:
@@ -547,7 +554,8 @@ class Stage:
             round_.radio,
             table.gain,
             table.slot_s,
-            edges_s,
+            # ns-3 changes the channel at the boundaries of its own clock.
+            edges_s if self.network.radio is None else None,
             round_.faults,
             table.tcp,
             self._clocks_ahead_s(),

@@ -17,7 +17,7 @@ from orchestrator.scenario.schema import (
     SnrLoss,
 )
 from testbed.core.impairment import Impairment, Losses
-from testbed.network.shaping import Shape
+from testbed.network.shaping import WITHOUT_CREDIT_S, Shape
 from testbed.system import inside
 from testbed.transport.framing import datagram_bytes
 from testbed.transport.interface import TransportSettings
@@ -32,6 +32,8 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         dilation: Real seconds per emulated second.
         network: See `Shape.network`.
     """
+    is_ns3 = scenario.emulation.air == "ns3"
+    by_frame = is_ns3 or not scenario.emulation.transport_kind.is_tcp
     return Shape(
         mtu=scenario.emulation.mtu,
         charges_headers=scenario.emulation.rate_counts == "frame",
@@ -39,8 +41,9 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         initial_window=scenario.emulation.initial_window,
         queue=scenario.links.queue,
         ecn=scenario.links.ecn,
-        # Each UDP datagram is one packet and one frame.
-        packet_s=Shape.packet_s if scenario.emulation.transport_kind.is_tcp else 0.0,
+        # Each UDP datagram is one packet and one frame; so is each packet on a tap device.
+        packet_s=0.0 if by_frame else Shape.packet_s,
+        burst_s=WITHOUT_CREDIT_S if is_ns3 else Shape.burst_s,
         impaired=are_impaired(scenario),
         single_frames=any(
             each.losses or each.reorders for way in impairments_of(scenario) for each in way

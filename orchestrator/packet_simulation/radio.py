@@ -108,24 +108,11 @@ def rate_trace(
         InputError: The channel has no gains, or no positions for Wi-Fi; a setting is impossible.
         ChannelError: ns-3 ended, or a UAV did not attach.
     """
-    if not isinstance(channel, ChannelTrace):
-        raise InputError("`trace`: has rates; a radio of ns-3 needs gains")
-    uplink_gain, downlink_gain = _faded(channel)
-    air = Air(
-        uplink_gain=uplink_gain,
-        downlink_gain=downlink_gain,
-        slots=channel.slots,
-        slot_s=channel.slot_s,
-        uplink_power_w=scenario.fleet.tx_power_w,
-        downlink_power_w=scenario.base_station.tx_power_w,
-        noise_dbm_per_hz=scenario.radio.noise_dbm_per_mhz - _HERTZ_PER_MHZ_DB,
-        seed=scenario.seed,
-    )
+    air = air_of(scenario, channel, radio, access_point_w)
     try:
         if isinstance(radio, LteSettings):
             made = simulate_lte(air, radio, launch=ns3_launch(), progress=progress)
         else:
-            air = _placed(scenario, channel, air, access_point_w)
             made = simulate_wifi(air, radio, launch=ns3_launch(), progress=progress)
     except ValueError as error:
         raise InputError(str(error)) from None
@@ -142,6 +129,35 @@ def rate_trace(
         downlink_is="link",
     )
     return rates, made
+
+
+def air_of(
+    scenario: Scenario,
+    channel: SlotTrace,
+    radio: LteSettings | WifiSettings,
+    access_point_w: float | None = None,
+) -> Air:
+    """The channel and what is sent over it, for ns-3; see `rate_trace`.
+
+    Raises:
+        InputError: The channel has no gains, or no positions for Wi-Fi.
+    """
+    if not isinstance(channel, ChannelTrace):
+        raise InputError("`trace`: has rates; a radio of ns-3 needs gains")
+    uplink_gain, downlink_gain = _faded(channel)
+    air = Air(
+        uplink_gain=uplink_gain,
+        downlink_gain=downlink_gain,
+        slots=channel.slots,
+        slot_s=channel.slot_s,
+        uplink_power_w=scenario.fleet.tx_power_w,
+        downlink_power_w=scenario.base_station.tx_power_w,
+        noise_dbm_per_hz=scenario.radio.noise_dbm_per_mhz - _HERTZ_PER_MHZ_DB,
+        seed=scenario.seed,
+    )
+    if isinstance(radio, LteSettings):
+        return air
+    return _placed(scenario, channel, air, access_point_w)
 
 
 def cell_of(scenario: Scenario) -> LteSettings:

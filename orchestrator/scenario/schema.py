@@ -977,6 +977,9 @@ class Emulation(Section):
     """`real`: the clock of this machine; `virtual`: the clock of a separate Linux kernel, which
     stops while programs compute. With `virtual`, dilation is 1, nothing overruns, and equal runs
     measure the same bytes."""
+    air: Literal["links", "ns3"] = Field(default="links", exclude_if=lambda air: air == "links")
+    """What carries the frames between nodes: `links`: links of the kernel with the rates of the
+    radio model; `ns3`: the radio access `radio.access` as ns-3 simulates it, packet by packet."""
     virtual_date: Annotated[str, BeforeValidator(_date)] = Field(
         default=VIRTUAL_DATE, exclude_if=lambda given: given == VIRTUAL_DATE
     )
@@ -1450,6 +1453,26 @@ class Scenario(Section):
                     f"{name}.device: must be 'cpu' where emulation.clock is 'virtual', "
                     f"not {node.device!r}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _fits_the_radio_of_ns3(self) -> "Scenario":
+        if self.emulation.air == "links":
+            return self
+        for key, given, fits in (
+            ("radio.access", self.radio.access, ("lte", "wifi")),
+            ("emulation.runtime", self.emulation.runtime, ("namespace",)),
+            ("emulation.placement", self.emulation.placement, (None,)),
+            ("emulation.rate_counts", self.emulation.rate_counts, ("frame",)),
+            ("emulation.one_way_delay_s", self.emulation.one_way_delay_s, (0.0,)),
+            ("links.one_way_delay_s", self.links.one_way_delay_s, (0.0,)),
+            ("links.jitter_s", self.links.jitter_s, (0.0,)),
+            ("links.loss", self.links.loss, (0.0,)),
+            ("links.queue", self.links.queue, ("fifo",)),
+            ("links.ecn", self.links.ecn, (False,)),
+        ):
+            if given not in fits:
+                raise ValueError(f"{key}: {_must_be(fits)} where emulation.air is 'ns3'")
         return self
 
     def programs_of(self, node: NodeId) -> NodePrograms:

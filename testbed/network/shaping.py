@@ -46,6 +46,8 @@ _LEAST_BURST_S = 0.2e-3
 _WAY_S = 0.15e-3
 """Time from a sender's timer to the kernel's timestamp of arrival on an idle link: waking up, the
 first packet's path, the last packet's timer. Measured by calibrations: 0.05 to 0.22 ms."""
+WITHOUT_CREDIT_S = _WAY_S
+"""The `Shape.burst_s` of links on which an idle sender saves up no credit."""
 _MOST_PACKET_BYTES = 64_000
 """The valve lets no packet of 64 KiB pass."""
 _ROOT = 0xFFFF_FFFF
