@@ -16,13 +16,14 @@ import pandas as pd
 
 from orchestrator.emulated.calibration import GAP_S, Trial, trial_of
 from orchestrator.emulated.radio_air import RadioAir
+from orchestrator.emulated.radio_calibration import RadioTrial
 from orchestrator.engine.access import LinkRates
 from orchestrator.engine.links import are_impaired, impairments_of
 from orchestrator.engine.plan import Array
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Emulation, ResolvedScenario, Scenario
 from testbed import runtimes
-from testbed.control.messages import Captured, Received
+from testbed.control.messages import Captured, Probe, Received
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId, uavs
@@ -33,6 +34,18 @@ from testbed.runtimes import NodeSpec, World
 
 Transfer = Callable[[EmulatedClock], Iterable[Received]]
 """Sends a trial's transfers by a clock, and returns what was received."""
+
+
+class Probes(Protocol):
+    """Transfers that calibrate links: a `Trial` or a `RadioTrial`."""
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """All transfers."""
+
+    @property
+    def lasts_s(self) -> float:
+        """Duration in real seconds."""
 
 
 class Hosts(Protocol):
@@ -136,7 +149,7 @@ class EmulatedNetwork:
         """
         radio = None
         if scenario.emulation.air == "ns3":
-            radio = RadioAir.of(scenario, channel.trace(1), folder)
+            radio = RadioAir.of(scenario, channel.now, folder)
             options["radio"] = radio.program
         if hosts is None:
             world = runtimes.start(scenario.emulation.runtime, specs, shape, **options)
@@ -177,7 +190,7 @@ class EmulatedNetwork:
         self,
         expected: LinkRates,
         slot_s: float,
-        ends: Callable[[Trial], AbstractContextManager[Transfer]],
+        ends: Callable[[Probes], AbstractContextManager[Transfer]],
         *,
         in_turns: bool,
         uplinks_in_turns: bool = False,
@@ -198,17 +211,21 @@ class EmulatedNetwork:
         Raises:
             RunError: A program failed.
         """
-        dilation = self.scenario.dilation
-        rates = expected.uplink, expected.gradient
-        trial = trial_of(
-            *rates,
-            slot_s,
-            self.shape,
-            dilation,
-            in_turns=in_turns,
-            uplinks_in_turns=uplinks_in_turns,
-            gap_s=gap_s,
-        )
+        trial: Trial | RadioTrial | None
+        if self.radio is not None:
+            trial = RadioTrial.of(self.scenario, self.radio)
+        else:
+            trial = trial_of(
+                *(expected.uplink, expected.gradient),
+                slot_s,
+                self.shape,
+                self.scenario.dilation,
+                in_turns=in_turns,
+                uplinks_in_turns=uplinks_in_turns,
+                gap_s=gap_s,
+            )
+        if trial is None:
+            return
         with ends(trial) as transfer:
             received = transfer(trial.begin(self.injector))
         trial.end(self.injector)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ns3_scenarios import build
 from ns3_scenarios.radio import LteSettings, lte_settings, wifi_settings
-from ns3_scenarios.trace import SlotTrace, SlotValues, TwoWay, both_ways
+from ns3_scenarios.trace import ChannelTrace, SlotTrace, SlotValues, TwoWay, both_ways
 from orchestrator.engine.plan import Array
 from orchestrator.packet_simulation.radio import air_of, settings_of
 from orchestrator.scenario.schema import ResolvedScenario
@@ -37,6 +37,8 @@ class RadioAir:
     """A slot on which UAVs connect, as `channel` returns it."""
     origin_m: tuple[float, float, float] | None
     """Position of the base station; None: the radio needs no positions."""
+    typical: ChannelTrace
+    """A slot of the channel, with which the radio is calibrated."""
 
     @classmethod
     def of(cls, scenario: ResolvedScenario, trace: SlotTrace, folder: Path) -> "RadioAir":
@@ -44,7 +46,7 @@ class RadioAir:
 
         Args:
             scenario: The scenario.
-            trace: Its channel, of at least one slot.
+            trace: Its channel.
             folder: Folder of the run or session, for the log.
 
         Raises:
@@ -77,7 +79,9 @@ class RadioAir:
             settings=json.dumps(settings),
             first=tuple(np.concatenate([each.ravel() for each in clear]).tolist()),
         )
-        return cls(program, clear, origin_m)
+        typical = trace.at(np.full(1, trace.slots // 2))
+        assert isinstance(typical, ChannelTrace)  # or `air_of` would have refused it
+        return cls(program, clear, origin_m, typical)
 
     def channel(
         self, trace: SlotTrace, values: SlotValues, first: int, end: int

@@ -396,7 +396,7 @@ def opened(
             )
         )
         feed.air = network.radio
-        if scenario.emulation.calibrate and network.radio is None:
+        if scenario.emulation.calibrate:
             network.calibrate(
                 expected,
                 feed.slot_s,

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.emulated.calibration import GAP_S, TIMEOUT_S, Trial
-from orchestrator.emulated.network import EmulatedNetwork, Transfer
+from orchestrator.emulated.calibration import GAP_S, TIMEOUT_S
+from orchestrator.emulated.network import EmulatedNetwork, Probes, Transfer
 from orchestrator.emulated.programs import SOURCES, environment_of, shown_to
 from orchestrator.scenario.schema import Emulation, ResolvedScenario
 from testbed.control.messages import Probe, Received
@@ -44,7 +44,7 @@ CHUNK = 1 << 16
 
 
 @contextmanager
-def ends(network: EmulatedNetwork, trial: Trial) -> Iterator[Transfer]:
+def ends(network: EmulatedNetwork, trial: Probes) -> Iterator[Transfer]:
     """Programs at both ends of each link of empty nodes, ready to transfer until the context ends.
 
     They are gone when the context is left.

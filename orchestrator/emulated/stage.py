@@ -21,14 +21,14 @@ from orchestrator.analysis.byte_accounts import SET_UP, account, completed
 from orchestrator.analysis.error_budget import error_budget, transfer_errors
 from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.analysis.waterfall import waterfall
-from orchestrator.emulated.calibration import TIMEOUT_S, Trial
+from orchestrator.emulated.calibration import TIMEOUT_S
 from orchestrator.emulated.learning import (
     computing_limit_s,
     learning_table,
     place,
     startup_limit_s,
 )
-from orchestrator.emulated.network import EmulatedNetwork, Hosts, Transfer
+from orchestrator.emulated.network import EmulatedNetwork, Hosts, Probes, Transfer
 from orchestrator.emulated.node_faults import NodeFaults
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.observer import Observer
@@ -263,7 +263,7 @@ class Stage:
             self.traces = self.network.folder / "qlog"
 
     @contextlib.contextmanager
-    def ends(self, trial: Trial) -> Iterator[Transfer]:
+    def ends(self, trial: Probes) -> Iterator[Transfer]:
         """The programs of the run as the ends of a calibration's transfers."""
 
         def transfer(clock: EmulatedClock) -> list[Received]:

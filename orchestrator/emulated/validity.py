@@ -11,6 +11,7 @@ Results that are not valid keep all measurements; manifest, console and report g
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -172,9 +173,20 @@ def _calibration(done: Emulation | Session) -> Observed:
         yield calibration_error(done.calibration, shape_of(done.scenario, dilation), dilation)
 
 
-def _lateness(done: Emulation) -> Observed:
-    injector = pd.concat([record.injector for record in done.rounds])
-    yield float(injector["lateness_s"].quantile(0.99)), ""
+def _is_ns3(observed: Emulation | Session) -> bool:
+    """Whether ns-3's radio carries the frames."""
+    return observed.scenario.emulation.air == "ns3"
+
+
+def _lateness(done: Emulation, *, of_ns3: bool = False) -> Observed:
+    if _is_ns3(done) == of_ns3:
+        injector = pd.concat([record.injector for record in done.rounds])
+        yield float(injector["lateness_s"].quantile(0.99)), ""
+
+
+def _unaccounted(done: Emulation) -> Observed:
+    if _is_ns3(done):
+        yield _worst_link(done, np.array(_counts(done, "unaccounted_frames")).max(axis=0))
 
 
 def _exhausted(done: Emulation) -> Observed:
@@ -294,7 +306,7 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     rates and delay allow.
     """
     scenario = done.scenario
-    if vary_by_slot(scenario):
+    if vary_by_slot(scenario) or _is_ns3(done):
         return
     dilation, shape = scenario.dilation, shape_of(scenario, scenario.dilation)
     transfers = pd.concat([record.transfers for record in done.rounds], ignore_index=True)
@@ -411,8 +423,14 @@ def _session_exhausted(session: Session) -> Observed:
     yield session.recorder.exhausted, ""
 
 
-def _session_lateness(session: Session) -> Observed:
-    if len(session.recorder.lateness_s):
+def _session_unaccounted(session: Session) -> Observed:
+    if _is_ns3(session):
+        ends = (*session.report.uplink, *session.report.downlink)
+        yield max(end.unaccounted_frames for end in ends), ""
+
+
+def _session_lateness(session: Session, *, of_ns3: bool = False) -> Observed:
+    if len(session.recorder.lateness_s) and _is_ns3(session) == of_ns3:
         yield float(np.quantile(session.recorder.lateness_s, 0.99)), ""
 
 
@@ -454,6 +472,21 @@ CHECKS = {
         of_run=_lateness,
         of_session=_session_lateness,
         virtual_limit=1e-5,
+    ),
+    "radio_lateness_s": ValidityCheck(
+        "Lateness of ns-3's radio, 99th percentile of slots",
+        f"ns-3 did not keep up with the clock: {IDLE}, or {EXACT}, or {SLOWER}",
+        session_remedy=f"ns-3 did not keep up with the clock: {IDLE}, or {EXACT}",
+        of_run=partial(_lateness, of_ns3=True),
+        of_session=partial(_session_lateness, of_ns3=True),
+        virtual_limit=1e-4,
+        falls_with_dilation=True,
+    ),
+    "unaccounted_packets": ValidityCheck(
+        "Packets that ns-3's radio does not account for",
+        "packets vanished between the devices and ns-3: please report it",
+        of_run=_unaccounted,
+        of_session=_session_unaccounted,
     ),
     "exhausted_slots": ValidityCheck(
         "Slots without rates",

@@ -913,6 +913,11 @@ class Limits(Section):
     injector_lateness_s: Limit = 0.005
     """Delay of the rate changes of a slot after its boundary, 99th percentile, in real seconds.
     Default in virtual time: 0.00001."""
+    radio_lateness_s: Limit = Field(default=0.005, exclude_if=lambda limit: limit == 0.005)
+    """Delay of ns-3's radio behind the clock, the largest of each slot, 99th percentile, in real
+    seconds. Default in virtual time: 0.0001."""
+    unaccounted_packets: Limit = Field(default=0, exclude_if=lambda limit: limit == 0)
+    """Packets of a link that ns-3's radio neither delivered nor lost nor still holds."""
     exhausted_slots: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Number of slots for which the injector had no rates."""
     dropped_frames: Limit = 0.01

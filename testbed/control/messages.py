@@ -141,7 +141,9 @@ class Direction:
     late_frames: int = 0
     """Arrived frames that were more than a millisecond late; always 0 with netem."""
     inside_frames: int = 0
-    """Frames within ns-3's radio: neither arrived nor lost yet."""
+    """Packets within ns-3's radio: neither arrived nor lost yet."""
+    unaccounted_frames: int = 0
+    """Packets by which the counts of ns-3's radio and of the devices at both ends disagree."""
 
 
 # Messages to nodes.

@@ -52,7 +52,7 @@ from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.signals import signal_name
-from testbed.network.fabric import BS_DEVICE_BASE, Fabric, device_counts
+from testbed.network.fabric import BS_DEVICE_BASE, DeviceCount, Fabric, device_counts
 from testbed.network.injection import SAMPLE, SAMPLE_OF_WAY
 from testbed.network.pcap import Capture
 from testbed.network.taps import RadioProgram
@@ -295,33 +295,35 @@ class RadioDriver:
 
     def _counters(self) -> Counters:
         asked_ns = time.time_ns()
+        before = self._devices()
         counts, slots, exhausted = self._process.counts(self._fabric.links)
-        dropped = iter(self._dropped())
         directions = [
             Direction(
                 sent_bytes=count.entered_bytes,
                 sent_frames=count.entered_packets,
-                dropped_frames=next(dropped),
+                dropped_frames=sender.dropped_frames,
                 backlog_bytes=count.held_bytes,
                 device_sent_bytes=count.entered_bytes,
                 device_sent_frames=count.entered_packets,
                 lost_frames=count.lost_packets + count.refused_packets,
                 arrived_frames=count.left_packets,
                 inside_frames=count.inside_packets,
+                unaccounted_frames=_unaccounted(count, then, (sender, receiver)),
             )
-            for count in counts
+            for count, then, (sender, receiver) in zip(counts, before, self._devices(), strict=True)
         ]
         links = tuple(zip(directions[::2], directions[1::2], strict=True))
         return Counters(asked_ns, links, linux.scheduling(), 0, exhausted, slots)
 
-    def _dropped(self) -> list[int]:
-        """Frames that the devices have dropped: of each link's uplink and downlink."""
+    def _devices(self) -> list[tuple[DeviceCount, DeviceCount]]:
+        """Counts of the sending and the receiving device of each uplink and downlink."""
         at_station = device_counts(self._fabric.base_station.netlink)
-        dropped = []
+        found = []
         for end, site in zip(self._fabric.base_station.ends, self._fabric.uavs, strict=True):
-            at_uav = device_counts(site.netlink)
-            dropped += [at_uav[site.ends[0].index], at_station[end.index]]
-        return [count.dropped_frames for count in dropped]
+            uav = device_counts(site.netlink)[site.ends[0].index]
+            station = at_station[end.index]
+            found += [(uav, station), (station, uav)]
+        return found
 
     def _with_drops(self, table: bytes) -> bytes:
         """The samples with the devices' drops: those until now in the last row, and in the others
@@ -330,8 +332,31 @@ class RadioDriver:
         rows = [list(row) for row in struct.iter_unpack(f"={width}q", table)]
         if not rows:
             return table
-        before, self._sampled_drops = self._sampled_drops, self._dropped()
+        before = self._sampled_drops
+        self._sampled_drops = [sender.dropped_frames for sender, _ in self._devices()]
         for row in rows:
             row[SAMPLE + 3 :: SAMPLE_OF_WAY] = before
         rows[-1][SAMPLE + 3 :: SAMPLE_OF_WAY] = self._sampled_drops
         return b"".join(struct.pack(f"={width}q", *row) for row in rows)
+
+
+def _unaccounted(
+    count: _Count,
+    before: tuple[DeviceCount, DeviceCount],
+    after: tuple[DeviceCount, DeviceCount],
+) -> int:
+    """Packets that the counts of a direction and of its two devices do not account for.
+
+    Args:
+        count: What the radio process has counted.
+        before: Counts of the sending and of the receiving device before.
+        after: These counts afterwards.
+    """
+    inside = count.entered_packets - count.left_packets
+    inside -= count.lost_packets + count.refused_packets
+    missing = abs(inside - count.inside_packets)
+    sent = count.entered_packets, before[0].sent_frames, after[0].sent_frames
+    received = count.left_packets, before[1].received_frames, after[1].received_frames
+    for own, least, most in (sent, received):
+        missing += max(0, least - own, own - most)
+    return missing

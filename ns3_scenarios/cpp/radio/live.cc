@@ -362,6 +362,7 @@ Live::Obey()
     else if (order == "pause")
     {
         m_clock.isRunning = false;
+        m_isWatched = false;
     }
     else if (order == "counts")
     {

@@ -41,7 +41,7 @@ struct LiveSettings
 /// `channel FIRST COUNT`: float64 [K, steps] for each direction and, if placed, [K, 3], per slot;
 /// `epoch START_NS START_S SLOT_S`: a clock, whose slots are those of the channel; `pause`;
 /// `counts`, answered by `counts ROWS` and int64 [K, 2, FIELDS], then [ROWS, 4];
-/// `watch`; and `samples`, answered by `samples ROWS EXHAUSTED` and int64 [ROWS, 4 + 10 K].
+/// `watch`, until `pause`; and `samples`, answered by `samples ROWS EXHAUSTED` and int64 [ROWS, 4 + 10 K].
 class Live
 {
   public:

@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The calibration of ns-3's radio as a carrier of frames: programs' goodput against ns-3 alone.
+
+All UAVs send at the same time on a constant channel, first in one direction, then in the other.
+What the radio delivers of each link, some time after the start and before the end, is compared with
+what ns-3 alone delivers if senders have a backlog.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from ns3_scenarios.radio import LteSettings, simulate_lte
+from orchestrator.emulated.radio_air import RadioAir
+from orchestrator.engine.plan import Array
+from orchestrator.packet_simulation.radio import air_of, settings_of
+from orchestrator.scenario.channel import ns3_launch
+from orchestrator.scenario.schema import Emulation, ResolvedScenario
+from testbed.control.messages import Probe, Received
+from testbed.core.clock import EmulatedClock, next_tick
+from testbed.network.injector import Injector, Samples
+from testbed.transport import wire
+from testbed.transport.framing import Framing
+
+TRANSFER_S = 1.6
+"""Emulated seconds that ns-3 alone needs for a transfer."""
+WINDOW_S = (0.5, 1.3)
+"""Part of a transfer that is compared: after slow start, and before the first link is done."""
+PAUSE_S = 0.4
+"""Emulated seconds after the transfers of a direction."""
+SLOT_S = 0.1
+LEAD_S = 0.1
+"""Real seconds between the order and the first transfer."""
+ALONE_S = 1.0
+"""Simulated seconds of ns-3 alone."""
+LEVEL = "middle"
+WAYS = (("uplink", True), ("downlink", False))
+
+
+@dataclass
+class RadioTrial:
+    """The transfers that calibrate the radio; see `orchestrator.emulated.calibration.Trial`."""
+
+    channel: tuple[Array, ...]
+    """The channel meanwhile, one slot: see `RadioAir.channel`."""
+    alone_bps: Array
+    """Goodput of IP packets of ns-3 alone by direction and UAV, [2, K], in emulated bit/s."""
+    probes: tuple[Probe, ...]
+    """All transfers."""
+    lasts_s: float
+    """Duration in real seconds."""
+    dilation: float
+    samples: Samples | None = None
+    """What the radio delivered by slot, once the trial is over."""
+
+    @classmethod
+    def of(cls, scenario: ResolvedScenario, radio: RadioAir) -> "RadioTrial | None":
+        """The transfers for a scenario; None where ns-3 alone is no reference: on Wi-Fi,
+        acknowledgements take airtime from the data."""
+        settings = settings_of(scenario, f"ns3-{scenario.radio.access}")
+        if not isinstance(settings, LteSettings):
+            return None
+        slots = max(1, round(ALONE_S / radio.typical.slot_s))
+        constant = replace(radio.typical, fading=None).at(np.zeros(slots, int))
+        alone = simulate_lte(
+            air_of(scenario, constant, settings),
+            settings,
+            datagram_bytes=scenario.emulation.mtu,
+            launch=ns3_launch(),
+        )
+        alone_bps = alone.bps.mean(axis=2)
+        probes, at_s = [], 0.0
+        framing = Framing(scenario.emulation.mtu)
+        for (_, upward), rates in zip(WAYS, alone_bps, strict=True):
+            for client in np.flatnonzero(rates).tolist():
+                segments = max(1, round(rates[client] * TRANSFER_S / 8 / scenario.emulation.mtu))
+                payload_bytes = segments * framing.segment_bytes - wire.HEADER_BYTES
+                probes.append(Probe(client + 1, upward, at_s, payload_bytes))
+            at_s += TRANSFER_S + PAUSE_S
+        gains = radio.channel(constant, constant.values, 0, 1)
+        return cls(
+            tuple(
+                np.broadcast_to(gain, clear.shape)
+                for gain, clear in zip(gains, radio.clear, strict=True)
+            ),
+            alone_bps,
+            tuple(probes),
+            at_s * scenario.dilation,
+            scenario.dilation,
+        )
+
+    def begin(self, injector: Injector) -> EmulatedClock:
+        """Set the channel of the trial from a moment on, which is emulated time 0 of the returned
+        clock."""
+        slots = round(self.lasts_s / self.dilation / SLOT_S) + 1
+        injector.channel(
+            0, *(np.repeat(each, slots, axis=0) for each in self.channel), warn_slots=0
+        )
+        injector.watch()
+        clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), 0.0, self.dilation)
+        injector.epoch(clock, SLOT_S)
+        return clock
+
+    def end(self, injector: Injector) -> None:
+        """Leave the channel as it is; the injector's next report begins here."""
+        injector.pause()
+        self.samples = injector.samples()
+        injector.report()
+
+    def table(self, received: Iterable[Received], emulation: Emulation) -> pd.DataFrame:
+        """A comparison of what the radio delivered with ns-3 alone.
+
+        Returns:
+            One row per UAV and direction; the columns are those of `Trial.table`, about the
+            compared part of the transfer.
+        """
+        rows, samples = [], self.samples
+        assert samples is not None
+        for probe in self.probes:
+            way = 0 if probe.upward else 1
+            first, last = (round((probe.start_s + part_s) / SLOT_S) for part_s in WINDOW_S)
+            at = np.searchsorted(samples.slot, (first, last))
+            size = int(np.diff(samples.sent_bytes[at, probe.client - 1, way])[0])
+            rate_bps = self.alone_bps[way, probe.client - 1]
+            took_s, due_s = (last - first) * SLOT_S, 8 * size / rate_bps
+            error = took_s / due_s - 1 if size else np.inf
+            rows.append(
+                (
+                    *(probe.client, WAYS[way][0], LEVEL, rate_bps, size, first * SLOT_S),
+                    *(took_s, due_s, error),
+                )
+            )
+        columns = ["client", "direction", "level", "rate_bps", "bytes", "start_s"]
+        return pd.DataFrame(rows, columns=[*columns, "duration_s", "due_s", "error"])
