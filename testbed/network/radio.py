@@ -253,7 +253,7 @@ class RadioDriver:
         process = self._process
         match order:
             case SetChannel(first, count, warn_slots, table):
-                if first > self._end or self._first == self._end:
+                if not self._first <= first <= self._end:
                     self._first = first
                 self._end, self._warn_slots = first + count, warn_slots
                 self._said_low, self._said_exhausted = not warn_slots, False
