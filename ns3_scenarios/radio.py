@@ -26,6 +26,8 @@ MOST_UAVS = 320
 """ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
 THERMAL_DBM_PER_HZ = -174.0
 """Noise density that ns-3 assumes without a noise figure."""
+HIGHEST_PRIORITY = 63
+"""Highest priority of a UAV's downlink: the largest DSCP."""
 WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
     "n": (20, 40),
     "ac": (20, 40, 80, 160),
@@ -47,7 +49,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class LteSettings:
-    """Settings of an LTE cell: one carrier per direction (FDD), one antenna, proportional fair."""
+    """Settings of an LTE cell: one carrier per direction (FDD), one antenna."""
 
     resource_blocks: int = 100
     """Resource blocks of each direction, one of `RESOURCE_BLOCKS`."""
@@ -57,6 +59,16 @@ class LteSettings:
     """Rise of the noise by other cells, of both directions."""
     antenna_gain_db: float = 0.0
     """Gain of the antennas of both ends together, which the channel's gain lacks."""
+    uplink_blocks: Sequence[int] | None = None
+    """Number of resource blocks that each UAV has in the uplink, shape [K], whether or not the
+    others send; None: all UAVs that have something to send divide them equally."""
+    downlink_blocks: Sequence[int] | None = None
+    """The same for the downlink; None: proportional fair among UAVs of the same priority."""
+    downlink_priority: Sequence[int] | None = None
+    """Priority of each UAV's downlink, shape [K], 0 to `HIGHEST_PRIORITY`: the one with the highest
+    priority has all resource blocks that it can fill, then the next. None: all have the same."""
+    priority_by_dscp: bool = False
+    """Whether each packet sets the priority of its UAV's downlink to its DSCP."""
 
 
 @dataclass(frozen=True)
@@ -199,12 +211,29 @@ def simulate_lte(
 
     Raises:
         ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message says why.
-        ValueError: The number of resource blocks or UAVs is one that LTE or ns-3 does not have.
+        ValueError: A number of resource blocks, UAVs or a priority is one that LTE or ns-3 does not
+            have.
     """
     if lte.resource_blocks not in RESOURCE_BLOCKS:
         raise ValueError(
             f"resource_blocks must be one of {', '.join(map(str, RESOURCE_BLOCKS))}, "
             f"not {lte.resource_blocks}"
+        )
+    for name in ("uplink_blocks", "downlink_blocks"):
+        blocks = getattr(lte, name)
+        if blocks is not None and (
+            len(blocks) != air.uavs or min(blocks) < 1 or sum(blocks) > lte.resource_blocks
+        ):
+            raise ValueError(
+                f"{name} must have shape [{air.uavs}], at least 1 each and at most "
+                f"{lte.resource_blocks} together"
+            )
+    priority = lte.downlink_priority
+    if priority is not None and (
+        len(priority) != air.uavs or not all(0 <= each <= HIGHEST_PRIORITY for each in priority)
+    ):
+        raise ValueError(
+            f"downlink_priority must have shape [{air.uavs}], from 0 to {HIGHEST_PRIORITY}"
         )
     if air.uavs > MOST_UAVS:
         raise ValueError(f"ns-3's LTE has at most {MOST_UAVS} UAVs per base station")
@@ -217,6 +246,10 @@ def simulate_lte(
         "uplink_noise_figure_db": noise_figure_db,
         "downlink_noise_figure_db": noise_figure_db,
         "antenna_gain_db": lte.antenna_gain_db,
+        "uplink_blocks": lte.uplink_blocks or (),
+        "downlink_blocks": lte.downlink_blocks or (),
+        "downlink_priority": lte.downlink_priority or (0,) * air.uavs,
+        "priority_by_dscp": lte.priority_by_dscp,
         "window_bytes": 100_000,
         "attach_s": ATTACH_S,
         "settle_s": 0.2,

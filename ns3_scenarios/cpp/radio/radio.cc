@@ -57,7 +57,10 @@ MakeStack(const Json& settings, const Air& air)
                     settings["uplink_noise_figure_db"].Number(),
                     settings["downlink_noise_figure_db"].Number(),
                     settings["downlink_power_dbm"].Number(),
-                    settings["uplink_power_dbm"].Numbers()});
+                    settings["uplink_power_dbm"].Numbers(),
+                    {settings["uplink_blocks"].Numbers(), settings["downlink_blocks"].Numbers()},
+                    settings["downlink_priority"].Numbers(),
+                    settings["priority_by_dscp"].Bool()});
 }
 
 /// A list in JSON: the numbers of UAVs.
