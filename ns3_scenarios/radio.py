@@ -26,8 +26,10 @@ MOST_UAVS = 320
 """ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
 THERMAL_DBM_PER_HZ = -174.0
 """Noise density that ns-3 assumes without a noise figure."""
-HIGHEST_PRIORITY = 63
-"""Highest priority of a UAV's downlink: the largest DSCP."""
+HIGHEST_DSCP = 63
+"""Largest differentiated services codepoint of a packet (RFC 2474)."""
+LTE_WINDOW_BYTES = 100_000
+"""Bytes that wait at each sending end of an LTE cell that has a backlog."""
 WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
     "n": (20, 40),
     "ac": (20, 40, 80, 160),
@@ -64,11 +66,9 @@ class LteSettings:
     others send; None: all UAVs that have something to send divide them equally."""
     downlink_blocks: Sequence[int] | None = None
     """The same for the downlink; None: proportional fair among UAVs of the same priority."""
-    downlink_priority: Sequence[int] | None = None
-    """Priority of each UAV's downlink, shape [K], 0 to `HIGHEST_PRIORITY`: the one with the highest
-    priority has all resource blocks that it can fill, then the next. None: all have the same."""
     priority_by_dscp: bool = False
-    """Whether each packet sets the priority of its UAV's downlink to its DSCP."""
+    """Whether the DSCP of the last packet to a UAV is the priority of its downlink: the UAV with the
+    highest priority has all resource blocks that it can fill, then the next."""
 
 
 @dataclass(frozen=True)
@@ -194,6 +194,7 @@ def simulate_lte(
     lte: LteSettings = LteSettings(),
     *,
     datagram_bytes: int = 1400,
+    dscp: Sequence[int] | None = None,
     launch: Launch = LAUNCH,
     progress: Progress | None = None,
 ) -> Delivery:
@@ -206,12 +207,14 @@ def simulate_lte(
         air: The channel.
         lte: The cell.
         datagram_bytes: Size of the IP packets that are sent.
+        dscp: Differentiated services codepoint of the packets to each UAV, shape [K], 0 to
+            `HIGHEST_DSCP`; None: 0 for all. See `LteSettings.priority_by_dscp`.
         launch: How ns-3's process is started.
         progress: Called after each slot.
 
     Raises:
         ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message says why.
-        ValueError: A number of resource blocks, UAVs or a priority is one that LTE or ns-3 does not
+        ValueError: A number of resource blocks or UAVs, or a DSCP, is one that LTE or ns-3 does not
             have.
     """
     if lte.resource_blocks not in RESOURCE_BLOCKS:
@@ -228,13 +231,10 @@ def simulate_lte(
                 f"{name} must have shape [{air.uavs}], at least 1 each and at most "
                 f"{lte.resource_blocks} together"
             )
-    priority = lte.downlink_priority
-    if priority is not None and (
-        len(priority) != air.uavs or not all(0 <= each <= HIGHEST_PRIORITY for each in priority)
+    if dscp is not None and (
+        len(dscp) != air.uavs or not all(0 <= each <= HIGHEST_DSCP for each in dscp)
     ):
-        raise ValueError(
-            f"downlink_priority must have shape [{air.uavs}], from 0 to {HIGHEST_PRIORITY}"
-        )
+        raise ValueError(f"dscp must have shape [{air.uavs}], from 0 to {HIGHEST_DSCP}")
     if air.uavs > MOST_UAVS:
         raise ValueError(f"ns-3's LTE has at most {MOST_UAVS} UAVs per base station")
     noise_figure_db = (
@@ -248,9 +248,9 @@ def simulate_lte(
         "antenna_gain_db": lte.antenna_gain_db,
         "uplink_blocks": lte.uplink_blocks or (),
         "downlink_blocks": lte.downlink_blocks or (),
-        "downlink_priority": lte.downlink_priority or (0,) * air.uavs,
         "priority_by_dscp": lte.priority_by_dscp,
-        "window_bytes": 100_000,
+        "dscp": dscp or (0,) * air.uavs,
+        "window_bytes": LTE_WINDOW_BYTES,
         "attach_s": ATTACH_S,
         "settle_s": 0.2,
     }
@@ -303,6 +303,7 @@ def simulate_wifi(
         "antenna_gain_db": wifi.antenna_gain_db,
         "carrier_hz": air.carrier_hz,
         "farthest_m": float(np.linalg.norm(air.position_m, axis=2).max()),
+        "dscp": (0,) * air.uavs,
         "window_bytes": 200_000,
         "attach_s": ASSOCIATE_S,
         "settle_s": 0.5,

@@ -141,14 +141,12 @@ Lte::SetTerms(const LteSettings& settings)
     std::array<std::size_t, 2> start{0, 0};
     for (std::size_t k = 0; k < m_ues.size(); ++k)
     {
-        Terms& terms = m_ues[k].terms;
-        terms.priority = static_cast<int>(settings.priority.at(k));
         for (const auto direction : {UP, DOWN})
         {
             if (const auto& own = settings.ownBlocks[direction]; !own.empty())
             {
                 const auto blocks = static_cast<std::size_t>(own.at(k));
-                terms.own[direction] = Span{start[direction], blocks};
+                m_ues[k].terms.own[direction] = Span{start[direction], blocks};
                 start[direction] += blocks;
             }
         }
@@ -319,17 +317,11 @@ Lte::Send(Direction direction, std::size_t uav, Ptr<Packet> packet)
     {
         if (m_isByDscp)
         {
-            SetPriority(uav, Dscp(*packet));
+            m_ues[uav].terms.priority = Dscp(*packet);
         }
         m_ues[uav].underWay += packet->GetSize();
         m_gateway->RecvFromTunDevice(packet, Address(), Address(), IPV4);
     }
-}
-
-void
-Lte::SetPriority(std::size_t uav, int priority)
-{
-    m_ues[uav].terms.priority = priority;
 }
 
 int64_t

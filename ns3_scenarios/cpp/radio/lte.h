@@ -34,9 +34,7 @@ struct LteSettings
     std::vector<double> uplinkPower; // dBm, K
     /// By direction: the resource blocks that each UAV has for itself, K; empty: they are shared.
     std::array<std::vector<double>, 2> ownBlocks;
-    /// In the downlink, UAVs of a higher priority are served first, K.
-    std::vector<double> priority;
-    /// Whether a downlink packet of IP sets its UAV's priority to its DSCP.
+    /// Whether the DSCP of the last packet that was sent to a UAV is the priority of its downlink.
     bool isByDscp;
 };
 
@@ -49,7 +47,6 @@ class Lte : public Stack
     std::vector<std::size_t> Attach(double limit) override;
     bool IsOpen(Direction direction, std::size_t uav) const override;
     void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
-    void SetPriority(std::size_t uav, int priority) override;
     int64_t Held(Direction direction, std::size_t uav) const override;
     std::string Why(Direction direction, std::size_t uav) const override;
 

@@ -44,12 +44,6 @@ class Stack
     /// Hand a packet of IP to the sending end.
     virtual void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) = 0;
 
-    /// Serve this UAV's downlink before those of a lower priority, 0 to 63, where the radio access
-    /// has priorities.
-    virtual void SetPriority(std::size_t, int)
-    {
-    }
-
     /// Bytes that wait at the sending end.
     virtual int64_t Held(Direction direction, std::size_t uav) const = 0;
 
