@@ -67,8 +67,8 @@ class LteSettings:
     downlink_blocks: Sequence[int] | None = None
     """The same for the downlink; None: proportional fair among UAVs of the same priority."""
     priority_by_dscp: bool = False
-    """Whether the DSCP of the last packet to a UAV is the priority of its downlink: the UAV with the
-    highest priority has all resource blocks that it can fill, then the next."""
+    """Whether the DSCP of the last packet to a UAV is the priority of its downlink: the UAV with
+    the highest priority has all resource blocks that it can fill, then the next."""
 
 
 @dataclass(frozen=True)
