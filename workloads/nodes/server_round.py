@@ -172,9 +172,8 @@ class EmulatedServerRound:
         self.overruns: list[float] = []
         self.batches: list[LearnedBatch] = []
         self.lost: list[LostClient] = []
-        self.marked: dict[int, int] = {}
-        """DSCP of the clients whose gradient is being sent, if the radio's scheduler orders them.
-        """
+        self.marked = dict.fromkeys(order.clients, 0)
+        """DSCP of the packets to each client."""
 
     def run(self) -> list[int]:
         """Broadcast, serve every iteration, and collect the adapters; returns the finished clients.
@@ -351,12 +350,17 @@ class EmulatedServerRound:
             self._send_word(client, Kind.START, start.at)
 
     def _mark(self, clients: tuple[int, ...]) -> None:
-        """Mark gradients by their place in the service order; all other packets have DSCP 0."""
-        marks = {client: max(HIGHEST_DSCP - n, 1) for n, client in enumerate(clients)}
-        for client in marks.keys() | self.marked.keys():
-            if (dscp := marks.get(client, 0)) != self.marked.get(client, 0):
+        """Mark gradients by their place in the service order.
+
+        Before them come packets to clients without a gradient: the acknowledgements of what these
+        upload, which would otherwise wait for all gradients. Without any gradient, DSCP is 0.
+        """
+        places = {client: max(HIGHEST_DSCP - n, 1) for n, client in enumerate(clients, 1)}
+        for client, marked in self.marked.items():
+            dscp = places.get(client, HIGHEST_DSCP if places else 0)
+            if dscp != marked:
                 self.station.links[client].set_dscp(dscp)
-        self.marked = marks
+                self.marked[client] = dscp
 
     def _give_up(self, lost: GiveUp) -> None:
         self.lost.append(LostClient(lost.client, lost.at, lost.refused))

@@ -24,6 +24,8 @@ BY_MAC = {
     "radio.access": "lte",
     "emulation.air": "ns3",
     "radio.lte.downlink_order": "mac",
+    "radio.uplink_bandwidth_hz": 5e6,
+    "radio.downlink_bandwidth_hz": 5e6,
 }
 FAULT = {"kind": "uav-crash", "nodes": ["uav1"]}
 DRAWN = {"count": 1, "kinds": ["uav-crash"]}

@@ -56,7 +56,7 @@ def test_every_transport_carries_whole_rounds(transport, connection) -> None:
 def test_packets_of_gradients_are_marked_by_their_place(
     monkeypatch, transport: str, connection: str
 ) -> None:
-    """And only theirs: by the end of the round, every connection has DSCP 0 again."""
+    """Those to other clients come first; in the end, every connection has DSCP 0 again."""
     marks: dict[int, list[int]] = {}
     mark = streams._mark
 
@@ -73,10 +73,10 @@ def test_packets_of_gradients_are_marked_by_their_place(
     for client, iteration, step, _, end_s, _ in spans:
         if step == "S":
             assert started[client, iteration] == pytest.approx(end_s, abs=2e-3)
-    places = [dscp for each in marks.values() for dscp in each if dscp]
+    places = [dscp for each in marks.values() for dscp in each if 0 < dscp < 63]
     assert len(places) >= CLIENTS * ITERATIONS
-    assert set(places) <= {63, 62, 61}
-    assert max(places) == 63
+    assert {62} <= set(places) <= {62, 61, 60}
+    assert 63 in (dscp for each in marks.values() for dscp in each)
     if connection == "kept":
         assert [each[-1] for each in marks.values()] == [0] * CLIENTS
 
