@@ -184,9 +184,13 @@ Scheduler::DoCschedLcConfigReq(const Configuration::CschedLcConfigReqParameters&
 void
 Scheduler::DoCschedLcReleaseReq(const Configuration::CschedLcReleaseReqParameters& params)
 {
+    const auto ue = m_ues.find(params.m_rnti);
     for (const uint8_t channel : params.m_logicalChannelIdentity)
     {
-        m_ues[params.m_rnti].queues.erase(channel);
+        if (ue != m_ues.end())
+        {
+            ue->second.queues.erase(channel);
+        }
     }
 }
 
@@ -413,13 +417,19 @@ Scheduler::Hear(const std::vector<ns3::DlInfoListElement_s>& feedback,
             continue; // It has left the cell.
         }
         Process& process = ue->second.processes.at(info.m_harqProcessId);
+        const auto& versions = process.data.m_dci.m_rv;
+        if (versions.empty())
+        {
+            continue; // It is about another UE that had this RNTI.
+        }
         if (info.m_harqStatus.at(0) != ns3::DlInfoListElement_s::NACK ||
-            process.data.m_dci.m_rv.at(0) == MOST_RETRANSMISSIONS)
+            versions[0] == MOST_RETRANSMISSIONS)
         {
             process.granted = INT64_MIN / 2;
         }
         else if (served.contains(info.m_rnti) || !SendAgain(process, taken, downlink))
         {
+            process.granted = m_tti; // It stays in use.
             m_postponed.push_back(info);
         }
         else
@@ -500,8 +510,10 @@ Scheduler::ShareGroups(std::vector<bool>& taken,
         {
             continue;
         }
-        const auto& [channel, first] = *ue.queues.begin();
-        const bool isUrgent = channel <= SIGNALLING && Waiting(first) > 0;
+        const bool isUrgent =
+            std::any_of(ue.queues.begin(), ue.queues.end(), [](const auto& each) {
+                return each.first <= SIGNALLING && Waiting(each.second) > 0;
+            });
         candidates.push_back({rnti, &ue, isUrgent ? URGENT : terms.priority, Need(ue)});
     }
     for (std::size_t group = 0; group < m_groups; ++group)
@@ -632,7 +644,8 @@ Scheduler::SendNew(uint16_t rnti,
     if (m_granted)
     {
         const auto& dci = data.m_dci;
-        m_granted({DOWN, rnti, dci.m_tbsSize[0], static_cast<uint32_t>(blocks), dci.m_mcs[0], true});
+        const auto count = static_cast<uint32_t>(blocks);
+        m_granted({DOWN, rnti, dci.m_tbsSize[0], count, dci.m_mcs[0], true});
     }
 }
 

