@@ -35,10 +35,20 @@ DATAGRAM_BYTES = 1400
 """What ns-3 sends; `emulation.mtu` of the model."""
 JAKES: dict[str, Any] = {"radio.fading": "rayleigh", "radio.doppler_hz": 27.0}
 WEAK: dict[str, Any] = {"radio.lte.interference_margin_db": 20.0}
+SHARES: dict[str, Any] = {"radio.lte.scheduler": "shares", "paradigm": "sfl-pp"}
+BETA = {3: [0.5, 0.33, 0.17], 10: [0.19, 0.17, 0.15, 0.13, 0.11, 0.09, 0.07, 0.05, 0.03, 0.01]}
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     **{f"K = {k}": (k, {}) for k in (3, 10, 20, 30, 50)},
     **{f"K = {k}, NLOS": (k, {"radio.line_of_sight": "never"}) for k in (3, 10, 20)},
     **{f"K = {k}, 20 dB less": (k, WEAK) for k in (3, 10, 20)},
+    **{
+        f"K = {k}, `shares` {BETA[k][0]} to {BETA[k][-1]}{words}": (
+            k,
+            {**SHARES, **keys, "allocation.beta": BETA[k]},
+        )
+        for words, keys in (("", {}), (", 20 dB less", WEAK))
+        for k in (3, 10)
+    },
     "K = 10, Rayleigh 27 Hz": (10, JAKES),
     "K = 10, 20 dB less, Rayleigh 27 Hz": (10, {**WEAK, **JAKES}),
     "K = 10, 20 dB less, Rayleigh 5 Hz": (10, {**WEAK, **JAKES, "radio.doppler_hz": 5.0}),

@@ -26,6 +26,10 @@ MOST_UAVS = 320
 """ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
 THERMAL_DBM_PER_HZ = -174.0
 """Noise density that ns-3 assumes without a noise figure."""
+HIGHEST_DSCP = 63
+"""Largest differentiated services codepoint of a packet (RFC 2474)."""
+LTE_WINDOW_BYTES = 100_000
+"""Bytes that wait at each sending end of an LTE cell that has a backlog."""
 WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
     "n": (20, 40),
     "ac": (20, 40, 80, 160),
@@ -47,7 +51,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class LteSettings:
-    """Settings of an LTE cell: one carrier per direction (FDD), one antenna, proportional fair."""
+    """Settings of an LTE cell: one carrier per direction (FDD), one antenna."""
 
     resource_blocks: int = 100
     """Resource blocks of each direction, one of `RESOURCE_BLOCKS`."""
@@ -57,6 +61,14 @@ class LteSettings:
     """Rise of the noise by other cells, of both directions."""
     antenna_gain_db: float = 0.0
     """Gain of the antennas of both ends together, which the channel's gain lacks."""
+    uplink_blocks: Sequence[int] | None = None
+    """Number of resource blocks that each UAV has in the uplink, shape [K], whether or not the
+    others send; None: all UAVs that have something to send divide them equally."""
+    downlink_blocks: Sequence[int] | None = None
+    """The same for the downlink; None: proportional fair among UAVs of the same priority."""
+    priority_by_dscp: bool = False
+    """Whether the DSCP of the last packet to a UAV is the priority of its downlink: the UAV with
+    the highest priority has all resource blocks that it can fill, then the next."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +199,7 @@ def simulate_lte(
     lte: LteSettings = LteSettings(),
     *,
     datagram_bytes: int = 1400,
+    dscp: Sequence[int] | None = None,
     launch: Launch = LAUNCH,
     progress: Progress | None = None,
 ) -> Delivery:
@@ -199,12 +212,15 @@ def simulate_lte(
         air: The channel.
         lte: The cell.
         datagram_bytes: Size of the IP packets that are sent.
+        dscp: Differentiated services codepoint of the packets to each UAV, shape [K], 0 to
+            `HIGHEST_DSCP`; None: 0 for all. See `LteSettings.priority_by_dscp`.
         launch: How ns-3's process is started.
         progress: Called after each slot.
 
     Raises:
         ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message says why.
-        ValueError: The number of resource blocks or UAVs is one that LTE or ns-3 does not have.
+        ValueError: A number of resource blocks or UAVs, or a DSCP, is one that LTE or ns-3 does not
+            have.
     """
     return _simulated(air, lte_settings(air, lte), datagram_bytes, launch, progress)
 
@@ -220,6 +236,19 @@ def lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
             f"resource_blocks must be one of {', '.join(map(str, RESOURCE_BLOCKS))}, "
             f"not {lte.resource_blocks}"
         )
+    for name in ("uplink_blocks", "downlink_blocks"):
+        blocks = getattr(lte, name)
+        if blocks is not None and (
+            len(blocks) != air.uavs or min(blocks) < 1 or sum(blocks) > lte.resource_blocks
+        ):
+            raise ValueError(
+                f"{name} must have shape [{air.uavs}], at least 1 each and at most "
+                f"{lte.resource_blocks} together"
+            )
+    if dscp is not None and (
+        len(dscp) != air.uavs or not all(0 <= each <= HIGHEST_DSCP for each in dscp)
+    ):
+        raise ValueError(f"dscp must have shape [{air.uavs}], from 0 to {HIGHEST_DSCP}")
     if air.uavs > MOST_UAVS:
         raise ValueError(f"ns-3's LTE has at most {MOST_UAVS} UAVs per base station")
     noise_figure_db = (
@@ -231,7 +260,11 @@ def lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
         "uplink_noise_figure_db": noise_figure_db,
         "downlink_noise_figure_db": noise_figure_db,
         "antenna_gain_db": lte.antenna_gain_db,
-        "window_bytes": 100_000,
+        "uplink_blocks": lte.uplink_blocks or (),
+        "downlink_blocks": lte.downlink_blocks or (),
+        "priority_by_dscp": lte.priority_by_dscp,
+        "dscp": dscp or (0,) * air.uavs,
+        "window_bytes": LTE_WINDOW_BYTES,
         "attach_s": ATTACH_S,
         "settle_s": 0.2,
     }
@@ -292,6 +325,7 @@ def wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
         "antenna_gain_db": wifi.antenna_gain_db,
         "carrier_hz": air.carrier_hz,
         "farthest_m": float(np.linalg.norm(air.position_m, axis=2).max()),
+        "dscp": (0,) * air.uavs,
         "window_bytes": 200_000,
         "attach_s": ASSOCIATE_S,
         "settle_s": 0.5,

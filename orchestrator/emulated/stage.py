@@ -331,7 +331,10 @@ class Stage:
         )
         credit_s = self.shape.credit_s
         of_bs = learning and learning | place(self.scenario.base_station)
-        self.nodes.send(BS, SetUpBaseStation(settings[0], credit_s, of_bs, self.scenario.scheme))
+        mac_orders = self.scenario.radio.lte.downlink_order == "mac"
+        self.nodes.send(
+            BS, SetUpBaseStation(settings[0], credit_s, of_bs, self.scenario.scheme, mac_orders)
+        )
         of_uav = learning and learning | place(self.scenario.uavs)
         for node in uavs(clients):
             order = SetUpUav(node.client, settings[node.client], credit_s, of_uav)

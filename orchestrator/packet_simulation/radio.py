@@ -18,6 +18,8 @@ from ns3_scenarios.radio import (
     simulate_wifi,
 )
 from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace, both_ways
+from orchestrator.engine.lte import assigned
+from orchestrator.engine.plan import fixed_allocation
 from orchestrator.scenario.channel import ns3_launch
 from orchestrator.scenario.schema import LTE_BLOCKS, Lte, Scenario
 from testbed.core.errors import InputError
@@ -178,16 +180,31 @@ def cell_of(scenario: Scenario) -> LteSettings:
             f"{hertz[0]:g} Hz, is no bandwidth of LTE"
         )
     plain = Lte()
-    for name in ("scheduler", "layers", "highest_modulation", "implementation_margin_db"):
+    for name in ("layers", "highest_modulation", "implementation_margin_db"):
         if getattr(lte, name) != getattr(plain, name):
             raise InputError(
                 f"radio.lte.{name}: ns-3's LTE has {getattr(plain, name) or 'its own'} only"
             )
+    blocks = lte.resource_blocks or band
+    own: tuple[int, ...] | None = None
+    if lte.scheduler == "shares":
+        beta = fixed_allocation(scenario).beta
+        own = tuple(assigned(beta, blocks).tolist())
+        if 0 in own:
+            k = own.index(0)
+            raise InputError(
+                f"allocation.beta: must be at least {1 / blocks:g}, one resource block; "
+                f"UAV {k + 1} has {beta[k]:g}"
+            )
+    in_turns = scenario.scheme.gradient_transmission == "sequential"
     return LteSettings(
-        resource_blocks=lte.resource_blocks or band,
+        resource_blocks=blocks,
         noise_figure_db=lte.noise_figure_db,
         interference_margin_db=lte.interference_margin_db,
         antenna_gain_db=lte.antenna_gain_db,
+        uplink_blocks=own,
+        downlink_blocks=None if in_turns else own,
+        priority_by_dscp=lte.downlink_order == "mac",
     )
 
 

@@ -303,6 +303,13 @@ class Lte(Section):
     """Largest number of spatial layers in the downlink: 2 is open-loop 2x2 MIMO."""
     highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
     """Highest modulation of the downlink; that of the uplink is 64QAM."""
+    downlink_order: Literal["application", "mac"] = Field(
+        default="application", exclude_if=lambda order: order == "application"
+    )
+    """Who orders sequential gradients. `application`: the base station's program, which sends one
+    after the other; `mac`: the cell's scheduler, which serves packets by the priority that they
+    are marked with (DSCP), so that all gradients are sent as soon as they are computed. `mac` needs
+    `emulation.air: ns3`."""
 
 
 PLAIN_LTE = Lte()
@@ -1371,6 +1378,25 @@ class Scenario(Section):
                 raise ValueError(f"{key}: {_must_be(fits)} {where}")
         if (mtu := self.emulation.mtu) < kind.least_mtu:
             raise ValueError(f"emulation.mtu: must be at least {kind.least_mtu} {where}, not {mtu}")
+        return self
+
+    @model_validator(mode="after")
+    def _mac_sees_priorities(self) -> "Scenario":
+        if self.radio.lte.downlink_order == "application":
+            return self
+        for key, given, fits in (
+            ("radio.access", self.radio.access, "lte"),
+            ("emulation.air", self.emulation.air, "ns3"),
+        ):
+            if given != fits:
+                raise ValueError(
+                    f"radio.lte.downlink_order: 'mac' needs {key} {fits!r}, not {given!r}"
+                )
+        if not self.emulation.transport_kind.marks_packets:
+            raise ValueError(
+                "radio.lte.downlink_order: must be 'application' where emulation.transport is "
+                f"{self.emulation.transport!r}, whose packets cannot be marked per client"
+            )
         return self
 
     @model_validator(mode="after")

@@ -123,6 +123,9 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         if staleness == "constant":
             yield "workload.asynchronous.exponent", "workload.asynchronous.staleness is 'constant'"
     radio = scenario.radio
+    if scheme.asynchronous or scheme.gradient_transmission == "parallel":
+        reason = f"{scenario.paradigm!r} has no sequential gradients; only a session's programs"
+        yield "radio.lte.downlink_order", f"{reason} may mark their packets then"
     if radio.access != "lte":
         reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-lte` takes them then"
         yield "radio.lte", reason

@@ -159,6 +159,8 @@ class SetUpBaseStation:
     learning: Json | None
     """`workloads.learning.real.Settings` as JSON; None: nothing is learned."""
     paradigm: Paradigm
+    mac_orders: bool = False
+    """Whether the radio's scheduler orders sequential gradients, by the DSCP of their packets."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ keep ties exact. They are only added, subtracted and compared.
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from testbed.core import orders
@@ -143,6 +143,15 @@ class SendGradient:
 
 
 @dataclass(frozen=True)
+class SetPriorities:
+    """The gradients that are being sent are others than before: set the order in which the radio's
+    scheduler serves their packets."""
+
+    clients: tuple[int, ...]
+    """Clients whose gradient has not arrived yet; the first one is served first."""
+
+
+@dataclass(frozen=True)
 class GiveUp:
     """Drop a client: the round continues without it."""
 
@@ -164,7 +173,7 @@ class Abandon:
     refused: str
 
 
-Instruction = StartClients | Compute | SendGradient | GiveUp | Abandon
+Instruction = StartClients | Compute | SendGradient | SetPriorities | GiveUp | Abandon
 
 
 @dataclass
@@ -178,6 +187,8 @@ class _Client:
     gradient: float | None = None
     """τ_SG(i-1), the last term of eq. (22); None: there was no gradient yet."""
     compute_start: float = 0
+    place: tuple[float, float, int] = (0, 0, 0)
+    """Place of its gradient in the service order: the rank, the time of arrival and the number."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +215,7 @@ class ServerRound:
         *,
         outlook: Outlook | None = None,
         drops: bool = False,
+        mac_orders: bool = False,
     ):
         """Begin the round.
 
@@ -214,6 +226,8 @@ class ServerRound:
             lost_at: Time at which an unfinished client counts as lost.
             outlook: Used if the paradigm's order is not one of the paper's.
             drops: Whether the round continues without a lost client.
+            mac_orders: Whether the radio's scheduler orders sequential gradients: each is sent once
+                it is computed, and `SetPriorities` says in which order they are served.
         """
         self.here = set(clients)
         """Clients that have neither finished nor been lost."""
@@ -222,7 +236,14 @@ class ServerRound:
         self._paradigm = paradigm
         self._rank_of = paradigm.rank
         self._outlook = outlook
+        self._mac_orders = mac_orders and paradigm.gradient_transmission == "sequential"
+        if self._mac_orders:
+            paradigm = replace(paradigm, gradient_transmission="parallel")
         self._schedule = Schedule(paradigm, len(clients))
+        self._sending: set[int] = set()
+        """Clients whose gradient is being sent, if the radio's scheduler orders them."""
+        self._served_order: tuple[int, ...] = ()
+        """The clients of the last `SetPriorities`."""
         self._first_gradient = first_gradient
         self._lost_at = {k: at for k, at in (lost_at or {}).items() if k in self.here}
         self._drops = drops
@@ -282,10 +303,12 @@ class ServerRound:
             case Computed():
                 client.step = ""
                 rank = self._rank("transmit", event.client, event.at)
+                client.place = (rank, event.at, event.client)
                 self._schedule.computed(event.client, client.iteration, event.at, rank)
             case GradientDelivered():
                 client.step = ""
                 client.gradient = event.arrived - event.sent
+                self._sending.discard(event.client)
                 self._schedule.delivered(event.at)
             case AdaptersArrived():
                 self.here.remove(event.client)
@@ -341,7 +364,14 @@ class ServerRound:
         if self._without_broadcast is not None and not self._without_broadcast:
             self._without_broadcast = None
             self._instructions.append(StartClients(tuple(sorted(self.here)), self._start_at))
-        for start in self._schedule.start():
+        starts = self._schedule.start()
+        if self._mac_orders:
+            self._sending |= {start.client for start in starts if start.resource == "transmit"}
+            order = tuple(sorted(self._sending, key=lambda client: self._clients[client].place))
+            if order != self._served_order:
+                self._served_order = order
+                self._instructions.append(SetPriorities(order))
+        for start in starts:
             client = self._clients[start.client]
             if start.resource == "compute":
                 client.step, client.compute_start = "S", start.at
@@ -366,5 +396,6 @@ class ServerRound:
         self.lost[client] = GiveUp(client, at, refused, state.iteration, state.step)
         self._instructions.append(self.lost[client])
         self.here.remove(client)
+        self._sending.discard(client)
         self._has_broadcast(client, at)
         self._schedule.lost(client, at)

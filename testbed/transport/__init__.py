@@ -18,10 +18,11 @@ transport (`TransportKind`) carries them, and over how many connections, is the 
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 from testbed.core.node import BS, uav
 from testbed.core.registry import TRANSPORTS
-from testbed.transport.interface import Link, TransportKind, TransportSettings
+from testbed.transport.interface import Link, MarkedLink, TransportKind, TransportSettings
 from testbed.transport.quic import QUIC
 from testbed.transport.rpc import GRPC
 from testbed.transport.tcp import TCP
@@ -45,7 +46,7 @@ def accept(
     address: tuple[str, int],
     clients: Collection[int],
     listening: Callable[[], object],
-) -> dict[int, Link]:
+) -> dict[int, MarkedLink]:
     """Be the base station, by the transport that the settings name: see `TransportKind.accept`."""
     links = kind_of(settings.transport).accept(settings, address, clients, listening)
     return {client: _Named(link, uav(client).title) for client, link in links.items()}
@@ -72,6 +73,10 @@ class _Named:
         """See `Link`."""
         with _naming(self._peer, header.kind.name):
             self._link.send(header, extra, payload)
+
+    def set_dscp(self, dscp: int) -> None:
+        """See `MarkedLink`, which the link has to be."""
+        cast(MarkedLink, self._link).set_dscp(dscp)
 
     def receive_header(self, due: Kind) -> Header:
         """See `Link`."""

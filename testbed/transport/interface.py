@@ -93,6 +93,14 @@ class Link(Protocol):
         """Release the connection."""
 
 
+class MarkedLink(Link, Protocol):
+    """A link over a transport with `TransportKind.marks_packets`."""
+
+    def set_dscp(self, dscp: int) -> None:
+        """Mark the packets that this side sends from now on with a differentiated services
+        codepoint (RFC 2474), 0 to 63; may be called while another thread sends."""
+
+
 class TransportKind:
     """A way to carry frames: how it connects nodes, and what the testbed needs to know about it.
 
@@ -111,6 +119,8 @@ class TransportKind:
     """The column of the byte accounts for bytes on the TCP stream that are in no frame's counts."""
     writes_qlog: bool = False
     """Whether connections log their events (`TransportSettings.qlog`)."""
+    marks_packets: bool = False
+    """Whether its links are of type `MarkedLink`."""
     allowed: Mapping[str, tuple[object, ...]] = {}
     """By key of a scenario: the values with which the transport works; None: the key is left
     out."""

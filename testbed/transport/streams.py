@@ -59,6 +59,11 @@ def _hang_up(sock: socket.socket) -> None:
     _shut(sock)
 
 
+def _mark(sock: socket.socket, dscp: int) -> None:
+    with contextlib.suppress(OSError):  # The connection may have ended already.
+        sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+
+
 def _greeting(settings: TransportSettings, client: int, port: int = 0) -> bytes:
     token = bytes.fromhex(settings.token)
     header = Header(Kind.HELLO, client, 0, 0, PORT.size, len(token), 0.0, 0.0)
@@ -112,6 +117,10 @@ class KeptLink:
     def receive_into(self, place: memoryview) -> int:
         """See `Link`."""
         return self._stream.receive_into(place)
+
+    def set_dscp(self, dscp: int) -> None:
+        """See `MarkedLink`."""
+        _mark(self._stream.sock, dscp)
 
     def count(self) -> list[Counts]:
         """See `Link`."""
@@ -176,6 +185,7 @@ class PerTransferLink:
         self._rest_bytes = 0
         self._over = [first]
         self._dialled: socket.socket | None = None
+        self._dscp = 0
         self._has_hung_up = False
         first.hang_up()
 
@@ -199,6 +209,7 @@ class PerTransferLink:
 
     def _dials(self, sock: socket.socket) -> None:
         self._dialled = sock
+        _mark(sock, self._dscp)
         if self._has_hung_up:
             raise ConnectionLost("connection closed locally")
 
@@ -238,6 +249,12 @@ class PerTransferLink:
             self._call.hang_up()
             self._over.append(self._call)
 
+    def set_dscp(self, dscp: int) -> None:
+        """See `MarkedLink`."""
+        self._dscp = dscp
+        if self._dialled is not None:
+            _mark(self._dialled, dscp)
+
     def count(self) -> list[Counts]:
         """See `Link`."""
         over, self._over = self._over, []
@@ -267,6 +284,8 @@ class _Caller(NamedTuple):
 
 class StreamTransport(TransportKind):
     """Frames on a byte stream over TCP; a transport says what it makes of a connected socket."""
+
+    marks_packets = True
 
     def stream(
         self, sock: socket.socket, settings: TransportSettings, peer: NodeId | None

@@ -3,6 +3,7 @@
 
 """What ns-3's LTE and Wi-Fi deliver to UAVs that all have a backlog."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,13 @@ from ns3_scenarios import radio
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.radio import Air, LteSettings, WifiSettings, simulate_lte, simulate_wifi
 from ns3_scenarios.rma_av import los_path_loss_db
+from orchestrator.engine.lte import (
+    DOWNLINK_MARGIN_DB,
+    UPLINK_MARGIN_DB,
+    Steps,
+    downlink_steps,
+    uplink_steps,
+)
 
 POWER_W = {3: [1, 0.4, 0.1], 10: [1, 0.4, 0.1, 1, 0.4, 0.1, 1, 0.4, 0.2, 0.1]}
 FAR_M = {3: [250, 600, 900], 10: [250, 350, 450, 600, 700, 780, 850, 900, 950, 990]}
@@ -97,6 +105,80 @@ def test_more_uavs_than_a_tti_can_serve_take_turns(uavs: int, blocks: int, per_t
     used = made.resource_blocks[0].sum(axis=0)
     assert (used > 0.95 * (blocks // per_tti) * per_tti).all()
     assert (made.mcs[0] == 28).all()
+
+
+def model_mbps(steps: Steps, blocks: Sequence[int], mcs: Any) -> Any:
+    """What the engine's model says of these numbers of resource blocks, in Mbit/s."""
+    at = [list(steps.mcs).index(int(each)) for each in mcs]
+    return steps.bps[list(blocks), at] / 1e6
+
+
+@pytest.mark.parametrize(
+    ("blocks", "up", "down", "weaker_db"),
+    [
+        (100, (50, 33, 17), (17, 50, 33), 0),
+        (100, (50, 33, 17), (17, 50, 33), 20),
+        (100, (3, 11, 9), (2, 1, 97), 0),
+        (50, (30, 15, 5), (5, 15, 30), 0),
+        (6, (3, 2, 1), (1, 2, 3), 0),
+    ],
+)
+def test_each_uav_has_its_own_resource_blocks(
+    blocks: int, up: Sequence[int], down: Sequence[int], weaker_db: float
+) -> None:
+    """In both directions, in each TTI, in any number: also in parts of a group."""
+    settings = LteSettings(blocks, uplink_blocks=up, downlink_blocks=down)
+    made = simulate_lte(weaker(placed(3, 10), weaker_db), settings)
+    for way, own, steps in (
+        (0, up, uplink_steps(blocks, UPLINK_MARGIN_DB, 1400)),
+        (1, down, downlink_steps(blocks, DOWNLINK_MARGIN_DB, 1400, 1, "64QAM")),
+    ):
+        expected = model_mbps(steps, own, made.mcs[way, :, -1])
+        # A packet is 1.6 % of a second of one resource block.
+        assert mbps(made)[way] == pytest.approx(expected, rel=4e-3, abs=0.012)
+        assert made.resource_blocks[way] == pytest.approx(np.tile(np.array(own)[:, None], 10))
+    assert made.lost_blocks.sum() == 0
+
+
+def test_the_blocks_of_a_silent_uav_stay_unused() -> None:
+    air = placed(3, 10)
+    gain = air.uplink_gain.copy()
+    gain[0, 2:] = 0
+    made = simulate_lte(replace(air, uplink_gain=gain), LteSettings(uplink_blocks=(50, 33, 17)))
+    assert made.resource_blocks[0, 1:] == pytest.approx(np.tile([[33.0], [17.0]], 10))
+
+
+def test_lost_blocks_of_own_resource_blocks_are_sent_again() -> None:
+    rng = np.random.default_rng(1)
+    fading = rng.exponential(size=(3, 1000)).repeat(10, axis=1)
+    air = weaker(placed(3, 10), 20)
+    up, down = air.uplink_gain[:, :1] * fading, air.downlink_gain[:, :1] * fading
+    own = LteSettings(uplink_blocks=(50, 33, 17), downlink_blocks=(17, 50, 33))
+    made = simulate_lte(replace(air, uplink_gain=up, downlink_gain=down), own)
+    lost = made.lost_blocks.sum(axis=(1, 2)) / made.blocks.sum(axis=(1, 2))
+    assert ((lost > 0.02) & (lost < 0.3)).all()
+    # Nearly all that was sent arrives in the end, once: 7 of 8 lost blocks need no third time.
+    carried = 8 * made.bytes.sum(axis=(1, 2)) / made.block_bits.sum(axis=(1, 2))
+    assert carried == pytest.approx(1 - lost, abs=0.05)
+
+
+def test_the_downlink_of_a_higher_priority_is_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = LteSettings(priority_by_dscp=True)
+    for dscp, share in (
+        ((3, 2, 1), (1, 0, 0)),
+        ((1, 63, 63), (0, 0.5, 0.5)),
+        ((0, 0, 5), (0, 0, 1)),
+    ):
+        up, down = mbps(simulate_lte(placed(3, 5), cell, dscp=dscp))
+        assert down == pytest.approx(75.17 * np.array(share), rel=0.01)
+        assert up == pytest.approx([24.416, 24.416, 19.785], rel=3e-3)
+    # Without priorities, DSCPs mean nothing.
+    assert mbps(simulate_lte(placed(3, 5), dscp=(3, 2, 1)))[1] == pytest.approx(25.05, rel=0.01)
+    # The first has less to send than a TTI carries: the next ones share what it leaves.
+    monkeypatch.setattr(radio, "LTE_WINDOW_BYTES", 4_000)
+    down = mbps(simulate_lte(placed(3, 5), cell, dscp=(9, 8, 7)))[1]
+    assert down[:2] == pytest.approx(33.6, rel=0.01)  # three packets per TTI fill their windows
+    assert 1 < down[2] < 75.17 - 2 * 33.6
 
 
 @pytest.mark.full
@@ -271,6 +353,9 @@ def test_the_program_never_outlives_its_parent(how: str) -> None:
     ("settings", "says"),
     [
         (LteSettings(resource_blocks=30), "resource_blocks must be one of 6, 15, 25, 50, 75, 100"),
+        (LteSettings(uplink_blocks=(50, 50)), r"uplink_blocks must have shape \[3\], at least 1"),
+        (LteSettings(uplink_blocks=(50, 50, 0)), "uplink_blocks must have .*, at least 1 each"),
+        (LteSettings(25, downlink_blocks=(9, 9, 8)), "downlink_blocks .* at most 25 together"),
         (WifiSettings("b"), "standard must be one of n, ac, ax, not b"),
         (WifiSettings("n", 80), "width_mhz must be one of 20, 40 for 802.11n, not 80"),
     ],
@@ -279,6 +364,12 @@ def test_settings_that_ns3_does_not_have_are_refused(settings: Any, says: str) -
     simulate: Any = simulate_lte if isinstance(settings, LteSettings) else simulate_wifi
     with pytest.raises(ValueError, match=says):
         simulate(placed(3, 2), settings)
+
+
+@pytest.mark.parametrize("dscp", [(1, 2), (0, 0, 64), (0, 0, -1)])
+def test_codepoints_that_no_packet_has_are_refused(dscp: Sequence[int]) -> None:
+    with pytest.raises(ValueError, match=r"^dscp must have shape \[3\], from 0 to 63"):
+        simulate_lte(placed(3, 2), dscp=dscp)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ def play(
     sizes: Sequence[RoundSizes] = (),
     updates: int = 0,
     lost_s: Mapping[int, float] | None = None,
+    *,
+    mac_orders: bool = False,
 ) -> list[list]:
     """Rounds of K clients; answers with all spans of each.
 
@@ -96,7 +98,7 @@ def play(
         thread.start()
         threads.append(thread)
 
-    of_bs = SetUpBaseStation(of_node[0], CREDIT_S, None, paradigm)
+    of_bs = SetUpBaseStation(of_node[0], CREDIT_S, None, paradigm, mac_orders)
     start(lambda control: BaseStation(control, of_bs, server).serve())
     clients = tuple(range(1, CLIENTS + 1))
     ours[0].send(Accept(clients, ("127.0.0.1", port)))

@@ -49,6 +49,7 @@ from testbed.core.server_round import (
     Refused,
     SendGradient,
     ServerRound,
+    SetPriorities,
     SmashedArrived,
     StartClients,
     TimePassed,
@@ -61,6 +62,8 @@ from workloads.nodes.progress import ProgressReporter
 from workloads.nodes.station import Station
 
 NOTHING = memoryview(b"")
+HIGHEST_DSCP = 63
+"""Largest differentiated services codepoint of a packet (RFC 2474)."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ class EmulatedServerRound:
                 lost_at,
                 outlook=Outlook(order.ahead.at, clock.start_s) if order.ahead else None,
                 drops=faults.drops,
+                mac_orders=station.setup.mac_orders,
             )
         )
         self.more: dict[int, queue.SimpleQueue[bool]] = {
@@ -168,6 +172,8 @@ class EmulatedServerRound:
         self.overruns: list[float] = []
         self.batches: list[LearnedBatch] = []
         self.lost: list[LostClient] = []
+        self.marked = dict.fromkeys(order.clients, 0)
+        """DSCP of the packets to each client."""
 
     def run(self) -> list[int]:
         """Broadcast, serve every iteration, and collect the adapters; returns the finished clients.
@@ -324,6 +330,8 @@ class EmulatedServerRound:
             case SendGradient(client, _, at_s):
                 self.turns[client].start_s = at_s
                 self._start_threads(self._transmit, [client])
+            case SetPriorities(clients):
+                self._mark(clients)
             case GiveUp():
                 self._give_up(instruction)
             case Abandon(client, at_s, refused):
@@ -340,6 +348,19 @@ class EmulatedServerRound:
         self._tell_started()
         for client in start.clients:
             self._send_word(client, Kind.START, start.at)
+
+    def _mark(self, clients: tuple[int, ...]) -> None:
+        """Mark gradients by their place in the service order.
+
+        Before them come packets to clients without a gradient: the acknowledgements of what these
+        upload, which would otherwise wait for all gradients. Without any gradient, DSCP is 0.
+        """
+        places = {client: max(HIGHEST_DSCP - n, 1) for n, client in enumerate(clients, 1)}
+        for client, marked in self.marked.items():
+            dscp = places.get(client, HIGHEST_DSCP if places else 0)
+            if dscp != marked:
+                self.station.links[client].set_dscp(dscp)
+                self.marked[client] = dscp
 
     def _give_up(self, lost: GiveUp) -> None:
         self.lost.append(LostClient(lost.client, lost.at, lost.refused))

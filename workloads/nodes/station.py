@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from testbed.control.messages import NodeOrder, SetUpBaseStation
 from testbed.control.node import NodeControl
-from testbed.transport.interface import Link
+from testbed.transport.interface import MarkedLink
 from workloads.learning.work import ServerWork
 
 
@@ -18,5 +18,5 @@ class Station:
     control: NodeControl[NodeOrder]
     setup: SetUpBaseStation
     work: ServerWork
-    links: dict[int, Link] = field(default_factory=dict)
+    links: dict[int, MarkedLink] = field(default_factory=dict)
     """The open connection to each client."""

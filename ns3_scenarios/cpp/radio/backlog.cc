@@ -6,6 +6,8 @@
 #include "ns3/ipv4-header.h"
 #include "ns3/udp-header.h"
 
+#include <utility>
+
 namespace radio
 {
 
@@ -16,7 +18,7 @@ constexpr uint8_t UDP = 17;
 constexpr uint8_t TTL = 64;
 
 ns3::Ptr<ns3::Packet>
-Datagram(ns3::Ipv4Address from, ns3::Ipv4Address to, uint32_t size)
+Datagram(ns3::Ipv4Address from, ns3::Ipv4Address to, uint32_t size, uint8_t dscp)
 {
     ns3::UdpHeader udp;
     udp.SetSourcePort(PORT);
@@ -26,6 +28,7 @@ Datagram(ns3::Ipv4Address from, ns3::Ipv4Address to, uint32_t size)
     ip.SetDestination(to);
     ip.SetProtocol(UDP);
     ip.SetTtl(TTL);
+    ip.SetTos(dscp << 2);
     auto packet = ns3::Create<ns3::Packet>(size - ip.GetSerializedSize() - udp.GetSerializedSize());
     packet->AddHeader(udp);
     ip.SetPayloadSize(packet->GetSize());
@@ -40,11 +43,16 @@ AddressOf(std::size_t uav)
     return ns3::Ipv4Address(0x0a000001 + static_cast<uint32_t>(uav));
 }
 
-Backlog::Backlog(Stack& stack, std::size_t uavs, uint32_t datagram, int64_t window)
+Backlog::Backlog(Stack& stack,
+                 std::size_t uavs,
+                 uint32_t datagram,
+                 int64_t window,
+                 std::vector<double> dscp)
     : m_stack(stack),
       m_uavs(uavs),
       m_datagram(datagram),
-      m_window(window)
+      m_window(window),
+      m_dscp(std::move(dscp))
 {
 }
 
@@ -82,7 +90,8 @@ Backlog::Add(Direction direction, std::size_t uav)
     }
     const auto from = AddressOf(direction == UP ? uav : m_uavs);
     const auto to = AddressOf(direction == UP ? m_uavs : uav);
-    auto datagram = Datagram(from, to, m_datagram);
+    const auto dscp = static_cast<uint8_t>(direction == DOWN ? m_dscp.at(uav) : 0);
+    auto datagram = Datagram(from, to, m_datagram, dscp);
     Mark mark;
     mark.serial = ++m_serial;
     mark.uav = static_cast<uint16_t>(uav);

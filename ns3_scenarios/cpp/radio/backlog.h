@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace radio
 {
@@ -20,7 +21,12 @@ class Backlog
     /// @param uavs Number of UAVs, K.
     /// @param datagram Size of a packet of IP, bytes.
     /// @param window Bytes that wait at each sending end.
-    Backlog(Stack& stack, std::size_t uavs, uint32_t datagram, int64_t window);
+    /// @param dscp Differentiated services codepoint of the packets to each UAV, K.
+    Backlog(Stack& stack,
+            std::size_t uavs,
+            uint32_t datagram,
+            int64_t window,
+            std::vector<double> dscp);
 
     /// Start to send.
     void Start();
@@ -35,6 +41,7 @@ class Backlog
     std::size_t m_uavs;
     uint32_t m_datagram;
     int64_t m_window;
+    std::vector<double> m_dscp;
     uint64_t m_serial{0};
 };
 

@@ -35,9 +35,6 @@ namespace
 constexpr int ATTACH_STEP_MS = 10;
 /// RLC's queues are never full: what is held is bounded by what sends.
 constexpr uint32_t RLC_BYTES = 100'000'000;
-/// Number of TTIs after which a UE's last measurement is forgotten; a UE that was too weak then gets
-/// a grant at MCS 0. ns-3's 1000 would leave it out for a second.
-constexpr std::size_t MEASURED_TTIS = 20;
 /// Every UE has its own subframe of this period for its sounding, so there may be so many UEs.
 constexpr std::size_t SOUNDING_TTIS = 320;
 constexpr uint32_t PDCP_HEADER = 2; // bytes
@@ -54,6 +51,16 @@ struct Revealed
         return rlc.*Member;
     }
 };
+
+/// The differentiated services codepoint of a packet of IPv4 or IPv6, RFC 2474.
+int
+Dscp(const Packet& packet)
+{
+    uint8_t head[2] = {0, 0};
+    packet.CopyData(head, sizeof head);
+    const bool isIpv6 = head[0] >> 4 == 6;
+    return isIpv6 ? (head[0] & 0x0f) << 2 | head[1] >> 6 : head[1] >> 2;
+}
 
 uint32_t QueueBytes(const LteRlcUm& rlc);
 template struct Revealed<&LteRlcUm::m_txBufferSize>;
@@ -84,7 +91,8 @@ template struct RevealedTunnel<&EpcPgwApplication::m_ueInfoByImsiMap,
 
 Lte::Lte(const Air& air, const LteSettings& settings)
     : Stack(air.Uavs()),
-      m_air(air)
+      m_air(air),
+      m_isByDscp(settings.isByDscp)
 {
     Configure(settings);
     m_epc = CreateObject<PointToPointEpcHelper>();
@@ -98,12 +106,16 @@ Lte::Lte(const Air& air, const LteSettings& settings)
     m_enb.Get(0)->AggregateObject(air.BaseStation());
     m_enbDevices = m_lte->InstallEnbDevice(m_enb);
     InstallUes(air, settings);
+    SetTerms(settings);
     FindGateway();
 
     auto device = DynamicCast<LteEnbNetDevice>(m_enbDevices.Get(0));
     auto carrier = DynamicCast<ComponentCarrierEnb>(device->GetCcMap().at(0));
     auto scheduler = DynamicCast<Scheduler>(carrier->GetFfMacScheduler());
-    scheduler->SetResourceBlocks(settings.resourceBlocks);
+    scheduler->Use([this](uint16_t rnti) {
+        const std::size_t uav = Number(rnti);
+        return uav < m_ues.size() ? m_ues[uav].terms : Terms{};
+    });
     scheduler->Observe(
         [this](const Grant& grant) {
             const std::size_t uav = Number(grant.rnti);
@@ -142,8 +154,6 @@ Lte::Lte(const Air& air, const LteSettings& settings)
 void
 Lte::Configure(const LteSettings& settings) const
 {
-    const std::size_t uavs = settings.uplinkPower.size();
-    const std::size_t turn = uavs * Scheduler::MIN_BLOCKS / settings.resourceBlocks + 1;
     auto set = [](const std::string& name, const AttributeValue& value) {
         Config::SetDefault("ns3::" + name, value);
     };
@@ -160,8 +170,24 @@ Lte::Configure(const LteSettings& settings) const
     set("LteEnbPhy::NoiseFigure", DoubleValue(settings.uplinkNoiseFigure));
     set("LteEnbPhy::TxPower", DoubleValue(settings.downlinkPower));
     set("LteAmc::AmcModel", StringValue("Vienna"));
-    set("FfMacScheduler::UlCqiFilter", StringValue("SRS_UL_CQI")); // See Scheduler.
-    set("PfFfMacScheduler::CqiTimerThreshold", UintegerValue(std::max(MEASURED_TTIS, 4 * turn)));
+}
+
+void
+Lte::SetTerms(const LteSettings& settings)
+{
+    std::array<std::size_t, 2> start{0, 0};
+    for (std::size_t k = 0; k < m_ues.size(); ++k)
+    {
+        for (const auto direction : {UP, DOWN})
+        {
+            if (const auto& own = settings.ownBlocks[direction]; !own.empty())
+            {
+                const auto blocks = static_cast<std::size_t>(own.at(k));
+                m_ues[k].terms.own[direction] = Span{start[direction], blocks};
+                start[direction] += blocks;
+            }
+        }
+    }
 }
 
 void
@@ -325,6 +351,10 @@ Lte::Send(Direction direction, std::size_t uav, Ptr<Packet> packet)
     }
     else
     {
+        if (m_isByDscp)
+        {
+            m_ues[uav].terms.priority = Dscp(*packet);
+        }
         const auto [address, tunnel] = TunnelTo(*m_gateway, m_ues[uav].device->GetImsi());
         m_ues[uav].underWay += packet->GetSize();
         m_gateway->SendToS5uSocket(packet, address, tunnel);

@@ -15,6 +15,7 @@
 #include "ns3/node-container.h"
 #include "ns3/point-to-point-epc-helper.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -31,6 +32,10 @@ struct LteSettings
     double downlinkNoiseFigure; // and at the UAVs
     double downlinkPower;       // dBm
     std::vector<double> uplinkPower; // dBm, K
+    /// By direction: the resource blocks that each UAV has for itself, K; empty: they are shared.
+    std::array<std::vector<double>, 2> ownBlocks;
+    /// Whether the DSCP of the last packet that was sent to a UAV is the priority of its downlink.
+    bool isByDscp;
 };
 
 /// ns-3's LTE: one eNB with an EPC, K UEs, FDD, one layer, default bearers (RLC UM), HARQ.
@@ -51,10 +56,12 @@ class Lte : public Stack
         ns3::Ptr<ns3::Node> node;
         ns3::Ptr<ns3::LteUeNetDevice> device;
         ns3::Ptr<ns3::LteRlcUm> queue[2]; // RLC's sending ends
+        Terms terms;                      // of the scheduler
         int64_t underWay{0};              // bytes between gateway and the base station's queue
     };
 
     void Configure(const LteSettings& settings) const;
+    void SetTerms(const LteSettings& settings);
     void InstallUes(const Air& air, const LteSettings& settings);
     void FindGateway();
     bool HasBearer(std::size_t uav) const;
@@ -64,6 +71,7 @@ class Lte : public Stack
     std::size_t Number(uint16_t rnti) const;
 
     const Air& m_air;
+    const bool m_isByDscp;
     ns3::Ptr<ns3::PointToPointEpcHelper> m_epc;
     ns3::Ptr<ns3::LteHelper> m_lte;
     ns3::NodeContainer m_enb;

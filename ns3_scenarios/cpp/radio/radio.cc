@@ -60,7 +60,9 @@ MakeStack(const Json& settings, const Air& air)
                     settings["uplink_noise_figure_db"].Number(),
                     settings["downlink_noise_figure_db"].Number(),
                     settings["downlink_power_dbm"].Number(),
-                    settings["uplink_power_dbm"].Numbers()});
+                    settings["uplink_power_dbm"].Numbers(),
+                    {settings["uplink_blocks"].Numbers(), settings["downlink_blocks"].Numbers()},
+                    settings["priority_by_dscp"].Bool()});
 }
 
 std::vector<int>
@@ -150,7 +152,8 @@ Main()
     Backlog backlog(*stack,
                     uavs,
                     static_cast<uint32_t>(settings["datagram_bytes"].Number()),
-                    static_cast<int64_t>(settings["window_bytes"].Number()));
+                    static_cast<int64_t>(settings["window_bytes"].Number()),
+                    settings["dscp"].Numbers());
     backlog.Start();
     const auto settle = static_cast<int64_t>(settings["settle_s"].Number() * 1e9);
     const int64_t zero = (ns3::Simulator::Now().GetNanoSeconds() + settle) / FRAME * FRAME + FRAME;

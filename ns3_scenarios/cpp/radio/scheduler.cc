@@ -5,165 +5,148 @@
 
 #include "ns3/ff-mac-common.h"
 #include "ns3/lte-common.h"
-#include "ns3/lte-vendor-specific-parameters.h"
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 namespace radio
 {
 
-using ns3::FfMacSchedSapProvider;
-using ns3::FfMacSchedSapUser;
-
 namespace
 {
 /// Below this a UE has sent nothing in its grant, dB. MCS 0 needs about -2 dB.
 constexpr double SILENT = -100;
-} // namespace
+/// Gap of M-QAM to Shannon's limit at a bit error rate of 5e-5.
+const double GAP = -std::log(5 * 0.00005) / 1.5;
+constexpr std::size_t LEAST_BYTES = 8; // ns-3's UE sends nothing in less
+constexpr int64_t MEASURED_TTIS = 20;
+constexpr int64_t FEEDBACK_TTIS = 12; // after which a downlink block counts as lost for good
+constexpr int HIGHEST_MCS = 28;
+constexpr int MOST_RETRANSMISSIONS = 3;
+constexpr double WINDOW = 99; // of the moving average, TTIs
+constexpr double TTI = 0.001; // s
+constexpr uint32_t RLC_HEADER = 2, RLC_HEADER_OF_SIGNALLING = 4; // bytes
+constexpr uint8_t SIGNALLING = 2; // the last logical channel of RRC's messages; then come data
+constexpr int URGENT = 1'000'000; // priority of RRC's messages
 
-/// What the eNB's MAC calls: our steps before ns-3's.
-class Scheduler::Provider : public FfMacSchedSapProvider
+uint32_t
+Header(uint8_t channel)
 {
-  public:
-    explicit Provider(Scheduler& scheduler)
-        : m_scheduler(scheduler)
-    {
-    }
+    return channel == 1 ? RLC_HEADER_OF_SIGNALLING : RLC_HEADER;
+}
 
-    void SchedDlRlcBufferReq(const SchedDlRlcBufferReqParameters& params) override
-    {
-        m_scheduler.m_inner->SchedDlRlcBufferReq(params);
-    }
+uint32_t
+Waiting(const ns3::FfMacSchedSapProvider::SchedDlRlcBufferReqParameters& queue)
+{
+    return queue.m_rlcTransmissionQueueSize + queue.m_rlcRetransmissionQueueSize +
+           queue.m_rlcStatusPduSize;
+}
 
-    void SchedDlPagingBufferReq(const SchedDlPagingBufferReqParameters& params) override
+/// The first place for adjacent blocks, or the largest smaller one.
+Span
+Place(const std::vector<bool>& taken, std::size_t blocks)
+{
+    Span best{0, 0};
+    std::size_t start = 0;
+    for (std::size_t i = 0; i < taken.size() && best.blocks < blocks; ++i)
     {
-        m_scheduler.m_inner->SchedDlPagingBufferReq(params);
-    }
-
-    void SchedDlMacBufferReq(const SchedDlMacBufferReqParameters& params) override
-    {
-        m_scheduler.m_inner->SchedDlMacBufferReq(params);
-    }
-
-    void SchedDlTriggerReq(const SchedDlTriggerReqParameters& params) override
-    {
-        for (const auto& info : params.m_dlInfoList)
+        start = taken[i] ? i + 1 : start;
+        const std::size_t length = i + 1 - start;
+        if (length > best.blocks)
         {
-            for (const auto status : info.m_harqStatus)
-            {
-                if (status == ns3::DlInfoListElement_s::NACK && m_scheduler.m_lost)
-                {
-                    m_scheduler.m_lost(DOWN, info.m_rnti);
-                }
-            }
+            best = {start, length};
         }
-        m_scheduler.m_inner->SchedDlTriggerReq(params);
     }
+    return best;
+}
 
-    void SchedDlRachInfoReq(const SchedDlRachInfoReqParameters& params) override
-    {
-        m_scheduler.m_inner->SchedDlRachInfoReq(params);
-    }
-
-    void SchedDlCqiInfoReq(const SchedDlCqiInfoReqParameters& params) override
-    {
-        m_scheduler.m_inner->SchedDlCqiInfoReq(params);
-    }
-
-    void SchedUlTriggerReq(const SchedUlTriggerReqParameters& params) override
-    {
-        m_scheduler.UplinkTrigger(params);
-    }
-
-    void SchedUlNoiseInterferenceReq(const SchedUlNoiseInterferenceReqParameters& params) override
-    {
-        m_scheduler.m_inner->SchedUlNoiseInterferenceReq(params);
-    }
-
-    void SchedUlSrInfoReq(const SchedUlSrInfoReqParameters& params) override
-    {
-        m_scheduler.m_inner->SchedUlSrInfoReq(params);
-    }
-
-    void SchedUlMacCtrlInfoReq(const SchedUlMacCtrlInfoReqParameters& params) override
-    {
-        m_scheduler.UplinkReports(params);
-    }
-
-    void SchedUlCqiInfoReq(const SchedUlCqiInfoReqParameters& params) override
-    {
-        m_scheduler.UplinkMeasured(params);
-    }
-
-  private:
-    Scheduler& m_scheduler;
-};
-
-/// What ns-3's scheduler calls: the eNB's MAC, after our notes.
-class Scheduler::User : public FfMacSchedSapUser
+bool
+IsFree(const std::vector<bool>& taken, Span place)
 {
-  public:
-    User(Scheduler& scheduler, FfMacSchedSapUser* user)
-        : m_scheduler(scheduler),
-          m_user(user)
-    {
-    }
+    const auto begin = taken.begin() + static_cast<std::ptrdiff_t>(place.start);
+    return std::find(begin, begin + static_cast<std::ptrdiff_t>(place.blocks), true) ==
+           begin + static_cast<std::ptrdiff_t>(place.blocks);
+}
 
-    void SchedDlConfigInd(const SchedDlConfigIndParameters& params) override
-    {
-        m_scheduler.DownlinkGranted(params);
-        m_user->SchedDlConfigInd(params);
-    }
+void
+Take(std::vector<bool>& taken, Span place)
+{
+    std::fill_n(taken.begin() + static_cast<std::ptrdiff_t>(place.start), place.blocks, true);
+}
 
-    void SchedUlConfigInd(const SchedUlConfigIndParameters& params) override
-    {
-        m_scheduler.UplinkGranted(params);
-        m_user->SchedUlConfigInd(params);
-    }
-
-  private:
-    Scheduler& m_scheduler;
-    FfMacSchedSapUser* m_user;
-};
+ns3::UlDciListElement_s
+UplinkGrant(uint16_t rnti, Span place, int mcs, std::size_t bytes)
+{
+    ns3::UlDciListElement_s dci;
+    dci.m_rnti = rnti;
+    dci.m_rbStart = place.start;
+    dci.m_rbLen = place.blocks;
+    dci.m_mcs = mcs;
+    dci.m_tbSize = bytes;
+    dci.m_ndi = 1;
+    dci.m_tpc = 0; // no power control
+    return dci;
+}
+} // namespace
 
 ns3::TypeId
 Scheduler::GetTypeId()
 {
     static ns3::TypeId tid = ns3::TypeId("radio::Scheduler")
-                                 .SetParent<ns3::PfFfMacScheduler>()
+                                 .SetParent<ns3::FfMacScheduler>()
                                  .AddConstructor<Scheduler>();
     return tid;
 }
 
 Scheduler::Scheduler()
-    : m_provider(std::make_unique<Provider>(*this)),
-      m_inner(PfFfMacScheduler::GetFfMacSchedSapProvider())
+    : m_configuration(this),
+      m_requests(this),
+      m_amc(ns3::CreateObject<ns3::LteAmc>())
 {
 }
-
-Scheduler::~Scheduler() = default;
 
 void
-Scheduler::SetFfMacSchedSapUser(FfMacSchedSapUser* user)
+Scheduler::SetFfMacCschedSapUser(ns3::FfMacCschedSapUser* user)
 {
-    m_user = std::make_unique<User>(*this, user);
-    PfFfMacScheduler::SetFfMacSchedSapUser(m_user.get());
+    m_configured = user;
 }
 
-FfMacSchedSapProvider*
+void
+Scheduler::SetFfMacSchedSapUser(ns3::FfMacSchedSapUser* user)
+{
+    m_mac = user;
+}
+
+ns3::FfMacCschedSapProvider*
+Scheduler::GetFfMacCschedSapProvider()
+{
+    return &m_configuration;
+}
+
+ns3::FfMacSchedSapProvider*
 Scheduler::GetFfMacSchedSapProvider()
 {
-    return m_provider.get();
+    return &m_requests;
 }
 
 void
-Scheduler::SetResourceBlocks(std::size_t resourceBlocks)
+Scheduler::SetLteFfrSapProvider(ns3::LteFfrSapProvider*)
 {
-    m_resourceBlocks = resourceBlocks;
-    // TS 36.213, table 7.1.6.1-1.
-    m_groupBlocks = resourceBlocks <= 10 ? 1 : resourceBlocks <= 26 ? 2 : resourceBlocks <= 63 ? 3 : 4;
+    // Every resource block may be used: there is no frequency reuse.
+}
+
+ns3::LteFfrSapUser*
+Scheduler::GetLteFfrSapUser()
+{
+    return nullptr;
+}
+
+void
+Scheduler::Use(std::function<Terms(uint16_t)> terms)
+{
+    m_terms = std::move(terms);
 }
 
 void
@@ -175,150 +158,686 @@ Scheduler::Observe(std::function<void(const Grant&)> granted,
 }
 
 void
-Scheduler::UplinkTrigger(const FfMacSchedSapProvider::SchedUlTriggerReqParameters& params)
+Scheduler::DoCschedCellConfigReq(const Configuration::CschedCellConfigReqParameters& params)
 {
-    std::size_t retransmitting = 0;
+    m_bandBlocks = {params.m_ulBandwidth, params.m_dlBandwidth};
+    // TS 36.213, table 7.1.6.1-1, with ns-3's edges.
+    const std::size_t blocks = m_bandBlocks[DOWN];
+    m_groupBlocks = blocks < 10 ? 1 : blocks < 26 ? 2 : blocks < 63 ? 3 : 4;
+    m_groups = blocks / m_groupBlocks;
+    ns3::FfMacCschedSapUser::CschedUeConfigCnfParameters answer;
+    answer.m_result = ns3::SUCCESS;
+    m_configured->CschedUeConfigCnf(answer);
+}
+
+void
+Scheduler::DoCschedUeConfigReq(const Configuration::CschedUeConfigReqParameters& params)
+{
+    m_ues.try_emplace(params.m_rnti);
+}
+
+void
+Scheduler::DoCschedLcConfigReq(const Configuration::CschedLcConfigReqParameters&)
+{
+}
+
+void
+Scheduler::DoCschedLcReleaseReq(const Configuration::CschedLcReleaseReqParameters& params)
+{
+    const auto ue = m_ues.find(params.m_rnti);
+    for (const uint8_t channel : params.m_logicalChannelIdentity)
+    {
+        if (ue != m_ues.end())
+        {
+            ue->second.queues.erase(channel);
+        }
+    }
+}
+
+void
+Scheduler::DoCschedUeReleaseReq(const Configuration::CschedUeReleaseReqParameters& params)
+{
+    m_ues.erase(params.m_rnti);
+}
+
+// What is reported.
+
+void
+Scheduler::DoSchedDlRlcBufferReq(const Requests::SchedDlRlcBufferReqParameters& params)
+{
+    if (const auto ue = m_ues.find(params.m_rnti); ue != m_ues.end())
+    {
+        ue->second.queues[params.m_logicalChannelIdentity] = params;
+    }
+}
+
+void
+Scheduler::DoSchedDlPagingBufferReq(const Requests::SchedDlPagingBufferReqParameters&)
+{
+}
+
+void
+Scheduler::DoSchedDlMacBufferReq(const Requests::SchedDlMacBufferReqParameters&)
+{
+}
+
+void
+Scheduler::DoSchedDlRachInfoReq(const Requests::SchedDlRachInfoReqParameters& params)
+{
+    m_asking = params.m_rachList;
+}
+
+void
+Scheduler::DoSchedDlCqiInfoReq(const Requests::SchedDlCqiInfoReqParameters& params)
+{
+    for (const auto& report : params.m_cqiList)
+    {
+        const auto ue = m_ues.find(report.m_rnti);
+        if (report.m_cqiType != ns3::CqiListElement_s::A30 || ue == m_ues.end())
+        {
+            continue;
+        }
+        ue->second.cqi.clear();
+        for (const auto& group : report.m_sbMeasResult.m_higherLayerSelected)
+        {
+            ue->second.cqi.push_back(group.m_sbCqi.at(0));
+        }
+        ue->second.reported = m_tti;
+    }
+}
+
+void
+Scheduler::DoSchedUlNoiseInterferenceReq(const Requests::SchedUlNoiseInterferenceReqParameters&)
+{
+}
+
+void
+Scheduler::DoSchedUlSrInfoReq(const Requests::SchedUlSrInfoReqParameters&)
+{
+}
+
+void
+Scheduler::DoSchedUlMacCtrlInfoReq(const Requests::SchedUlMacCtrlInfoReqParameters& params)
+{
+    for (const auto& report : params.m_macCeList)
+    {
+        const auto ue = m_ues.find(report.m_rnti);
+        if (report.m_macCeType != ns3::MacCeListElement_s::BSR || ue == m_ues.end())
+        {
+            continue;
+        }
+        ue->second.backlog = 0;
+        for (const uint8_t level : report.m_macCeValue.m_bufferStatus)
+        {
+            ue->second.backlog += ns3::BufferSizeLevelBsr::BsrId2BufferSize(level);
+        }
+    }
+}
+
+void
+Scheduler::DoSchedUlCqiInfoReq(const Requests::SchedUlCqiInfoReqParameters& params)
+{
+    const auto sent = std::find_if(m_uplink.begin(), m_uplink.end(), [&](const Tti& tti) {
+        return tti.sfnSf == params.m_sfnSf;
+    });
+    if (params.m_ulCqi.m_type != ns3::UlCqi_s::PUSCH || sent == m_uplink.end())
+    {
+        return;
+    }
+    for (const auto& [dci, retransmissions] : sent->blocks)
+    {
+        const double sinr =
+            ns3::LteFfConverter::fpS11dot3toDouble(params.m_ulCqi.m_sinr.at(dci.m_rbStart));
+        const auto ue = m_ues.find(dci.m_rnti);
+        if (sinr >= SILENT && ue != m_ues.end())
+        {
+            ue->second.sinr = sinr;
+            ue->second.measuredBlocks = dci.m_rbLen;
+            ue->second.measured = m_tti;
+        }
+    }
+}
+
+int64_t
+Scheduler::Memory() const
+{
+    const auto turn = m_ues.size() * MIN_BLOCKS / m_bandBlocks[UP] + 1;
+    return std::max<int64_t>(MEASURED_TTIS, 4 * turn);
+}
+
+Terms
+Scheduler::TermsOf(uint16_t rnti) const
+{
+    return m_terms ? m_terms(rnti) : Terms{};
+}
+
+Scheduler::Tti&
+Scheduler::Now()
+{
+    return m_uplink[m_tti % m_uplink.size()];
+}
+
+const Scheduler::Tti&
+Scheduler::Answered() const
+{
+    return m_uplink[(m_tti - HARQ_PERIOD) % m_uplink.size()];
+}
+
+// Downlink.
+
+void
+Scheduler::DoSchedDlTriggerReq(const Requests::SchedDlTriggerReqParameters& params)
+{
+    ++m_tti;
+    Now().blocks.clear();
+    Downlink downlink;
+    downlink.m_nrOfPdcchOfdmSymbols = 1;
+    AnswerAccess(downlink);
+    for (const auto& info : params.m_dlInfoList)
+    {
+        const bool isLost = info.m_harqStatus.at(0) == ns3::DlInfoListElement_s::NACK;
+        if (isLost && m_lost)
+        {
+            m_lost(DOWN, info.m_rnti);
+        }
+    }
+    auto feedback = std::exchange(m_postponed, {});
+    feedback.insert(feedback.end(), params.m_dlInfoList.begin(), params.m_dlInfoList.end());
+    std::vector<bool> taken(m_groups, false);
+    std::set<uint16_t> served;
+    Hear(feedback, taken, served, downlink);
+    if (std::find(taken.begin(), taken.end(), false) != taken.end())
+    {
+        ShareGroups(taken, served, downlink);
+        GrantOwn(taken, served, downlink);
+        for (auto& [rnti, ue] : m_ues)
+        {
+            ue.throughput *= 1 - 1 / WINDOW;
+        }
+        for (const auto& data : downlink.m_buildDataList)
+        {
+            if (data.m_dci.m_ndi[0])
+            {
+                m_ues[data.m_rnti].throughput += data.m_dci.m_tbsSize[0] / TTI / WINDOW;
+            }
+        }
+    }
+    if (!downlink.m_buildDataList.empty() || !downlink.m_buildRarList.empty())
+    {
+        m_mac->SchedDlConfigInd(downlink);
+    }
+}
+
+void
+Scheduler::AnswerAccess(Downlink& downlink)
+{
+    std::size_t start = 0;
+    for (const auto& asks : std::exchange(m_asking, {}))
+    {
+        std::size_t blocks = 2;
+        while (start + blocks < m_bandBlocks[UP] &&
+               8 * UplinkBytes(0, blocks) < asks.m_estimatedSize)
+        {
+            ++blocks;
+        }
+        if (8 * UplinkBytes(0, blocks) < asks.m_estimatedSize ||
+            start + blocks > m_bandBlocks[UP])
+        {
+            break; // It asks again.
+        }
+        const auto dci = UplinkGrant(asks.m_rnti, {start, blocks}, 0, UplinkBytes(0, blocks));
+        ns3::BuildRarListElement_s answer;
+        answer.m_rnti = dci.m_rnti;
+        answer.m_grant.m_rnti = dci.m_rnti;
+        answer.m_grant.m_rbStart = dci.m_rbStart;
+        answer.m_grant.m_rbLen = dci.m_rbLen;
+        answer.m_grant.m_tbSize = dci.m_tbSize;
+        answer.m_grant.m_mcs = dci.m_mcs;
+        answer.m_grant.m_hopping = false;
+        answer.m_grant.m_tpc = 0;
+        answer.m_grant.m_cqiRequest = false;
+        answer.m_grant.m_ulDelay = false;
+        downlink.m_buildRarList.push_back(answer);
+        Now().blocks.push_back({dci, 0});
+        start += blocks;
+    }
+}
+
+void
+Scheduler::Hear(const std::vector<ns3::DlInfoListElement_s>& feedback,
+                std::vector<bool>& taken,
+                std::set<uint16_t>& served,
+                Downlink& downlink)
+{
+    for (const auto& info : feedback)
+    {
+        const auto ue = m_ues.find(info.m_rnti);
+        if (ue == m_ues.end())
+        {
+            continue; // It has left the cell.
+        }
+        Process& process = ue->second.processes.at(info.m_harqProcessId);
+        const auto& versions = process.data.m_dci.m_rv;
+        if (versions.empty())
+        {
+            continue; // It is about another UE that had this RNTI.
+        }
+        if (info.m_harqStatus.at(0) != ns3::DlInfoListElement_s::NACK ||
+            versions[0] == MOST_RETRANSMISSIONS)
+        {
+            process.granted = INT64_MIN / 2;
+        }
+        else if (served.contains(info.m_rnti) || !SendAgain(process, taken, downlink))
+        {
+            process.granted = m_tti; // It stays in use.
+            m_postponed.push_back(info);
+        }
+        else
+        {
+            served.insert(info.m_rnti);
+        }
+    }
+}
+
+bool
+Scheduler::SendAgain(Process& process, std::vector<bool>& taken, Downlink& downlink)
+{
+    auto& dci = process.data.m_dci;
+    std::vector<std::size_t> places;
+    const auto had = static_cast<std::size_t>(std::popcount(dci.m_rbBitmap));
+    const auto last = static_cast<std::size_t>(std::bit_width(dci.m_rbBitmap)) - 1;
+    const bool isOwn = TermsOf(dci.m_rnti).own[DOWN].has_value();
+    bool isFree = true;
+    for (std::size_t i = 0; i < m_groups; ++i)
+    {
+        isFree &= !(dci.m_rbBitmap >> i & 1) || !taken[i];
+    }
+    for (std::size_t i = 1; i <= m_groups && !isFree && !isOwn && places.size() < had; ++i)
+    {
+        if (const std::size_t group = (last + i) % m_groups; !taken[group])
+        {
+            places.push_back(group);
+        }
+    }
+    if (!isFree && places.size() < had)
+    {
+        return false;
+    }
+    if (!isFree)
+    {
+        dci.m_rbBitmap = 0;
+        for (const std::size_t group : places)
+        {
+            dci.m_rbBitmap |= uint32_t{1} << group;
+        }
+    }
+    for (std::size_t i = 0; i < m_groups && !isOwn; ++i)
+    {
+        taken[i] = taken[i] || (dci.m_rbBitmap >> i & 1);
+    }
+    dci.m_ndi.at(0) = 0;
+    ++dci.m_rv.at(0);
+    process.granted = m_tti;
+    downlink.m_buildDataList.push_back(process.data);
+    if (m_granted)
+    {
+        m_granted({DOWN, dci.m_rnti, dci.m_tbsSize[0], process.blocks, dci.m_mcs[0], false});
+    }
+    return true;
+}
+
+void
+Scheduler::ShareGroups(std::vector<bool>& taken,
+                       const std::set<uint16_t>& served,
+                       Downlink& downlink)
+{
+    struct Candidate
+    {
+        uint16_t rnti;
+        const Ue* ue;
+        int priority;
+        uint64_t need;
+        uint32_t groups{0};
+        uint8_t cqi{15};
+        uint64_t bytes{0};
+    };
+
+    std::vector<Candidate> candidates;
+    for (const auto& [rnti, ue] : m_ues)
+    {
+        const Terms terms = TermsOf(rnti);
+        if (terms.own[DOWN] || served.contains(rnti) || !Waits(ue))
+        {
+            continue;
+        }
+        const bool isUrgent =
+            std::any_of(ue.queues.begin(), ue.queues.end(), [](const auto& each) {
+                return each.first <= SIGNALLING && Waiting(each.second) > 0;
+            });
+        candidates.push_back({rnti, &ue, isUrgent ? URGENT : terms.priority, Need(ue)});
+    }
+    for (std::size_t group = 0; group < m_groups; ++group)
+    {
+        Candidate* best = nullptr;
+        double bestMetric = 0;
+        for (auto& each : candidates)
+        {
+            const uint8_t cqi = Cqi(*each.ue, group);
+            if (taken[group] || cqi == 0 || each.bytes >= each.need)
+            {
+                continue;
+            }
+            const double rate = DownlinkBytes(cqi, m_groupBlocks) / TTI;
+            const double metric = rate / each.ue->throughput;
+            if (!best || each.priority > best->priority ||
+                (each.priority == best->priority && metric > bestMetric))
+            {
+                best = &each;
+                bestMetric = metric;
+            }
+        }
+        if (best)
+        {
+            taken[group] = true;
+            best->groups |= uint32_t{1} << group;
+            best->cqi = std::min(best->cqi, Cqi(*best->ue, group));
+            best->bytes = DownlinkBytes(best->cqi, std::popcount(best->groups) * m_groupBlocks);
+        }
+    }
+    for (const auto& each : candidates)
+    {
+        if (each.groups)
+        {
+            const auto blocks = std::popcount(each.groups) * m_groupBlocks;
+            SendNew(each.rnti, each.groups, blocks, each.cqi, downlink);
+        }
+    }
+}
+
+void
+Scheduler::GrantOwn(const std::vector<bool>& taken,
+                    const std::set<uint16_t>& served,
+                    Downlink& downlink)
+{
+    for (const auto& [rnti, ue] : m_ues)
+    {
+        const auto own = TermsOf(rnti).own[DOWN];
+        if (!own || served.contains(rnti) || !Waits(ue))
+        {
+            continue;
+        }
+        // Allocation type 2 has adjacent blocks in any number, which ns-3 does not have: two UEs
+        // whose blocks meet within a group both name it, each with the size of its own blocks.
+        uint32_t groups = 0;
+        std::size_t blocks = 0;
+        uint8_t cqi = 15;
+        for (std::size_t i = own->start; i < own->start + own->blocks; ++i)
+        {
+            const std::size_t group = std::min(i / m_groupBlocks, m_groups - 1);
+            if (!taken[group] && Cqi(ue, group) > 0)
+            {
+                groups |= uint32_t{1} << group;
+                cqi = std::min(cqi, Cqi(ue, group));
+                ++blocks;
+            }
+        }
+        if (blocks > 0)
+        {
+            SendNew(rnti, groups, blocks, cqi, downlink);
+        }
+    }
+}
+
+void
+Scheduler::SendNew(uint16_t rnti,
+                   uint32_t groups,
+                   std::size_t blocks,
+                   uint8_t cqi,
+                   Downlink& downlink)
+{
+    Ue& ue = m_ues[rnti];
+    ue.lastProcess = FreeProcess(ue).value();
+    ns3::BuildDataListElement_s data;
+    data.m_rnti = rnti;
+    data.m_dci.m_rnti = rnti;
+    data.m_dci.m_harqProcess = ue.lastProcess;
+    data.m_dci.m_resAlloc = 0;
+    data.m_dci.m_rbBitmap = groups;
+    data.m_dci.m_mcs = {static_cast<uint8_t>(m_amc->GetMcsFromCqi(cqi))};
+    data.m_dci.m_tbsSize = {static_cast<uint16_t>(DownlinkBytes(cqi, blocks))};
+    data.m_dci.m_ndi = {1};
+    data.m_dci.m_rv = {0};
+    data.m_dci.m_tpc = 1; // no change
+    const auto channels = std::count_if(ue.queues.begin(), ue.queues.end(), [](const auto& each) {
+        return Waiting(each.second) > 0;
+    });
+    for (auto& [channel, queue] : ue.queues)
+    {
+        if (Waiting(queue) == 0)
+        {
+            continue;
+        }
+        const auto bytes = static_cast<uint16_t>(data.m_dci.m_tbsSize[0] / channels);
+        ns3::RlcPduListElement_s part;
+        part.m_logicalChannelIdentity = channel;
+        part.m_size = bytes;
+        data.m_rlcPduList.push_back({part});
+        // RLC sends its status first, then what it repeats, then what is new.
+        if (queue.m_rlcStatusPduSize > 0 && bytes >= queue.m_rlcStatusPduSize)
+        {
+            queue.m_rlcStatusPduSize = 0;
+        }
+        else if (queue.m_rlcRetransmissionQueueSize > 0 &&
+                 bytes >= queue.m_rlcRetransmissionQueueSize)
+        {
+            queue.m_rlcRetransmissionQueueSize = 0;
+        }
+        else
+        {
+            const uint32_t carried = bytes - std::min<uint32_t>(bytes, Header(channel));
+            queue.m_rlcTransmissionQueueSize -=
+                std::min<uint32_t>(queue.m_rlcTransmissionQueueSize, carried);
+        }
+    }
+    ue.processes[ue.lastProcess] = {m_tti, static_cast<uint32_t>(blocks), data};
+    downlink.m_buildDataList.push_back(data);
+    if (m_granted)
+    {
+        const auto& dci = data.m_dci;
+        const auto count = static_cast<uint32_t>(blocks);
+        m_granted({DOWN, rnti, dci.m_tbsSize[0], count, dci.m_mcs[0], true});
+    }
+}
+
+std::optional<std::size_t>
+Scheduler::FreeProcess(const Ue& ue) const
+{
+    for (std::size_t i = 1; i <= ue.processes.size(); ++i)
+    {
+        const std::size_t process = (ue.lastProcess + i) % ue.processes.size();
+        if (m_tti >= ue.processes[process].granted + FEEDBACK_TTIS)
+        {
+            return process;
+        }
+    }
+    return std::nullopt;
+}
+
+bool
+Scheduler::Waits(const Ue& ue) const
+{
+    return Need(ue) > 0 && FreeProcess(ue).has_value();
+}
+
+uint64_t
+Scheduler::Need(const Ue& ue)
+{
+    uint64_t channels = 0;
+    uint64_t most = 0;
+    for (const auto& [channel, queue] : ue.queues)
+    {
+        if (const uint64_t waiting = Waiting(queue); waiting > 0)
+        {
+            ++channels;
+            most = std::max(most, waiting + Header(channel));
+        }
+    }
+    return channels * most;
+}
+
+uint8_t
+Scheduler::Cqi(const Ue& ue, std::size_t group) const
+{
+    const bool isKnown = m_tti - ue.reported <= Memory() && group < ue.cqi.size();
+    return isKnown ? ue.cqi[group] : 1;
+}
+
+std::size_t
+Scheduler::DownlinkBytes(uint8_t cqi, std::size_t blocks) const
+{
+    return m_amc->GetDlTbSizeFromMcs(m_amc->GetMcsFromCqi(cqi), static_cast<int>(blocks)) / 8;
+}
+
+// Uplink.
+
+void
+Scheduler::DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& params)
+{
+    Now().sfnSf = params.m_sfnSf;
+    Uplink uplink;
+    std::vector<bool> taken(m_bandBlocks[UP], false);
+    std::set<uint16_t> served;
+    for (const auto& [dci, retransmissions] : Now().blocks)
+    {
+        Take(taken, {dci.m_rbStart, dci.m_rbLen});
+        served.insert(dci.m_rnti);
+    }
     for (const auto& info : params.m_ulInfoList)
     {
         if (info.m_receptionStatus == ns3::UlInfoListElement_s::NotOk)
         {
-            ++retransmitting;
             if (m_lost)
             {
                 m_lost(UP, info.m_rnti);
             }
+            SendAgain(info.m_rnti, taken, served, uplink);
         }
     }
-    const std::size_t most = m_resourceBlocks / MIN_BLOCKS;
-    TakeTurns(params.m_sfnSf, most > retransmitting ? most - retransmitting : 1);
-    m_sfnSf = params.m_sfnSf;
-    m_uplinkGrants.erase(m_sfnSf); // from 10.24 s ago, when nothing was received
-    m_inner->SchedUlTriggerReq(params);
-}
-
-void
-Scheduler::TakeTurns(uint16_t sfnSf, std::size_t most)
-{
-    std::vector<uint16_t> waiting;
-    for (const auto& [rnti, bytes] : m_backlog)
+    const std::size_t again = uplink.m_dciList.size();
+    std::vector<uint16_t> sharing;
+    for (const auto& [rnti, ue] : m_ues)
     {
-        if (bytes > 0)
-        {
-            waiting.push_back(rnti);
-        }
-    }
-    const bool hides = waiting.size() > most;
-    if (!hides && !m_isHiding)
-    {
-        return;
-    }
-    m_isHiding = hides;
-    std::vector<uint16_t> chosen = waiting;
-    if (hides)
-    {
-        const auto next = std::upper_bound(waiting.begin(), waiting.end(), m_lastTurn);
-        std::rotate(chosen.begin(), chosen.begin() + (next - waiting.begin()), chosen.end());
-        chosen.resize(most);
-        m_lastTurn = chosen.back();
-    }
-    FfMacSchedSapProvider::SchedUlMacCtrlInfoReqParameters reports;
-    reports.m_sfnSf = sfnSf;
-    for (const uint16_t rnti : waiting)
-    {
-        const bool isChosen = std::find(chosen.begin(), chosen.end(), rnti) != chosen.end();
-        const auto bytes = static_cast<uint32_t>(isChosen ? m_backlog[rnti] : 0);
-        ns3::MacCeListElement_s report;
-        report.m_rnti = rnti;
-        report.m_macCeType = ns3::MacCeListElement_s::BSR;
-        report.m_macCeValue.m_bufferStatus.assign(4, 0);
-        report.m_macCeValue.m_bufferStatus[0] = ns3::BufferSizeLevelBsr::BufferSize2BsrId(bytes);
-        reports.m_macCeList.push_back(report);
-    }
-    m_inner->SchedUlMacCtrlInfoReq(reports);
-}
-
-void
-Scheduler::UplinkReports(const FfMacSchedSapProvider::SchedUlMacCtrlInfoReqParameters& params)
-{
-    for (const auto& report : params.m_macCeList)
-    {
-        if (report.m_macCeType == ns3::MacCeListElement_s::BSR)
-        {
-            int64_t bytes = 0;
-            for (const uint8_t level : report.m_macCeValue.m_bufferStatus)
-            {
-                bytes += ns3::BufferSizeLevelBsr::BsrId2BufferSize(level);
-            }
-            m_backlog[report.m_rnti] = bytes;
-        }
-    }
-    m_inner->SchedUlMacCtrlInfoReq(params);
-}
-
-void
-Scheduler::UplinkMeasured(const FfMacSchedSapProvider::SchedUlCqiInfoReqParameters& params)
-{
-    const auto grants = m_uplinkGrants.find(params.m_sfnSf);
-    if (params.m_ulCqi.m_type != ns3::UlCqi_s::PUSCH || grants == m_uplinkGrants.end())
-    {
-        return;
-    }
-    for (const auto& grant : grants->second)
-    {
-        const uint16_t measured = params.m_ulCqi.m_sinr.at(grant.m_rbStart);
-        if (ns3::LteFfConverter::fpS11dot3toDouble(measured) < SILENT)
+        if (ue.backlog <= 0 || served.contains(rnti))
         {
             continue;
         }
-        // ns-3's scheduler takes values for all resource blocks of one UE if they are called SRS.
-        auto report = params;
-        report.m_ulCqi.m_type = ns3::UlCqi_s::SRS;
-        report.m_ulCqi.m_sinr.assign(m_resourceBlocks, measured);
-        ns3::VendorSpecificListElement_s whose;
-        whose.m_type = SRS_CQI_RNTI_VSP;
-        whose.m_length = sizeof(ns3::SrsCqiRntiVsp);
-        whose.m_value = ns3::Create<ns3::SrsCqiRntiVsp>(grant.m_rnti);
-        report.m_vendorSpecificList.assign(1, whose);
-        m_inner->SchedUlCqiInfoReq(report);
+        const auto own = TermsOf(rnti).own[UP];
+        if (!own)
+        {
+            sharing.push_back(rnti);
+        }
+        else if (IsFree(taken, *own))
+        {
+            SendNew(rnti, *own, taken, uplink);
+        }
     }
-    m_uplinkGrants.erase(grants);
+    const std::size_t allowed = m_bandBlocks[UP] / MIN_BLOCKS;
+    const std::size_t most = allowed > again ? allowed - again : 1;
+    if (sharing.size() > most)
+    {
+        const auto next = std::upper_bound(sharing.begin(), sharing.end(), m_lastTurn);
+        std::rotate(sharing.begin(), next, sharing.end());
+        sharing.resize(most);
+        m_lastTurn = sharing.back();
+    }
+    for (const uint16_t rnti : sharing)
+    {
+        const std::size_t part = m_bandBlocks[UP] / (sharing.size() + again);
+        const Span place = Place(taken, std::max(part, MIN_BLOCKS));
+        if (place.blocks >= MIN_BLOCKS)
+        {
+            SendNew(rnti, place, taken, uplink);
+        }
+    }
+    if (!uplink.m_dciList.empty())
+    {
+        m_mac->SchedUlConfigInd(uplink);
+    }
 }
 
 void
-Scheduler::UplinkGranted(const FfMacSchedSapUser::SchedUlConfigIndParameters& params)
+Scheduler::SendAgain(uint16_t rnti,
+                     std::vector<bool>& taken,
+                     std::set<uint16_t>& served,
+                     Uplink& uplink)
 {
-    m_uplinkGrants[m_sfnSf] = params.m_dciList;
-    for (const auto& dci : params.m_dciList)
+    for (auto [dci, retransmissions] : Answered().blocks)
     {
-        if (dci.m_ndi)
+        const Span place{dci.m_rbStart, dci.m_rbLen};
+        if (dci.m_rnti == rnti && retransmissions < MOST_RETRANSMISSIONS &&
+            IsFree(taken, place) && served.insert(rnti).second)
         {
-            auto& bytes = m_backlog[dci.m_rnti];
-            bytes = std::max<int64_t>(0, bytes - std::max(0, dci.m_tbSize - 2)); // RLC's header
-        }
-        if (m_granted)
-        {
-            m_granted({UP, dci.m_rnti, dci.m_tbSize, dci.m_rbLen, dci.m_mcs, dci.m_ndi != 0});
+            Take(taken, place);
+            dci.m_ndi = 0;
+            Send({dci, retransmissions + 1}, uplink);
         }
     }
 }
 
 void
-Scheduler::DownlinkGranted(const FfMacSchedSapUser::SchedDlConfigIndParameters& params)
+Scheduler::SendNew(uint16_t rnti, Span place, std::vector<bool>& taken, Uplink& uplink)
 {
-    for (const auto& data : params.m_buildDataList)
+    Ue& ue = m_ues[rnti];
+    auto mcs = UplinkMcs(ue, place.blocks);
+    while (!mcs && place.blocks > MIN_BLOCKS)
     {
-        const auto& dci = data.m_dci;
-        const auto blocks = static_cast<uint32_t>(std::popcount(dci.m_rbBitmap) * m_groupBlocks);
-        for (std::size_t layer = 0; m_granted && layer < dci.m_tbsSize.size(); ++layer)
-        {
-            m_granted({DOWN,
-                       dci.m_rnti,
-                       dci.m_tbsSize[layer],
-                       blocks,
-                       dci.m_mcs[layer],
-                       dci.m_ndi[layer] != 0});
-        }
+        mcs = UplinkMcs(ue, --place.blocks);
     }
+    if (!mcs)
+    {
+        return; // out of range
+    }
+    while (*mcs < HIGHEST_MCS && UplinkBytes(*mcs, place.blocks) < LEAST_BYTES)
+    {
+        ++*mcs;
+    }
+    const auto bytes = static_cast<int64_t>(UplinkBytes(*mcs, place.blocks));
+    ue.backlog = std::max<int64_t>(0, ue.backlog - std::max<int64_t>(0, bytes - RLC_HEADER));
+    Take(taken, place);
+    Send({UplinkGrant(rnti, place, *mcs, bytes), 0}, uplink);
+}
+
+void
+Scheduler::Send(const Sent& block, Uplink& uplink)
+{
+    const auto& dci = block.dci;
+    Now().blocks.push_back(block);
+    uplink.m_dciList.push_back(dci);
+    if (m_granted)
+    {
+        m_granted({UP, dci.m_rnti, dci.m_tbSize, dci.m_rbLen, dci.m_mcs, dci.m_ndi != 0});
+    }
+}
+
+std::optional<int>
+Scheduler::UplinkMcs(const Ue& ue, std::size_t blocks) const
+{
+    if (m_tti - ue.measured > Memory())
+    {
+        return 0;
+    }
+    // Its power is spread over the resource blocks that it has.
+    const double sinr =
+        ue.sinr + 10 * std::log10(static_cast<double>(ue.measuredBlocks) / blocks);
+    const double efficiency = std::log2(1 + std::pow(10, sinr / 10) / GAP);
+    const int cqi = m_amc->GetCqiFromSpectralEfficiency(efficiency);
+    return cqi ? std::optional<int>(m_amc->GetMcsFromCqi(cqi)) : std::nullopt;
+}
+
+std::size_t
+Scheduler::UplinkBytes(int mcs, std::size_t blocks) const
+{
+    return m_amc->GetUlTbSizeFromMcs(mcs, static_cast<int>(blocks)) / 8;
 }
 
 } // namespace radio

@@ -6,13 +6,18 @@
 
 #include "air.h"
 
+#include "ns3/ff-mac-csched-sap.h"
 #include "ns3/ff-mac-sched-sap.h"
-#include "ns3/pf-ff-mac-scheduler.h"
+#include "ns3/ff-mac-scheduler.h"
+#include "ns3/lte-amc.h"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
+#include <optional>
+#include <set>
 #include <vector>
 
 namespace radio
@@ -29,61 +34,191 @@ struct Grant
     bool isNew; // not a retransmission
 };
 
-/// ns-3's proportional fair scheduler without the faults of its uplink, and with a view of its
-/// grants.
+/// Adjacent resource blocks.
+struct Span
+{
+    std::size_t start;
+    std::size_t blocks;
+};
+
+/// What the scheduler grants a UE.
+struct Terms
+{
+    /// By direction: the resource blocks that are the UE's own, whether or not others send; none:
+    /// it divides the band with the others.
+    std::array<std::optional<Span>, 2> own;
+    /// In the downlink, UEs of a higher priority are served first.
+    int priority{0};
+};
+
+/// The scheduler of a base station: who sends in which resource blocks of each TTI (FDD, one
+/// layer).
 ///
-/// ns-3's uplink shares the resource blocks among all UEs that have data, with at least three each.
-/// Three blocks at MCS 0 are 7 bytes, in which ns-3's UE sends nothing; the UE is then never
-/// measured, and stays at MCS 0. So not more UEs take part in a TTI than can have MIN_BLOCKS each,
-/// and UEs take turns.
+/// Uplink. A UE with blocks of its own has them in each TTI in which it has something to send. The
+/// other UEs divide the band equally, with at least MIN_BLOCKS each; UEs take turns where there are
+/// more. A UE whose power does not suffice for the lowest scheme in its blocks has fewer, but at
+/// least MIN_BLOCKS. The scheme follows from the last measurement of the UE's own data (PUSCH), not
+/// from its sounding signal, which spreads its power over the whole band. Gains are the same over
+/// the band.
 ///
-/// ns-3 measures the uplink (CQI) by the sounding reference signal (SRS), which spreads the UE's
-/// power over the whole band and so is too low by up to 10 log10(K) dB, or by the data (PUSCH); the
-/// latter takes a grant that the UE did not use for a measurement of 0, and the smallest of the
-/// values that each resource block had at some time. Here, a measurement is one of data that was
-/// sent, and counts for all resource blocks: gains are the same over the band.
-class Scheduler : public ns3::PfFfMacScheduler
+/// Downlink. A UE with blocks of its own has them, likewise. The other UEs share groups of resource
+/// blocks (allocation type 0): those of the highest priority have all groups that they can fill,
+/// then those of the next. UEs of equal priority are proportionally fair.
+///
+/// Blocks that were lost are sent again first, with the same size, up to three times (HARQ). What a
+/// UE has to send is what it last reported, less what was granted since.
+class Scheduler : public ns3::FfMacScheduler
 {
   public:
-    /// Smallest number of resource blocks of an uplink grant: 11 bytes at MCS 0.
+    /// Smallest number of resource blocks of an uplink grant to a UE without blocks of its own: 11
+    /// bytes at MCS 0.
     static constexpr std::size_t MIN_BLOCKS = 4;
 
     static ns3::TypeId GetTypeId();
 
     Scheduler();
-    ~Scheduler() override;
 
+    void SetFfMacCschedSapUser(ns3::FfMacCschedSapUser* user) override;
     void SetFfMacSchedSapUser(ns3::FfMacSchedSapUser* user) override;
+    ns3::FfMacCschedSapProvider* GetFfMacCschedSapProvider() override;
     ns3::FfMacSchedSapProvider* GetFfMacSchedSapProvider() override;
+    void SetLteFfrSapProvider(ns3::LteFfrSapProvider* provider) override;
+    ns3::LteFfrSapUser* GetLteFfrSapUser() override;
 
-    /// Bandwidth of both directions in resource blocks; before the first TTI.
-    void SetResourceBlocks(std::size_t resourceBlocks);
+    /// Ask for the terms of a UE in each TTI.
+    void Use(std::function<Terms(uint16_t rnti)> terms);
 
     /// Call `granted` for each grant, and `lost` for each block that did not arrive.
     void Observe(std::function<void(const Grant&)> granted,
                  std::function<void(Direction, uint16_t rnti)> lost);
 
   private:
-    class Provider;
-    class User;
+    friend class ns3::MemberCschedSapProvider<Scheduler>;
+    friend class ns3::MemberSchedSapProvider<Scheduler>;
 
-    void UplinkTrigger(const ns3::FfMacSchedSapProvider::SchedUlTriggerReqParameters& params);
-    void UplinkMeasured(const ns3::FfMacSchedSapProvider::SchedUlCqiInfoReqParameters& params);
-    void UplinkReports(const ns3::FfMacSchedSapProvider::SchedUlMacCtrlInfoReqParameters& params);
-    void UplinkGranted(const ns3::FfMacSchedSapUser::SchedUlConfigIndParameters& params);
-    void DownlinkGranted(const ns3::FfMacSchedSapUser::SchedDlConfigIndParameters& params);
-    void TakeTurns(uint16_t sfnSf, std::size_t most);
+    using Configuration = ns3::FfMacCschedSapProvider;
+    using Requests = ns3::FfMacSchedSapProvider;
+    using Downlink = ns3::FfMacSchedSapUser::SchedDlConfigIndParameters;
+    using Uplink = ns3::FfMacSchedSapUser::SchedUlConfigIndParameters;
 
-    std::unique_ptr<Provider> m_provider;
-    std::unique_ptr<User> m_user;
-    ns3::FfMacSchedSapProvider* m_inner{nullptr};
-    std::size_t m_resourceBlocks{100};
-    std::size_t m_groupBlocks{4}; // resource blocks of a group, the unit of the downlink
-    std::map<uint16_t, int64_t> m_backlog; // by RNTI: bytes that the UE still has to send
-    bool m_isHiding{false};                // ns-3's scheduler does not know all of the backlog
+    /// A block in a downlink HARQ process.
+    struct Process
+    {
+        int64_t granted{INT64_MIN / 2}; // the TTI; long ago where the process is free
+        uint32_t blocks{0};
+        ns3::BuildDataListElement_s data;
+    };
+
+    struct Ue
+    {
+        int64_t backlog{0}; // of the uplink, bytes
+        double sinr{0};     // of the uplink's data, dB, in so many resource blocks, at that TTI
+        std::size_t measuredBlocks{1};
+        int64_t measured{INT64_MIN / 2};
+        std::map<uint8_t, Requests::SchedDlRlcBufferReqParameters> queues; // by logical channel
+        std::vector<uint8_t> cqi; // of the downlink, by group of resource blocks, at that TTI
+        int64_t reported{INT64_MIN / 2};
+        double throughput{1}; // of the downlink, a moving average, byte/s
+        std::array<Process, ns3::HARQ_PROC_NUM> processes;
+        std::size_t lastProcess{0};
+    };
+
+    /// An uplink block.
+    struct Sent
+    {
+        ns3::UlDciListElement_s dci;
+        int retransmissions;
+    };
+
+    /// What was granted in the uplink in a TTI.
+    struct Tti
+    {
+        uint16_t sfnSf{0}; // in which it is sent
+        std::vector<Sent> blocks;
+    };
+
+    void DoCschedCellConfigReq(const Configuration::CschedCellConfigReqParameters& params);
+    void DoCschedUeConfigReq(const Configuration::CschedUeConfigReqParameters& params);
+    void DoCschedLcConfigReq(const Configuration::CschedLcConfigReqParameters& params);
+    void DoCschedLcReleaseReq(const Configuration::CschedLcReleaseReqParameters& params);
+    void DoCschedUeReleaseReq(const Configuration::CschedUeReleaseReqParameters& params);
+    void DoSchedDlRlcBufferReq(const Requests::SchedDlRlcBufferReqParameters& params);
+    void DoSchedDlPagingBufferReq(const Requests::SchedDlPagingBufferReqParameters& params);
+    void DoSchedDlMacBufferReq(const Requests::SchedDlMacBufferReqParameters& params);
+    void DoSchedDlTriggerReq(const Requests::SchedDlTriggerReqParameters& params);
+    void DoSchedDlRachInfoReq(const Requests::SchedDlRachInfoReqParameters& params);
+    void DoSchedDlCqiInfoReq(const Requests::SchedDlCqiInfoReqParameters& params);
+    void DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& params);
+    void DoSchedUlNoiseInterferenceReq(
+        const Requests::SchedUlNoiseInterferenceReqParameters& params);
+    void DoSchedUlSrInfoReq(const Requests::SchedUlSrInfoReqParameters& params);
+    void DoSchedUlMacCtrlInfoReq(const Requests::SchedUlMacCtrlInfoReqParameters& params);
+    void DoSchedUlCqiInfoReq(const Requests::SchedUlCqiInfoReqParameters& params);
+
+    /// Answer the UEs that ask for access, each with a grant for its first message.
+    void AnswerAccess(Downlink& downlink);
+
+    // Downlink. `taken`: groups of resource blocks; `served`: UEs that have a block.
+    void Hear(const std::vector<ns3::DlInfoListElement_s>& feedback,
+              std::vector<bool>& taken,
+              std::set<uint16_t>& served,
+              Downlink& downlink);
+    bool SendAgain(Process& process, std::vector<bool>& taken, Downlink& downlink);
+    void ShareGroups(std::vector<bool>& taken,
+                     const std::set<uint16_t>& served,
+                     Downlink& downlink);
+    void GrantOwn(const std::vector<bool>& taken,
+                  const std::set<uint16_t>& served,
+                  Downlink& downlink);
+    void SendNew(uint16_t rnti,
+                 uint32_t groups,
+                 std::size_t blocks,
+                 uint8_t cqi,
+                 Downlink& downlink);
+    /// A free HARQ process; none: all wait for feedback.
+    std::optional<std::size_t> FreeProcess(const Ue& ue) const;
+    /// Whether something waits in the downlink, and there is a process for it.
+    bool Waits(const Ue& ue) const;
+    /// Size of a transport block in which each logical channel has room for all that waits; 0:
+    /// nothing waits.
+    static uint64_t Need(const Ue& ue);
+    uint8_t Cqi(const Ue& ue, std::size_t group) const;
+    std::size_t DownlinkBytes(uint8_t cqi, std::size_t blocks) const;
+
+    // Uplink. `taken`: resource blocks.
+    void SendAgain(uint16_t rnti,
+                   std::vector<bool>& taken,
+                   std::set<uint16_t>& served,
+                   Uplink& uplink);
+    /// Grant a block in that place, or in a part of it, unless the UE is out of range.
+    void SendNew(uint16_t rnti, Span place, std::vector<bool>& taken, Uplink& uplink);
+    void Send(const Sent& block, Uplink& uplink);
+    /// The scheme of a UE in so many resource blocks; none: out of range.
+    std::optional<int> UplinkMcs(const Ue& ue, std::size_t blocks) const;
+    std::size_t UplinkBytes(int mcs, std::size_t blocks) const;
+
+    /// Number of TTIs after which a measurement is forgotten.
+    int64_t Memory() const;
+    Terms TermsOf(uint16_t rnti) const;
+    /// The grants of this TTI, and those that the feedback of this TTI is about.
+    Tti& Now();
+    const Tti& Answered() const;
+
+    ns3::MemberCschedSapProvider<Scheduler> m_configuration;
+    ns3::MemberSchedSapProvider<Scheduler> m_requests;
+    ns3::FfMacCschedSapUser* m_configured{nullptr};
+    ns3::FfMacSchedSapUser* m_mac{nullptr};
+    ns3::Ptr<ns3::LteAmc> m_amc;
+    std::array<std::size_t, 2> m_bandBlocks{0, 0}; // resource blocks by direction
+    std::size_t m_groupBlocks{1};                  // and those of a group of the downlink
+    std::size_t m_groups{0};
+    int64_t m_tti{0};
+    std::map<uint16_t, Ue> m_ues; // by RNTI
+    std::vector<ns3::RachListElement_s> m_asking;
+    std::vector<ns3::DlInfoListElement_s> m_postponed; // retransmissions without room
+    std::array<Tti, ns3::HARQ_PROC_NUM> m_uplink;      // the last TTIs
     uint16_t m_lastTurn{0};
-    uint16_t m_sfnSf{0}; // of the TTI that is scheduled
-    std::map<uint16_t, std::vector<ns3::UlDciListElement_s>> m_uplinkGrants; // by TTI
+    std::function<Terms(uint16_t)> m_terms;
     std::function<void(const Grant&)> m_granted;
     std::function<void(Direction, uint16_t)> m_lost;
 };

@@ -115,9 +115,36 @@ def test_the_cell_is_that_of_the_scenario(caplog: pytest.LogCaptureFixture) -> N
     assert "2e+06 Hz, is no bandwidth of LTE" in caplog.text
     with pytest.raises(InputError, match="downlink_bandwidth_hz: ns-3's LTE needs that of the up"):
         cell(uplink_bandwidth_hz=10e6)
-    for name, value in (("layers", 2), ("scheduler", "shares"), ("highest_modulation", "256QAM")):
+    for name, value in (("layers", 2), ("highest_modulation", "256QAM")):
         with pytest.raises(InputError, match=rf"radio\.lte\.{name}: ns-3's LTE has"):
             cell(lte={name: value})
+
+
+def test_shares_are_numbers_of_resource_blocks_as_in_the_model() -> None:
+    def cell(beta: object, **keys: object) -> LteSettings:
+        radio = {"lte": {"scheduler": "shares"}}
+        tree = {"uavs": {"tx_power_w": [1.0] * 3}, "radio": radio, "allocation": {"beta": beta}}
+        return cell_of(validate(tree | keys, "test"))
+
+    # 0.29 is a little less in binary.
+    both = cell([0.29, 0.37, 0.34], paradigm="sfl-pp")
+    assert (both.uplink_blocks, both.downlink_blocks) == ((29, 37, 34), (29, 37, 34))
+    in_turns = cell("equal", paradigm="cpsfl")
+    assert (in_turns.uplink_blocks, in_turns.downlink_blocks) == ((33, 33, 33), None)
+    with pytest.raises(
+        InputError, match=r"^allocation\.beta: must be at least 0\.01, one .* UAV 2"
+    ):
+        cell([0.595, 0.005, 0.4])
+
+
+def test_a_cell_whose_scheduler_orders_reads_priorities() -> None:
+    tree = {
+        "uavs": {"tx_power_w": [1.0]},
+        "radio": {"access": "lte", "lte": {"downlink_order": "mac"}},
+        "emulation": {"air": "ns3"},
+    }
+    assert cell_of(validate(tree, "test")).priority_by_dscp
+    assert not cell_of(validate({"uavs": {"tx_power_w": [1.0]}}, "test")).priority_by_dscp
 
 
 def test_fading_is_part_of_the_gains() -> None:

@@ -134,6 +134,36 @@ def test_what_is_no_yaml_is_refused_with_file_and_line(tmp_path: Path) -> None:
         load(path)
 
 
+def test_only_a_scheduler_of_ns3_orders_gradients() -> None:
+    keys = {"radio.access": "lte", "emulation.air": "ns3", "radio.lte.downlink_order": "mac"}
+
+    def loaded(**other: str) -> str:
+        given = keys | {key.replace("__", "."): value for key, value in other.items()}
+        return load(
+            PAPER, [f"{key}={value}" for key, value in given.items()]
+        ).radio.lte.downlink_order
+
+    assert loaded() == loaded(emulation__transport="tls") == "mac"
+    says = "radio.lte.downlink_order: "
+    for key, value, wrong in (
+        ("radio__access", "shannon", "'mac' needs radio.access 'lte', not 'shannon'"),
+        ("emulation__air", "links", "'mac' needs emulation.air 'ns3', not 'links'"),
+        (
+            "emulation__transport",
+            "grpc",
+            "must be 'application' where emulation.transport is 'grpc'",
+        ),
+        (
+            "emulation__transport",
+            "quic",
+            "must be 'application' where emulation.transport is 'quic'",
+        ),
+    ):
+        with pytest.raises(InputError, match=f"{says}{wrong}") as refused:
+            loaded(**{key: value})
+        assert "\n" not in str(refused.value)
+
+
 def test_every_number_of_a_scenario_has_bounds() -> None:
     """Of what is documented as a number, the reference says from where to where it goes."""
     unbounded = [

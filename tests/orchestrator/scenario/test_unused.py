@@ -3,6 +3,7 @@
 
 """Keys that have no effect are named, with the reason; keys that have one are not."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,19 @@ from orchestrator.scenario.unused import Use, _log_once, replaced_by, unused
 
 ROOT = Path(__file__).parents[3]
 LEARNS = {"workload.compute": "real"}
+BY_MAC = {
+    "radio.access": "lte",
+    "emulation.air": "ns3",
+    "radio.lte.downlink_order": "mac",
+    "radio.uplink_bandwidth_hz": 5e6,
+    "radio.downlink_bandwidth_hz": 5e6,
+}
 FAULT = {"kind": "uav-crash", "nodes": ["uav1"]}
 DRAWN = {"count": 1, "kinds": ["uav-crash"]}
 
 
 def scenario(keys: dict[str, Any]) -> Scenario:
-    tree = {**TREE, "workload": dict(TREE["workload"])}
+    tree = deepcopy(TREE)
     for key, value in keys.items():
         put(tree, key, value, "test")
     return validate(tree, "test")
@@ -54,6 +62,20 @@ def scenario(keys: dict[str, Any]) -> Scenario:
             "workload.asynchronous.exponent",
             "workload.asynchronous.staleness is 'constant'",
             {"workload.asynchronous.staleness": "hinge"},
+        ),
+        (
+            {**BY_MAC, "paradigm": "sfl-pp"},
+            "radio.lte.downlink_order",
+            "'sfl-pp' has no sequential gradients; only a session's programs may mark their packets"
+            " then",
+            {"paradigm": "sfl-ps"},
+        ),
+        (
+            {**BY_MAC, "radio.lte.scheduler": "shares", "paradigm": "asfl-ps"},
+            "radio.lte.downlink_order",
+            "'asfl-ps' has no sequential gradients; only a session's programs may mark their "
+            "packets then",
+            {"paradigm": "cpsfl"},
         ),
         (
             {"allocation.alpha": [0.5, 0.25, 0.25], "paradigm": "sfl-sp"},

@@ -71,7 +71,7 @@ TERMS = RoundTerms(3, 2, 5, RoundSizes(10, 2, 20, 8, 5), modelled=False)
 SPAN = (1, 2, "SG", 0.5, math.inf, 9)
 SLOW = ((0.0, 1.0, 2.0), (3.0, math.inf, 1.5))
 FULL = [
-    (TO_NODE, SetUpBaseStation(SETTINGS, 1e-3, None, paradigm("pipesfl-no-at"))),
+    (TO_NODE, SetUpBaseStation(SETTINGS, 1e-3, None, paradigm("pipesfl-no-at"), mac_orders=True)),
     (TO_NODE, SetUpUav(7, replace(SETTINGS, identity=None), 1e-3, {"model": {"rank": [8]}})),
     (TO_NODE, Accept((1, 3), ("0.0.0.0", 5201))),
     (TO_NODE, ProbeLinks((Probe(1, True, 0.5, 9),), EmulatedClock(1, 0.0, 2.0))),

@@ -21,6 +21,7 @@ from testbed.core.server_round import (
     Refused,
     SendGradient,
     ServerRound,
+    SetPriorities,
     SmashedArrived,
     StartClients,
     TimePassed,
@@ -187,6 +188,54 @@ def test_what_is_refused_is_a_loss_at_once() -> None:
     assert lost == GiveUp(1, 12.5, "kind: HELLO", 1, "")
     assert round_.may_be_lost(1)
     assert then(begun(CPSFL), Refused(1, 12.5, "kind")) == [Abandon(1, 12.5, "kind")]
+
+
+def test_gradients_that_the_mac_orders_are_sent_at_once_with_their_places() -> None:
+    """The lags are 13, 16 and 10 time units; each is that of the time at which it was computed."""
+    round_ = begun(CPSFL, (1, 2, 3), mac_orders=True)
+    then(round_, SmashedArrived(1, 1, 10, 11, 8), SmashedArrived(2, 1, 10, 11, 8))
+    then(round_, SmashedArrived(3, 1, 10, 11, 0))
+    assert then(round_, Computed(1, 15)) == [SetPriorities((1,)), SendGradient(1, 1, 15)]
+    assert then(round_, Computed(2, 18), Computed(3, 20)) == [
+        SetPriorities((2, 1, 3)),
+        SendGradient(2, 1, 18),
+        SendGradient(3, 1, 20),
+    ]
+    assert then(round_, TimePassed(21)) == []
+    assert then(round_, GradientDelivered(2, 18, 22, 22)) == [SetPriorities((1, 3))]
+    assert then(round_, GradientDelivered(3, 20, 23, 23)) == [SetPriorities((1,))]
+    assert then(round_, GradientDelivered(1, 15, 24, 24)) == [SetPriorities(())]
+
+
+def test_the_mac_orders_by_the_paradigms_own_order() -> None:
+    first_come = begun(paradigm("cpsfl-no-ps"), (1, 2, 3), mac_orders=True)
+    then(first_come, *(SmashedArrived(k, 1, 10, 11, 9 * k) for k in (1, 2, 3)))
+    then(first_come, Computed(2, 12))
+    then(first_come, Computed(3, 13))
+    assert then(first_come, Computed(1, 14))[0] == SetPriorities((2, 3, 1))
+    # A gate holds the gradients back until all are computed.
+    gated = begun(paradigm("cpsfl-no-at"), mac_orders=True)
+    then(gated, SmashedArrived(1, 1, 10, 11, 1), SmashedArrived(2, 1, 10, 11, 5))
+    assert then(gated, Computed(1, 12)) == []
+    assert then(gated, Computed(2, 13)) == [
+        SetPriorities((2, 1)),
+        SendGradient(2, 1, 13),
+        SendGradient(1, 1, 13),
+    ]
+
+
+def test_a_lost_client_has_no_place() -> None:
+    round_ = begun(CPSFL, lost_at={1: 40}, drops=True, mac_orders=True)
+    then(round_, SmashedArrived(1, 1, 10, 11, 0), SmashedArrived(2, 1, 10, 11, 0))
+    then(round_, Computed(1, 12), Computed(2, 12))
+    assert then(round_, TimePassed(40)) == [GiveUp(1, 40, "", 1, "SG"), SetPriorities((2,))]
+
+
+def test_parallel_gradients_have_no_places() -> None:
+    round_ = begun(VANILLA, mac_orders=True)
+    then(round_, SmashedArrived(2, 1, 10, 11, 0), SmashedArrived(1, 1, 10, 15, 0))
+    then(round_, Computed(2, 18))
+    assert then(round_, Computed(1, 20)) == [SendGradient(2, 1, 20), SendGradient(1, 1, 20)]
 
 
 @pytest.mark.parametrize("scheme", BUILT_IN, ids=lambda scheme: scheme.name)

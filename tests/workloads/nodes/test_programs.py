@@ -4,6 +4,7 @@
 """The programs of base station and UAV, talking over loopback without any shaping."""
 
 import itertools
+import socket
 import threading
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from play_programs import CLIENTS, ITERATIONS, PLAIN, SIZES, play
 from testbed.control.node import ControlLost
 from testbed.core.paradigm import ASYNCHRONOUS, BUILT_IN, Paradigm, paradigm
 from testbed.core.timeline import STEPS
+from testbed.transport import streams
 from testbed.transport.wire import Kind
 from workloads.learning.work import ZeroServer
 from workloads.nodes.uav import Uav
@@ -46,6 +48,33 @@ def test_every_transport_carries_whole_rounds(transport, connection) -> None:
         assert len(spans) == CLIENTS * (2 + 5 * ITERATIONS)
         for span in spans:
             assert span[3] <= span[4]
+
+
+@pytest.mark.parametrize(
+    ("transport", "connection"), [("tcp", "kept"), ("tls", "kept"), ("tcp", "per-transfer")]
+)
+def test_packets_of_gradients_are_marked_by_their_place(
+    monkeypatch, transport: str, connection: str
+) -> None:
+    """Those to other clients come first; in the end, every connection has DSCP 0 again."""
+    marks: dict[int, list[int]] = {}
+    mark = streams._mark
+
+    def marked(sock: socket.socket, dscp: int) -> None:
+        mark(sock, dscp)
+        if sock.fileno() >= 0:
+            known = sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2
+            marks.setdefault(sock.fileno(), []).append(known)
+
+    monkeypatch.setattr(streams, "_mark", marked)
+    settings = replace(PLAIN, transport=transport, connection=connection)
+    play(paradigm("cpsfl"), settings=settings, mac_orders=True)
+    places = [dscp for each in marks.values() for dscp in each if 0 < dscp < 63]
+    assert len(places) >= CLIENTS * ITERATIONS
+    assert {62} <= set(places) <= {62, 61, 60}
+    assert 63 in (dscp for each in marks.values() for dscp in each)
+    if connection == "kept":
+        assert [each[-1] for each in marks.values()] == [0] * CLIENTS
 
 
 def test_modelled_steps_take_what_the_profile_says() -> None:
