@@ -201,6 +201,10 @@ def simulate_lte(
         ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message says why.
         ValueError: The number of resource blocks or UAVs is one that LTE or ns-3 does not have.
     """
+    return _simulated(air, cell_settings(air, lte), datagram_bytes, launch, progress)
+
+
+def _lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
     if lte.resource_blocks not in RESOURCE_BLOCKS:
         raise ValueError(
             f"resource_blocks must be one of {', '.join(map(str, RESOURCE_BLOCKS))}, "
@@ -221,7 +225,7 @@ def simulate_lte(
         "attach_s": ATTACH_S,
         "settle_s": 0.2,
     }
-    return _simulated(air, settings, datagram_bytes, launch, progress)
+    return settings
 
 
 def simulate_wifi(
@@ -249,6 +253,10 @@ def simulate_wifi(
         ChannelError: ns-3 ended or cannot be built; the message says why.
         ValueError: There is no such standard or width, or the channel has no positions.
     """
+    return _simulated(air, cell_settings(air, wifi), datagram_bytes, launch, progress)
+
+
+def _wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
     widths = WIFI_WIDTHS_MHZ.get(wifi.standard)
     if widths is None:
         raise ValueError(
@@ -274,7 +282,70 @@ def simulate_wifi(
         "attach_s": ASSOCIATE_S,
         "settle_s": 0.5,
     }
-    return _simulated(air, settings, datagram_bytes, launch, progress)
+    return settings
+
+
+def cell_settings(air: Air, cell: LteSettings | WifiSettings) -> dict[str, Any]:
+    """The settings of a cell and its air as plain values for ns-3's process.
+
+    Raises:
+        ValueError: LTE, Wi-Fi or ns-3 does not have such a cell.
+    """
+    is_lte = isinstance(cell, LteSettings)
+    settings = _lte_settings(air, cell) if is_lte else _wifi_settings(air, cell)
+    return settings | {
+        "uavs": air.uavs,
+        "steps": air.uplink_gain.shape[1] // air.slots,
+        "slot_s": air.slot_s,
+        "placed": air.position_m is not None,
+        "seed": air.seed,
+        "uplink_power_dbm": _dbm(air.uplink_power_w).tolist(),
+        "downlink_power_dbm": float(_dbm(air.downlink_power_w)),
+    }
+
+
+def start(settings: dict[str, Any], launch: Launch) -> Child:
+    """Start ns-3's process, the program of ``cpp/radio``.
+
+    Raises:
+        ChannelError: It cannot be built.
+    """
+    program = build.library("radio")
+    return Child(
+        "ns3_scenarios.radio_process",
+        program,
+        settings,
+        launch,
+        arguments=[str(program)],
+        answer_s=ANSWER_S,
+    )
+
+
+def slot_bytes(uplink_gain: Array, downlink_gain: Array, position_m: Array | None) -> bytes:
+    """The channel of a slot for ns-3's process.
+
+    Args:
+        uplink_gain: Gains of the slot, shape [K, m].
+        downlink_gain: The same for the downlink.
+        position_m: Positions relative to the base station, shape [K, 3], if the air has any.
+    """
+    values = [uplink_gain, downlink_gain, *([] if position_m is None else [position_m])]
+    return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)
+
+
+def check_attached(child: Child, settings: dict[str, Any]) -> None:
+    """Wait until the UAVs are attached.
+
+    Raises:
+        ChannelError: A UAV did not attach to an LTE cell, or ns-3 ended.
+    """
+    missing = json.loads(child.receive_line())["missing"]
+    if missing and settings["radio"] == "lte":
+        names = ", ".join(f"UAV {k + 1}" for k in missing)
+        raise ChannelError(
+            f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
+            f"of simulated time: {names}"
+        )
 
 
 def _simulated(
@@ -284,44 +355,19 @@ def _simulated(
     launch: Launch,
     progress: Progress | None,
 ) -> Delivery:
-    uavs, steps = air.uavs, air.uplink_gain.shape[1] // air.slots
-    settings |= {
-        "uavs": uavs,
-        "steps": steps,
-        "slot_s": air.slot_s,
-        "placed": air.position_m is not None,
-        "seed": air.seed,
-        "uplink_power_dbm": _dbm(air.uplink_power_w).tolist(),
-        "downlink_power_dbm": float(_dbm(air.downlink_power_w)),
-        "datagram_bytes": datagram_bytes,
-    }
-    program = build.library("radio")
-    child = Child(
-        "ns3_scenarios.radio_process",
-        program,
-        settings,
-        launch,
-        arguments=[str(program)],
-        answer_s=ANSWER_S,
-    )
-    made = np.empty((air.slots, len(_FIELDS), 2, uavs))
+    steps = settings["steps"]
+    settings |= {"mode": "backlog", "datagram_bytes": datagram_bytes}
+    child = start(settings, launch)
+    made = np.empty((air.slots, len(_FIELDS), 2, air.uavs))
 
     def slot(s: int) -> bytes:
         here = slice(s * steps, (s + 1) * steps)
-        values = [air.uplink_gain[:, here], air.downlink_gain[:, here]]
-        if air.position_m is not None:
-            values.append(air.position_m[:, s])
-        return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)
+        position_m = None if air.position_m is None else air.position_m[:, s]
+        return slot_bytes(air.uplink_gain[:, here], air.downlink_gain[:, here], position_m)
 
     try:
         child.send_bytes(slot(0))
-        missing = json.loads(child.receive_line())["missing"]
-        if missing and settings["radio"] == "lte":
-            names = ", ".join(f"UAV {k + 1}" for k in missing)
-            raise ChannelError(
-                f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
-                f"of simulated time: {names}"
-            )
+        check_attached(child, settings)
         for s in range(air.slots):
             child.send("slot", slot(s))
             child.receive_into(made[s].data.cast("B"))

@@ -11,6 +11,7 @@
 #include "backlog.h"
 #include "counts.h"
 #include "exchange.h"
+#include "hosts.h"
 #include "json.h"
 #include "lte.h"
 #include "wifi.h"
@@ -33,9 +34,6 @@ namespace radio
 
 namespace
 {
-/// Slot 0 starts on a frame of LTE.
-constexpr int64_t FRAME = 10'000'000; // ns
-
 std::unique_ptr<Stack>
 MakeStack(const Json& settings, const Air& air)
 {
@@ -58,25 +56,6 @@ MakeStack(const Json& settings, const Air& air)
                     settings["downlink_noise_figure_db"].Number(),
                     settings["downlink_power_dbm"].Number(),
                     settings["uplink_power_dbm"].Numbers()});
-}
-
-/// A list in JSON: the numbers of UAVs.
-std::string
-List(const std::vector<std::size_t>& numbers)
-{
-    std::ostringstream list;
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-    {
-        list << (i ? ", " : "") << numbers[i];
-    }
-    return '[' + list.str() + ']';
-}
-
-void
-RunUntil(int64_t end)
-{
-    ns3::Simulator::Stop(ns3::NanoSeconds(end) - ns3::Simulator::Now());
-    ns3::Simulator::Run();
 }
 
 /// Read gains and, where they are needed, positions of the slot from `start` to `end`.
@@ -112,14 +91,19 @@ Main()
     ReadSlot(air, INT64_MAX, INT64_MAX, steps, isPlaced);
     auto stack = MakeStack(settings, air);
     const auto missing = stack->Attach(settings["attach_s"].Number());
-    WriteLine("{\"missing\": " + List(missing) + "}");
+    WriteMissing(missing);
+    if (settings["mode"].Text() == "tcp")
+    {
+        return PlayMessages(*stack, settings, [&](int64_t from, int64_t to) {
+            ReadSlot(air, from, to, steps, isPlaced);
+        });
+    }
     Backlog backlog(*stack,
                     uavs,
                     static_cast<uint32_t>(settings["datagram_bytes"].Number()),
                     static_cast<int64_t>(settings["window_bytes"].Number()));
     backlog.Start();
-    const auto settle = static_cast<int64_t>(settings["settle_s"].Number() * 1e9);
-    const int64_t zero = (ns3::Simulator::Now().GetNanoSeconds() + settle) / FRAME * FRAME + FRAME;
+    const int64_t zero = StartOfSlots(settings["settle_s"].Number());
     RunUntil(zero);
 
     Counts counts(uavs);

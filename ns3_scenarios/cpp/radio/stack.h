@@ -85,6 +85,12 @@ inline constexpr uint16_t IPV4 = 0x0800;
 /// Address of a UAV by its number, in 10.0.0.0/8; the base station has number K.
 ns3::Ipv4Address AddressOf(std::size_t uav);
 
+/// Simulate until this time, ns.
+void RunUntil(int64_t end);
+
+/// When slot 0 starts, ns: at a frame of LTE, at least `settle` seconds from now.
+int64_t StartOfSlots(double settle);
+
 } // namespace radio
 
 #endif
