@@ -69,6 +69,7 @@ class RadioPacketNetwork(Network):
                 slot_bytes(air.uplink_gain[:, :steps], air.downlink_gain[:, :steps], position_m)
             )
             check_attached(self._child, plain)
+            self._child.send("connect")
             if missing := json.loads(self._child.receive_line())["missing"]:
                 names = ", ".join(f"UAV {k + 1}" for k in missing)
                 raise ChannelError(

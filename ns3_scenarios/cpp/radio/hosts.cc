@@ -344,12 +344,14 @@ PlayMessages(Stack& stack,
              const Json& settings,
              const std::function<void(int64_t from, int64_t to)>& readSlot)
 {
+    std::string line;
+    ReadLine(line); // The parent has read that all UAVs are attached.
     Hosts hosts(stack, settings);
     WriteMissing(hosts.Connect(settings["attach_s"].Number()));
     const int64_t zero = StartOfSlots(settings["settle_s"].Number());
     RunUntil(zero);
     const int64_t slot = std::llround(1e9 * settings["slot_s"].Number());
-    for (std::string line; ReadLine(line);)
+    while (ReadLine(line))
     {
         const Json order = Json::Parse(line);
         if (order["until"].IsNull())
