@@ -291,9 +291,8 @@ def cell_settings(air: Air, cell: LteSettings | WifiSettings) -> dict[str, Any]:
     Raises:
         ValueError: LTE, Wi-Fi or ns-3 does not have such a cell.
     """
-    is_lte = isinstance(cell, LteSettings)
-    settings = _lte_settings(air, cell) if is_lte else _wifi_settings(air, cell)
-    return settings | {
+    own = _lte_settings(air, cell) if isinstance(cell, LteSettings) else _wifi_settings(air, cell)
+    return own | {
         "uavs": air.uavs,
         "steps": air.uplink_gain.shape[1] // air.slots,
         "slot_s": air.slot_s,

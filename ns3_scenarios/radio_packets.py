@@ -62,6 +62,7 @@ class RadioPacketNetwork(Network):
         plain["impairments"] = [[*map(float, way.values())] for way in plain["impairments"]]
         super().__init__(start(plain, launch))
         self._slot: tuple[int, bytes] | None = None
+        self._is_placed = air.position_m is not None
         steps = plain["steps"]
         position_m = None if air.position_m is None else air.position_m[:, 0]
         try:
@@ -89,9 +90,11 @@ class RadioPacketNetwork(Network):
             slot: Number of the slot; slot 0 starts at time 0.
             uplink_gain: Gains, shape [K, m], with m values per slot as in the air of slot 0.
             downlink_gain: The same for the downlink.
-            position_m: Positions relative to the base station, shape [K, 3], if the air has any.
+            position_m: Positions relative to the base station, shape [K, 3]; needed if the air has
+                positions, and otherwise ignored.
         """
-        self._slot = slot, slot_bytes(uplink_gain, downlink_gain, position_m)
+        place = position_m if self._is_placed else None
+        self._slot = slot, slot_bytes(uplink_gain, downlink_gain, place)
 
     def _changes(self) -> tuple[dict[str, Any], bytes]:
         if self._slot is None:

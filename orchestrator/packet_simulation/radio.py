@@ -108,24 +108,11 @@ def rate_trace(
         InputError: The channel has no gains, or no positions for Wi-Fi; a setting is impossible.
         ChannelError: ns-3 ended, or a UAV did not attach.
     """
-    if not isinstance(channel, ChannelTrace):
-        raise InputError("`trace`: has rates; a radio of ns-3 needs gains")
-    uplink_gain, downlink_gain = _faded(channel)
-    air = Air(
-        uplink_gain=uplink_gain,
-        downlink_gain=downlink_gain,
-        slots=channel.slots,
-        slot_s=channel.slot_s,
-        uplink_power_w=scenario.fleet.tx_power_w,
-        downlink_power_w=scenario.base_station.tx_power_w,
-        noise_dbm_per_hz=scenario.radio.noise_dbm_per_mhz - _HERTZ_PER_MHZ_DB,
-        seed=scenario.seed,
-    )
+    air = air_of(scenario, channel, radio, access_point_w)
     try:
         if isinstance(radio, LteSettings):
             made = simulate_lte(air, radio, launch=ns3_launch(), progress=progress)
         else:
-            air = _placed(scenario, channel, air, access_point_w)
             made = simulate_wifi(air, radio, launch=ns3_launch(), progress=progress)
     except ValueError as error:
         raise InputError(str(error)) from None
@@ -142,6 +129,45 @@ def rate_trace(
         downlink_is="link",
     )
     return rates, made
+
+
+def air_of(
+    scenario: Scenario,
+    channel: SlotTrace,
+    radio: LteSettings | WifiSettings,
+    access_point_w: float | None = None,
+) -> Air:
+    """The air of a cell that ns-3 simulates, see `rate_trace`.
+
+    Raises:
+        InputError: The channel has no gains, or no positions for Wi-Fi.
+    """
+    if not isinstance(channel, ChannelTrace):
+        raise InputError("`trace`: has rates; a radio of ns-3 needs gains")
+    uplink_gain, downlink_gain = _faded(channel)
+    air = Air(
+        uplink_gain=uplink_gain,
+        downlink_gain=downlink_gain,
+        slots=channel.slots,
+        slot_s=channel.slot_s,
+        uplink_power_w=scenario.fleet.tx_power_w,
+        downlink_power_w=scenario.base_station.tx_power_w,
+        noise_dbm_per_hz=scenario.radio.noise_dbm_per_mhz - _HERTZ_PER_MHZ_DB,
+        seed=scenario.seed,
+    )
+    return (
+        air if isinstance(radio, LteSettings) else _placed(scenario, channel, air, access_point_w)
+    )
+
+
+def slot_of(scenario: Scenario, channel: SlotTrace, slot: int) -> tuple[Array, Array, Array | None]:
+    """The channel of a slot: gains of uplink and downlink, [K, B], with B blocks of fading; and
+    positions relative to the base station, [K, 3], if they are known."""
+    assert isinstance(channel, ChannelTrace)
+    up, down = _faded(channel, slice(slot, slot + 1))
+    if channel.position_m is None:
+        return up, down, None
+    return up, down, channel.position_m[:, slot] - scenario.base_station.position_m
 
 
 def cell_of(scenario: Scenario) -> LteSettings:
@@ -175,19 +201,17 @@ def cell_of(scenario: Scenario) -> LteSettings:
     )
 
 
-def _faded(channel: ChannelTrace) -> tuple[Array, Array]:
+def _faded(channel: ChannelTrace, slots: slice = slice(None)) -> tuple[Array, Array]:
     """Gains of uplink and downlink with small-scale fading: [K, S], or [K, S B] with B blocks."""
-    up, down = both_ways(channel.values)
+    up, down = (gain[:, slots] for gain in both_ways(channel.values))
     if channel.fading is None:
         return up, down
-    ways = zip((up, down), channel.fading, strict=True)
+    ways = zip((up, down), channel.fading[:, :, slots], strict=True)
     up, down = ((gain[..., None] * power).reshape(len(gain), -1) for gain, power in ways)
     return up, down
 
 
-def _placed(
-    scenario: Scenario, channel: ChannelTrace, air: Air, access_point_w: float | None
-) -> Air:
+def _placed(scenario: Scenario, channel: SlotTrace, air: Air, access_point_w: float | None) -> Air:
     """The air of a Wi-Fi cell: with positions, and the power of an access point."""
     if channel.position_m is None:
         raise InputError("`trace`: has no positions; UAVs with Wi-Fi hear each other")
