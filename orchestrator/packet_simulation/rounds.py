@@ -5,8 +5,10 @@
 
 Nodes are simulated by their messages: the same messages and sizes as in the emulation, over one TCP
 connection per link, with the same modelled computing and the same `testbed.core.schedule`, driven
-by the arrivals of ns-3's packets (`ns3_scenarios.packets`). Times are integer nanoseconds of
-emulated time, as in ns-3.
+by the arrivals of ns-3's packets. Links have the rates of the radio model
+(`ns3_scenarios.packets`); or, with LTE that UAVs share, packets pass the radio access that ns-3
+simulates (`ns3_scenarios.radio_packets`), and the model's rates are only those that decisions are
+based on. Times are integer nanoseconds of emulated time, as in ns-3.
 
 One difference from the emulated base station is intended: a gradient starts when the receipt of the
 previous one has arrived, whereas the kernel's links make up for that time with their burst credit.
@@ -134,10 +136,15 @@ def radio_of(scenario: Scenario) -> LteSettings | WifiSettings | None:
     return cell_of(scenario) if radio.access == "lte" and radio.lte.scheduler == "equal" else None
 
 
-def describe_links(scenario: Scenario) -> str:
-    """What ns-3's packets are sent over, in a few words."""
-    names = {LteSettings: "ns-3's LTE", WifiSettings: "ns-3's Wi-Fi"}
-    return names.get(type(radio_of(scenario)), "point-to-point links at the model's rates")
+def simulated_radio(scenario: Scenario) -> str:
+    """Name of the radio access of ns-3 that the scenario's packets pass; empty if there is none."""
+    match radio_of(scenario):
+        case None:
+            return ""
+        case LteSettings():
+            return "ns-3's LTE"
+        case WifiSettings():
+            return "ns-3's Wi-Fi"
 
 
 def _links(
