@@ -33,6 +33,8 @@ BUILD_S = 600.0
 """Time limit of a build in s; a build usually takes some seconds."""
 
 _SOURCES = Path(__file__).parent / "cpp"
+_SHARED = "tcp"
+"""Folder of headers that the others include."""
 _PROGRAMS = {"radio"}
 """Folders that become programs; the others become libraries."""
 _MODULES = {
@@ -80,7 +82,7 @@ def library(models: Models = "channel") -> Path:
     key = hashlib.sha256()
     for part in (*command, version, _identity(compiler)):
         key.update(part.encode() + b"\0")
-    for path in sorted(folder.iterdir()):
+    for path in sorted([*folder.iterdir(), *(_SOURCES / _SHARED).iterdir()]):
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     try:
         cache = cache_folder()

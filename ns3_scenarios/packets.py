@@ -87,36 +87,20 @@ class Counts:
     downlink: Sequence[EndCount]
 
 
-class PacketNetwork:
+class Network:
     """K links with a TCP connection each, in an ns-3 process; they are connected at time 0.
 
-    The two directions of a link have separate rates. A frame that is being sent when a rate changes
-    is finished at the old rate. Messages of one direction of a link arrive in the order of sending.
-    Use as a context manager, or `close` it.
+    Messages of one direction of a link arrive in the order of sending. Use as a context manager, or
+    `close` it.
 
     Args:
-        settings: Settings of the links.
-        launch: How ns-3's process is started.
-
-    Raises:
-        ChannelError: The ns-3 models cannot be built.
+        child: ns-3's process.
     """
 
-    def __init__(self, settings: PacketSettings, launch: Launch = LAUNCH):
-        plain = asdict(settings)
-        uniform = Impairment(plain.pop("delay_s"))
-        impairments = settings.impairments or [(uniform, uniform)] * settings.links
-        plain["impairments"] = [_plain(way) for link in impairments for way in link]
-        plain["congestion_control"] = CONGESTION_CONTROLS.index(settings.congestion_control)
-        library = build.library("packets")
-        self._child = Child("ns3_scenarios.packets_process", library, plain, launch)
-        self._rates: tuple[list[float], list[float]] | None = None
+    def __init__(self, child: Child):
+        self._child = child
         self._impairments: list[float] | None = None
         self._send: list[tuple[int, bool, int]] = []
-
-    def rates(self, uplink_bps: Sequence[float], downlink_bps: Sequence[float]) -> None:
-        """Set the rates of the links, K per direction; 0 is an outage."""
-        self._rates = list(uplink_bps), list(downlink_bps)
 
     def impair(self, uplinks: Array, downlinks: Array) -> None:
         """Set delay in s, jitter in s and loss probability of each link.
@@ -140,14 +124,10 @@ class PacketNetwork:
         Raises:
             ChannelError: ns-3 ended; the message contains its exit status and its error message.
         """
-        order = {
-            "rates": self._rates,
-            "impairments": self._impairments,
-            "send": self._send,
-            "until": until_ns,
-        }
-        answer = self._ask(order)
-        self._rates, self._impairments, self._send = None, None, []
+        changes, data = self._changes()
+        order = {"impairments": self._impairments, "send": self._send, "until": until_ns}
+        answer = self._ask(changes | order, data)
+        self._impairments, self._send = None, []
         return answer["now"], [Arrival(link + 1, bool(down)) for link, down in answer["delivered"]]
 
     def counts(self) -> Counts:
@@ -156,7 +136,7 @@ class PacketNetwork:
         Raises:
             ChannelError: ns-3 ended; the message contains its exit status and its error message.
         """
-        answer = self._ask({"counts": True})
+        answer = self._ask({"counts": True, "until": None})
         uplink, downlink = zip(*answer["ends"], strict=True)
         return Counts(
             answer["events"],
@@ -174,9 +154,51 @@ class PacketNetwork:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, order: dict[str, Any]) -> Any:
-        self._child.send(json.dumps(order))
+    def _changes(self) -> tuple[dict[str, Any], bytes]:
+        """The changes of the links since the last step: a part of the order, and bytes after it."""
+        raise NotImplementedError
+
+    def _ask(self, order: dict[str, Any], data: bytes = b"") -> Any:
+        self._child.send(json.dumps(order), data)
         return json.loads(self._child.receive_line())
+
+
+class PacketNetwork(Network):
+    """Point-to-point links, each direction of which has a rate of its own.
+
+    A frame that is being sent when a rate changes is finished at the old rate.
+
+    Args:
+        settings: Settings of the links.
+        launch: How ns-3's process is started.
+
+    Raises:
+        ChannelError: The ns-3 models cannot be built.
+    """
+
+    def __init__(self, settings: PacketSettings, launch: Launch = LAUNCH):
+        library, plain = build.library("packets"), plain_settings(settings)
+        super().__init__(Child("ns3_scenarios.packets_process", library, plain, launch))
+        self._rates: tuple[list[float], list[float]] | None = None
+
+    def rates(self, uplink_bps: Sequence[float], downlink_bps: Sequence[float]) -> None:
+        """Set the rates of the links, K per direction; 0 is an outage."""
+        self._rates = list(uplink_bps), list(downlink_bps)
+
+    def _changes(self) -> tuple[dict[str, Any], bytes]:
+        rates, self._rates = self._rates, None
+        return {"rates": rates}, b""
+
+
+def plain_settings(settings: PacketSettings) -> dict[str, Any]:
+    """The settings as plain values for ns-3's process, with the impairments of each link's uplink
+    and downlink in one list."""
+    plain = asdict(settings)
+    uniform = Impairment(plain.pop("delay_s"))
+    impairments = settings.impairments or [(uniform, uniform)] * settings.links
+    plain["impairments"] = [_plain(way) for link in impairments for way in link]
+    plain["congestion_control"] = CONGESTION_CONTROLS.index(settings.congestion_control)
+    return plain
 
 
 def _plain(way: Impairment) -> dict[str, float]:

@@ -222,15 +222,15 @@ def simulate_lte(
         ValueError: A number of resource blocks or UAVs, or a DSCP, is one that LTE or ns-3 does not
             have.
     """
-    return _simulated(air, lte_settings(air, lte), datagram_bytes, launch, progress)
+    if dscp is not None and (
+        len(dscp) != air.uavs or not all(0 <= each <= HIGHEST_DSCP for each in dscp)
+    ):
+        raise ValueError(f"dscp must have shape [{air.uavs}], from 0 to {HIGHEST_DSCP}")
+    settings = cell_settings(air, lte) | {"dscp": dscp or (0,) * air.uavs}
+    return _simulated(air, settings, datagram_bytes, launch, progress)
 
 
-def lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
-    """The settings of an LTE cell for the program of ``cpp/radio``.
-
-    Raises:
-        ValueError: The number of resource blocks or UAVs is one that LTE or ns-3 does not have.
-    """
+def _lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
     if lte.resource_blocks not in RESOURCE_BLOCKS:
         raise ValueError(
             f"resource_blocks must be one of {', '.join(map(str, RESOURCE_BLOCKS))}, "
@@ -245,16 +245,12 @@ def lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
                 f"{name} must have shape [{air.uavs}], at least 1 each and at most "
                 f"{lte.resource_blocks} together"
             )
-    if dscp is not None and (
-        len(dscp) != air.uavs or not all(0 <= each <= HIGHEST_DSCP for each in dscp)
-    ):
-        raise ValueError(f"dscp must have shape [{air.uavs}], from 0 to {HIGHEST_DSCP}")
     if air.uavs > MOST_UAVS:
         raise ValueError(f"ns-3's LTE has at most {MOST_UAVS} UAVs per base station")
     noise_figure_db = (
         air.noise_dbm_per_hz - THERMAL_DBM_PER_HZ + lte.noise_figure_db + lte.interference_margin_db
     )
-    return _of_air(air) | {
+    return {
         "radio": "lte",
         "resource_blocks": lte.resource_blocks,
         "uplink_noise_figure_db": noise_figure_db,
@@ -263,7 +259,6 @@ def lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
         "uplink_blocks": lte.uplink_blocks or (),
         "downlink_blocks": lte.downlink_blocks or (),
         "priority_by_dscp": lte.priority_by_dscp,
-        "dscp": dscp or (0,) * air.uavs,
         "window_bytes": LTE_WINDOW_BYTES,
         "attach_s": ATTACH_S,
         "settle_s": 0.2,
@@ -295,15 +290,11 @@ def simulate_wifi(
         ChannelError: ns-3 ended or cannot be built; the message says why.
         ValueError: There is no such standard or width, or the channel has no positions.
     """
-    return _simulated(air, wifi_settings(air, wifi), datagram_bytes, launch, progress)
+    settings = cell_settings(air, wifi) | {"dscp": (0,) * air.uavs}
+    return _simulated(air, settings, datagram_bytes, launch, progress)
 
 
-def wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
-    """The settings of a Wi-Fi cell for the program of ``cpp/radio``.
-
-    Raises:
-        ValueError: There is no such standard or width, or the channel has no positions.
-    """
+def _wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
     widths = WIFI_WIDTHS_MHZ.get(wifi.standard)
     if widths is None:
         raise ValueError(
@@ -316,7 +307,7 @@ def wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
         )
     if air.position_m is None:
         raise ValueError("Wi-Fi needs the positions of the UAVs, which hear each other")
-    return _of_air(air) | {
+    return {
         "radio": "wifi",
         "standard": wifi.standard,
         "width_mhz": wifi.width_mhz,
@@ -325,15 +316,20 @@ def wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
         "antenna_gain_db": wifi.antenna_gain_db,
         "carrier_hz": air.carrier_hz,
         "farthest_m": float(np.linalg.norm(air.position_m, axis=2).max()),
-        "dscp": (0,) * air.uavs,
         "window_bytes": 200_000,
         "attach_s": ASSOCIATE_S,
         "settle_s": 0.5,
     }
 
 
-def _of_air(air: Air) -> dict[str, Any]:
-    return {
+def cell_settings(air: Air, cell: LteSettings | WifiSettings) -> dict[str, Any]:
+    """The settings of a cell and its air as plain values for ns-3's process.
+
+    Raises:
+        ValueError: LTE, Wi-Fi or ns-3 does not have such a cell.
+    """
+    own = _lte_settings(air, cell) if isinstance(cell, LteSettings) else _wifi_settings(air, cell)
+    return own | {
         "uavs": air.uavs,
         "steps": air.steps,
         "slot_s": air.slot_s,
@@ -344,17 +340,14 @@ def _of_air(air: Air) -> dict[str, Any]:
     }
 
 
-def _simulated(
-    air: Air,
-    settings: dict[str, Any],
-    datagram_bytes: int,
-    launch: Launch,
-    progress: Progress | None,
-) -> Delivery:
-    uavs, steps = air.uavs, air.steps
-    settings |= {"mode": "backlog", "datagram_bytes": datagram_bytes}
+def start(settings: dict[str, Any], launch: Launch) -> Child:
+    """Start ns-3's process, the program of ``cpp/radio``.
+
+    Raises:
+        ChannelError: It cannot be built.
+    """
     program = build.library("radio")
-    child = Child(
+    return Child(
         "ns3_scenarios.radio_process",
         program,
         settings,
@@ -362,24 +355,55 @@ def _simulated(
         arguments=[str(program)],
         answer_s=ANSWER_S,
     )
-    made = np.empty((air.slots, len(_FIELDS), 2, uavs))
+
+
+def slot_bytes(uplink_gain: Array, downlink_gain: Array, position_m: Array | None) -> bytes:
+    """The channel of a slot for ns-3's process.
+
+    Args:
+        uplink_gain: Gains of the slot, shape [K, m].
+        downlink_gain: The same for the downlink.
+        position_m: Positions relative to the base station, shape [K, 3], if the air has any.
+    """
+    values = [uplink_gain, downlink_gain, *([] if position_m is None else [position_m])]
+    return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)
+
+
+def check_attached(child: Child, settings: dict[str, Any]) -> None:
+    """Wait until the UAVs are attached.
+
+    Raises:
+        ChannelError: A UAV did not attach to an LTE cell, or ns-3 ended.
+    """
+    missing = json.loads(child.receive_line())["missing"]
+    if missing and settings["radio"] == "lte":
+        names = ", ".join(f"UAV {k + 1}" for k in missing)
+        raise ChannelError(
+            f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
+            f"of simulated time: {names}"
+        )
+
+
+def _simulated(
+    air: Air,
+    settings: dict[str, Any],
+    datagram_bytes: int,
+    launch: Launch,
+    progress: Progress | None,
+) -> Delivery:
+    steps = settings["steps"]
+    settings |= {"mode": "backlog", "datagram_bytes": datagram_bytes}
+    child = start(settings, launch)
+    made = np.empty((air.slots, len(_FIELDS), 2, air.uavs))
 
     def slot(s: int) -> bytes:
         here = slice(s * steps, (s + 1) * steps)
-        values = [air.uplink_gain[:, here], air.downlink_gain[:, here]]
-        if air.position_m is not None:
-            values.append(air.position_m[:, s])
-        return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)
+        position_m = None if air.position_m is None else air.position_m[:, s]
+        return slot_bytes(air.uplink_gain[:, here], air.downlink_gain[:, here], position_m)
 
     try:
         child.send_bytes(slot(0))
-        missing = json.loads(child.receive_line())["missing"]
-        if missing and settings["radio"] == "lte":
-            names = ", ".join(f"UAV {k + 1}" for k in missing)
-            raise ChannelError(
-                f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
-                f"of simulated time: {names}"
-            )
+        check_attached(child, settings)
         for s in range(air.slots):
             child.send("slot", slot(s))
             child.receive_into(made[s].data.cast("B"))

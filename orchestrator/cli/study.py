@@ -94,6 +94,8 @@ def cross_check(
     if json_file is not None:
         write_json(json_file, check.to_json(parsed))
     out.print(f"radio: {check.radio}", markup=False, highlight=False)
+    if check.packets_over:
+        out.print(f"ns-3 packets: ns-3's TCP over {check.packets_over}", markup=False)
     for table in cross_check_tables(check):
         out.print(table)
         out.print()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ns3_scenarios import build
-from ns3_scenarios.radio import LteSettings, lte_settings, wifi_settings
+from ns3_scenarios.radio import LteSettings, cell_settings
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, SlotValues, TwoWay, both_ways
 from orchestrator.engine.plan import Array
 from orchestrator.packet_simulation.radio import air_of, settings_of
@@ -58,10 +58,7 @@ class RadioAir:
         first = trace.at(np.zeros(1, int))
         air = air_of(scenario, first, radio)
         try:
-            if isinstance(radio, LteSettings):
-                settings = lte_settings(air, radio)
-            else:
-                settings = wifi_settings(air, radio)
+            settings = cell_settings(air, radio)
         except ValueError as error:
             raise InputError(str(error)) from None
         origin_m = scenario.base_station.position_m if settings["placed"] else None

@@ -157,9 +157,19 @@ def air_of(
         noise_dbm_per_hz=scenario.radio.noise_dbm_per_mhz - _HERTZ_PER_MHZ_DB,
         seed=scenario.seed,
     )
-    if isinstance(radio, LteSettings):
-        return air
-    return _placed(scenario, channel, air, access_point_w)
+    return (
+        air if isinstance(radio, LteSettings) else _placed(scenario, channel, air, access_point_w)
+    )
+
+
+def slot_of(scenario: Scenario, channel: SlotTrace, slot: int) -> tuple[Array, Array, Array | None]:
+    """The channel of a slot: gains of uplink and downlink, [K, B], with B blocks of fading; and
+    positions relative to the base station, [K, 3], if they are known."""
+    assert isinstance(channel, ChannelTrace)
+    up, down = _faded(channel, slice(slot, slot + 1))
+    if channel.position_m is None:
+        return up, down, None
+    return up, down, channel.position_m[:, slot] - scenario.base_station.position_m
 
 
 def cell_of(scenario: Scenario) -> LteSettings:
@@ -208,19 +218,17 @@ def cell_of(scenario: Scenario) -> LteSettings:
     )
 
 
-def _faded(channel: ChannelTrace) -> tuple[Array, Array]:
+def _faded(channel: ChannelTrace, slots: slice = slice(None)) -> tuple[Array, Array]:
     """Gains of uplink and downlink with small-scale fading: [K, S], or [K, S B] with B blocks."""
-    up, down = both_ways(channel.values)
+    up, down = (gain[:, slots] for gain in both_ways(channel.values))
     if channel.fading is None:
         return up, down
-    ways = zip((up, down), channel.fading, strict=True)
+    ways = zip((up, down), channel.fading[:, :, slots], strict=True)
     up, down = ((gain[..., None] * power).reshape(len(gain), -1) for gain, power in ways)
     return up, down
 
 
-def _placed(
-    scenario: Scenario, channel: ChannelTrace, air: Air, access_point_w: float | None
-) -> Air:
+def _placed(scenario: Scenario, channel: SlotTrace, air: Air, access_point_w: float | None) -> Air:
     """The air of a Wi-Fi cell: with positions, and the power of an access point."""
     if channel.position_m is None:
         raise InputError("`trace`: has no positions; UAVs with Wi-Fi hear each other")

@@ -16,7 +16,8 @@ from functools import partial
 
 import numpy as np
 
-from ns3_scenarios.packets import PacketNetwork
+from ns3_scenarios.packets import Network
+from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.engine import round_of_spans
 from orchestrator.engine.links import shape_of
@@ -48,6 +49,10 @@ from workloads.costs.profile import SplitProfile
 
 GROWTH_SLOTS = 1024
 UP, DOWN = False, True
+
+ChangeLinks = Callable[["PacketRates", int, bool], None]
+"""Called at the start of a slot, and when the broadcast is over, to give ns-3's links the channel
+of the slot; the last argument is whether the broadcast goes on."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,8 @@ class PacketRound:
         plan: RoundPlan,
         scenario: Scenario,
         profile: SplitProfile,
-        network: PacketNetwork,
+        network: Network,
+        change: ChangeLinks,
         source: Channel,
         start_ns: int,
         tcp: TcpModel | None = None,
@@ -118,6 +124,7 @@ class PacketRound:
         self.plan = plan
         self.radio = radio_access(scenario, source.now)
         self.network = network
+        self.change = change
         self.rates = PacketRates(plan, self.radio, scenario, source, tcp)
         self.start_ns = self.now_ns = start_ns
         self.messages = {
@@ -270,7 +277,7 @@ class PacketRound:
         self.spans.append((client, iteration, step, start_ns / 1e9, self.now_ns / 1e9, size))
 
     def _set_rates(self, slot: int) -> None:
-        self.network.rates(*self.rates.at(slot, broadcast=self.broadcasting))
+        self.change(self.rates, slot, self.broadcasting)
         impairments = self.rates.impairments_at(slot, broadcast=self.broadcasting)
         if impairments is not None:
             self.network.impair(*impairments)
@@ -318,6 +325,19 @@ class PacketRates:
         up, before, after = self.tcp.slots.given(slot, slot + 1, 1.0)
         return up[:, 0], (before if broadcast else after)[:, 0]
 
+    def channel(self, slot: int) -> SlotTrace:
+        """The channel, which has at least this slot.
+
+        Raises:
+            InputError: The trace is too short.
+        """
+        channel = self.source.now
+        if slot >= channel.slots:
+            channel = self.source.trace(math.ceil(1.5 * slot) + GROWTH_SLOTS)
+        if slot >= channel.slots:
+            raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
+        return channel
+
     def first_gradient_ns(self, client: int, arrived_ns: float) -> int:
         """τ'_SG(0) for smashed data that arrive at a time; 0 if the order does not need it."""
         if not self.plan.paradigm.asks_for_first_gradient:
@@ -340,9 +360,7 @@ class PacketRates:
     def _grow(self, slot: int) -> None:
         if slot < self.links.uplink.shape[1]:
             return
-        channel = self.source.trace(math.ceil(1.5 * slot) + GROWTH_SLOTS)
-        if slot >= channel.slots:
-            raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
+        channel = self.channel(slot)
         self.links = link_rates(self.plan, self.radio, channel.values)
         self.first_gradients_s = first_gradient_s(self.plan, self.links.gradient)
         self.tcp = on_channel(self.tcp, self.plan, self.radio, channel)

@@ -5,23 +5,34 @@
 
 Nodes are simulated by their messages: the same messages and sizes as in the emulation, over one TCP
 connection per link, with the same modelled computing and the same `testbed.core.schedule`, driven
-by the arrivals of ns-3's packets (`ns3_scenarios.packets`). Times are integer nanoseconds of
-emulated time, as in ns-3.
+by the arrivals of ns-3's packets. Links have the rates of the radio model
+(`ns3_scenarios.packets`); or, with LTE that UAVs share, packets pass the radio access that ns-3
+simulates (`ns3_scenarios.radio_packets`), and the model's rates are only those that decisions are
+based on. Times are integer nanoseconds of emulated time, as in ns-3.
 
 One difference from the emulated base station is intended: a gradient starts when the receipt of the
 previous one has arrived, whereas the kernel's links make up for that time with their burst credit.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from ns3_scenarios.packets import CONGESTION_CONTROLS, Counts, PacketNetwork, PacketSettings
+from ns3_scenarios.packets import (
+    CONGESTION_CONTROLS,
+    Counts,
+    Network,
+    PacketNetwork,
+    PacketSettings,
+)
+from ns3_scenarios.radio import LteSettings, WifiSettings
+from ns3_scenarios.radio_packets import RadioPacketNetwork
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.engine.links import impairments_of, shape_of, vary_by_slot
 from orchestrator.engine.plan import link_bytes, plan_round
-from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import Decide, Decision, play_rounds
 from orchestrator.engine.tcp_model import tcp_model_of
-from orchestrator.packet_simulation.round import PacketRound
+from orchestrator.packet_simulation.radio import air_of, cell_of, slot_of
+from orchestrator.packet_simulation.round import ChangeLinks, PacketRates, PacketRound
 from orchestrator.scenario.channel import Channel, ns3_launch
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -65,8 +76,8 @@ def play(
         progress: Called with the round, and twice the emulated seconds since its start.
 
     Raises:
-        InputError: ns-3 does not support this transport or congestion control, or the trace is too
-            short.
+        InputError: ns-3 does not support this transport, congestion control or radio access, or the
+            trace is too short.
         ChannelError: ns-3 ended, or its models cannot be built.
     """
     shape, emulation = shape_of(scenario), scenario.emulation
@@ -87,12 +98,7 @@ def play(
             f"emulation.congestion_control: ns-3 supports {', '.join(CONGESTION_CONTROLS)}, "
             f"not {emulation.congestion_control!r}"
         )
-    channel = Channel.of(source)
-    if radio_access(scenario, channel.now).is_shared:
-        raise InputError(
-            "radio.lte.scheduler: ns-3 needs links whose rates do not depend on which UAVs are "
-            "active, 'shares', not 'equal'"
-        )
+    channel, cell = Channel.of(source), radio_of(scenario)
     impairments = list(zip(*impairments_of(scenario), strict=True))
     if delay_s is not None and vary_by_slot(scenario):
         raise InputError("delay_s: not supported if links differ from slot to slot")
@@ -113,10 +119,59 @@ def play(
         # Packets that the kernel splits into frames are acknowledged as packets.
         packet_s=0.0 if shape.single_frames else shape.packet_s,
     )
-    with PacketNetwork(settings, ns3_launch()) as network:
-        backend = PacketBackend(scenario, channel, profile, network, progress)
+    network, change = _links(scenario, channel, cell, settings)
+    with network:
+        backend = PacketBackend(scenario, channel, profile, network, change, progress)
         done = list(play_rounds(scenario, channel, backend, decide=decide))
         return Played(Timeline(done), network.counts())
+
+
+def radio_of(scenario: Scenario) -> LteSettings | WifiSettings | None:
+    """The radio access of ns-3 that the scenario's packets pass; None: links at the model's rates.
+
+    Raises:
+        InputError: ns-3 lacks what the scenario's cell has.
+    """
+    radio = scenario.radio
+    return cell_of(scenario) if radio.access == "lte" and radio.lte.scheduler == "equal" else None
+
+
+def simulated_radio(scenario: Scenario) -> str:
+    """Name of the radio access of ns-3 that the scenario's packets pass; empty if there is none."""
+    match radio_of(scenario):
+        case None:
+            return ""
+        case LteSettings():
+            return "ns-3's LTE"
+        case WifiSettings():
+            return "ns-3's Wi-Fi"
+
+
+def _links(
+    scenario: Scenario,
+    channel: Channel,
+    cell: LteSettings | WifiSettings | None,
+    settings: PacketSettings,
+) -> tuple[Network, ChangeLinks]:
+    if cell is None:
+        plain = PacketNetwork(settings, ns3_launch())
+        return plain, partial(_set_rates, plain)
+    air = air_of(scenario, channel.now, cell)
+    try:
+        network = RadioPacketNetwork(air, cell, settings, ns3_launch())
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    return network, partial(_set_gains, network, scenario)
+
+
+def _set_rates(network: PacketNetwork, rates: PacketRates, slot: int, is_broadcast: bool) -> None:
+    network.rates(*rates.at(slot, broadcast=is_broadcast))
+
+
+def _set_gains(
+    network: RadioPacketNetwork, scenario: Scenario, rates: PacketRates, slot: int, _: bool
+) -> None:
+    network.gains(slot, *slot_of(scenario, rates.channel(slot), slot))
 
 
 class PacketBackend:
@@ -127,13 +182,15 @@ class PacketBackend:
         scenario: Scenario,
         channel: Channel,
         profile: SplitProfile,
-        network: PacketNetwork,
+        network: Network,
+        change: ChangeLinks,
         progress: Progress,
     ):
         self._scenario = scenario
         self._channel = channel
         self._profile = profile
         self._network = network
+        self._change = change
         self._progress = progress
         self._now_ns = 0
         self._tcp = tcp_model_of(scenario)
@@ -148,6 +205,7 @@ class PacketBackend:
             scenario,
             self._profile,
             self._network,
+            self._change,
             self._channel,
             self._now_ns,
             self._tcp,

@@ -75,6 +75,7 @@ class _Rounds(BaseModel):
     kernel_complaints: list[str] | None = None
     downlink_is_open: bool = False
     trace_has_rates: bool = False
+    packets_over: str = ""
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
         raise InputError(f"{path}: has no round: must be JSON of predict, run or cross-check")
     for execution, rounds in read.opinions.items():
         complaints = read.kernel_complaints if execution == "kernel" else None
+        over = read.packets_over if execution == "ns-3 packets" else ""
         yield Result(
             name=name,
             scenario=scenario,
@@ -204,7 +206,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             valid=None if complaints is None else not complaints,
             downlink_is_open=read.downlink_is_open,
             lacks=(f"{lacks} ({execution})",),
-            radio=radio,
+            radio=f"{radio}; packets pass {over}" if over else radio,
         )
 
 

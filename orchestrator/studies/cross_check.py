@@ -5,7 +5,8 @@
 
 The methods are closed forms, the slot-level engine (payload only, and with frames), ns-3's packets
 and the kernel's links. The engine has slots and queues but no packets; ns-3 adds TCP,
-acknowledgements, receipts and delay; the kernel adds real TCP, timers and process scheduling.
+acknowledgements, receipts and delay, and with LTE that UAVs share, the radio stack; the kernel adds
+real TCP, timers and process scheduling.
 """
 
 import logging
@@ -27,7 +28,7 @@ from orchestrator.engine.plan import fixed_allocation, link_bytes, payload_bytes
 from orchestrator.engine.radio import describe_radio, radio_access
 from orchestrator.engine.rounds import predict
 from orchestrator.engine.selection import selection
-from orchestrator.packet_simulation.rounds import play
+from orchestrator.packet_simulation.rounds import play, simulated_radio
 from orchestrator.policies.registry import decider
 from orchestrator.reporting.perfetto import trace
 from orchestrator.scenario.channel import Channel
@@ -73,6 +74,9 @@ class CrossCheck:
     """Timelines of ns-3's packets by delay in s."""
     radio: str = ""
     """The radio in a few words, see `orchestrator.engine.radio.describe_radio`."""
+    packets_over: str = ""
+    """The radio access of ns-3 that its packets pass, e.g. "ns-3's LTE"; empty: they are sent over
+    links at the rates of the radio model."""
 
     @property
     def reference(self) -> str:
@@ -91,6 +95,7 @@ class CrossCheck:
             "delay_sweep": _records(over_delay(self)),
             **({"downlink_is_open": True} if self.timelines[PAYLOAD].downlink_is_open else {}),
             **({"trace_has_rates": True} if self.timelines[PAYLOAD].trace_has_rates else {}),
+            **({"packets_over": self.packets_over} if self.packets_over else {}),
         }
 
 
@@ -155,6 +160,7 @@ def cross_check(
         complaints=complaints,
         by_delay=played,
         radio=describe_radio(scenario, Channel.of(source).now),
+        packets_over=simulated_radio(scenario),
     )
 
 

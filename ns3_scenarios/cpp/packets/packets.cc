@@ -8,11 +8,10 @@
  */
 #include "impaired-channel.h"
 #include "gated-queue.h"
-#include "linux-window.h"
+
+#include "../tcp/tcp.h"
 
 #include "ns3/abort.h"
-#include "ns3/boolean.h"
-#include "ns3/config.h"
 #include "ns3/data-rate.h"
 #include "ns3/enum.h"
 #include "ns3/inet-socket-address.h"
@@ -23,7 +22,6 @@
 #include "ns3/point-to-point-net-device.h"
 #include "ns3/queue-size.h"
 #include "ns3/simulator.h"
-#include "ns3/tcp-bbr.h"
 #include "ns3/tcp-socket-base.h"
 #include "ns3/tcp-socket-factory.h"
 #include "ns3/uinteger.h"
@@ -31,9 +29,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <string>
 #include <vector>
 
 using namespace ns3;
@@ -67,47 +63,11 @@ extern "C" struct EndCount
 namespace
 {
 
-constexpr uint16_t PORT = 5201;
 constexpr uint32_t PPP_HEADER = 2;
-constexpr uint32_t TCP_IP_HEADERS = 52; // IPv4, TCP, and the timestamp option
-constexpr uint32_t BUFFER = 1 << 30;    // larger than any window
 constexpr double SMALL_QUEUE = 1e-3;    // s of transmission, see End::Feed
-const Time LINUX_DELAYED_ACK = MilliSeconds(40);
 constexpr double SETUP_RATE = 100e6;    // bit/s
 constexpr double SETUP = 1.0;           // s, longer than the handshakes without delay
 constexpr double SETUP_ROUND_TRIPS = 4;
-
-/// Congestion controls in the order of PacketSettings::congestion.
-TypeId
-CongestionType(int32_t number)
-{
-    const std::array<TypeId, 3> types{LinuxWindow<TcpCubic>::GetTypeId(),
-                                      LinuxWindow<TcpLinuxReno>::GetTypeId(),
-                                      TcpBbr::GetTypeId()};
-    return types.at(static_cast<std::size_t>(number));
-}
-
-/// Maintains Last.ACK.sent (RFC 7323). ns-3's TCP ignores piggybacked acknowledgements and would
-/// echo the timestamp of the previous message: the measured round-trip time would include the pause
-/// before, and the retransmission timeout three times that.
-class AcknowledgedByData : public TcpSocketBase
-{
-  public:
-    static void Keep(Ptr<Socket> socket)
-    {
-        const auto base = DynamicCast<TcpSocketBase>(socket);
-        auto* last = &(PeekPointer(base)->*&AcknowledgedByData::m_highTxAck);
-        base->TraceConnectWithoutContext(
-            "Tx",
-            Callback<void, Ptr<const Packet>, const TcpHeader&, Ptr<const TcpSocketBase>>(
-                [last](Ptr<const Packet>, const TcpHeader& header, Ptr<const TcpSocketBase>) {
-                    if (header.GetFlags() & TcpHeader::ACK)
-                    {
-                        *last = std::max(*last, header.GetAckNumber());
-                    }
-                }));
-    }
-};
 
 /// One end of a link: the device, its queue, and the messages that it sends.
 class End
@@ -124,7 +84,7 @@ class End
           m_gap(settings.frameHeader - PPP_HEADER),
           m_frameHeader(settings.frameHeader),
           m_frame(settings.mtu + PPP_HEADER),
-          m_segment(settings.mtu - TCP_IP_HEADERS),
+          m_segment(settings.mtu - tcp::HEADERS),
           m_window(settings.initialWindow * m_segment)
     {
         m_queue->SetMaxSize(QueueSize(QueueSizeUnit::BYTES, settings.queueFrames * m_frame));
@@ -156,14 +116,15 @@ class End
     /// frames per packet, the remaining frames are also a packet, acknowledged without a timer.
     void AcknowledgeTo(const End& peer, double packet)
     {
-        const double frames = packet * peer.m_rate / (8.0 * (peer.m_segment + TCP_IP_HEADERS));
+        const double frames = packet * peer.m_rate / (8.0 * (peer.m_segment + tcp::HEADERS));
         const double most = peer.m_window / (2.0 * peer.m_segment);
         const auto every = std::max<uint32_t>(2, static_cast<uint32_t>(std::min(frames, most)));
         if (every != m_ackEvery)
         {
             m_socket->SetAttribute("DelAckCount", UintegerValue(every));
+            const Time least = MilliSeconds(tcp::DELAYED_ACK_MS);
             m_socket->SetAttribute("DelAckTimeout",
-                                   TimeValue(every > 2 ? Seconds(2 * packet) : LINUX_DELAYED_ACK));
+                                   TimeValue(every > 2 ? Seconds(2 * packet) : least));
             m_ackEvery = every;
         }
     }
@@ -171,7 +132,7 @@ class End
     /// Send a message of the given size in bytes.
     void Send(uint64_t bytes)
     {
-        m_due.push_back((m_due.empty() ? m_received : m_due.back()) + bytes);
+        m_messages.Send(bytes);
         m_unfed += bytes;
         Feed();
     }
@@ -179,13 +140,7 @@ class End
     /// Handle bytes received at the other end; returns the number of completed messages.
     uint32_t Received(uint64_t bytes)
     {
-        m_received += bytes;
-        uint32_t complete = 0;
-        for (; !m_due.empty() && m_due.front() <= m_received; ++complete)
-        {
-            m_due.pop_front();
-        }
-        return complete;
+        return m_messages.Received(bytes);
     }
 
     EndCount Count() const
@@ -267,8 +222,7 @@ class End
     uint64_t m_sent{0};         // bytes of these sent for the first time
     uint64_t m_sentBytes{0};
     uint64_t m_sentFrames{0};
-    uint64_t m_received{0};     // bytes of this end's stream received by the other end
-    std::deque<uint64_t> m_due; // ends of messages in the stream
+    tcp::Messages m_messages;
 };
 
 class Network
@@ -278,7 +232,8 @@ class Network
     Network(const PacketSettings& settings, const Impairment* impairments)
         : m_packet(settings.packet)
     {
-        Configure(settings);
+        tcp::Configure(
+            {settings.mtu, settings.initialWindow, settings.congestion, settings.nagle != 0});
         InternetStackHelper internet;
         internet.SetIpv6StackInstall(false);
         auto baseStation = CreateObject<Node>();
@@ -303,7 +258,7 @@ class Network
             AddAddress(baseStation, down->Device(), Address(k, 1));
             auto socket = Socket::CreateSocket(uav, TcpSocketFactory::GetTypeId());
             Take(k, true, socket);
-            socket->Connect(InetSocketAddress(Address(k, 1), PORT));
+            socket->Connect(InetSocketAddress(Address(k, 1), tcp::PORT));
         }
         m_epoch = Seconds(SETUP + SETUP_ROUND_TRIPS * 2 * longest);
         Advance(0);
@@ -363,21 +318,6 @@ class Network
     }
 
   private:
-    static void Configure(const PacketSettings& settings)
-    {
-        Config::SetDefault("ns3::TcpSocket::SegmentSize",
-                           UintegerValue(settings.mtu - TCP_IP_HEADERS));
-        Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(BUFFER));
-        Config::SetDefault("ns3::TcpSocket::RcvBufSize", UintegerValue(BUFFER));
-        Config::SetDefault("ns3::TcpSocket::InitialCwnd", UintegerValue(settings.initialWindow));
-        // Values of Linux; ns-3's defaults are 200 ms and 1 s.
-        Config::SetDefault("ns3::TcpSocket::DelAckTimeout", TimeValue(LINUX_DELAYED_ACK));
-        Config::SetDefault("ns3::TcpSocketBase::MinRto", TimeValue(MilliSeconds(200)));
-        Config::SetDefault("ns3::TcpSocket::TcpNoDelay", BooleanValue(settings.nagle == 0));
-        Config::SetDefault("ns3::TcpL4Protocol::SocketType",
-                           TypeIdValue(CongestionType(settings.congestion)));
-    }
-
     static Ipv4Address Address(uint64_t link, uint32_t host)
     {
         return Ipv4Address(0x0a000000 + (static_cast<uint32_t>(link) << 8) + host);
@@ -394,7 +334,7 @@ class Network
     void Listen(Ptr<Node> baseStation)
     {
         m_listener = Socket::CreateSocket(baseStation, TcpSocketFactory::GetTypeId());
-        m_listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), PORT));
+        m_listener->Bind(InetSocketAddress(Ipv4Address::GetAny(), tcp::PORT));
         m_listener->Listen();
         m_listener->SetAcceptCallback(MakeNullCallback<bool, Ptr<Socket>, const ns3::Address&>(),
                                       MakeCallback(&Network::Accepted, this));
@@ -410,7 +350,7 @@ class Network
     void Take(uint64_t link, bool uav, Ptr<Socket> socket)
     {
         At(link, !uav).SetSocket(socket);
-        AcknowledgedByData::Keep(socket);
+        tcp::AcknowledgedByData::Keep(socket);
         socket->TraceConnectWithoutContext(
             "CongestionWindow",
             Callback<void, uint32_t, uint32_t>([this, link, uav](uint32_t, uint32_t bytes) {

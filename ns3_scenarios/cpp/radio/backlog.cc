@@ -91,12 +91,7 @@ Backlog::Add(Direction direction, std::size_t uav)
     const auto from = AddressOf(direction == UP ? uav : m_uavs);
     const auto to = AddressOf(direction == UP ? m_uavs : uav);
     const auto dscp = static_cast<uint8_t>(direction == DOWN ? m_dscp.at(uav) : 0);
-    auto datagram = Datagram(from, to, m_datagram, dscp);
-    Mark mark;
-    mark.serial = ++m_serial;
-    mark.uav = static_cast<uint16_t>(uav);
-    datagram->AddByteTag(mark);
-    m_stack.Send(direction, uav, datagram);
+    m_stack.Send(direction, uav, Datagram(from, to, m_datagram, dscp));
     return m_stack.Held(direction, uav) > held; // not if it was dropped
 }
 

@@ -42,7 +42,6 @@ class Backlog
     uint32_t m_datagram;
     int64_t m_window;
     std::vector<double> m_dscp;
-    uint64_t m_serial{0};
 };
 
 } // namespace radio

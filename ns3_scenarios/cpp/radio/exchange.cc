@@ -56,6 +56,17 @@ WriteLine(const std::string& line)
 }
 
 void
+WriteMissing(const std::vector<std::size_t>& uavs)
+{
+    std::string list;
+    for (const std::size_t uav : uavs)
+    {
+        list += (list.empty() ? "" : ", ") + std::to_string(uav);
+    }
+    WriteLine("{\"missing\": [" + list + "]}");
+}
+
+void
 WriteNumbers(const std::vector<double>& numbers)
 {
     Write(numbers.data(), numbers.size() * sizeof(double));

@@ -22,6 +22,8 @@ bool ReadLine(std::string& line);
 std::vector<double> ReadNumbers(std::size_t count);
 
 void WriteLine(const std::string& line);
+/// Write the numbers of UAVs without a connection, as a line of JSON.
+void WriteMissing(const std::vector<std::size_t>& uavs);
 void WriteNumbers(const std::vector<double>& numbers);
 void WriteIntegers(const std::vector<int64_t>& numbers);
 

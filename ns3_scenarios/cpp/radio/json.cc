@@ -207,6 +207,19 @@ Json::Numbers() const
     return numbers;
 }
 
+const std::vector<Json>&
+Json::Items() const
+{
+    Need(Kind::List);
+    return m_list;
+}
+
+bool
+Json::IsNull() const
+{
+    return m_kind == Kind::Null;
+}
+
 std::string
 Quoted(const std::string& text)
 {

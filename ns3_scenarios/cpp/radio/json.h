@@ -26,6 +26,8 @@ class Json
     bool Bool() const;
     const std::string& Text() const;
     std::vector<double> Numbers() const;
+    const std::vector<Json>& Items() const;
+    bool IsNull() const;
 
   private:
     enum class Kind

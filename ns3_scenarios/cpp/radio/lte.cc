@@ -343,7 +343,7 @@ Lte::Left(Direction direction, std::size_t uav)
 }
 
 void
-Lte::Send(Direction direction, std::size_t uav, Ptr<Packet> packet)
+Lte::Carry(Direction direction, std::size_t uav, Ptr<Packet> packet)
 {
     if (direction == UP)
     {

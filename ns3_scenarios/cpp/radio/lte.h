@@ -46,9 +46,11 @@ class Lte : public Stack
 
     std::vector<std::size_t> Attach(double limit) override;
     bool IsOpen(Direction direction, std::size_t uav) const override;
-    void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
     int64_t Held(Direction direction, std::size_t uav) const override;
     std::string Why(Direction direction, std::size_t uav) const override;
+
+  protected:
+    void Carry(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
 
   private:
     struct Ue

@@ -12,6 +12,7 @@
 #include "backlog.h"
 #include "counts.h"
 #include "exchange.h"
+#include "hosts.h"
 #include "json.h"
 #include "live.h"
 #include "log.h"
@@ -36,9 +37,6 @@ namespace radio
 
 namespace
 {
-/// Slot 0 starts on a frame of LTE.
-constexpr int64_t FRAME = 10'000'000; // ns
-
 std::unique_ptr<Stack>
 MakeStack(const Json& settings, const Air& air)
 {
@@ -91,25 +89,6 @@ PlayLive(Stack& stack, Air& air, const Json& settings, std::size_t steps)
         .Run();
 }
 
-/// A list in JSON: the numbers of UAVs.
-std::string
-List(const std::vector<std::size_t>& numbers)
-{
-    std::ostringstream list;
-    for (std::size_t i = 0; i < numbers.size(); ++i)
-    {
-        list << (i ? ", " : "") << numbers[i];
-    }
-    return '[' + list.str() + ']';
-}
-
-void
-RunUntil(int64_t end)
-{
-    ns3::Simulator::Stop(ns3::NanoSeconds(end) - ns3::Simulator::Now());
-    ns3::Simulator::Run();
-}
-
 /// Read gains and, where they are needed, positions of the slot from `start` to `end`.
 void
 ReadSlot(Air& air, int64_t start, int64_t end, std::size_t steps, bool isPlaced)
@@ -143,11 +122,17 @@ Main()
     ReadSlot(air, INT64_MAX, INT64_MAX, steps, isPlaced);
     auto stack = MakeStack(settings, air);
     const auto missing = stack->Attach(settings["attach_s"].Number());
-    WriteLine("{\"missing\": " + List(missing) + "}");
+    WriteMissing(missing);
     if (settings["mode"].Text() == "live")
     {
         PlayLive(*stack, air, settings, steps);
         return 0;
+    }
+    if (settings["mode"].Text() == "tcp")
+    {
+        return PlayMessages(*stack, settings, [&](int64_t from, int64_t to) {
+            ReadSlot(air, from, to, steps, isPlaced);
+        });
     }
     Backlog backlog(*stack,
                     uavs,
@@ -155,8 +140,7 @@ Main()
                     static_cast<int64_t>(settings["window_bytes"].Number()),
                     settings["dscp"].Numbers());
     backlog.Start();
-    const auto settle = static_cast<int64_t>(settings["settle_s"].Number() * 1e9);
-    const int64_t zero = (ns3::Simulator::Now().GetNanoSeconds() + settle) / FRAME * FRAME + FRAME;
+    const int64_t zero = StartOfSlots(settings["settle_s"].Number());
     RunUntil(zero);
 
     Counts counts(uavs);

@@ -3,8 +3,31 @@
 
 #include "stack.h"
 
+#include "ns3/nstime.h"
+#include "ns3/simulator.h"
+
 namespace radio
 {
+
+namespace
+{
+constexpr int64_t LTE_FRAME = 10'000'000; // ns
+} // namespace
+
+void
+RunUntil(int64_t end)
+{
+    ns3::Simulator::Stop(ns3::NanoSeconds(end) - ns3::Simulator::Now());
+    ns3::Simulator::Run();
+}
+
+int64_t
+StartOfSlots(double settle)
+{
+    const int64_t settled =
+        ns3::Simulator::Now().GetNanoSeconds() + static_cast<int64_t>(settle * 1e9);
+    return settled / LTE_FRAME * LTE_FRAME + LTE_FRAME;
+}
 
 ns3::TypeId
 Mark::GetTypeId()
@@ -64,6 +87,19 @@ Mark::Of(ns3::Ptr<const ns3::Packet> packet)
         }
     }
     return mark;
+}
+
+void
+Stack::Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet)
+{
+    if (Mark::Of(packet).serial == 0)
+    {
+        Mark mark;
+        mark.serial = 1;
+        mark.uav = static_cast<uint16_t>(uav);
+        packet->AddByteTag(mark);
+    }
+    Carry(direction, uav, packet);
 }
 
 uint16_t

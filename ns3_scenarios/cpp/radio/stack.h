@@ -64,8 +64,8 @@ class Stack
     /// Whether a sending end takes packets: not if it has no connection at present.
     virtual bool IsOpen(Direction direction, std::size_t uav) const = 0;
 
-    /// Hand a packet of IPv4 or IPv6, which has a mark, to the sending end.
-    virtual void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) = 0;
+    /// Hand a packet of IPv4 or IPv6 to the sending end; it gets a mark unless it has one.
+    void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet);
 
     /// Bytes that wait at the sending end.
     virtual int64_t Held(Direction direction, std::size_t uav) const = 0;
@@ -83,6 +83,8 @@ class Stack
     Log* log{nullptr};
 
   protected:
+    virtual void Carry(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) = 0;
+
     /// Count a packet that has come out, and pass it on; not if no UAV has that number.
     void ComesOut(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet)
     {
@@ -113,6 +115,12 @@ uint16_t ProtocolOf(ns3::Ptr<const ns3::Packet> packet);
 
 /// Address of a UAV by its number, in 10.0.0.0/8; the base station has number K.
 ns3::Ipv4Address AddressOf(std::size_t uav);
+
+/// Simulate until this time, ns.
+void RunUntil(int64_t end);
+
+/// When slot 0 starts, ns: at a frame of LTE, at least `settle` seconds from now.
+int64_t StartOfSlots(double settle);
 
 } // namespace radio
 

@@ -262,7 +262,7 @@ Wifi::Tick()
 }
 
 void
-Wifi::Send(Direction direction, std::size_t uav, Ptr<Packet> packet)
+Wifi::Carry(Direction direction, std::size_t uav, Ptr<Packet> packet)
 {
     const auto& station = m_stations[uav].device;
     const auto& from = direction == UP ? station : m_accessPoint;

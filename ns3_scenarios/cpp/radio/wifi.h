@@ -40,9 +40,11 @@ class Wifi : public Stack
 
     std::vector<std::size_t> Attach(double limit) override;
     bool IsOpen(Direction direction, std::size_t uav) const override;
-    void Send(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
     int64_t Held(Direction direction, std::size_t uav) const override;
     std::string Why(Direction direction, std::size_t uav) const override;
+
+  protected:
+    void Carry(Direction direction, std::size_t uav, ns3::Ptr<ns3::Packet> packet) override;
 
   private:
     /// Frames of a kind that went one way of a link.
