@@ -65,6 +65,11 @@ def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
     Raises:
         InputError: A key is not supported; the message names it.
     """
+    if scenario.radio.access == "wifi":
+        raise InputError(
+            "radio.access: 'wifi' is for predictions and traces; emulated links have a rate in each "
+            "direction, and share no channel"
+        )
     if hosts is not None:
         return
     if scenario.emulation.placement is not None:

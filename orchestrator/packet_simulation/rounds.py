@@ -90,8 +90,9 @@ def play(
     channel = Channel.of(source)
     if radio_access(scenario, channel.now).is_shared:
         raise InputError(
-            "radio.lte.scheduler: ns-3 needs links whose rates do not depend on which UAVs are "
-            "active, 'shares', not 'equal'"
+            f"{scenario.radio.dividing_key}: ns-3's packets need links whose rates do not depend on "
+            "which UAVs are active: radio.access 'shannon', or 'lte' with radio.lte.scheduler "
+            "'shares'"
         )
     impairments = list(zip(*impairments_of(scenario), strict=True))
     if delay_s is not None and vary_by_slot(scenario):

@@ -78,7 +78,8 @@ def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) ->
     """
     if radio.is_shared:
         raise InputError(
-            "radio.lte.scheduler: closed forms need constant rates, which 'shares' has, not 'equal'"
+            "radio.access: closed forms need constant rates, which a link does not have "
+            f"{radio.without_shares}"
         )
     uplink, broadcast, down = link_rates(plan, radio, gain[:, None])
     return Durations(
