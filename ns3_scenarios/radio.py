@@ -11,7 +11,7 @@ and the base station.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -101,6 +101,8 @@ class Air:
     its UAVs hear each other, through free space."""
     carrier_hz: float = 2e9
     """Carrier frequency of that free space."""
+    way: Literal["both", "up", "down"] = "both"
+    """The directions in which there is a backlog."""
 
     def __post_init__(self) -> None:
         """Check shapes and ranges.
@@ -154,7 +156,8 @@ class Delivery:
     mcs: Array
     """LTE: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
     why: Sequence[tuple[str, str]]
-    """What is known of why packets of the uplink and of the downlink did not arrive, per UAV."""
+    """What is known of why packets of the uplink and of the downlink did not arrive, per UAV; empty
+    where none were sent."""
 
     @property
     def bps(self) -> Array:
@@ -171,7 +174,7 @@ class Delivery:
             for way, each, cause in zip(
                 ("uplink", "downlink"), delivered, self.why[k], strict=True
             ):
-                if not each:
+                if not each and cause:
                     causes.setdefault(cause, []).append(way)
             for cause, ways in causes.items():
                 yield f"UAV {k + 1}: nothing arrived in the {' and the '.join(ways)}: {cause}"
@@ -294,6 +297,7 @@ def _simulated(
         "uplink_power_dbm": _dbm(air.uplink_power_w).tolist(),
         "downlink_power_dbm": float(_dbm(air.downlink_power_w)),
         "datagram_bytes": datagram_bytes,
+        "way": air.way,
     }
     program = build.library("radio")
     child = Child(

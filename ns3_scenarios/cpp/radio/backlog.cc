@@ -40,11 +40,16 @@ AddressOf(std::size_t uav)
     return ns3::Ipv4Address(0x0a000001 + static_cast<uint32_t>(uav));
 }
 
-Backlog::Backlog(Stack& stack, std::size_t uavs, uint32_t datagram, int64_t window)
+Backlog::Backlog(Stack& stack,
+                 std::size_t uavs,
+                 uint32_t datagram,
+                 int64_t window,
+                 const std::string& way)
     : m_stack(stack),
       m_uavs(uavs),
       m_datagram(datagram),
-      m_window(window)
+      m_window(window),
+      m_sends{way != "down", way != "up"}
 {
 }
 
@@ -76,7 +81,7 @@ bool
 Backlog::Add(Direction direction, std::size_t uav)
 {
     const int64_t held = m_stack.Held(direction, uav);
-    if (!m_stack.IsOpen(direction, uav) || held >= m_window)
+    if (!m_sends[direction] || !m_stack.IsOpen(direction, uav) || held >= m_window)
     {
         return false;
     }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace radio
 {
@@ -20,10 +21,21 @@ class Backlog
     /// @param uavs Number of UAVs, K.
     /// @param datagram Size of a packet of IP, bytes.
     /// @param window Bytes that wait at each sending end.
-    Backlog(Stack& stack, std::size_t uavs, uint32_t datagram, int64_t window);
+    /// @param way "up" or "down" where nothing is sent in the other direction.
+    Backlog(Stack& stack,
+            std::size_t uavs,
+            uint32_t datagram,
+            int64_t window,
+            const std::string& way);
 
     /// Start to send.
     void Start();
+
+    /// Whether anything is sent in a direction.
+    bool Sends(Direction direction) const
+    {
+        return m_sends[direction];
+    }
 
   private:
     /// Send until the window is full again.
@@ -35,6 +47,7 @@ class Backlog
     std::size_t m_uavs;
     uint32_t m_datagram;
     int64_t m_window;
+    bool m_sends[2];
 };
 
 } // namespace radio

@@ -116,7 +116,8 @@ Main()
     Backlog backlog(*stack,
                     uavs,
                     static_cast<uint32_t>(settings["datagram_bytes"].Number()),
-                    static_cast<int64_t>(settings["window_bytes"].Number()));
+                    static_cast<int64_t>(settings["window_bytes"].Number()),
+                    settings["way"].Text());
     backlog.Start();
     const auto settle = static_cast<int64_t>(settings["settle_s"].Number() * 1e9);
     const int64_t zero = (ns3::Simulator::Now().GetNanoSeconds() + settle) / FRAME * FRAME + FRAME;
@@ -135,11 +136,13 @@ Main()
         counts.Take(answer);
         WriteNumbers(answer);
     }
+    auto why = [&](Direction direction, std::size_t uav) {
+        return Quoted(backlog.Sends(direction) ? stack->Why(direction, uav) : "");
+    };
     std::string words;
     for (std::size_t k = 0; k < uavs; ++k)
     {
-        words += (k ? ", [" : "[") + Quoted(stack->Why(UP, k)) + ", " +
-                 Quoted(stack->Why(DOWN, k)) + ']';
+        words += (k ? ", [" : "[") + why(UP, k) + ", " + why(DOWN, k) + ']';
     }
     WriteLine('[' + words + ']');
     return 0;
