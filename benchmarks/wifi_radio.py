@@ -10,8 +10,9 @@ channel, with one seed.
 """
 
 import argparse
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import lte_radio
@@ -20,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from ns3_scenarios.radio import Air, simulate_wifi
+from ns3_scenarios.radio import Air, WifiSettings, simulate_wifi
 from orchestrator.engine.radio_kernel import link_of, links_of, shared_bps
 from orchestrator.engine.slot_impairments import DOWN, UP
 from orchestrator.engine.wifi import Wifi
@@ -31,7 +32,7 @@ MARKS = "<!-- begin: wifi_radio -->", "<!-- end: wifi_radio -->"
 MIXED: dict[str, Any] = {"radio.wifi.noise_figure_db": 7.0, "radio.wifi.antenna_gain_db": 6.0}
 """With the powers of `lte_radio.py`, UAVs of different schemes, all in range."""
 HIDDEN_HZ = 30e9
-"""A carrier at which UAVs do not hear each other; the gains to the access point stay as they are."""
+"""A carrier at which UAVs do not hear each other; their gains to the access point are the same."""
 
 
 class Case(NamedTuple):
@@ -39,7 +40,7 @@ class Case(NamedTuple):
 
     uavs: int
     way: Literal["both", "up", "down"]
-    keys: dict[str, Any] = {}
+    keys: Mapping[str, Any] = MappingProxyType({})
     hidden: bool = False
 
 
@@ -61,25 +62,24 @@ CASES = {
         for standard in ("ac", "ax")
         for way in WAYS
     },
-    **{f"K = {k}, up, hidden": Case(k, "up", {}, hidden=True) for k in (3, 10)},
+    **{f"K = {k}, up, hidden": Case(k, "up", hidden=True) for k in (3, 10)},
     **{f"K = {k}, up, hidden, RTS/CTS": Case(k, "up", RTS, hidden=True) for k in (3, 10)},
 }
 
 
 def compared(case: Case, seconds: float) -> dict[str, Any]:
     """Goodput in bit/s of each UAV, by direction, in the model and in ns-3."""
-    keys = {"radio.access": "wifi"} | case.keys
+    keys = {"radio.access": "wifi", **case.keys}
     if case.keys.get("radio.wifi.noise_figure_db") is None:
         keys["uavs.tx_power_w"] = [1.0] * case.uavs
     slots = round(seconds / 0.1)
     scenario, channel = lte_radio.case(case.uavs, keys, slots)
-    settings, gain = settings_of(scenario, "ns3-wifi"), channel.values
-    assert not isinstance(gain, tuple)
-    assert settings is not None
+    settings, gain = settings_of(scenario, "ns3-wifi"), np.asarray(channel.values)
+    assert isinstance(settings, WifiSettings)
     assert channel.position_m is not None
     air = Air(
-        uplink_gain=np.asarray(gain),
-        downlink_gain=np.asarray(gain),
+        uplink_gain=gain,
+        downlink_gain=gain,
         slots=slots,
         slot_s=channel.slot_s,
         uplink_power_w=scenario.fleet.tx_power_w,
@@ -87,11 +87,10 @@ def compared(case: Case, seconds: float) -> dict[str, Any]:
         seed=scenario.seed,
         position_m=channel.position_m - scenario.base_station.position_m,
         carrier_hz=HIDDEN_HZ if case.hidden else scenario.radio.carrier_hz,
+        way=case.way,
     )
-    made = simulate_wifi(replace(air, way=case.way), settings).bps.mean(axis=2)  # type: ignore[arg-type]
-    links = links_of(
-        Wifi.of(scenario).bands(), False, np.ones(case.uavs), np.ones(case.uavs)
-    )
+    made = simulate_wifi(air, settings).bps.mean(axis=2)
+    links = links_of(Wifi.of(scenario).bands(), False, np.ones(case.uavs), np.ones(case.uavs))
     sends = (case.way != "down", case.way != "up")
     model = np.zeros((2, case.uavs))
     for way in (UP, DOWN):

@@ -67,8 +67,8 @@ def check_air(scenario: Scenario) -> None:
     """
     if scenario.radio.access == "wifi":
         raise InputError(
-            "radio.access: 'wifi' is for predictions and traces; emulated links have a rate in each "
-            "direction, and do not contend for one channel"
+            "radio.access: 'wifi' is for predictions and traces; emulated links have a rate each, "
+            "and do not contend for one channel"
         )
 
 

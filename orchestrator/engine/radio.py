@@ -3,8 +3,9 @@
 
 """The radio access of a scenario: Shannon's rates, LTE, Wi-Fi, or the rates of a trace.
 
-`radio_access` makes the radio of a scenario for a trace: one of `ACCESS` where the trace has gains, `Rates` where it has the rates themselves. `orchestrator.engine.radio_kernel` states the same
-for compiled code.
+`radio_access` makes the radio of a scenario for a trace: one of `ACCESS` where the trace has gains,
+`Rates` where it has the rates themselves. `orchestrator.engine.radio_kernel` states the same for
+compiled code.
 """
 
 from collections.abc import Mapping

@@ -167,7 +167,5 @@ def _compiled_link_bps(link: Any, value: Any) -> Callable[..., Any]:
 
 
 @overload(shared_bps, jit_options=INLINED, strict=False)  # type: ignore[untyped-decorator]
-def _compiled_shared_bps(
-    link: Any, value: Any, active: Any, others: Any
-) -> Callable[..., Any]:
+def _compiled_shared_bps(link: Any, value: Any, active: Any, others: Any) -> Callable[..., Any]:
     return SHARED_BPS[link.instance_class]

@@ -214,9 +214,7 @@ def contention(senders: int) -> Contention:
     return Contention(idle / alone, max(0.0, 1 - idle - alone) / alone)
 
 
-def exchanges(
-    standard: WifiStandard, width_mhz: int, packet_bytes: int, *, rts: bool
-) -> Exchanges:
+def exchanges(standard: WifiStandard, width_mhz: int, packet_bytes: int, *, rts: bool) -> Exchanges:
     """The exchanges of full aggregates in each scheme.
 
     Args:
