@@ -168,10 +168,8 @@ class Wifi:
         powers_w = np.stack(np.broadcast_arrays(self.uplink_power_w, self.access_point_power_w))
         schemes = len(self.exchanges.bits) - 1
         least_snr = np.array([10 ** (least_db / 10) for *_, least_db in SCHEMES[:schemes]])
-        return np.maximum(
-            least_snr * self.noise_w / powers_w[:, :, None],
-            (self.weakest_w / powers_w.min(axis=0))[:, None],
-        )
+        weakest = (self.weakest_w / powers_w.min(axis=0))[:, None]
+        return np.asarray(np.maximum(least_snr * self.noise_w / powers_w[:, :, None], weakest))
 
     @cached_property
     def bps(self) -> Array:

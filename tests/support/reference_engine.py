@@ -204,20 +204,7 @@ class Wifi:
 
     is_shared = True
     modulations = (1, 2, 2, 4, 4, 6, 6, 6, 8, 8, 10, 10)
-    code_rates = (
-        1 / 2,
-        1 / 2,
-        3 / 4,
-        1 / 2,
-        3 / 4,
-        2 / 3,
-        3 / 4,
-        5 / 6,
-        3 / 4,
-        5 / 6,
-        3 / 4,
-        5 / 6,
-    )
+    code_rates = (1 / 2, 1 / 2, 3 / 4, 1 / 2, 3 / 4, 2 / 3, 3 / 4, 5 / 6, *(3 / 4, 5 / 6) * 2)
     least_db = (
         *(1.465, 4.475, 6.985, 10.375, 13.465, 17.865, 19.125, 20.775, 24.525, 25.905),
         *(32.571, 34.480),
@@ -378,7 +365,8 @@ def slowly(start_s, work_s, rows):
 def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, faults=None):
     """Latency, energies, objective, spans (client, iteration, step, start, end, bytes), lost.
 
-    `radio` is a `ShannonFdma`, or a scenario with a cell of LTE or Wi-Fi. `gain` is [K, S] or a `TwoWay`.
+    `radio` is a `ShannonFdma`, or a scenario with a cell of LTE or Wi-Fi. `gain` is [K, S] or a
+    `TwoWay`.
     `faults` has lists by client: absent, stop_s, lost_s, wrong_s, duplicate; and slow, by node.
     """
     clients, iterations = plan.cf_s.shape

@@ -266,7 +266,7 @@ def test_rates_of_any_number_of_active_uavs_are_those_of_compiled_code():
                         if other < math.inf:
                             again = compiled_shared(links, way, k, other, active, 0)
                             assert again == (bps, least, below)
-                    if 0 < least:
+                    if least > 0:
                         weaker = compiled_shared(links, way, k, least * (1 - 1e-12), active, 0)
                         assert weaker[0] < bps
                     seen.add((way, bps > 0, math.isinf(below)))
