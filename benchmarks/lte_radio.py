@@ -118,6 +118,15 @@ def rows(found: dict[str, dict[str, Any]]) -> list[list[str]]:
     return made
 
 
+def write_table(page: Path, marks: tuple[str, str], lines: list[list[str]]) -> None:
+    """Write a table, whose first line is its head, between two marks of a page."""
+    text, (begin, end) = page.read_text(), marks
+    before, after = text[: text.index(begin) + len(begin)], text[text.index(end) :]
+    lines = [lines[0], ["---"] * len(lines[0]), *lines[1:]]
+    body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    page.write_text(f"{before}\n\n{body}\n\n{after}")
+
+
 def main() -> None:
     """Compare all cases."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -141,11 +150,7 @@ def main() -> None:
     if options.json:
         write_json(options.json, found)
     if options.docs:
-        text, (begin, end) = options.docs.read_text(), MARKS
-        before, after = text[: text.index(begin) + len(begin)], text[text.index(end) :]
-        lines = [head, ["---"] * len(head), *rows(found)]
-        body = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        options.docs.write_text(f"{before}\n\n{body}\n\n{after}")
+        write_table(options.docs, MARKS, [head, *rows(found)])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ and the base station.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -113,6 +113,8 @@ class Air:
     its UAVs hear each other, through free space."""
     carrier_hz: float = 2e9
     """Carrier frequency of that free space."""
+    way: Literal["both", "up", "down"] = "both"
+    """The directions in which there is a backlog."""
 
     def __post_init__(self) -> None:
         """Check shapes and ranges.
@@ -171,7 +173,8 @@ class Delivery:
     mcs: Array
     """LTE: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
     why: Sequence[tuple[str, str]]
-    """What is known of why packets of the uplink and of the downlink did not arrive, per UAV."""
+    """What is known of why packets of the uplink and of the downlink did not arrive, per UAV; empty
+    where none were sent."""
 
     @property
     def bps(self) -> Array:
@@ -188,7 +191,7 @@ class Delivery:
             for way, each, cause in zip(
                 ("uplink", "downlink"), delivered, self.why[k], strict=True
             ):
-                if not each:
+                if not each and cause:
                     causes.setdefault(cause, []).append(way)
             for cause, ways in causes.items():
                 yield f"UAV {k + 1}: nothing arrived in the {' and the '.join(ways)}: {cause}"
@@ -392,7 +395,7 @@ def _simulated(
     progress: Progress | None,
 ) -> Delivery:
     steps = settings["steps"]
-    settings |= {"mode": "backlog", "datagram_bytes": datagram_bytes}
+    settings |= {"mode": "backlog", "datagram_bytes": datagram_bytes, "way": air.way}
     child = start(settings, launch)
     made = np.empty((air.slots, len(_FIELDS), 2, air.uavs))
 

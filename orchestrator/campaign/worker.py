@@ -230,7 +230,7 @@ def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "
     if not isinstance(radio, ShannonFdma):
         raise InputError(
             "bound_rounds: the lower bound is that of Shannon's rates, neither of a trace of rates "
-            "nor of radio.access 'lte'"
+            "nor of radio.access 'lte' or 'wifi'"
         )
     bound = lower_bound(costs, radio, trace.values, scenario.slot_s, start_s, objective)
     return pd.Series(bound, rounds.index)

@@ -38,7 +38,7 @@ def enter(
         holding: Entered for as long as the guest runs: locks taken inside are not seen outside.
 
     Raises:
-        InputError: There is no kernel.
+        InputError: There is no kernel, or emulated links cannot play the radio.
         RunError: The guest failed.
             InputError: The kernel of virtual time is not built.
     """
@@ -46,9 +46,11 @@ def enter(
     if scenario.emulation.clock == "real" or inside.guest_settings() is not None:
         return
     from orchestrator.emulated.guests import kernel, play
+    from orchestrator.emulated.network import check_air
     from orchestrator.emulated.virtual import prepare
     from orchestrator.scenario.channel import open_source, read_trace
 
+    check_air(scenario)
     found = kernel()
     if plays_rounds:
         prepare(scenario, trace)

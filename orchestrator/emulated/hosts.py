@@ -291,12 +291,11 @@ def check_spreadable(scenario: Scenario) -> None:
         InputError: A key does not fit; the message names it.
     """
     emulation = scenario.emulation
-    divides = scenario.radio.access == "lte" and scenario.radio.lte.scheduler == "equal"
     for key, fits, due in (
         ("emulation.runtime", emulation.runtime == "namespace", "be 'namespace'"),
         ("emulation.clock", emulation.clock == "real", "be 'real'"),
         ("emulation.dilation", emulation.dilation != "auto", "be a number"),
-        ("radio.lte.scheduler", not divides, "be 'shares'"),
+        ("radio.lte.scheduler", scenario.radio.dividing_key is None, "be 'shares'"),
     ):
         if not fits:
             raise InputError(f"{key}: must {due} where nodes are on several machines")

@@ -74,12 +74,26 @@ class Hosts(Protocol):
         """The machines as entries of the manifest, after a calibration of the links."""
 
 
+def check_air(scenario: Scenario) -> None:
+    """Refuse a radio that emulated links cannot play.
+
+    Raises:
+        InputError: The UAVs contend for one channel, but each link has its own rate.
+    """
+    if scenario.radio.access == "wifi":
+        raise InputError(
+            "radio.access: 'wifi' is for predictions and traces; emulated links have a rate each, "
+            "and do not contend for one channel"
+        )
+
+
 def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
     """Check that this machine, or the machines of the nodes, support the scenario's network.
 
     Raises:
         InputError: A key is not supported; the message names it.
     """
+    check_air(scenario)
     if hosts is not None:
         return
     if scenario.emulation.placement is not None:

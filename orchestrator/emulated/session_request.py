@@ -200,7 +200,7 @@ def downlink_of(scenario: Scenario, asked: Downlink | None) -> Downlink:
     Raises:
         InputError: The scheduler leaves no shares.
     """
-    divides = scenario.radio.access == "lte" and scenario.radio.lte.scheduler == "equal"
+    divides = scenario.radio.dividing_key is not None
     if divides and asked == "dedicated":
         raise InputError(
             "`downlink`: must be 'shared' where radio.lte.scheduler is 'equal', which divides the "

@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.emulated.guests import in_guest, kernel
 from orchestrator.emulated.inputs import inputs_of
+from orchestrator.emulated.network import check_air
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.plan import link_bytes
@@ -28,8 +29,10 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
     In a guest, this takes several times as long, and more memory.
 
     Raises:
-        InputError: The trace is too short, or does not fit; or a model's weights are unavailable.
+        InputError: The trace is too short, or does not fit; a model's weights are unavailable; or
+            emulated links cannot play the radio.
     """
+    check_air(scenario)
     inputs_of(scenario)
     with open_source(scenario, trace) as source:
         predict(scenario, source, profile_of(scenario), sizing=link_bytes, rounds=1)

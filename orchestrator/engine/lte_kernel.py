@@ -140,7 +140,9 @@ def _lte_bps(link: LteLink, value: float) -> float:
     return link.part * _blocks_bps(link, value, link.blocks)[0]
 
 
-def _lte_shared_bps(link: LteLink, value: float, active: int) -> tuple[float, float, float]:
+def _lte_shared_bps(
+    link: LteLink, value: float, active: int, others: int
+) -> tuple[float, float, float]:
     blocks, part = link.way.blocks, 1.0 / active
     if link.concentrates:
         blocks, part = _turn(blocks, active)

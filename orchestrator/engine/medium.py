@@ -5,9 +5,9 @@
 
 Where each link has a share of its own, a transfer's end is known when it begins. Where a medium is
 divided among the links that have something to send, each beginning and each end changes the rates
-of all others. Between two such events, every active link has the rate of `shared_bps` in a slot;
-`Medium` keeps how much each still has to send. A link in an outage is not counted: the others have
-its part.
+of all others, with Wi-Fi also those of the other direction. Between two such events, every active
+link has the rate of `shared_bps` in a slot; `Medium` keeps how much each still has to send. A link
+in an outage is not counted: the others have its part.
 """
 
 from typing import Any, NamedTuple
@@ -71,7 +71,7 @@ def begin_transfer(medium: Medium, way: int, k: int, bits: float, at_s: float) -
     medium.now_s[0] = max(medium.now_s[0], at_s)
     medium.clients[way, numbers[COUNT, way]], medium.left_bits[way, k] = k, bits
     numbers[COUNT, way] += 1
-    numbers[UNTIL, way] = STALE
+    numbers[UNTIL] = STALE
 
 
 @inlined
@@ -82,7 +82,8 @@ def end_transfer(medium: Medium, way: int, k: int) -> None:
     for place in range(last + 1):
         if clients[way, place] == k:
             clients[way, place] = clients[way, last]
-            numbers[COUNT, way], numbers[UNTIL, way] = last, STALE
+            numbers[COUNT, way] = last
+            numbers[UNTIL] = STALE
             break
 
 
@@ -104,9 +105,9 @@ def advance(
         if slot >= slots.values.shape[2]:
             return -1, -1, EXHAUSTED, slot
         first_way, first, first_s = -1, -1, EXHAUSTED
+        if slot >= min(numbers[UNTIL, UP], numbers[UNTIL, DOWN]):
+            _share(medium, links, slots, slot)
         for way in (UP, DOWN):
-            if numbers[COUNT, way] > 0 and slot >= numbers[UNTIL, way]:
-                _share(medium, links, slots, way, slot)
             for place in range(numbers[COUNT, way]):
                 k = clients[way, place]
                 end_s = now_s
@@ -118,9 +119,8 @@ def advance(
                     first_way, first, first_s = way, k, end_s
         horizon_s = min(first_s, until_s)
         for way in (UP, DOWN):
-            if numbers[COUNT, way] > 0:
-                _reach(medium, slots, way, horizon_s)
-                horizon_s = min(horizon_s, edge_of(slots, numbers[UNTIL, way]))
+            _reach(medium, slots, way, horizon_s)
+            horizon_s = min(horizon_s, edge_of(slots, numbers[UNTIL, way]))
         if first_s > horizon_s + HALF_NS:
             first_way, first, first_s = -1, -1, max(now_s, horizon_s)
         for way in (UP, DOWN):
@@ -140,24 +140,28 @@ def advance(
 
 
 @inlined
-def _share(medium: Medium, links: Any, slots: Slots, way: int, slot: int) -> None:
-    """Compute the rates of a direction's active clients in a slot."""
+def _share(medium: Medium, links: Any, slots: Slots, slot: int) -> None:
+    """Compute the rates of all active clients in a slot."""
     bps, least, below, clients = medium.bps, medium.least, medium.below, medium.clients
-    count = sharing = medium.numbers[COUNT, way]
+    numbers = medium.numbers
+    sharing = numbers[COUNT, UP], numbers[COUNT, DOWN]
     for again in range(2):
-        carrying = 0
-        for place in range(count):
-            k = clients[way, place]
-            if not again or bps[way, k] > 0.0:
-                link = link_of(links, way, k)
-                bps[way, k], least[way, k], below[way, k] = shared_slot_bps(
-                    slots, link, way, k, slot, sharing
-                )
-            carrying += bps[way, k] > 0.0
-        if carrying in (0, count):
+        up, down = 0, 0
+        for way in (UP, DOWN):
+            active, others = sharing if way == UP else (sharing[1], sharing[0])
+            for place in range(numbers[COUNT, way]):
+                k = clients[way, place]
+                if not again or bps[way, k] > 0.0:
+                    link = link_of(links, way, k)
+                    bps[way, k], least[way, k], below[way, k] = shared_slot_bps(
+                        slots, link, way, k, slot, active, others
+                    )
+                carries = bps[way, k] > 0.0
+                up, down = up + (carries and way == UP), down + (carries and way == DOWN)
+        if (up, down) == sharing:
             break
-        sharing = carrying  # the others are in an outage, however many send
-    medium.numbers[UNTIL, way] = slot + 1
+        sharing = up, down  # the others are in an outage, however many send
+    numbers[UNTIL] = slot + 1
 
 
 @inlined

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The radio access of a scenario: Shannon's rates, LTE, or the rates of a trace.
+"""The radio access of a scenario: Shannon's rates, LTE, Wi-Fi, or the rates of a trace.
 
-`radio_access` makes the radio of a scenario for a trace: `ShannonFdma` or `Lte` where the trace has
-gains, `Rates` where it has the rates themselves. `orchestrator.engine.radio_kernel` states the same
-for compiled code.
+`radio_access` makes the radio of a scenario for a trace: one of `ACCESS` where the trace has gains,
+`Rates` where it has the rates themselves. `orchestrator.engine.radio_kernel` states the same for
+compiled code.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ from orchestrator.engine.links import needs_snr
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.radio_kernel import FdmaBands, GivenBands
+from orchestrator.engine.wifi import Wifi
 from orchestrator.scenario.channel import downlink_of, fading_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -171,7 +172,11 @@ class Rates:
         return GivenBands(self.is_cell)
 
 
-ACCESS: Mapping[str, type[ShannonFdma] | type[Lte]] = {"shannon": ShannonFdma, "lte": Lte}
+ACCESS: Mapping[str, type[ShannonFdma] | type[Lte] | type[Wifi]] = {
+    "shannon": ShannonFdma,
+    "lte": Lte,
+    "wifi": Wifi,
+}
 """The radios that compute rates from gains, by `radio.access`."""
 OF_SHANNON = ("static", "planner", "per-client-planner")
 """Policies that search for shares with the inverse of Shannon's rate."""
@@ -215,7 +220,7 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
         scenario: The scenario.
         trace: Its channel, or some slots of it; None: it has gains.
     """
-    radio, lte = scenario.radio, scenario.radio.lte
+    radio, lte, wifi = scenario.radio, scenario.radio.lte, scenario.radio.wifi
     if isinstance(trace, RateTrace):
         return OF_RATES
     words: str = radio.access
@@ -227,6 +232,9 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
         shared = "shared equally" if lte.scheduler == "equal" else "in shares beta"
         layers = f"{lte.layers} layer{'s' * (lte.layers > 1)}"
         words = f"LTE, {blocks} resource blocks, {shared}, {lte.highest_modulation}, {layers}"
+    elif radio.access == "wifi":
+        words = f"802.11{wifi.standard}, {wifi.width_mhz} MHz, {'RTS/CTS, ' * wifi.rts}"
+        words += f"access point with {scenario.access_point_power_w:g} W"
     if (fading := fading_of(scenario)) is not None:
         kind = f"{radio.fading.capitalize()} fading"
         if fading.kind == "rician":

@@ -142,12 +142,13 @@ def link_bps(link: Any, value: float) -> float:
     return LINK_BPS[type(link)](link, value)
 
 
-def shared_bps(link: Any, value: float, active: int) -> tuple[float, float, float]:
-    """The rate of a link in bit/s while that many clients send in its direction, and the values
-    from which on and below which it is the same; infinity and its negative if that is not known.
+def shared_bps(link: Any, value: float, active: int, others: int) -> tuple[float, float, float]:
+    """The rate of a link in bit/s while that many clients send in its direction and that many in
+    the other, and the values from which on and below which it is the same; infinity and its
+    negative if that is not known.
 
     It is 0 for each number of clients or for none."""
-    return SHARED_BPS[type(link)](link, value, active)
+    return SHARED_BPS[type(link)](link, value, active, others)
 
 
 @overload(links_of, jit_options=INLINED, strict=False)  # type: ignore[untyped-decorator]
@@ -166,5 +167,5 @@ def _compiled_link_bps(link: Any, value: Any) -> Callable[..., Any]:
 
 
 @overload(shared_bps, jit_options=INLINED, strict=False)  # type: ignore[untyped-decorator]
-def _compiled_shared_bps(link: Any, value: Any, active: Any) -> Callable[..., Any]:
+def _compiled_shared_bps(link: Any, value: Any, active: Any, others: Any) -> Callable[..., Any]:
     return SHARED_BPS[link.instance_class]

@@ -45,27 +45,35 @@ def _slot_bps(fading: Array | None, values: Array, link: Any, way: int, k: int, 
 
 @inlined
 def shared_slot_bps(
-    slots: Slots, link: Any, way: int, k: int, slot: int, active: int
+    slots: Slots, link: Any, way: int, k: int, slot: int, active: int, others: int
 ) -> tuple[float, float, float]:
-    """The mean rate of a link in a slot in which that many clients send, in bit/s, and the slot
-    values from which on and below which it stays the same."""
+    """The mean rate of a link in a slot in which that many clients send in its direction, and that
+    many in the other, in bit/s, and the slot values from which on and below which it stays the
+    same."""
     shared: tuple[float, float, float] = _shared_slot_bps(
-        slots.fading, slots.values, link, way, k, slot, active
+        slots.fading, slots.values, link, way, k, slot, active, others
     )
     return shared
 
 
 @inlined
 def _shared_slot_bps(
-    fading: Array | None, values: Array, link: Any, way: int, k: int, slot: int, active: int
+    fading: Array | None,
+    values: Array,
+    link: Any,
+    way: int,
+    k: int,
+    slot: int,
+    active: int,
+    others: int,
 ) -> tuple[float, float, float]:
     value = values[min(way, values.shape[0] - 1), k, slot]
     if fading is None:
-        shared: tuple[float, float, float] = shared_bps(link, value, active)
+        shared: tuple[float, float, float] = shared_bps(link, value, active, others)
         return shared
     total, powers = 0.0, fading[0 if way == UP else 1, k, slot]
     for power in powers:
-        total += shared_bps(link, value * power, active)[0]
+        total += shared_bps(link, value * power, active, others)[0]
     return total / powers.size, math.inf, -math.inf
 
 

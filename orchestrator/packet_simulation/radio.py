@@ -22,6 +22,7 @@ from orchestrator.engine.lte import assigned
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.scenario.channel import ns3_launch
 from orchestrator.scenario.schema import LTE_BLOCKS, Lte, Scenario
+from orchestrator.scenario.unused import say_access_point_power
 from testbed.core.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -31,9 +32,6 @@ RADIOS: Mapping[str, type[LteSettings] | type[WifiSettings]] = {
     "ns3-wifi": WifiSettings,
 }
 """Radio accesses that ns-3 simulates."""
-MOST_WIFI_W = 1.0
-"""Largest power of an access point unless another one is asked for: what Wi-Fi may send with in
-many countries."""
 MOST_W = 100.0
 """Largest power of an access point that may be asked for."""
 _HERTZ_PER_MHZ_DB = 60.0
@@ -48,7 +46,7 @@ def settings_of(
     rts: bool = False,
     access_point_w: float | None = None,
 ) -> LteSettings | WifiSettings | None:
-    """The radio access of these options, with the scenario's LTE cell; None: none is asked for.
+    """The radio access of these options, else of the scenario's keys; None: none is asked for.
 
     Raises:
         InputError: There is no such radio access, an option does not belong to it, or ns-3 lacks
@@ -70,19 +68,25 @@ def settings_of(
         raise InputError(
             f"`wifi_ap_w`: must be above 0 and at most {MOST_W:g}, not {access_point_w}"
         )
-    default = WifiSettings()
-    standard = default.standard if wifi_standard is None else wifi_standard
+    wifi = scenario.radio.wifi
+    standard = wifi.standard if wifi_standard is None else wifi_standard
     if standard not in WIFI_WIDTHS_MHZ:
         raise InputError(
             f"`wifi_standard`: must be one of {', '.join(WIFI_WIDTHS_MHZ)}, not {standard[:40]!r}"
         )
-    width_mhz = default.width_mhz if wifi_width_mhz is None else wifi_width_mhz
+    width_mhz = wifi.width_mhz if wifi_width_mhz is None else wifi_width_mhz
     if width_mhz not in WIFI_WIDTHS_MHZ[standard]:
         widths = ", ".join(map(str, WIFI_WIDTHS_MHZ[standard]))
         raise InputError(
             f"`wifi_width_mhz`: must be one of {widths} for 802.11{standard}, not {width_mhz}"
         )
-    return WifiSettings(standard, width_mhz, rts)
+    return WifiSettings(
+        standard,
+        width_mhz,
+        rts=rts or wifi.rts,
+        noise_figure_db=wifi.noise_figure_db,
+        antenna_gain_db=wifi.antenna_gain_db,
+    )
 
 
 def rate_trace(
@@ -98,8 +102,7 @@ def rate_trace(
         scenario: The scenario: its powers, noise and seed.
         channel: Gains, and for Wi-Fi positions, of all slots.
         radio: The radio access.
-        access_point_w: Power of a Wi-Fi access point; None: that of the scenario's base station,
-            but at most `MOST_WIFI_W`.
+        access_point_w: Power of a Wi-Fi access point; None: that of the scenario.
         progress: Called after each slot.
 
     Returns:
@@ -232,18 +235,11 @@ def _placed(scenario: Scenario, channel: SlotTrace, air: Air, access_point_w: fl
     """The air of a Wi-Fi cell: with positions, and the power of an access point."""
     if channel.position_m is None:
         raise InputError("`trace`: has no positions; UAVs with Wi-Fi hear each other")
-    power_w = access_point_w
-    if power_w is None:
-        station_w = scenario.base_station.tx_power_w
-        power_w = min(station_w, MOST_WIFI_W)
-        if power_w < station_w:
-            log.info(
-                f"the access point sends with {power_w:g} W; base_station.tx_power_w, "
-                f"{station_w:g} W, is more than Wi-Fi may send with"
-            )
+    if access_point_w is None:
+        say_access_point_power(scenario)
     return replace(
         air,
-        downlink_power_w=power_w,
+        downlink_power_w=access_point_w or scenario.access_point_power_w,
         position_m=channel.position_m - scenario.base_station.position_m,
         carrier_hz=scenario.radio.carrier_hz,
     )

@@ -62,8 +62,7 @@ def headline(run: Run) -> Headline:
 
 def shares_band(run: Run) -> bool:
     """Whether the rate of a link depends on which others are active."""
-    radio = run.scenario.radio
-    return radio.access == "lte" and radio.lte.scheduler == "equal"
+    return run.scenario.radio.dividing_key is not None
 
 
 def link_rates(run: Run) -> pd.DataFrame:

@@ -369,7 +369,6 @@ def _page(scenario: Scenario, trace: SlotTrace | None = None) -> str:
             for step in STEPS
         ],
     }
-    is_shared = scenario.radio.access == "lte" and scenario.radio.lte.scheduler == "equal"
     return render_page(
         "live.html",
         SCRIPTS,
@@ -377,5 +376,5 @@ def _page(scenario: Scenario, trace: SlotTrace | None = None) -> str:
         name=scenario.name,
         paradigm=scenario.scheme.title,
         radio=describe_radio(scenario, trace),
-        rates_note=WHILE_ALL_SEND if is_shared else "",
+        rates_note=WHILE_ALL_SEND if scenario.radio.dividing_key else "",
     )

@@ -34,6 +34,7 @@ from pydantic import (
 )
 
 from ns3_scenarios.aerial import AERIAL
+from ns3_scenarios.radio import WIFI_WIDTHS_MHZ
 from ns3_scenarios.rma_av import FARTHEST_GROUND_NLOS_M, GROUND_BS_HEIGHT_M, GROUND_HEIGHT_M
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
 from testbed.core import orders
@@ -314,17 +315,54 @@ class Lte(Section):
 
 PLAIN_LTE = Lte()
 
+WifiStandard = Literal["n", "ac", "ax"]
+MOST_WIFI_W = 1.0
+"""Largest power of an access point unless another one is asked for: what Wi-Fi may send with in
+many countries."""
+
+
+class Wifi(Section):
+    """A Wi-Fi cell (`radio.access: wifi`): docs/radio.md."""
+
+    standard: WifiStandard = "n"
+    """802.11n, 802.11ac or 802.11ax."""
+    width_mhz: Annotated[int, Field(ge=20, le=160)] = 20
+    """Width of the channel, which both directions share: 20 or 40; with `ac` and `ax` also 80 or
+    160."""
+    rts: bool = False
+    """Whether RTS and CTS are exchanged before each frame."""
+    noise_figure_db: Annotated[float, Field(ge=0, le=30)] = 0.0
+    """Noise figure of the receivers of access point and UAVs."""
+    antenna_gain_db: Annotated[float, Field(ge=-30, le=40)] = 0.0
+    """Sum of the antenna gains of access point and UAV, beyond those in the channel gain."""
+    access_point_power_w: Annotated[float, Field(gt=0, le=100)] | None = None
+    """Transmit power of the access point. Default: `base_station.tx_power_w`, but at most 1 W."""
+
+    @model_validator(mode="after")
+    def _width_known(self) -> "Wifi":
+        widths = WIFI_WIDTHS_MHZ[self.standard]
+        if self.width_mhz not in widths:
+            raise ValueError(
+                f"width_mhz: must be one of {', '.join(map(str, widths))} for "
+                f"802.11{self.standard}, not {self.width_mhz}"
+            )
+        return self
+
+
+PLAIN_WIFI = Wifi()
+
 
 class Radio(Section):
-    """The air interface: FDMA at Shannon's rate, or LTE; a shared or dedicated downlink, depending
-    on the paradigm."""
+    """The air interface: FDMA at Shannon's rate, LTE or Wi-Fi; a shared or dedicated downlink,
+    depending on the paradigm."""
 
-    access: Literal["shannon", "lte"] = Field(
+    access: Literal["shannon", "lte", "wifi"] = Field(
         default="shannon", exclude_if=lambda access: access == "shannon"
     )
     """Rate model of the links: `shannon`, the paper's; `lte`, resource blocks with modulation and
-    coding schemes."""
+    coding schemes; `wifi`, one channel for which access point and UAVs contend."""
     lte: Lte = Field(default=PLAIN_LTE, exclude_if=lambda lte: lte == PLAIN_LTE)
+    wifi: Wifi = Field(default=PLAIN_WIFI, exclude_if=lambda wifi: wifi == PLAIN_WIFI)
     carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
     """Carrier frequency, f_c."""
     uplink_bandwidth_hz: Hertz = 20e6
@@ -373,6 +411,15 @@ class Radio(Section):
             if getattr(self, name) != Radio.model_fields[name].default:
                 raise ValueError(f"{name}: {self.channel!r} models neither obstacles nor fading")
         return self
+
+    @property
+    def dividing_key(self) -> str | None:
+        """The key by which the UAVs that have something to send divide the band; None: each has a
+        share of its own."""
+        if self.access == "wifi":
+            return "radio.access"
+        is_equal = self.access == "lte" and self.lte.scheduler == "equal"
+        return "radio.lte.scheduler" if is_equal else None
 
     @model_validator(mode="after")
     def _lte_bandwidths(self) -> "Radio":
@@ -1544,6 +1591,12 @@ class Scenario(Section):
         if not self.scheme.asynchronous:
             return 0
         return self.workload.asynchronous.updates or 4 * self._taking_part
+
+    @property
+    def access_point_power_w(self) -> float:
+        """Transmit power of a Wi-Fi access point."""
+        given = self.radio.wifi.access_point_power_w
+        return min(self.base_station.tx_power_w, MOST_WIFI_W) if given is None else given
 
     @property
     def _taking_part(self) -> int:

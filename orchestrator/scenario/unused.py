@@ -64,6 +64,18 @@ def say_unused(scenario: Scenario, use: Use | None = None) -> None:
     if inside.guest_settings() is None:  # the host of a guest has logged it
         for reason, keys in unused(scenario, use).items():
             _log_once(f"{', '.join(keys)}: no effect; {reason}")
+        if scenario.radio.access == "wifi":
+            say_access_point_power(scenario)
+
+
+def say_access_point_power(scenario: Scenario) -> None:
+    """Log the power of a Wi-Fi access point where it is by default less than the base station's."""
+    power_w, station_w = scenario.access_point_power_w, scenario.base_station.tx_power_w
+    if scenario.radio.wifi.access_point_power_w is None and power_w < station_w:
+        _log_once(
+            f"the access point sends with {power_w:g} W; base_station.tx_power_w, {station_w:g} W, "
+            "is more than Wi-Fi may send with"
+        )
 
 
 @cache
@@ -129,6 +141,17 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if radio.access != "lte":
         reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-lte` takes them then"
         yield "radio.lte", reason
+    if radio.access != "wifi":
+        reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-wifi` takes them then"
+        yield "radio.wifi", reason
+    else:
+        for name in ("uplink_bandwidth_hz", "downlink_bandwidth_hz"):
+            reason = (
+                "radio.access is 'wifi'; both directions have one channel of radio.wifi.width_mhz"
+            )
+            yield f"radio.{name}", reason
+        if radio.wifi.access_point_power_w is not None:
+            yield "base_station.tx_power_w", "radio.wifi.access_point_power_w is given"
     for name in ("fading_block", "doppler_hz", "rician_k_db"):
         if radio.fading == "none" or (name == "rician_k_db" and radio.fading != "rician"):
             yield f"radio.{name}", f"radio.fading is {radio.fading!r}"

@@ -25,6 +25,7 @@ from orchestrator.theory.closed_forms import (
     best_iteration_s,
     best_order_s,
     best_sequence_s,
+    check_constant,
     constant_durations,
     cpsfl_lower_bound_s,
     durations_of,
@@ -142,9 +143,13 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
 
     Under assumption 1 the channel remains as in slot 0; under assumption 2, and in all forms
     except (13), SM and CM transfer no data.
+
+    Raises:
+        InputError: The radio divides its band among those that are active.
     """
     channel = Channel.of(source)
     radio, gain = radio_access(scenario, channel.now), channel.trace(1).values[:, 0]
+    check_constant(radio)
     return TheoryTable(
         [
             *_upper_bounds(scenario, channel, profile),

@@ -70,16 +70,26 @@ def without_adapters(plan: RoundPlan) -> RoundPlan:
     return replace(plan, sm_bytes=0 * plan.sm_bytes, cm_bytes=0 * plan.cm_bytes)
 
 
-def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> Durations:
-    """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is.
+def check_constant(radio: RadioAccess) -> None:
+    """Refuse a radio whose links have no constant rates.
 
     Raises:
         InputError: The radio divides its band among those that are active.
     """
     if radio.is_shared:
         raise InputError(
-            "radio.lte.scheduler: closed forms need constant rates, which 'shares' has, not 'equal'"
+            "radio.access: closed forms need constant rates, which a link does not have "
+            f"{radio.without_shares}"
         )
+
+
+def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> Durations:
+    """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is.
+
+    Raises:
+        InputError: The radio divides its band among those that are active.
+    """
+    check_constant(radio)
     uplink, broadcast, down = link_rates(plan, radio, gain[:, None])
     return Durations(
         sm_s=8 * plan.sm_bytes / broadcast[:, 0],

@@ -130,7 +130,35 @@ def random_lte_case(rng, scheme):
     if scheduler == "shares":
         block = 1 / min(Lte.of(scenario).blocks)  # each has one at least
         beta = block + (1 - plan.clients * block) * plan.allocation.beta
-    allocation = replace(plan.allocation, beta=beta, rho=equal)
+    plan = replace(plan, allocation=replace(plan.allocation, beta=beta, rho=equal))
+    return _with_fades(rng, plan, scenario, gain, slot_s, start_s)
+
+
+def random_wifi_case(rng, scheme):
+    """The same with a scenario's Wi-Fi cell."""
+    plan, radio, gain, slot_s, start_s = random_case(rng, scheme)
+    standard, width_mhz = rng.choice(["n-20", "n-40", "ac-80", "ac-160", "ax-20", "ax-80"]).split(
+        "-"
+    )
+    wifi = {
+        "standard": str(standard),
+        "width_mhz": int(width_mhz),
+        "rts": bool(rng.random() < 0.5),
+        "noise_figure_db": float(rng.choice([0.0, 7.0, 25.0])),
+        "antenna_gain_db": float(rng.choice([0.0, 20.0])),
+        "access_point_power_w": float(rng.choice([0.1, 1.0])) if rng.random() < 0.5 else None,
+    }
+    powers_w = radio.uplink_power_w.tolist()
+    scenario = validate(
+        {"uavs": {"tx_power_w": powers_w}, "radio": {"access": "wifi", "wifi": wifi}}, "random"
+    )
+    equal = np.full(plan.clients, 1 / plan.clients)
+    plan = replace(plan, allocation=replace(plan.allocation, beta=equal, rho=equal))
+    return _with_fades(rng, plan, scenario, 1e2 * gain, slot_s, start_s)
+
+
+def _with_fades(rng, plan, scenario, gain, slot_s, start_s):
+    """The case with less to send and, where UAVs are not equal, gains that fade."""
     names = ("sm_bytes", "ca_bytes", "sg_bytes", "cm_bytes")
     sizes = {name: np.maximum(getattr(plan, name) // 10, 1) for name in names}
     if np.ptp(gain, axis=1).any():  # UAVs are not equal
@@ -138,7 +166,7 @@ def random_lte_case(rng, scheme):
         loss_db = rng.uniform(-15, 20, (plan.clients, 1)) + rng.uniform(0, 40, fades.shape) * fades
         gain = gain * 10 ** (-np.repeat(loss_db, 10, axis=1) / 10)
     values = TwoWay(np.stack([gain, gain[:, ::-1]])) if rng.random() < 0.5 else gain
-    return replace(plan, allocation=allocation, **sizes), scenario, values, slot_s, start_s
+    return replace(plan, **sizes), scenario, values, slot_s, start_s
 
 
 def random_faults(rng, clients: int, slot_s: float, start_s: float) -> RoundFaults:

@@ -179,7 +179,7 @@ class Lte:
                 )
         return max(carries, key=lambda each: each[0])[1]
 
-    def shared_rate(self, way, k, gain, active):
+    def shared_rate(self, way, k, gain, active, others=0):
         """While that many divide the blocks equally, those of the uplink by number, in turns where
         each would have fewer than 4; those of the downlink by time."""
         if way == "down":
@@ -197,6 +197,99 @@ class Lte:
         if way == "up":
             return self.uplink_bps(k, gain, int(self.share.beta[k] * self.up_blocks + 1e-9))
         return self.downlink_bps(gain, int(self.share.beta[k] * self.down_blocks + 1e-9))
+
+
+class Wifi:
+    """A Wi-Fi cell, from the keys of a scenario: everything in µs, dBm and dB."""
+
+    is_shared = True
+    modulations = (1, 2, 2, 4, 4, 6, 6, 6, 8, 8, 10, 10)
+    code_rates = (1 / 2, 1 / 2, 3 / 4, 1 / 2, 3 / 4, 2 / 3, 3 / 4, 5 / 6, *(3 / 4, 5 / 6) * 2)
+    least_db = (
+        *(1.465, 4.475, 6.985, 10.375, 13.465, 17.865, 19.125, 20.775, 24.525, 25.905),
+        *(32.571, 34.480),
+    )
+
+    def __init__(self, scenario, share):
+        radio, self.wifi = scenario.radio, scenario.radio.wifi
+        self.mtu, self.power_w = scenario.emulation.mtu, scenario.fleet.tx_power_w
+        self.station_w = scenario.access_point_power_w
+        self.density_dbm = radio.noise_dbm_per_mhz + self.wifi.noise_figure_db
+
+    def scheme(self, way, k, gain):
+        """The number of the modulation and coding scheme, from 0; -1: none."""
+        if gain == 0:
+            return -1
+        gain_db = 10 * math.log10(gain) + self.wifi.antenna_gain_db
+        powers_dbm = [10 * math.log10(watts) + 30 for watts in (self.power_w[k], self.station_w)]
+        weakest_dbm = max(-82, self.density_dbm + 10 * math.log10(20) + 4)
+        if min(powers_dbm) + gain_db < weakest_dbm:
+            return -1
+        snr_db = powers_dbm[0 if way == "up" else 1] + gain_db
+        snr_db -= self.density_dbm + 10 * math.log10(self.wifi.width_mhz)
+        schemes = {"n": 8, "ac": 10, "ax": 12}[self.wifi.standard]
+        return sum(snr_db >= least for least in self.least_db[:schemes]) - 1
+
+    def exchange(self, scheme):
+        """Packets of an aggregate; how long it takes to exchange it, and how long a collision."""
+        standard, width = self.wifi.standard, self.wifi.width_mhz
+        data, preamble_us, symbol_us = {
+            "n": ({20: 52, 40: 108}, 36, 4),
+            "ac": ({20: 52, 40: 108, 80: 234, 160: 468}, 40, 4),
+            "ax": ({20: 234, 40: 468, 80: 980, 160: 1960}, 44, 16),
+        }[standard]
+        per_symbol = int(data[width] * self.modulations[scheme] * self.code_rates[scheme] + 1e-9)
+        frame = self.mtu + 42
+        frame += -frame % 4
+
+        def takes_us(packets):
+            return preamble_us + symbol_us * -(-(22 + 8 * packets * frame) // per_symbol)
+
+        packets = 1
+        while packets < 64 and (packets + 1) * frame <= 65535 and takes_us(packets + 1) <= 5484:
+            packets += 1
+        mbps = 6 if scheme == 0 else 12 if scheme < 3 else 24
+
+        def control_us(size):
+            return 20 + 4 * -(-(22 + 8 * size) // (4 * mbps))
+
+        whole_us = takes_us(packets) + 16 + control_us(32) + 43
+        if not self.wifi.rts:
+            return packets, whole_us, whole_us
+        rts_us, cts_us = control_us(20), control_us(14)
+        return packets, rts_us + 16 + cts_us + 16 + whole_us, rts_us + 16 + cts_us + 43
+
+    @staticmethod
+    @functools.cache
+    def between(senders):
+        """Idle slots and collisions per success, from the chain of backoffs, by iteration."""
+        begins = 0.1
+        for _ in range(2000):
+            collides = 1 - (1 - begins) ** (senders - 1)
+            # Mean attempts and backoff of stage i, which is reached with probability p^i.
+            stages = [collides**i for i in range(400)]
+            slots = [(16 * 2 ** min(i, 6) + 1) / 2 for i in range(400)]
+            due = sum(stages) / sum(p * w for p, w in zip(stages, slots, strict=True))
+            begins += 0.2 * (due - begins)
+        idle, alone = (1 - begins) ** senders, senders * begins * (1 - begins) ** (senders - 1)
+        return idle / alone, (1 - idle - alone) / alone
+
+    def shared_rate(self, way, k, gain, active, others=0):
+        """Each uplink is a sender; the access point is one for all downlinks."""
+        scheme = self.scheme(way, k, gain)
+        if scheme < 0:
+            return 0.0
+        packets, whole_us, collision_us = self.exchange(scheme)
+        senders = active + (others > 0) if way == "up" else 1 + others
+        idle, collisions = self.between(senders)
+        turn_us = whole_us + 9 * idle + collisions * collision_us
+        turns = senders if way == "up" else senders * active
+        return 8e6 * self.mtu * packets / (turn_us * turns)
+
+    def rate(self, way, k, gain):
+        """Of a link by itself, or of an uplink or gradient while all send in its direction."""
+        active = 1 if way == "broadcast" else len(self.power_w)
+        return self.shared_rate(way, k, gain, active)
 
 
 class Visit:
@@ -272,7 +365,8 @@ def slowly(start_s, work_s, rows):
 def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, faults=None):
     """Latency, energies, objective, spans (client, iteration, step, start, end, bytes), lost.
 
-    `radio` is a `ShannonFdma`, or a scenario with an LTE cell. `gain` is [K, S] or a `TwoWay`.
+    `radio` is a `ShannonFdma`, or a scenario with a cell of LTE or Wi-Fi. `gain` is [K, S] or a
+    `TwoWay`.
     `faults` has lists by client: absent, stop_s, lost_s, wrong_s, duplicate; and slow, by node.
     """
     clients, iterations = plan.cf_s.shape
@@ -296,7 +390,10 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
     edges = list(slot_edges_s)
     gain_up, gain_down = getattr(gain, "values", (gain, gain))
     parallel_down = paradigm.gradient_transmission == "parallel"
-    cell = Fdma(radio, share) if hasattr(radio, "noise_w_per_hz") else Lte(radio, share)
+    if hasattr(radio, "noise_w_per_hz"):
+        cell = Fdma(radio, share)
+    else:
+        cell = {"lte": Lte, "wifi": Wifi}[radio.radio.access](radio, share)
     power_w = radio.uplink_power_w if isinstance(cell, Fdma) else cell.power_w
 
     def links(way, gains):
@@ -334,8 +431,8 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         sending[way][k] = 8.0 * size_bytes
 
     @functools.cache
-    def shared_rate(way, k, slot, active):
-        return cell.shared_rate(way, k, gains_of[way][k][slot], active)
+    def shared_rate(way, k, slot, active, others):
+        return cell.shared_rate(way, k, gains_of[way][k][slot], active, others)
 
     def one_ends(until_s):
         """Whether a transfer on shared links ends by a moment; all send until then."""
@@ -345,10 +442,15 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             if slot >= gain_up.shape[1]:
                 raise TooShort
             rates, ends = {}, []
+            active = {
+                way: sum(shared_rate(way, k, slot, 1, 0) > 0 for k in left)
+                for way, left in sending.items()
+            }
             for way, left in sending.items():
-                active = sum(shared_rate(way, k, slot, 1) > 0 for k in left)
+                others = active["down" if way == "up" else "up"]
                 for k in left:
-                    rate = rates[way, k] = shared_rate(way, k, slot, max(1, active))
+                    rate = shared_rate(way, k, slot, max(1, active[way]), others)
+                    rates[way, k] = rate
                     takes_s = left[k] / rate if rate > 0 else math.inf
                     ends.append((sent_s + (takes_s if left[k] > 0 else 0.0), way, k))
             end_s, way, k = min(ends)

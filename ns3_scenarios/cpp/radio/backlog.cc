@@ -47,12 +47,14 @@ Backlog::Backlog(Stack& stack,
                  std::size_t uavs,
                  uint32_t datagram,
                  int64_t window,
-                 std::vector<double> dscp)
+                 std::vector<double> dscp,
+                 const std::string& way)
     : m_stack(stack),
       m_uavs(uavs),
       m_datagram(datagram),
       m_window(window),
-      m_dscp(std::move(dscp))
+      m_dscp(std::move(dscp)),
+      m_sends{way != "down", way != "up"}
 {
 }
 
@@ -84,7 +86,7 @@ bool
 Backlog::Add(Direction direction, std::size_t uav)
 {
     const int64_t held = m_stack.Held(direction, uav);
-    if (!m_stack.IsOpen(direction, uav) || held >= m_window)
+    if (!m_sends[direction] || !m_stack.IsOpen(direction, uav) || held >= m_window)
     {
         return false;
     }

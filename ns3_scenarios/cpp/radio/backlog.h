@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace radio
@@ -22,14 +23,22 @@ class Backlog
     /// @param datagram Size of a packet of IP, bytes.
     /// @param window Bytes that wait at each sending end.
     /// @param dscp Differentiated services codepoint of the packets to each UAV, K.
+    /// @param way "up" or "down" where nothing is sent in the other direction.
     Backlog(Stack& stack,
             std::size_t uavs,
             uint32_t datagram,
             int64_t window,
-            std::vector<double> dscp);
+            std::vector<double> dscp,
+            const std::string& way);
 
     /// Start to send.
     void Start();
+
+    /// Whether anything is sent in a direction.
+    bool Sends(Direction direction) const
+    {
+        return m_sends[direction];
+    }
 
   private:
     /// Send until the window is full again.
@@ -42,6 +51,7 @@ class Backlog
     uint32_t m_datagram;
     int64_t m_window;
     std::vector<double> m_dscp;
+    bool m_sends[2];
 };
 
 } // namespace radio

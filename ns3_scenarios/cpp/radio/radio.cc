@@ -138,7 +138,8 @@ Main()
                     uavs,
                     static_cast<uint32_t>(settings["datagram_bytes"].Number()),
                     static_cast<int64_t>(settings["window_bytes"].Number()),
-                    settings["dscp"].Numbers());
+                    settings["dscp"].Numbers(),
+                    settings["way"].Text());
     backlog.Start();
     const int64_t zero = StartOfSlots(settings["settle_s"].Number());
     RunUntil(zero);
@@ -156,11 +157,13 @@ Main()
         counts.Take(answer);
         WriteNumbers(answer);
     }
+    auto why = [&](Direction direction, std::size_t uav) {
+        return Quoted(backlog.Sends(direction) ? stack->Why(direction, uav) : "");
+    };
     std::string words;
     for (std::size_t k = 0; k < uavs; ++k)
     {
-        words += (k ? ", [" : "[") + Quoted(stack->Why(UP, k)) + ", " +
-                 Quoted(stack->Why(DOWN, k)) + ']';
+        words += (k ? ", [" : "[") + why(UP, k) + ", " + why(DOWN, k) + ']';
     }
     WriteLine('[' + words + ']');
     return 0;

@@ -7,7 +7,6 @@
 #include "ns3/callback.h"
 #include "ns3/config.h"
 #include "ns3/double.h"
-#include "ns3/ipv4-header.h"
 #include "ns3/nstime.h"
 #include "ns3/propagation-delay-model.h"
 #include "ns3/qos-txop.h"
@@ -20,6 +19,7 @@
 #include "ns3/wifi-helper.h"
 #include "ns3/wifi-mac-header.h"
 #include "ns3/wifi-mac-helper.h"
+#include "ns3/wifi-mac-queue-scheduler.h"
 #include "ns3/wifi-mac-queue.h"
 #include "ns3/wifi-phy.h"
 #include "ns3/yans-wifi-channel.h"
@@ -45,6 +45,19 @@ constexpr uint32_t NO_RTS = 4692480;
 /// ns-3's receivers detect no weaker preamble (802.11's least sensitivity at 20 MHz), dBm.
 constexpr double WEAKEST_PREAMBLE = -82;
 constexpr double SLOT_METRES = 9e-6 / 2 * 299792458; // way there and back in a slot of 9 us
+/// Data, and requests for block acknowledgements.
+const std::list<WifiContainerQueueType> HELD_QUEUES = {WIFI_QOSDATA_QUEUE, WIFI_CTL_QUEUE};
+/// Of `RegisterProtocolHandler`.
+constexpr uint16_t ANY_PROTOCOL = 0;
+
+/// Protocol number of a packet of IP by its version.
+uint16_t
+EtherTypeOf(Ptr<const Packet> packet)
+{
+    uint8_t first = 0;
+    packet->CopyData(&first, 1);
+    return first >> 4 == 6 ? 0x86dd : IPV4;
+}
 } // namespace
 
 Wifi::Wifi(const Air& air, const WifiSettings& settings)
@@ -122,20 +135,16 @@ Wifi::Watch()
             [this, number, way](Ptr<NetDevice>,
                                 Ptr<const Packet> packet,
                                 uint16_t,
+                                const Address& from,
                                 const Address&,
-                                const Address&,
-                                NetDevice::PacketType) { ComesOut(way, number(packet), packet); },
-            IPV4,
+                                NetDevice::PacketType) { ComesOut(way, number(from), packet); },
+            ANY_PROTOCOL,
             device);
     };
     comesOut(
         m_accessPointNode.Get(0),
         m_accessPoint,
-        [](Ptr<const Packet> packet) {
-            Ipv4Header header;
-            packet->PeekHeader(header);
-            return std::size_t{header.GetSource().Get() - AddressOf(0).Get()};
-        },
+        [this](const Address& from) { return Number(Mac48Address::ConvertFrom(from)); },
         UP);
     WatchPhy(m_accessPoint);
     for (std::size_t k = 0; k < m_stations.size(); ++k)
@@ -143,14 +152,48 @@ Wifi::Watch()
         comesOut(
             m_stations[k].node,
             m_stations[k].device,
-            [k](Ptr<const Packet>) { return k; },
+            [k](const Address&) { return k; },
             DOWN);
         WatchPhy(m_stations[k].device);
         using Beacon = Callback<void, StaWifiMac::ApInfo>;
         m_stations[k].device->GetMac()->TraceConnectWithoutContext(
             "ReceivedBeaconInfo",
             Beacon([this, k](StaWifiMac::ApInfo) { ++m_stations[k].beacons; }));
+        m_stations[k].device->GetMac()->TraceConnectWithoutContext(
+            "DeAssoc",
+            Callback<void, Mac48Address>([this, k](Mac48Address) { Hold(k); }));
+        m_stations[k].device->GetMac()->TraceConnectWithoutContext(
+            "Assoc",
+            Callback<void, Mac48Address>([this, k](Mac48Address) { Release(k); }));
     }
+}
+
+void
+Wifi::Hold(std::size_t uav)
+{
+    const Mac48Address to = m_stations[uav].device->GetMac()->GetAddress();
+    const auto mac = m_accessPoint->GetMac();
+    mac->GetMacQueueScheduler()->BlockQueues(WifiQueueBlockedReason::POWER_SAVE_MODE,
+                                             AC_BE,
+                                             HELD_QUEUES,
+                                             to,
+                                             mac->GetAddress(),
+                                             {0},
+                                             {0});
+}
+
+void
+Wifi::Release(std::size_t uav)
+{
+    const Mac48Address to = m_stations[uav].device->GetMac()->GetAddress();
+    const auto mac = m_accessPoint->GetMac();
+    mac->GetMacQueueScheduler()->UnblockQueues(WifiQueueBlockedReason::POWER_SAVE_MODE,
+                                               AC_BE,
+                                               HELD_QUEUES,
+                                               to,
+                                               mac->GetAddress(),
+                                               {0},
+                                               {0});
 }
 
 Wifi::Frames*
@@ -242,12 +285,11 @@ bool
 Wifi::IsOpen(Direction direction, std::size_t uav) const
 {
     auto mac = m_stations[uav].device->GetMac();
-    if (direction == UP)
-    {
-        return DynamicCast<StaWifiMac>(mac)->IsAssociated();
-    }
-    // The two ends may see it differently: the answer to a request may be lost.
-    return m_accessPoint->GetRemoteStationManager()->IsAssociated(mac->GetAddress());
+    // The two ends may see it differently: the answer to a request may be lost, and ns-3's access
+    // point does not notice that a station has gone.
+    return DynamicCast<StaWifiMac>(mac)->IsAssociated() &&
+           (direction == UP ||
+            m_accessPoint->GetRemoteStationManager()->IsAssociated(mac->GetAddress()));
 }
 
 void
@@ -267,7 +309,7 @@ Wifi::Carry(Direction direction, std::size_t uav, Ptr<Packet> packet)
     const auto& station = m_stations[uav].device;
     const auto& from = direction == UP ? station : m_accessPoint;
     const auto& to = direction == UP ? m_accessPoint : station;
-    from->Send(packet, to->GetAddress(), IPV4);
+    from->Send(packet, to->GetAddress(), EtherTypeOf(packet));
 }
 
 int64_t

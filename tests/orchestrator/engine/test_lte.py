@@ -230,7 +230,7 @@ def compiled_bps(links, way, k, value):
 
 @numba.njit
 def compiled_shared(links, way, k, value, active):
-    return shared_bps(link_of(links, way, k), value, active)
+    return shared_bps(link_of(links, way, k), value, active, 0)
 
 
 def cases():

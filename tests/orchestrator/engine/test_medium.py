@@ -45,7 +45,7 @@ SHARES = {
 def known_for_this_value(share):
     """The share as compiled code takes it: the rate changes with each value."""
     share = numba.njit(share)
-    return lambda link, value, active: (share(link, value, active), np.inf, -np.inf)
+    return lambda link, value, active, others: (share(link, value, active), np.inf, -np.inf)
 
 
 def _is_compiled(function):
@@ -142,8 +142,8 @@ def test_uploads_end_as_processor_sharing_has_it(name, kind) -> None:
 def test_one_that_sends_alone_has_the_cell_for_itself() -> None:
     plan, *_ = random_case(np.random.default_rng(4), paradigm("cpsfl"))
     alone = radio_kernel.link_of(Cell(plan.clients), UP, 0)
-    assert radio_kernel.shared_bps(alone, 8e6, 1)[0] == 8e6
-    assert radio_kernel.shared_bps(alone, 8e6, 4)[0] == 2e6
+    assert radio_kernel.shared_bps(alone, 8e6, 1, 0)[0] == 8e6
+    assert radio_kernel.shared_bps(alone, 8e6, 4, 0)[0] == 2e6
 
 
 def test_a_cell_that_carries_nothing_outlasts_its_trace() -> None:

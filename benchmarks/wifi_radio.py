@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The model of Wi-Fi against ns-3's Wi-Fi: goodput with a backlog in one direction or in both.
+
+    python benchmarks/wifi_radio.py [--seconds S] [--json FILE] [--docs docs/radio-wifi.md]
+
+The UAVs are those of `lte_radio.py`, which do not move. Each case is a number of seconds of such a
+channel, with one seed.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import lte_radio
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from ns3_scenarios.radio import Air, WifiSettings, simulate_wifi
+from orchestrator.engine.radio_kernel import link_of, links_of, shared_bps
+from orchestrator.engine.slot_impairments import DOWN, UP
+from orchestrator.engine.wifi import Wifi
+from orchestrator.packet_simulation.radio import settings_of
+from testbed.system.files import write_json
+
+MARKS = "<!-- begin: wifi_radio -->", "<!-- end: wifi_radio -->"
+MIXED: dict[str, Any] = {"radio.wifi.noise_figure_db": 7.0, "radio.wifi.antenna_gain_db": 6.0}
+"""With the powers of `lte_radio.py`, UAVs of different schemes, all in range."""
+HIDDEN_HZ = 30e9
+"""A carrier at which UAVs do not hear each other; their gains to the access point are the same."""
+
+
+class Case(NamedTuple):
+    """A number of UAVs, the directions that send, and what differs from 802.11n with 1 W each."""
+
+    uavs: int
+    way: Literal["both", "up", "down"]
+    keys: Mapping[str, Any] = MappingProxyType({})
+    hidden: bool = False
+
+
+def of_standard(standard: str, width_mhz: int) -> dict[str, Any]:
+    """Keys of a standard and a width."""
+    return {"radio.wifi.standard": standard, "radio.wifi.width_mhz": width_mhz}
+
+
+RTS = {"radio.wifi.rts": True}
+WAYS: tuple[Literal["up", "down", "both"], ...] = ("up", "down", "both")
+CASES = {
+    **{f"K = {k}, {way}": Case(k, way) for k in (3, 10) for way in WAYS},
+    **{f"K = {k}, {way}, RTS/CTS": Case(k, way, RTS) for k in (3, 10) for way in WAYS},
+    **{f"K = 10, {way}, mixed": Case(10, way, MIXED) for way in WAYS},
+    **{
+        f"K = 10, {way}, mixed, 802.11{standard}, 80 MHz": Case(
+            10, way, MIXED | of_standard(standard, 80)
+        )
+        for standard in ("ac", "ax")
+        for way in WAYS
+    },
+    **{f"K = {k}, up, hidden": Case(k, "up", hidden=True) for k in (3, 10)},
+    **{f"K = {k}, up, hidden, RTS/CTS": Case(k, "up", RTS, hidden=True) for k in (3, 10)},
+}
+
+
+def compared(case: Case, seconds: float) -> dict[str, Any]:
+    """Goodput in bit/s of each UAV, by direction, in the model and in ns-3."""
+    keys = {"radio.access": "wifi", **case.keys}
+    if case.keys.get("radio.wifi.noise_figure_db") is None:
+        keys["uavs.tx_power_w"] = [1.0] * case.uavs
+    slots = round(seconds / 0.1)
+    scenario, channel = lte_radio.case(case.uavs, keys, slots)
+    settings, gain = settings_of(scenario, "ns3-wifi"), np.asarray(channel.values)
+    assert isinstance(settings, WifiSettings)
+    assert channel.position_m is not None
+    air = Air(
+        uplink_gain=gain,
+        downlink_gain=gain,
+        slots=slots,
+        slot_s=channel.slot_s,
+        uplink_power_w=scenario.fleet.tx_power_w,
+        downlink_power_w=scenario.access_point_power_w,
+        seed=scenario.seed,
+        position_m=channel.position_m - scenario.base_station.position_m,
+        carrier_hz=HIDDEN_HZ if case.hidden else scenario.radio.carrier_hz,
+        way=case.way,
+    )
+    made = simulate_wifi(air, settings).bps.mean(axis=2)
+    links = links_of(Wifi.of(scenario).bands(), False, np.ones(case.uavs), np.ones(case.uavs))
+    sends = (case.way != "down", case.way != "up")
+    model = np.zeros((2, case.uavs))
+    for way in (UP, DOWN):
+        for k in range(case.uavs * sends[way]):
+            others = case.uavs * sends[1 - way]
+            link = link_of(links, way, k)
+            model[way, k] = shared_bps(link, float(gain[k, 0]), case.uavs, others)[0]
+    return {"model_bps": model.tolist(), "ns3_bps": made.tolist()}
+
+
+def rows(found: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """The cells of the table."""
+    made = []
+    for name, each in found.items():
+        cells = [name]
+        for way in (UP, DOWN):
+            ours, theirs = (np.array(each[whose][way]) for whose in ("model_bps", "ns3_bps"))
+            if not ours.any():
+                cells += ["", "", ""]
+                continue
+            off = theirs.sum() / ours.sum() - 1
+            range_ = f"{theirs.min() / 1e6:.1f} to {theirs.max() / 1e6:.1f}"
+            cells += [f"{theirs.sum() / 1e6:.1f} ({range_})"]
+            cells += [f"{ours.sum() / 1e6:.1f}", f"{off:+.0%}"]
+        made.append(cells)
+    return made
+
+
+def main() -> None:
+    """Compare all cases."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--docs", type=Path)
+    options = parser.parse_args()
+    found = {
+        name: compared(case, options.seconds)
+        for name, case in track(CASES.items(), console=Console(stderr=True))
+    }
+    head = ["case"]
+    for way in ("uplink", "downlink"):
+        head += [f"{way}: ns-3, Mb/s (per UAV)", "model, Mb/s", "difference"]
+    table = Table(*head)
+    for cells in rows(found):
+        table.add_row(*cells)
+    Console(width=160).print(table)
+    if options.json:
+        write_json(options.json, found)
+    if options.docs:
+        lte_radio.write_table(options.docs, MARKS, [head, *rows(found)])
+
+
+if __name__ == "__main__":
+    main()

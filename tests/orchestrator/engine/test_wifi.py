@@ -1,0 +1,376 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Wi-Fi as a rate model: by hand, as Python and as compiled code state it, and what it refuses."""
+
+import itertools
+import math
+
+import numba
+import numpy as np
+import pytest
+import warm
+import yaml
+from engine_cases import random_wifi_case
+
+import orchestrator as tb
+from ns3_scenarios.trace import TwoWay, both_ways
+from orchestrator.engine import engine
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.radio_kernel import link_bps, link_of, shared_bps
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
+from orchestrator.engine.wifi import SCHEMES, Wifi, contention, exchanges
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.unused import _log_once
+from testbed.core.errors import InputError
+from testbed.core.paradigm import paradigm
+
+NEAR = 1e-6
+"""A gain at which every UAV has the highest modulation and coding scheme."""
+
+
+def scenario(clients=3, **keys):
+    wifi = {name: value for name, value in keys.items() if name != "radio"}
+    radio = {"access": "wifi", "wifi": wifi, **keys.get("radio", {})}
+    mtu = {"emulation": {"mtu": 1400}}
+    return validate({"uavs": {"tx_power_w": [1.0] * clients}, "radio": radio, **mtu}, "test")
+
+
+def equal(clients):
+    return Allocation(1, *[np.full(clients, 1 / clients)] * 3)
+
+
+def rates(clients=3, active=None, gain=NEAR, **keys):
+    """Rates of the first UAV's links in Mb/s."""
+    radio = Wifi.of(scenario(clients, **keys))
+    values = np.full((clients, 1), gain)
+    found = radio.link_rates(equal(clients), values, in_turns=False, active=active)
+    return [float(each[0, 0]) / 1e6 for each in found]
+
+
+# --- by hand -------------------------------------------------------------------------------------
+
+
+def test_an_aggregate_by_hand():
+    """802.11n with 20 MHz, MCS 7: 260 bits per symbol of 4 µs, so that 30 packets of 1,444 B with
+    headers take 36 µs + 1,334 symbols; 31 would take more than 5,484 µs."""
+    found = exchanges("n", 20, 1400, rts=False)
+    assert found.bits[8] == 30 * 1400 * 8
+    data_us = 36 + 4 * math.ceil((22 + 8 * 30 * 1444) / 260)
+    assert data_us == 5372
+    # SIFS, block acknowledgement of 32 B at 24 Mb/s, AIFS.
+    assert found.seconds[8] == pytest.approx(1e-6 * (data_us + 16 + 32 + 43))
+    assert found.collision_s[8] == found.seconds[8]
+    rts = exchanges("n", 20, 1400, rts=True)
+    assert rts.seconds[8] == pytest.approx(found.seconds[8] + 1e-6 * (28 + 16 + 28 + 16))
+    assert rts.collision_s[8] == pytest.approx(1e-6 * (28 + 16 + 28 + 43))
+    # MCS 0 answers at 6 Mb/s, and carries three packets in 5,484 µs.
+    assert found.bits[1] == 3 * 1400 * 8
+    data_us = 36 + 4 * math.ceil((22 + 8 * 3 * 1444) / 26)
+    assert found.seconds[1] == pytest.approx(1e-6 * (data_us + 16 + 68 + 43))
+    assert found.bits[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("standard", "width_mhz", "scheme", "packets", "data_us"),
+    [
+        # Limited by 65,535 B: 45 packets of 1,444 B. MCS 7: 64QAM 5/6; MCS 9: 256QAM 5/6.
+        ("n", 40, 7, 45, 36 + 4 * 963),
+        ("ac", 80, 9, 45, 40 + 4 * 334),
+        ("ax", 80, 11, 45, 44 + 16 * 64),
+        ("ac", 20, 7, 30, 40 + 4 * 1334),
+    ],
+)
+def test_aggregates_of_other_standards_by_hand(standard, width_mhz, scheme, packets, data_us):
+    found = exchanges(standard, width_mhz, 1400, rts=False)
+    assert found.bits[scheme + 1] == packets * 1400 * 8
+    assert found.seconds[scheme + 1] == pytest.approx(1e-6 * (data_us + 16 + 32 + 43))
+    assert len(found.bits) == 1 + {"n": 8, "ac": 10, "ax": 12}[standard]
+
+
+def test_small_packets_fill_a_block_acknowledgement():
+    assert exchanges("ac", 160, 600, rts=False).bits[-1] == 64 * 600 * 8
+
+
+def test_a_packet_is_sent_however_long_it_takes():
+    assert exchanges("n", 20, 9000, rts=False).bits[1] == 9000 * 8
+
+
+def test_a_sender_alone_waits_half_a_window_and_never_collides():
+    assert contention(1).idle_slots == pytest.approx(7.5)
+    assert contention(1).collisions == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("senders", "collides"), [(2, 0.1046), (5, 0.2715), (10, 0.3844), (20, 0.4809), (50, 0.5953)]
+)
+def test_contention_solves_bianchis_equations(senders, collides):
+    """Both equations hold for the probabilities that follow from what is spent."""
+    idle_slots, collisions = contention(senders)
+    # P(idle) : P(one) : P(several) = idle : 1 : collisions.
+    begins = 1 - (idle_slots / (idle_slots + 1 + collisions)) ** (1 / senders)
+    p = 1 - (1 - begins) ** (senders - 1)
+    assert p == pytest.approx(collides, abs=2e-4)
+    window, stages = 16, 6
+    tau = 2 * (1 - 2 * p) / ((1 - 2 * p) * (window + 1) + p * window * (1 - (2 * p) ** stages))
+    assert begins == pytest.approx(tau, rel=1e-6)
+
+
+def test_goodput_is_what_ns3_measured():
+    """`benchmarks/wifi_radio.py`, 802.11n: a downlink alone had 60.6 Mb/s; three uplinks with
+    RTS/CTS 59.8 in total, without 52.1."""
+    assert rates(1)[1] == pytest.approx(60.6, rel=0.005)
+    assert 3 * rates(3, rts=True)[0] == pytest.approx(59.8, rel=0.01)
+    assert 3 * rates(3)[0] == pytest.approx(52.1, rel=0.07)
+
+
+def test_one_that_sends_alone_has_the_channel_and_others_their_part():
+    found = exchanges("n", 20, 1400, rts=False)
+    for active in (1, 2, 3):
+        idle, collisions = contention(active)
+        turn_s = found.seconds[8] + 9e-6 * idle + collisions * found.collision_s[8]
+        uplink, broadcast, gradient = rates(active=active)
+        assert uplink == pytest.approx(found.bits[8] / turn_s / active / 1e6)
+        # The access point is one sender for all.
+        assert broadcast == pytest.approx(rates(1, active=1)[0])
+        assert gradient == pytest.approx(broadcast / active)
+    assert rates(3) == rates(3, active=3)
+
+
+def test_both_directions_contend_for_one_channel():
+    """Three uplinks and the access point are four senders, of which the latter serves all UAVs."""
+    radio = Wifi.of(scenario())
+    links = engine._links_of.py_func(radio.bands(), False, np.ones(3), np.ones(3))
+    up, down = (link_of(links, way, 0) for way in (UP, DOWN))
+    alone = shared_bps(up, NEAR, 3, 0)[0]
+    with_others = shared_bps(up, NEAR, 3, 2)[0]
+    assert with_others == shared_bps(up, NEAR, 3, 1)[0] == shared_bps(up, NEAR, 4, 0)[0]
+    assert 0.6 * alone < with_others < 0.75 * alone
+    assert shared_bps(down, NEAR, 2, 3)[0] == pytest.approx(with_others / 2)
+    assert shared_bps(down, NEAR, 1, 3)[0] == pytest.approx(with_others)
+
+
+def test_schemes_follow_the_signal():
+    """At the least signal-to-noise ratio of each scheme, and just below it."""
+    radio = Wifi.of(scenario(1, standard="ax", noise_figure_db=20.0, antenna_gain_db=0.0))
+    noise_w = 10 ** ((-174 + 20) / 10 - 3) * 20e6
+    for number, (*_, least_db) in enumerate(SCHEMES, 1):
+        if least_db < 4.4:  # no preamble is detected
+            continue
+        gain = np.array([[noise_w * 10 ** (least_db / 10)]]) * np.array([[1 - 1e-9, 1 + 1e-9]])
+        found = radio.link_rates(equal(1), gain, in_turns=False).uplink[0]
+        assert found.tolist() == radio.bps[1, number - 1 : number + 1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("keys", "weakest_dbm"),
+    [
+        ({}, -82),
+        ({"antenna_gain_db": 6.0}, -88),
+        # 4 dB above the noise in 20 MHz, whatever the channel's width: -174 + 25 + 73 + 4.
+        ({"noise_figure_db": 25.0}, -72),
+        ({"noise_figure_db": 25.0, "width_mhz": 40}, -72),
+        ({"radio": {"noise_dbm_per_mhz": -89.0}}, -72),
+    ],
+)
+def test_a_weaker_signal_than_a_receiver_detects_carries_nothing(keys, weakest_dbm):
+    gain = 10 ** ((weakest_dbm - 30) / 10)
+    if keys.get("width_mhz") == 40:  # there the lowest scheme needs 1.465 dB in 40 MHz
+        gain *= 10 ** (max(0.0, 1.465 - 4 + 3.01) / 10)
+    assert rates(1, gain=gain * 0.99, **keys) == [0, 0, 0]
+    assert min(rates(1, gain=gain * 1.01, **keys)) > 0
+
+
+def test_a_link_needs_both_ends_to_be_heard():
+    """A UAV of 0.1 W is heard 10 dB less far than the access point of 1 W, and the reverse."""
+    tree = {"uavs": {"tx_power_w": [0.1, 1.0]}, "radio": {"access": "wifi"}}
+    gain = 10 ** (-np.array([[110.0, 130.0], [110.0, 130.0]]) / 10)  # -80 dBm of 1 W
+    found = Wifi.of(validate(tree, "test")).link_rates(equal(2), gain, in_turns=False)
+    assert (found.uplink[:, 0] > 0).tolist() == [False, True]
+    assert (found.broadcast[:, 0] > 0).tolist() == [False, True]
+    tree["radio"]["wifi"] = {"access_point_power_w": 0.1}
+    found = Wifi.of(validate(tree, "test")).link_rates(equal(2), gain, in_turns=False)
+    assert not found.uplink.any()
+
+
+def test_the_access_point_has_the_base_stations_power_but_at_most_1_w():
+    for station_w, given_w, expected_w in ((40, None, 1.0), (0.5, None, 0.5), (40, 4.0, 4.0)):
+        tree = {
+            "uavs": {"tx_power_w": [1.0]},
+            "base_station": {"tx_power_w": station_w},
+            "radio": {"access": "wifi", "wifi": {"access_point_power_w": given_w}},
+        }
+        assert Wifi.of(validate(tree, "test")).access_point_power_w == expected_w
+
+
+def test_some_of_the_uavs_keep_their_powers():
+    tree = {"uavs": {"tx_power_w": [1.0, 0.4, 0.1]}, "radio": {"access": "wifi"}}
+    radio = Wifi.of(validate(tree, "test")).of_clients(np.array([0, 2]))
+    assert radio.uplink_power_w.tolist() == [1.0, 0.1]
+    assert radio.least_gain.shape == (2, 2, 8)
+    assert radio.bps.shape == (4, 9)
+
+
+# --- compiled ------------------------------------------------------------------------------------
+
+
+@numba.njit
+def compiled_bps(links, way, k, value):
+    return link_bps(link_of(links, way, k), value)
+
+
+@numba.njit
+def compiled_shared(links, way, k, value, active, others):
+    return shared_bps(link_of(links, way, k), value, active, others)
+
+
+def cases():
+    """Plans, cells and gains: from an outage to a neighbour."""
+    rng = np.random.default_rng(1)
+    for name in ("sfl-pp", "cpsfl") * 6:
+        plan, chosen, *_ = random_wifi_case(rng, paradigm(name))
+        values = 10 ** rng.uniform(-14, -5, (2, plan.clients, 60))
+        values[..., ::9] = 0.0
+        yield plan, Wifi.of(chosen), TwoWay(values) if rng.random() < 0.5 else values[0]
+
+
+def test_links_have_the_rates_of_compiled_code():
+    for plan, radio, values in cases():
+        links = engine._links(plan, radio)
+        found = radio.link_rates(plan.allocation, values, in_turns=plan.in_turns)
+        up, down = both_ways(values)
+        for rate_bps, value, way in zip(
+            found, (up, down, down), (UP, BROADCAST, DOWN), strict=True
+        ):
+            theirs = [
+                [compiled_bps(links, way, k, each) for each in value[k]]
+                for k in range(plan.clients)
+            ]
+            assert rate_bps == pytest.approx(np.array(theirs), rel=1e-12)
+
+
+def test_rates_of_any_number_of_active_uavs_are_those_of_compiled_code():
+    seen = set()
+    for plan, radio, values in cases():
+        links, ways = engine._links(plan, radio), both_ways(values)
+        for active in range(1, plan.clients + 1):
+            found = radio.link_rates(plan.allocation, values, in_turns=False, active=active)
+            for way, ours in ((UP, found.uplink), (DOWN, found.gradient)):
+                value = ways[way == DOWN]
+                for k, slot in itertools.product(range(plan.clients), range(value.shape[1])):
+                    at = value[k, slot]
+                    bps, least, below = compiled_shared(links, way, k, at, active, 0)
+                    assert bps == pytest.approx(ours[k, slot], rel=1e-12)
+                    assert least <= at < below
+                    for other in (least, below * (1 - 1e-12), (least + below) / 2):
+                        if other < math.inf:
+                            again = compiled_shared(links, way, k, other, active, 0)
+                            assert again == (bps, least, below)
+                    if least > 0:
+                        weaker = compiled_shared(links, way, k, least * (1 - 1e-12), active, 0)
+                        assert weaker[0] < bps
+                    seen.add((way, bps > 0, math.isinf(below)))
+    assert seen == {
+        (way, *rest) for way in (UP, DOWN) for rest in ((True, True), (True, False), (False, False))
+    }
+
+
+# --- refused -------------------------------------------------------------------------------------
+
+CONTENDS = "where radio.access is 'wifi', whose UAVs contend for one channel"
+
+
+@pytest.mark.parametrize(
+    ("command", "keys", "says"),
+    [
+        ("predict", {"allocation.rho": [0.3, 0.7]}, f"allocation.rho: must be 'equal' {CONTENDS}"),
+        ("predict", {"allocation.beta": [0.3, 0.7]}, "allocation.beta: must be 'equal' where rad"),
+        (
+            "predict",
+            {"allocation.policy": "planner"},
+            "allocation.policy: 'planner' computes with Shannon's rates, not with 'wifi'",
+        ),
+        ("predict", {"radio.wifi.standard": "b"}, "radio.wifi.standard: input should be 'n', 'ac'"),
+        (
+            "predict",
+            {"radio.wifi.width_mhz": 80},
+            "radio.wifi.width_mhz: must be one of 20, 40 for 802.11n, not 80",
+        ),
+        (
+            "predict",
+            {"radio.wifi.standard": "ac", "radio.wifi.width_mhz": 30},
+            "radio.wifi.width_mhz: must be one of 20, 40, 80, 160 for 802.11ac, not 30",
+        ),
+        (
+            "predict",
+            {"radio.wifi.access_point_power_w": 101},
+            "radio.wifi.access_point_power_w: input should be less than or equal to 100",
+        ),
+        (
+            "predict",
+            {"radio.wifi.access_point_power_w": 0},
+            "radio.wifi.access_point_power_w: input should be greater than 0",
+        ),
+        (
+            "predict",
+            {"links.loss": {"model": "snr", "threshold_db": 3}},
+            "links.loss: 'snr' needs radio.access 'shannon'",
+        ),
+        ("predict", {"paradigm": "asfl-pp"}, f"paradigm: must not be asynchronous {CONTENDS}"),
+        ("theory", {}, "radio.access: closed forms need constant rates, which a link does not hav"),
+        ("cross-check", {}, "radio.access: ns-3's packets need links whose rates do not depend on"),
+        ("run", {}, "radio.access: 'wifi' is for predictions and traces; emulated links have a"),
+        (
+            "run",
+            {"emulation.clock": "virtual"},
+            "radio.access: 'wifi' is for predictions and traces; emulated links have a",
+        ),
+        ("up", {}, "radio.access: 'wifi' is for predictions and traces; emulated links have a"),
+        (
+            "up",
+            {"emulation.clock": "virtual"},
+            "radio.access: 'wifi' is for predictions and traces; emulated links have a",
+        ),
+    ],
+)
+def test_what_wifi_cannot_be_asked_is_one_line(tmp_path, command, keys, says):
+    tree = {"uavs": {"tx_power_w": [1, 1]}, "workload": {"compute": "none"}}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree | {"radio": {"access": "wifi"}}))
+    np.savez(tmp_path / "t.npz", gain=np.full((2, 5000), NEAR), slot_s=0.1)
+    words = [command, "s.yaml", *(f"--set={key}={value}" for key, value in keys.items())]
+    words += {
+        "predict": ["--trace", "t.npz", "--json", "out"],
+        "theory": [],
+        "cross-check": ["--trace", "t.npz", "--json", "out"],
+        "run": ["--trace", "t.npz", "--out", "out"],
+        "up": ["--trace", "t.npz", "--out", "out", "--seconds", "1"],
+    }[command]
+    done = warm.run(*words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_delay_and_loss_are_not_predicted(tmp_path):
+    given = {"gain": np.full((2, 5000), NEAR), "slot_s": 0.1}
+    tree = {"uavs": {"tx_power_w": [1, 1]}, "radio": {"access": "wifi"}, "links": {"loss": 0.01}}
+    with pytest.raises(InputError, match=r"^links: must have no delay, jitter or loss where radio"):
+        tb.predict(validate(tree, "test"), given, rounds=1, wire=True)
+
+
+def test_rates_of_a_trace_need_no_access_point():
+    rate = np.full((3, 5000), 1e7)
+    with pytest.raises(InputError, match=r"^radio\.access: 'wifi' computes rates from gains, but"):
+        tb.predict(scenario(), {"uplink_bps": rate, "downlink_bps": rate, "slot_s": 0.1})
+
+
+def test_rounds_are_predicted_and_the_power_is_said_once(caplog):
+    _log_once.cache_clear()
+    given = {"gain": np.full((3, 5000), NEAR), "slot_s": 0.1}
+    timeline = tb.predict(scenario(), given, rounds=2)
+    assert all(0 < round_.latency_s < 500 for round_ in timeline)
+    said = [line for line in caplog.messages if line.startswith("the access point sends")]
+    assert said == [
+        "the access point sends with 1 W; base_station.tx_power_w, 40 W, is more than Wi-Fi may "
+        "send with"
+    ]

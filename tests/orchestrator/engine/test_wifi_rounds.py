@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Rounds over a Wi-Fi cell, whose two directions share one channel, against a second engine."""
+
+import numpy as np
+import pytest
+from engine_cases import (
+    EVERY_COMBINATION,
+    EVERY_ORDER,
+    assert_equal_rounds,
+    plainly,
+    random_faults,
+    random_wifi_case,
+)
+from reference_engine import TooShort, reference_round
+
+from ns3_scenarios.trace import TraceExhausted, both_ways
+from orchestrator.engine.engine import simulate, simulate_batch, split_costs
+from orchestrator.engine.plan import Allocation, plan_round
+from orchestrator.engine.wifi import Wifi
+from orchestrator.scenario.loading import validate
+from testbed.core.paradigm import paradigm
+from workloads.costs.profile import PAPER
+
+EVERY = EVERY_COMBINATION + EVERY_ORDER
+
+
+def assert_equal_to_reference(case, faults=None):
+    """A case of `random_wifi_case`, in the engine and in the reference engine."""
+    plan, scenario, gain, slot_s, start_s = case
+    radio, at = Wifi.of(scenario), {"slot_s": slot_s, "start_s": start_s}
+    silenced, plain = (gain, None) if faults is None else (faults.silenced(gain), plainly(faults))
+    try:
+        reference = reference_round(plan, scenario, silenced, faults=plain, **at)
+    except TooShort:
+        with pytest.raises(TraceExhausted):
+            simulate(plan, radio, gain, faults=faults, **at)
+        return False
+    assert_equal_rounds(simulate(plan, radio, gain, faults=faults, **at), reference)
+    return True
+
+
+@pytest.mark.parametrize("scheme", EVERY, ids=lambda scheme: scheme.name)
+def test_agrees_with_the_reference(scheme):
+    rng = np.random.default_rng(6000 + EVERY.index(scheme))
+    ended = [assert_equal_to_reference(random_wifi_case(rng, scheme)) for _ in range(8)]
+    assert any(ended)
+
+
+@pytest.mark.parametrize("scheme", EVERY[::3], ids=lambda scheme: scheme.name)
+def test_agrees_with_the_reference_whatever_goes_wrong(scheme):
+    rng = np.random.default_rng(8000 + EVERY.index(scheme))
+    for _ in range(8):
+        case = random_wifi_case(rng, scheme)
+        assert_equal_to_reference(case, random_faults(rng, case[0].clients, *case[3:]))
+
+
+def test_cases_have_outages_and_several_schemes():
+    rng, seen = np.random.default_rng(7), set()
+    for _ in range(40):
+        plan, scenario, gain, *_ = random_wifi_case(rng, paradigm("sfl-pp"))
+        rates = Wifi.of(scenario).link_rates(plan.allocation, gain, in_turns=False)
+        up = both_ways(gain)[0]
+        seen.add(("outage", bool(((rates.uplink == 0) & (up > 0)).any())))
+        seen.add(("several schemes", len(np.unique(rates.uplink)) > 2))
+    assert seen == {(what, is_so) for what, _ in seen for is_so in (False, True)}
+
+
+def test_a_batch_is_single_rounds():
+    tree = {
+        "uavs": {"tx_power_w": [1, 0.4, 0.5, 0.2]},
+        "paradigm": "sfl-pp",
+        "workload": {"local_iterations": 2},
+        "radio": {"access": "wifi"},
+    }
+    scenario = validate(tree, "test")
+    radio, costs = Wifi.of(scenario), split_costs(scenario, PAPER)
+    gain = 10 ** (-np.random.default_rng(3).uniform(80, 110, (4, 5000)) / 10)
+    split, equal = np.array([1, 2, 3]), np.full((3, 4), 1 / 4)
+    batch = simulate_batch(costs, radio, gain, 0.1, 1.7, split, equal, equal, equal)
+    for n in range(3):
+        plan = plan_round(scenario, PAPER, Allocation(int(split[n]), equal[n], equal[n], equal[n]))
+        one = simulate(plan, radio, gain, 0.1, 1.7)
+        assert batch.latency_s[n] == pytest.approx(one.latency_s, abs=1e-12)
+        assert batch.energy_j[n] == pytest.approx(one.energy_j, abs=1e-12)
