@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from orchestrator.engine.compiling import Array, Ints, borrowed, compiled, inlined
 from orchestrator.engine.medium import (
-    COUNT,
     Medium,
     advance,
     begin_transfer,
@@ -440,8 +439,9 @@ def play_round(
         if medium is not None and spreads:
             place[k] = RECEIVES
             if paths is not None:
+                slot[k] = slot_at(slots, start_s, slot[k])
                 event_s[k] = _served(
-                    paths, slots, links, DOWN, k, sm_bytes[k], start_s, air_slot, here
+                    paths, slots, links, DOWN, k, sm_bytes[k], start_s, slot[k], here
                 )
         _push(heaps, EVENTS, _ns(event_s[k]), 0, k)
 
@@ -510,7 +510,11 @@ def play_round(
                 size = ca_bytes[k, i] if i < iterations else cm_bytes[k]
                 if paths is not None and station == UPLINK:
                     slot[k] = slot_at(slots, event_s[k], slot[k])
-                    active = air.numbers[COUNT, UP] + 1
+                    active = 1
+                    for other in range(clients):
+                        begins = place[other] == UPLINK and _ns(event_s[other]) == moment
+                        if other != k and not gone[other]:
+                            active += place[other] == SENDS or begins
                     event_s[k] = _served(
                         paths, slots, links, UP, k, size, event_s[k], slot[k], active
                     )
@@ -551,7 +555,7 @@ def play_round(
                         if shows and now_s >= faults.wrong_s[k]:
                             faults.lost_s[k] = min(faults.lost_s[k], now_s)
                     place[k], event_s[k] = UPLINK, now_s
-                    _push(heaps, EVENTS, _ns(now_s), 0, k)
+                    _push(heaps, EVENTS, _ns(now_s), 1, k)  # once all who begin now are known
                     continue
                 end[k, upload], slot[k] = _transfer(
                     paths, UP, slots, k, size, now_s, slot[k], links
@@ -683,7 +687,10 @@ def play_round(
                     size = sg_bytes[k, iteration[k]]
                     if paths is not None:
                         slot[k] = slot_at(slots, now_s, slot[k])
-                        active = air.numbers[COUNT, DOWN] + 1
+                        active = 1 + heaps[DOWNLINK, 0, 0]  # with those that begin now
+                        for other in range(clients):
+                            if not gone[other]:
+                                active += place[other] == RECEIVES
                         event_s[k] = _served(
                             paths, slots, links, DOWN, k, size, now_s, slot[k], active
                         )

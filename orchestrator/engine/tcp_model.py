@@ -192,8 +192,7 @@ class TcpModel:
         return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
 
     def with_given_durations(self) -> "TcpModel":
-        """The same delays of single frames, where a transfer takes as long as its link carries it.
-        """
+        """The same delays of single frames, where a transfer takes as long as its link carries it."""
         return replace(self, frame_bits=_ONE_FRAME_BITS, grants=self.grants and NO_GRANTS)
 
     def fresh(self, transfers: int = 0) -> Paths:
@@ -285,7 +284,9 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
 def _over_lte(scenario: Scenario) -> TcpModel:
     """The model of TCP over ns-3's LTE."""
     choices, shape, count = scenario.emulation, shape_of(scenario), scenario.uavs.count
-    request, learning, delivery = (np.array(t) for t in (REQUEST_TTIS, LEARNING_TTIS, DELIVERY_TTIS))
+    request, learning, delivery = (
+        np.array(t) for t in (REQUEST_TTIS, LEARNING_TTIS, DELIVERY_TTIS)
+    )
     kept = choices.connection == "kept"
     return TcpModel(
         delay_s=np.repeat((request + 1 + delivery)[:, None] * TTI_S, count, axis=1),
