@@ -5,6 +5,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,7 @@ from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
-from orchestrator.engine.lte import (
-    DELIVERY_TTIS,
-    LEARNING_TTIS,
-    REQUEST_TTIS,
-    TAKEN_TTIS,
-    TTI_S,
-)
+from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.radio import Rates
 from orchestrator.engine.rates import link_rates
@@ -170,7 +165,7 @@ def error_budget(
     parts = PARTS if radio_log is not None else tuple(p for p in PARTS if p not in RADIO_PARTS)
     durations = [_by_step(s) for s in (predicted.spans, *(s.spans for s in stages))]
     if radio_log is not None:
-        assert tcp is not None and tcp.grants is not None
+        assert tcp is not None
         split = _radio_parts(measured, stages[-1], radio_log)
         for part in RADIO_PARTS:
             durations.append(durations[-1] + split[part].reindex(durations[-1].index).fillna(0.0))
@@ -195,7 +190,7 @@ def error_budget(
     table = pd.DataFrame(
         {
             part: after - before
-            for part, before, after in zip(parts, durations, durations[1:], strict=True)
+            for part, (before, after) in zip(parts, pairwise(durations), strict=True)
         }
     )
     steps = table.reset_index()
@@ -228,8 +223,8 @@ def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.Dat
         if step not in _TRANSFERS or not math.isfinite(took_s.get(key, math.nan)):
             continue
         way = DOWN if step in (SM, SG) else UP
-        request_s, learning_s, delivery_s, taken_s = (
-            TTI_S * ttis[way] for ttis in (REQUEST_TTIS, LEARNING_TTIS, DELIVERY_TTIS, TAKEN_TTIS)
+        request_s, delivery_s, taken_s = (
+            TTI_S * ttis[way] for ttis in (REQUEST_TTIS, DELIVERY_TTIS, TAKEN_TTIS)
         )
         place = {SM: 0, CA: iteration - 1, SG: iteration, CM: iteration}[step]
         served_s = took_s[key] - request_s - delivery_s - modelled.windows_s[way, client - 1, place]

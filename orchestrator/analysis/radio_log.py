@@ -19,13 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.engine.compiling import Array
-from orchestrator.engine.lte import (
-    DELIVERY_TTIS,
-    PACKET_BYTES,
-    RLC_BYTES,
-    TAKEN_TTIS,
-    TTI_S,
-)
+from orchestrator.engine.lte import DELIVERY_TTIS, PACKET_BYTES, RLC_BYTES, TAKEN_TTIS, TTI_S
 from testbed.core.errors import InputError
 from testbed.core.timeline import Round
 
@@ -152,8 +146,11 @@ class LinkLog:
             [float(np.interp(time_s, edges_s, each)) for each in total_s]
             for time_s in (end_s, start_s)
         )
-        done_s = [after - before for after, before in zip(until, since, strict=True)]
-        return Activity(*done_s, end_s - start_s - sum(done_s))
+        waiting_s, harq_s, served_s = (
+            after - before for after, before in zip(until, since, strict=True)
+        )
+        idle_s = end_s - start_s - waiting_s - harq_s - served_s
+        return Activity(waiting_s, harq_s, served_s, idle_s)
 
     @cached_property
     def _totals(self) -> tuple[Array, Array]:
@@ -163,10 +160,12 @@ class LinkLog:
         middle_s = (edges_s[1:] + edges_s[:-1]) / 2
 
         def last(times_s: Array) -> Array:
-            return np.append(times_s, -np.inf)[np.searchsorted(times_s, middle_s) - 1]
+            at: Array = np.append(times_s, -np.inf)[np.searchsorted(times_s, middle_s) - 1]
+            return at
 
         def following(times_s: Array) -> Array:
-            return np.append(times_s, np.inf)[np.searchsorted(times_s, middle_s)]
+            at: Array = np.append(times_s, np.inf)[np.searchsorted(times_s, middle_s)]
+            return at
 
         sent_s, repeated_s, filled_s = last(self._new_s), last(self._again_s), last(self._queue_s)
         sends, repeats = middle_s < sent_s + TTI_S, middle_s < repeated_s + TTI_S
@@ -201,10 +200,12 @@ class RadioLog:
     def _links(self) -> dict[tuple[int, int], LinkLog]:
         return {}
 
-    def of_link(self, direction: int, client: int) -> Records:
+    def of_link(self, direction: int, client: int) -> npt.NDArray[np.bool_]:
         """Which records are of one direction (0 up, 1 down) of a client, from 1: a mask [N]."""
         records = self.records
-        own: Records = (records["direction"] == direction) & (records["uav"] == client - 1)
+        own: npt.NDArray[np.bool_] = (records["direction"] == direction) & (
+            records["uav"] == client - 1
+        )
         return own
 
     def link(self, direction: int, client: int) -> LinkLog:
@@ -247,7 +248,7 @@ def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.Data
 
             def total(chosen: Any, weights: Any = None, slots: Any = slots) -> Array:
                 weights = None if weights is None else weights[chosen].astype(float)
-                return np.bincount(slots[chosen], weights, minlength=len(every))
+                return np.bincount(slots[chosen], weights, minlength=len(every)).astype(float)
 
             schemes = np.zeros((len(every), 32), np.int64)
             np.add.at(schemes, (slots[is_new], records["mcs"][is_new].clip(max=31)), 1)

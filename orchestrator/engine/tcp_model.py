@@ -192,7 +192,7 @@ class TcpModel:
         return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
 
     def with_given_durations(self) -> "TcpModel":
-        """The same delays of single frames, where a transfer takes as long as its link carries it."""
+        """The same delays of single frames; transfers take as long as their links carry them."""
         return replace(self, frame_bits=_ONE_FRAME_BITS, grants=self.grants and NO_GRANTS)
 
     def fresh(self, transfers: int = 0) -> Paths:
