@@ -5,6 +5,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,31 +13,57 @@ import numpy.typing as npt
 import pandas as pd
 
 from ns3_scenarios.trace import SlotValues
+from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.analysis.shared_air import due_ends_s
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
+from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S
 from orchestrator.engine.plan import Array, RoundPlan
+from orchestrator.engine.radio import Rates
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.engine.tcp_model import TcpModel
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
-PARTS = ("start", "framing", "delay", "loss", "compute", "injection", "order", "clock", "rest")
+RADIO_PARTS = ("grant", "harq", "radio")
+"""Parts that exist only where packets pass through ns3's radio, which has a log."""
+PARTS = (
+    *("start", "framing", "delay", "loss", "compute", "injection", "order"),
+    *(*RADIO_PARTS, "clock", "rest"),
+)
 """Causes of the difference between a measured and a predicted round, in order of evaluation.
 
 start: the round began at another time, thus in other slots. framing: headers, labels and frames
-around the payload. delay: the links' delay, including TCP windows that wait for it. loss: lost
+around the payload; with `emulation.air: ns3` also that each UAV is sent a copy of the broadcast of
+its own. delay: the links' delay, including TCP windows that wait for it; with `emulation.air: ns3`
+that of grants. loss: lost
 frames, as drawn by the engine. compute: deviations of computing steps from their model. injection:
 late rate changes. order: sequential resources served clients in another order, because they were
 ready at almost the same time; in a round with a lost client this is part of the rest. clock: clock
 offsets between hosts, which make transfers seem longer in one direction and shorter in the other;
 a round's latency has no such part, because it is measured with the base station's clock. rest:
 unexplained.
-"""
-PARTS_OF_LATENCY = tuple(part for part in PARTS if part != "clock")
 
+With the log of a radio, three more parts say what it did during each transfer, in comparison with
+the prediction; see `orchestrator.analysis.radio_log.Activity` for the times that they are made of.
+grant: the time in which data waited for the first transport block, less that of the prediction.
+harq: the time of retransmissions of lost blocks, and of waiting for them with nothing else to send.
+radio: the time in which the queue was served, less the time that the transfer takes at the rates
+of the prediction: positive if the scheduler granted less than the model says, or if TCP sent some
+data twice. The rest is then what the queue was empty for, less the prediction's delivery and
+windows: TCP or the program offered no data, or packets came late after the last grant. For each
+transfer, the four parts add up to its measured duration less its duration in the last stage of the
+simulation. For a round, the simulation is repeated with the transfers' durations of that stage and
+one part more each time.
+"""
+PARTS_OF_LATENCY = tuple(part for part in PARTS if part not in ("clock", *RADIO_PARTS))
+"""Parts of a round's latency without the log of a radio."""
+
+_TRANSFERS = (SM, CA, SG, CM)
+_GIVEN_BPS = 8e9
+"""At this rate, a byte takes a nanosecond."""
 _STARTS_AT_UAV, _ENDS_AT_UAV = (CF, CA, CB, CM), (SM, CF, SG, CB)
 """Steps whose start, or whose end, is measured with the UAV's clock, not the base station's."""
 
@@ -78,10 +105,10 @@ class Budget:
     predicted_s: float
     measured_s: float
     seconds: dict[str, float]
-    """By part in `PARTS_OF_LATENCY`: its contribution, s."""
+    """By part of the round's latency, in the order of `PARTS`: its contribution, s."""
     steps: pd.DataFrame
-    """Contributions to the duration of every step, s: `KEYS`, then one column per part in
-    `PARTS`."""
+    """Contributions to the duration of every step, s: `KEYS`, then one column per part, in the
+    order of `PARTS`."""
 
 
 def error_budget(
@@ -96,6 +123,7 @@ def error_budget(
     faults: RoundFaults | None = None,
     tcp: TcpModel | None = None,
     ahead_s: Array | None = None,
+    radio_log: RadioLog | None = None,
 ) -> Budget:
     """Split a round's difference by repeating the simulation with more and more measured data.
 
@@ -112,6 +140,7 @@ def error_budget(
         tcp: Model of delay and loss; None: there are none.
         ahead_s: Offsets by which the clocks of the base station and the UAVs were ahead of what was
             assumed, shape [1 + K], emulated seconds; None: there is one clock.
+        radio_log: What the radio granted; None: there are no `RADIO_PARTS`.
     """
     computed = measured_plan(measured, link_plan)
     service_order = measured_service_order(measured, link_plan)
@@ -133,8 +162,27 @@ def error_budget(
         played(computed, **edges, **impairments),
         played(computed, **edges, **impairments, service_order=service_order),
     ]
-    latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
+    parts = PARTS if radio_log is not None else tuple(p for p in PARTS if p not in RADIO_PARTS)
     durations = [_by_step(s) for s in (predicted.spans, *(s.spans for s in stages))]
+    if radio_log is not None:
+        assert tcp is not None
+        split = _radio_parts(measured, stages[-1], radio_log)
+        for part in RADIO_PARTS:
+            durations.append(durations[-1] + split[part].reindex(durations[-1].index).fillna(0.0))
+            given = _with_durations(computed, durations[-1], tcp)
+            stages.append(
+                simulate(
+                    given,
+                    Rates(radio.uplink_power_w),
+                    np.full(gain.shape[-2:], _GIVEN_BPS),
+                    slot_s,
+                    start_s,
+                    **edges,
+                    tcp=tcp.with_given_durations(),
+                    service_order=service_order,
+                )
+            )
+    latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
     noted = _by_step(measured.spans)
     misread = noted - _by_step(_by_one_clock(measured.spans, ahead_s))
     ordered = durations[-1]
@@ -142,7 +190,7 @@ def error_budget(
     table = pd.DataFrame(
         {
             part: after - before
-            for part, before, after in zip(PARTS, durations, durations[1:], strict=False)
+            for part, (before, after) in zip(parts, pairwise(durations), strict=True)
         }
     )
     steps = table.reset_index()
@@ -152,8 +200,65 @@ def error_budget(
         round=measured.index,
         predicted_s=predicted.latency_s,
         measured_s=measured.latency_s,
-        seconds=dict(zip(PARTS_OF_LATENCY, np.diff(latencies).tolist(), strict=True)),
+        seconds=dict(
+            zip([p for p in parts if p != "clock"], np.diff(latencies).tolist(), strict=True)
+        ),
         steps=steps,
+    )
+
+
+def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.DataFrame:
+    """The `RADIO_PARTS` of each transfer that was measured, by client, iteration and step.
+
+    Args:
+        measured: The measured round.
+        modelled: The round as simulated with everything else that was measured.
+        log: What the radio granted.
+    """
+    assert modelled.windows_s is not None
+    took_s = _by_step(modelled.spans).to_dict()
+    found: dict[tuple[int, int, int], list[float]] = {}
+    for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():
+        key = client, iteration, step
+        if step not in _TRANSFERS or not math.isfinite(took_s.get(key, math.nan)):
+            continue
+        way = DOWN if step in (SM, SG) else UP
+        request_s, delivery_s, taken_s = (
+            TTI_S * ttis[way] for ttis in (REQUEST_TTIS, DELIVERY_TTIS, TAKEN_TTIS)
+        )
+        place = {SM: 0, CA: iteration - 1, SG: iteration, CM: iteration}[step]
+        served_s = took_s[key] - request_s - delivery_s - modelled.windows_s[way, client - 1, place]
+        did = log.link(way, client).activity(start_s, end_s)
+        found[key] = [did.waiting_s - request_s - taken_s, did.harq_s, did.served_s - served_s]
+    index = pd.MultiIndex.from_tuples(found, names=KEYS[1:])
+    return pd.DataFrame(list(found.values()), index, list(RADIO_PARTS))
+
+
+def _with_durations(plan: RoundPlan, took_s: "pd.Series[float]", tcp: TcpModel) -> RoundPlan:
+    """The plan of a round whose transfers have given durations, at `_GIVEN_BPS` for each link.
+
+    Args:
+        plan: The plan, with the durations of computing.
+        took_s: Duration of each step.
+        tcp: The TCP model of the round.
+    """
+
+    def sizes(step: int, planned: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        of_step = took_s[took_s.index.get_level_values("step") == step].clip(lower=0).dropna()
+        given = np.zeros((plan.clients, plan.iterations))
+        at = (of_step.index.get_level_values(name) - 1 for name in ("client", "iteration"))
+        given[tuple(at)] = of_step
+        if planned.ndim == 1:
+            given = given[:, -1 if step == CM else 0]
+        return np.rint(given * _GIVEN_BPS / 8).astype(np.int64)
+
+    return replace(
+        plan,
+        sm_bytes=sizes(SM, plan.sm_bytes),
+        ca_bytes=sizes(CA, plan.ca_bytes),
+        sg_bytes=sizes(SG, plan.sg_bytes),
+        cm_bytes=sizes(CM, plan.cm_bytes),
+        unicast=False,
     )
 
 
@@ -202,11 +307,13 @@ def transfer_errors(
     gain: SlotValues,
     slot_s: float,
     tcp: TcpModel | None = None,
+    radio_log: RadioLog | None = None,
 ) -> pd.DataFrame:
     """Compare every transfer of a round with the integral of its link's rates from its start on.
 
     Where active links divide the band, the rates are those that follow from the measured starts of
-    all transfers.
+    all transfers. With the log of a radio, a transfer is compared with what was granted instead of
+    with the rates.
 
     Args:
         measured: The measured round.
@@ -217,6 +324,8 @@ def transfer_errors(
         slot_s: Length of a slot, s.
         tcp: Model whose delay is added for the last frame; windows and losses are part of the
             error.
+        radio_log: What the radio granted. A transfer is then due when the new transport blocks
+            since its start can have carried its bytes (`LinkLog.due_s`).
 
     Returns:
         One row per transfer, without those that were cut off and those that the rates never carry:
@@ -236,13 +345,23 @@ def transfer_errors(
         SG: (rates.gradient, link_plan.sg_bytes),
         CM: (rates.uplink, link_plan.cm_bytes.reshape(link_plan.clients, -1)),
     }
-    shared_s = due_ends_s(measured, link_plan, radio, gain, slot_s)
+    shared_s = {}
+    if radio_log is None:
+        shared_s = due_ends_s(measured, link_plan, radio, gain, slot_s)
     rows = []
     for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():
         if step not in links:
             continue
         rate_bps, size = links[step]
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
+        way = {SM: DOWN if link_plan.updates else BROADCAST, SG: DOWN}.get(step, UP)
+        if radio_log is not None:
+            due_s = radio_log.link(min(way, DOWN), client).due_s(start_s, bits / 8)
+            if math.isfinite(due_s):
+                times_s = start_s, end_s - start_s, due_s - start_s
+                mean_bps = bits / (due_s - start_s)
+                rows.append((client, iteration, step, *times_s, mean_bps))
+            continue
         due_s = shared_s.get((client, iteration, step), math.nan)
         if math.isnan(due_s):
             due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
@@ -250,7 +369,6 @@ def transfer_errors(
             continue
         mean_bps = bits / (due_s - start_s) if bits else np.nan
         if tcp is not None:
-            way = {SM: DOWN if link_plan.updates else BROADCAST, SG: DOWN}.get(step, UP)
             due_s += tcp.delay_at(way, client, start_s)
         times_s = start_s, end_s - start_s, due_s - start_s
         rows.append((client, iteration, step, *times_s, mean_bps))

@@ -123,13 +123,12 @@ def budget_table(done: "Emulation") -> Table:
 
     Causes that only channel impairments have are omitted where all are 0.
     """
-    from orchestrator.analysis.error_budget import PARTS_OF_LATENCY
     from orchestrator.reporting.legend import IMPAIRMENT_PARTS
 
     budgets = [record.budget for record in done.rounds]
     parts = [
         part
-        for part in PARTS_OF_LATENCY
+        for part in budgets[0].seconds
         if part not in IMPAIRMENT_PARTS or any(budget.seconds[part] for budget in budgets)
     ]
     table = Table(box=None, pad_edge=False)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis import frame_loss
-from orchestrator.analysis.error_budget import KEYS, PARTS, calibration_summary
+from orchestrator.analysis.error_budget import KEYS, calibration_summary
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.learning import divergence, few_samples, whole_table
@@ -224,7 +224,7 @@ def write_run(done: Emulation, folder: Path) -> None:
         columns=["round", "part", "seconds"],
     )
     tables["budget_steps"] = pd.concat(
-        record.budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for record in rounds
+        record.budget.steps.melt(KEYS, var_name="part", value_name="seconds") for record in rounds
     )
     for name, table in tables.items():
         write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))

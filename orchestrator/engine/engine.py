@@ -72,6 +72,10 @@ class RoundTimes:
     objective: float
     lost: Sequence[Loss] = ()
     """Who was lost, or absent from the start."""
+    windows_s: Array | None = None
+    """Where a radio grants what is sent: time for which the first windows of each transfer of a
+    direction waited for acknowledgements, shape [2, K, I + 1], by order: CA and then CM; SM and
+    then SG."""
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,7 @@ def simulate(
         TraceExhausted: The round lasts longer than the trace.
         InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
-    assert not radio.is_shared or not (plan.updates or tcp)  # refused before
+    assert not radio.is_shared or not (plan.updates or (tcp and not tcp.grants))  # refused before
     slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
         return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)
@@ -188,12 +192,12 @@ def simulate(
         plan.cm_bytes,
         float(plan.backward_ratio),
     )
-    rules, links = _rules(plan.paradigm), _links(plan, radio)
+    rules, links = _rules(plan.paradigm, plan.unicast), _links(plan, radio)
     shape = (plan.clients, 5 * plan.iterations + 2)
     begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
     medium = medium_of(plan.clients) if radio.is_shared else None
     wrong = None if faults is None else _for_kernel(faults)
-    paths = None if tcp is None else tcp.fresh()
+    paths = None if tcp is None else tcp.fresh(plan.iterations + 1)
     order = machine_code(plan.paradigm)
     latency = play_round(
         rules,
@@ -228,6 +232,7 @@ def simulate(
         energy_j=energy,
         objective=latency + plan.energy_weight * float(energy.max()),
         lost=lost,
+        windows_s=None if paths is None else paths.windows_s,
     )
 
 
@@ -485,7 +490,7 @@ def _many(
     return BatchTimes(starts, latency, energy, objective, finish)
 
 
-def _rules(paradigm: Paradigm) -> Rules:
+def _rules(paradigm: Paradigm, unicast: bool = False) -> Rules:
     return Rules(
         parallel=(
             paradigm.server_compute == "parallel",
@@ -493,6 +498,7 @@ def _rules(paradigm: Paradigm) -> Rules:
         ),
         gated=(paradigm.compute_waits_for_all, paradigm.transmission_waits_for_all),
         by_lag=paradigm.order == LARGER_LAG,
+        unicast=unicast,
     )
 
 

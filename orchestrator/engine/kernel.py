@@ -32,15 +32,24 @@ from orchestrator.engine.medium import (
 from orchestrator.engine.orders import place_of
 from orchestrator.engine.radio_kernel import link_of, links_of
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
-from orchestrator.engine.slots import EXHAUSTED, Slots, carried, edge_of, slot_at, slot_bps
-from orchestrator.engine.tcp_model import Paths, delivered, note
+from orchestrator.engine.slots import (
+    EXHAUSTED,
+    Slots,
+    carried,
+    edge_of,
+    shared_slot_bps,
+    slot_at,
+    slot_bps,
+)
+from orchestrator.engine.tcp_model import Paths, arrival_of, delivered, note, served_from
 from testbed.core.faults import slowed_end
 from testbed.core.orders import NO_RANK
 from testbed.core.timeline import CA, CB, CF, SG, SM, S
 
-COMPUTING, DOWNLINK, CLIENT, UPLINK = 0, 1, 2, 3
-"""What a client's next event is: it comes to one of the stations, goes on by itself, or begins to
-send on a shared uplink."""
+COMPUTING, DOWNLINK, CLIENT, UPLINK, SENDS, RECEIVES = range(6)
+"""What a client's next event is: it comes to one of the stations, goes on by itself, or has
+something to send on a shared uplink; on shared links, its uplink or downlink begins to be served.
+"""
 EVENTS = 2
 """The heap of events, beside the queues of the two stations."""
 NEVER_NS = 1 << 62
@@ -57,6 +66,8 @@ class Rules(NamedTuple):
     parallel: tuple[bool, bool]
     gated: tuple[bool, bool]
     by_lag: bool
+    unicast: bool
+    """Whether each client is sent a copy of the broadcast of its own."""
 
 
 class Work(NamedTuple):
@@ -129,6 +140,41 @@ def transfer(
 
 
 _transfer = inlined(transfer)
+
+
+@inlined
+def _served(
+    paths: Paths,
+    slots: Slots,
+    links: Any,
+    way: int,
+    k: int,
+    size: int,
+    time_s: float,
+    slot: int,
+    active: int,
+) -> float:
+    """When a transfer is served that begins on shared links, of which so many are then active."""
+    bps = 0.0
+    if slot < slots.values.shape[2]:
+        bps = shared_slot_bps(slots, link_of(links, way, k), way, k, slot, active)[0]
+    return served_from(paths, way, k, size, time_s, bps)
+
+
+@inlined
+def _tell(
+    paths: Paths, gone: npt.NDArray[np.bool_], end: Array, together_s: float, told_s: Array
+) -> None:
+    """Fill when each client knows that all have the broadcast, which the last has at a time."""
+    all_told_s = together_s
+    for k in range(told_s.size):
+        if not gone[k]:
+            all_told_s = max(all_told_s, note(paths, UP, k, end[k, SM]))
+    for k in range(told_s.size):
+        if not gone[k]:
+            told_s[k] = note(paths, DOWN, k, all_told_s)
+
+
 _slowed_end = numba.njit(slowed_end)
 
 
@@ -322,7 +368,7 @@ def play_round(
     a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
     `order` is the address of its `machine_code`; None: it is one of the paper's.
     Without paths, links neither delay nor lose. Without a medium, each link has a share of its own;
-    with one, there are no paths.
+    with one, paths are those of a radio that grants what is sent, or there are none.
     With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
     work, links, slots = borrowed(work), borrowed(links), borrowed(slots)
@@ -341,14 +387,22 @@ def play_round(
 
     # --- the broadcast
     together_s = start_s  # all clients begin when the slowest has the broadcast
+    if faults is not None:
+        for k in range(clients):
+            if faults.absent[k]:
+                gone[k] = True
+                here -= 1
+    copies = here if rules.unicast else 1
+    spreads = medium is not None and rules.unicast  # shared links carry the broadcast
     for k in range(clients):
-        if faults is not None and faults.absent[k]:
-            gone[k] = True
-            here -= 1
+        if gone[k]:
             continue
         begin[k, SM] = start_s
+        if spreads:
+            end[k, SM] = EXHAUSTED  # until it ends
+            continue
         end[k, SM], slot[k] = _transfer(
-            paths, BROADCAST, slots, k, sm_bytes[k], start_s, slot[k], links
+            paths, BROADCAST, slots, k, copies * sm_bytes[k], start_s, slot[k], links
         )
         if faults is not None:
             if end[k, SM] == EXHAUSTED and not _given_up(faults, slots, k):
@@ -362,22 +416,13 @@ def play_round(
     if together_s == EXHAUSTED:
         return EXHAUSTED
     told_s = np.full(clients, together_s)  # when each client knows that all have it
-    if paths is not None:
-        all_told_s = together_s
-        for k in range(clients):
-            if not gone[k]:
-                all_told_s = max(all_told_s, note(paths, UP, k, end[k, SM]))
-        for k in range(clients):
-            if not gone[k]:
-                told_s[k] = note(paths, DOWN, k, all_told_s)
+    if paths is not None and not spreads:
+        _tell(paths, gone, end, together_s, told_s)
 
     # --- the state of clients and stations
     iteration = np.full(clients, -1)
     place = np.full(clients, CLIENT)  # where the client's next event puts it
     heaps = np.zeros((3, clients + 1, 3), np.int64)
-    for k in range(clients):
-        if not gone[k]:
-            _push(heaps, EVENTS, _ns(together_s), 0, k)
     held, holds = np.empty((2, clients), np.int64), np.zeros(2, np.int64)  # at each station's gate
     busy, served = np.zeros(2, np.bool_), np.zeros(2, np.int64)
     serves = np.full(2, -1)  # whom a sequential station serves
@@ -387,8 +432,33 @@ def play_round(
     last_s = start_s if faults is None else together_s
     event_s = np.full(clients, together_s)  # the exact time of each client's event
     air_slot = max(0, first)  # the slot up to which shared links have sent
+    have = 0  # clients that are there and have the broadcast from shared links
+    for k in range(clients):
+        if gone[k]:
+            continue
+        if medium is not None and spreads:
+            place[k] = RECEIVES
+            if paths is not None:
+                slot[k] = slot_at(slots, start_s, slot[k])
+                event_s[k] = _served(
+                    paths, slots, links, DOWN, k, sm_bytes[k], start_s, slot[k], here
+                )
+        _push(heaps, EVENTS, _ns(event_s[k]), 0, k)
 
     while True:
+        # --- all clients have the broadcast
+        if medium is not None and spreads and have == here:
+            spreads = False
+            for k in range(clients):
+                if not gone[k]:
+                    together_s = max(together_s, end[k, SM])
+            event_s[:], told_s[:], place[:] = together_s, together_s, CLIENT
+            last_s = max(last_s, together_s)
+            if paths is not None:
+                _tell(paths, gone, end, together_s, told_s)
+            for k in range(clients):
+                if not gone[k]:
+                    _push(heaps, EVENTS, _ns(together_s), 0, k)
         # --- the next moment
         moment = heaps[EVENTS, 1, 0] if heaps[EVENTS, 0, 0] > 0 else NEVER_NS
         moment_s = event_s[heaps[EVENTS, 1, 2]] if moment < NEVER_NS else EXHAUSTED
@@ -402,11 +472,16 @@ def play_round(
             if now_s == EXHAUSTED:
                 return EXHAUSTED
             if k >= 0:
+                if paths is not None:
+                    now_s = arrival_of(paths, way, k, now_s)
                 column, place[k] = 5 * iteration[k], COMPUTING
                 if way == DOWN:
-                    end[k, column + SG], place[k] = now_s, CLIENT
+                    place[k] = CLIENT
+                    end[k, SM if iteration[k] < 0 else column + SG] = now_s
                 elif iteration[k] == iterations:
                     end[k, column + 1] = now_s
+                    if faults is not None and now_s > faults.lost_s[k]:
+                        continue  # until it is given up
                     last_s = max(last_s, now_s)
                     if faults is not None:
                         gone[k] = True
@@ -427,9 +502,29 @@ def play_round(
                 continue
             station, i = place[k], iteration[k]
             column = 5 * i
-            if medium is not None and station == UPLINK:
+            if medium is not None and station >= UPLINK:
+                if station == RECEIVES:
+                    size = sm_bytes[k] if i < 0 else sg_bytes[k, i]
+                    begin_transfer(air, DOWN, k, 8.0 * size, event_s[k])
+                    continue
                 size = ca_bytes[k, i] if i < iterations else cm_bytes[k]
+                if paths is not None and station == UPLINK:
+                    slot[k] = slot_at(slots, event_s[k], slot[k])
+                    active = 1
+                    for other in range(clients):
+                        begins = place[other] == UPLINK and _ns(event_s[other]) == moment
+                        if other != k and not gone[other]:
+                            active += place[other] == SENDS or begins
+                    event_s[k] = _served(
+                        paths, slots, links, UP, k, size, event_s[k], slot[k], active
+                    )
+                    place[k] = SENDS
+                    _push(heaps, EVENTS, _ns(event_s[k]), 0, k)
+                    continue
                 begin_transfer(air, UP, k, 8.0 * size, event_s[k])
+                continue
+            if medium is not None and spreads:
+                have += 1
                 continue
             # --- a client goes on by itself, up to the end of its next upload
             if station == CLIENT:
@@ -460,7 +555,7 @@ def play_round(
                         if shows and now_s >= faults.wrong_s[k]:
                             faults.lost_s[k] = min(faults.lost_s[k], now_s)
                     place[k], event_s[k] = UPLINK, now_s
-                    _push(heaps, EVENTS, _ns(now_s), 0, k)
+                    _push(heaps, EVENTS, _ns(now_s), 1, k)  # once all who begin now are known
                     continue
                 end[k, upload], slot[k] = _transfer(
                     paths, UP, slots, k, size, now_s, slot[k], links
@@ -504,6 +599,9 @@ def play_round(
                 lost_s = faults.lost_s[k]
                 gone[k] = True
                 here -= 1
+                if medium is not None and spreads:
+                    have -= _ns(end[k, SM]) <= moment
+                    together_s = max(together_s, lost_s)
                 last_s = max(last_s, lost_s)
                 if medium is not None:
                     end_transfer(air, UP, k)
@@ -586,7 +684,20 @@ def play_round(
                     place[k] = DOWNLINK
                 elif medium is not None and rules.parallel[DOWNLINK]:
                     begin[k, column + SG], end[k, column + SG] = now_s, EXHAUSTED
-                    begin_transfer(air, DOWN, k, 8.0 * sg_bytes[k, iteration[k]], now_s)
+                    size = sg_bytes[k, iteration[k]]
+                    if paths is not None:
+                        slot[k] = slot_at(slots, now_s, slot[k])
+                        active = 1 + heaps[DOWNLINK, 0, 0]  # with those that begin now
+                        for other in range(clients):
+                            if not gone[other]:
+                                active += place[other] == RECEIVES
+                        event_s[k] = _served(
+                            paths, slots, links, DOWN, k, size, now_s, slot[k], active
+                        )
+                        place[k] = RECEIVES
+                        _push(heaps, EVENTS, _ns(event_s[k]), 0, k)
+                        continue
+                    begin_transfer(air, DOWN, k, 8.0 * size, now_s)
                     continue
                 else:
                     begin[k, column + SG] = now_s

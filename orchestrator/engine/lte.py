@@ -45,6 +45,21 @@ RLC_BYTES = 2
 PACKET_BYTES = 3.5
 """Headers of a packet: 2 B of PDCP (TS 36.323, section 6.2.3) and 1.5 B of RLC's length indicator.
 """
+REQUEST_TTIS = 5.5, 1.5
+"""TTIs from a packet's arrival in an empty queue to the first grant for it, in uplink and downlink,
+where packets enter at whole TTIs: half a TTI on average. In the uplink, a UAV's buffer status
+report (ns-3 sends no scheduling requests) takes 4 TTIs to the base station, the delay
+`UL_PUSCH_TTIS_DELAY` of ns-3's PHY, and 1 to the scheduler."""
+LEARNING_TTIS = 7, 0
+"""TTIs from the first grant to the first one whose scheme fits the channel. An uplink that was idle
+for 20 TTIs has the lowest scheme (MCS 0) until the base station has measured the data of its first
+grant."""
+TAKEN_TTIS = 2 + 3 / 14, 0
+"""TTIs from a grant until its data leave the sending end's queue. An uplink grant is sent 2 TTIs
+after the scheduler's decision, in the 3 symbols of the control region."""
+DELIVERY_TTIS = 6, 2
+"""TTIs from the end of the TTI of a grant until the packets in its transport block have arrived. In
+the uplink, data are sent 4 TTIs after their grant was received (TS 36.213, section 8)."""
 SINR_STEP_DB = 1 / 8
 """The uplink's signal-to-noise ratio reaches the scheduler rounded down to such a step: the format
 S11.3 of the Small Cell Forum's LTE MAC scheduler interface, as in ns-3."""

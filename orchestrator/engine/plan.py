@@ -15,7 +15,7 @@ from testbed.core.orders import Prospects
 from testbed.core.paradigm import Paradigm
 from testbed.core.registry import failures
 from testbed.transport import wire
-from testbed.transport.framing import Framing
+from testbed.transport.framing import ETHERNET_BYTES, Framing
 from testbed.transport.wire import GREETING_BYTES, RoundSizes
 from workloads.costs.profile import SplitProfile
 
@@ -101,6 +101,9 @@ class RoundPlan:
     """Computing power ω f³ of each UAV, shape [K], or of all."""
     energy_weight: float
     """Weight λ of the objective."""
+    unicast: bool = False
+    """Whether each UAV is sent a copy of the broadcast of its own, as by TCP over a radio; the
+    copies divide the downlink."""
     updates: int = 0
     """Number of updates of an asynchronous round; 0 for other rounds.
 
@@ -176,6 +179,7 @@ def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfe
     frames.
 
     Where `emulation.rate_counts` is `payload`, frames have no overhead and only the stream counts.
+    Where `emulation.air` is `ns3`, a frame is an IP packet.
     With a connection per transfer, the bytes that its sender needs to open it count, too.
     """
     payload = payload_bytes(scenario, profile, split)
@@ -203,7 +207,11 @@ def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundS
 def transfer_bytes(choices: Emulation, extra_bytes: int, payload_bytes: int) -> int:
     """Bytes on the link for a message with this many bytes in addition to its header."""
     kind = choices.transport_kind
-    framing = Framing(choices.mtu, charges_headers=choices.rate_counts == "frame")
+    framing = Framing(
+        choices.mtu,
+        charges_headers=choices.rate_counts == "frame",
+        ethernet_bytes=0 if choices.air == "ns3" else ETHERNET_BYTES,
+    )
     head_bytes = wire.HEADER_BYTES + extra_bytes
     if choices.connection == "kept":
         return kind.link_bytes(framing, head_bytes, payload_bytes)
@@ -257,6 +265,7 @@ def plan_round(
         backward_ratio=ratio,
         compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,
+        unicast=sizing is link_bytes and scenario.emulation.air == "ns3",
         updates=scenario.updates,
     )
 

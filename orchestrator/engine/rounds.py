@@ -229,7 +229,7 @@ class EngineBackend:
         self._sizing = sizing
         self._tcp = tcp_model_of(scenario) if sizing is link_bytes else None
         self._radio = radio = radio_access(scenario, self._channel.now)
-        if radio.is_shared and self._tcp is not None:
+        if radio.is_shared and self._tcp is not None and self._tcp.grants is None:
             raise InputError(f"links: must have no delay, jitter or loss {radio.without_shares}")
         if radio.is_shared and scenario.scheme.asynchronous:
             raise InputError(f"paradigm: must not be asynchronous {radio.without_shares}")

@@ -34,6 +34,12 @@ this model is not used. Otherwise a transfer is a sequence of *flights*, a windo
   at 64 KiB and grows with the received bytes; it grows with each packet, and where packets are
   single frames, as on links with loss, it does not limit the sender.
 
+Over a radio that grants what is sent (`grants`), a transfer does not play flights but begins to be
+served after a delay: that of the first grant, and the time for which its first windows wait for
+acknowledgements. Each of them waits for what a round trip takes longer than the window at the
+link's present rate, and the next one is twice as large (Cardwell, Savage and Anderson, "Modeling
+TCP latency", IEEE INFOCOM 2000). So transfers can divide a band, whose rates depend on each other.
+
 Acknowledgements are neither lost nor late; a round begins with new windows. A message is complete
 when the last of its frames has arrived, in any order: the model does not take overtaken frames for
 lost, as TCP may (RFC 8985 waits for them, once it has detected some). Losses are drawn by the
@@ -50,9 +56,11 @@ import numpy.typing as npt
 
 from orchestrator.engine.compiling import Array, compiled, inlined
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
+from orchestrator.engine.lte import DELIVERY_TTIS, LEARNING_TTIS, REQUEST_TTIS, TTI_S
 from orchestrator.engine.slot_impairments import DOWN, UP, SlotImpairments, lossless
-from orchestrator.engine.slots import EXHAUSTED, Slots, carried
+from orchestrator.engine.slots import EXHAUSTED, Slots, carried, slot_at, slot_bps
 from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
 from testbed.transport.framing import ETHERNET_BYTES
 
 CUBIC, RENO, BBR = 0, 1, 2
@@ -79,6 +87,8 @@ PROBE_RTT_EVERY_S, PROBE_RTT_S, PROBE_RTT_FRAMES = 10.0, 0.2, 4.0
 CONNECTED_S = 1.9
 """Time between the opening of a connection and a UAV's first upload, as measured; emulated seconds.
 """
+_ONE_FRAME_BITS = 1e18
+"""More than any transfer has."""
 LATER_FRAMES = 3
 """Number of later frames whose acknowledgements show that a frame was lost (RFC 5681)."""
 
@@ -86,6 +96,8 @@ LATER_FRAMES = 3
 WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFERED = range(9)
 LOOK_S, LOOKED_S, BAD = range(9, 12)
 """Start of bbr's next search for the shortest round trip, and end of its last one."""
+BEGUN = 12
+"""Number of transfers that have begun, where a radio grants what is sent."""
 
 
 class Paths(NamedTuple):
@@ -115,9 +127,29 @@ class Paths(NamedTuple):
     round_trips: int
     """Round trips to open a connection for each transfer."""
     sender: Array
-    """State of each sender, shape [2, K, 12]; written to."""
+    """State of each sender, shape [2, K, 13]; written to."""
     draws: npt.NDArray[np.uint64]
     """States of the random generators, shape [2, K]; written to."""
+    by_grant: bool
+    """Whether a radio grants what is sent; then there is neither jitter nor loss."""
+    grant_s: Array
+    """Time until a transfer's first grant in each direction, shape [2]."""
+    delivery_s: Array
+    """Time from the end of its last grant until it has arrived, shape [2]."""
+    windows_s: Array
+    """Time for which the windows of each transfer wait, shape [2, K, n]; written to."""
+
+
+class Grants(NamedTuple):
+    """Delays of a radio that grants what is sent, in s, for uplink and downlink."""
+
+    grant_s: tuple[float, float]
+    """From a transfer's start until the first grant with which it is served at its link's rate."""
+    delivery_s: tuple[float, float]
+    """From the end of its last grant until its last packet has arrived."""
+
+
+NO_GRANTS = Grants((0.0, 0.0), (0.0, 0.0))
 
 
 @dataclass(frozen=True)
@@ -140,6 +172,8 @@ class TcpModel:
     slots: SlotImpairments | None = None
     """Slot impairments, once a channel and the round's shares are known."""
     slot_s: float = 1.0
+    grants: Grants | None = None
+    """Delays of the grants, where a radio grants what is sent."""
 
     def of_round(self, index: int) -> "TcpModel":
         """The model for one round, which has random draws of its own."""
@@ -157,9 +191,17 @@ class TcpModel:
         of_link = self.slots.delay_s[way, client - 1]
         return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
 
-    def fresh(self) -> Paths:
-        """The state of all links at the beginning of a round."""
-        sender = np.zeros((*self.delay_s.shape, BAD + 1))
+    def with_given_durations(self) -> "TcpModel":
+        """The same delays of single frames; transfers take as long as their links carry them."""
+        return replace(self, frame_bits=_ONE_FRAME_BITS, grants=self.grants and NO_GRANTS)
+
+    def fresh(self, transfers: int = 0) -> Paths:
+        """The state of all links at the beginning of a round.
+
+        Args:
+            transfers: Largest number of transfers of a client in one direction.
+        """
+        sender = np.zeros((*self.delay_s.shape, BEGUN + 1))
         sender[..., WINDOW] = self.initial
         sender[..., THRESHOLD] = math.inf
         sender[..., OFFERED] = self.offered
@@ -188,11 +230,25 @@ class TcpModel:
             self.round_trips,
             sender,
             draws,
+            self.grants is not None,
+            np.array((self.grants or NO_GRANTS).grant_s),
+            np.array((self.grants or NO_GRANTS).delivery_s),
+            np.zeros((*self.delay_s.shape, transfers)),
         )
 
 
 def tcp_model_of(scenario: Scenario) -> TcpModel | None:
-    """The TCP model of a scenario; None where its links have neither delay nor loss."""
+    """The TCP model of a scenario; None where its links have neither delay nor loss.
+
+    Raises:
+        InputError: The links have a delay of their own, but packets pass through ns-3's radio.
+    """
+    if scenario.emulation.air == "ns3":
+        if are_impaired(scenario):
+            raise InputError(
+                "links: must have no delay, jitter or loss where emulation.air is 'ns3'"
+            )
+        return _over_lte(scenario) if scenario.radio.access == "lte" else None
     if not are_impaired(scenario):
         return None
     ways = impairments_of(scenario)
@@ -222,6 +278,30 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         round_trips=0 if kept else choices.transport_kind.round_trips,
         seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
         scenario=scenario if vary_by_slot(scenario) else None,
+    )
+
+
+def _over_lte(scenario: Scenario) -> TcpModel:
+    """The model of TCP over ns-3's LTE."""
+    choices, shape, count = scenario.emulation, shape_of(scenario), scenario.uavs.count
+    request, learning, delivery = (
+        np.array(t) for t in (REQUEST_TTIS, LEARNING_TTIS, DELIVERY_TTIS)
+    )
+    kept = choices.connection == "kept"
+    return TcpModel(
+        delay_s=np.repeat((request + 1 + delivery)[:, None] * TTI_S, count, axis=1),
+        jitter_s=np.zeros((2, count)),
+        losses=np.zeros((2, count, 4)),
+        control=CONTROLS.get(choices.congestion_control, CUBIC),
+        frame_bits=8.0 * choices.mtu,
+        initial=float(choices.initial_window or INITIAL_FRAMES),
+        offered=math.inf,
+        credit_s=shape.credit_s / (choices.dilation if isinstance(choices.dilation, float) else 1),
+        round_trips=0 if kept else choices.transport_kind.round_trips,
+        seeds=np.zeros((2, count), np.uint64),
+        grants=Grants(
+            tuple(((request + learning) * TTI_S).tolist()), tuple((delivery * TTI_S).tolist())
+        ),
     )
 
 
@@ -426,6 +506,44 @@ def _grow(
     sender[WINDOW] = window + frames / max(2.0, each)
 
 
+@inlined
+def served_from(paths: Paths, way: int, k: int, size: int, time_s: float, bps: float) -> float:
+    """When a transfer of `size` bytes that begins at a time is served, where a radio grants it.
+
+    From then on, its link's rate limits it, which is `bps` at first.
+    """
+    side = min(way, DOWN)
+    sender = paths.sender[side, k]
+    back_s = paths.delay_s[UP, k, 0] + paths.delay_s[DOWN, k, 0]
+    _after_idle(paths, side, k, time_s, back_s + LEAST_TIMEOUT_S)
+    windows_s = 0.0
+    if paths.round_trips > 0:
+        sender[WINDOW] = paths.initial
+        windows_s = paths.round_trips * back_s
+    if bps > 0.0:
+        frame_s = paths.frame_bits / bps
+        trip_s = back_s + frame_s
+        left, window = 8.0 * size / paths.frame_bits, sender[WINDOW]
+        while window < left and window * frame_s < trip_s:
+            windows_s += trip_s - window * frame_s
+            left -= window
+            window *= 2.0
+        sender[WINDOW] = max(sender[WINDOW], min(window + left, 2.0 * trip_s / frame_s))
+    place = int(sender[BEGUN])
+    if place < paths.windows_s.shape[2]:
+        paths.windows_s[side, k, place] = windows_s
+    sender[BEGUN] += 1.0
+    return float(time_s + paths.grant_s[side] + windows_s)
+
+
+@inlined
+def arrival_of(paths: Paths, way: int, k: int, served_s: float) -> float:
+    """When a transfer has arrived that was served until a time, where a radio grants it."""
+    side = min(way, DOWN)
+    paths.sender[side, k, IDLE_FROM_S] = served_s
+    return float(served_s + paths.delivery_s[side])
+
+
 @compiled
 def delivered(
     paths: Paths,
@@ -438,6 +556,13 @@ def delivered(
     link: Any,
 ) -> tuple[float, int]:
     """Arrival time of the last byte of a transfer, and the slot in which it was sent."""
+    if paths.by_grant:
+        slot, bps = slot_at(slots, time_s, slot), 0.0
+        if slot < slots.values.shape[2]:
+            bps = slot_bps(slots, link, way, k, slot)
+        served_s = served_from(paths, way, k, size, time_s, bps)
+        end_s, slot = carried(slots, None, way, k, 8.0 * size, served_s, slot, link)
+        return arrival_of(paths, way, k, end_s), slot
     side, now = min(way, DOWN), _slot_of(paths, time_s)
     sender = paths.sender[side, k]
     back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]

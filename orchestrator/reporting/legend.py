@@ -28,6 +28,9 @@ PART_TITLES = {
     "start": "start of the round",
     "compute": "computing",
     "injection": "rate injection",
+    "grant": "waiting for grants",
+    "harq": "retransmissions (HARQ)",
+    "radio": "granted resources",
 }
 """Titles of the error budget's parts, if they differ from their names."""
 

@@ -362,14 +362,51 @@ def slowly(start_s, work_s, rows):
     return now_s
 
 
-def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, faults=None):
+class Sender:
+    """TCP's sending end of one direction of a link, over a radio that grants what is sent."""
+
+    def __init__(self, tcp, side):
+        self.tcp, self.side = tcp, side
+        self.window, self.idle_from_s = tcp.initial, None
+        self.waited_s = []
+
+    def begins(self, now, size_bytes, bps):
+        """When a transfer begins to be served."""
+        tcp, round_trip_s = self.tcp, float(self.tcp.delay_s[:, 0].sum())
+        if self.idle_from_s is not None:
+            timeouts = max(0, math.ceil((now - self.idle_from_s) / (round_trip_s + 0.2)) - 1)
+            if timeouts and self.window > tcp.initial:
+                self.window = max(tcp.initial, self.window / 2**timeouts)
+        packets = 8 * size_bytes / tcp.frame_bits
+        waits_s, window, sent = 0.0, self.window, 0.0
+        if bps > 0:
+            packet_s = tcp.frame_bits / bps
+            while sent + window < packets and window * packet_s < round_trip_s + packet_s:
+                waits_s += round_trip_s + packet_s - window * packet_s
+                sent, window = sent + window, 2 * window
+            pipe = (round_trip_s + packet_s) / packet_s
+            self.window = max(self.window, min(window + packets - sent, 2 * pipe))
+        self.waited_s.append(waits_s)
+        return now + tcp.grants.grant_s[self.side] + waits_s
+
+    def ends(self, now):
+        """When a transfer has arrived that was served until now."""
+        self.idle_from_s = now
+        return now + self.tcp.grants.delivery_s[self.side]
+
+
+def reference_round(
+    plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, faults=None, tcp=None
+):
     """Latency, energies, objective, spans (client, iteration, step, start, end, bytes), lost.
 
     `radio` is a `ShannonFdma`, or a scenario with a cell of LTE or Wi-Fi. `gain` is [K, S] or a
     `TwoWay`.
     `faults` has lists by client: absent, stop_s, lost_s, wrong_s, duplicate; and slow, by node.
+    `tcp` is None, or a `TcpModel` with grants.
     """
     clients, iterations = plan.cf_s.shape
+    without_faults, waited_s = faults is None, {}
     if faults is None:
         never = [math.inf] * clients
         faults = {
@@ -420,10 +457,29 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                 return math.inf
             raise
 
+    senders = tcp and [[Sender(tcp, side) for side in range(2)] for k in range(clients)]
+
+    def transferred(link, way, k, start, size):
+        """When a transfer on a link with a share of its own ends."""
+        if tcp is None:
+            return carried(link, k, start, size)
+        sender = senders[k][way]
+        bps = link.rate(start) if start < edges[-1] - 0.5e-9 else 0.0
+        return sender.ends(carried(link, k, sender.begins(start, size, bps), size))
+
     # What shared links have still to send, up to when they have sent, and their end.
     sending, sent_s = {"up": {}, "down": {}}, start_s
     gains_of = {"up": gain_up, "down": gain_down}
     ended = {}
+    on_air = {"up": set(), "down": set()}  # who sends, or waits for a grant
+
+    def served_from(way, k, now, size_bytes, others):
+        """When a transfer on shared links is served; others begin in the same moment."""
+        slot = bisect_right(edges, now + 0.5e-9) - 1
+        active = 1 + others + len(on_air[way])
+        on_air[way].add(k)
+        bps = shared_rate(way, k, slot, active) if slot < gain_up.shape[1] else 0.0
+        return senders[k][way == "down"].begins(now, size_bytes, bps)
 
     def begin_sending(way, k, now, size_bytes):
         nonlocal sent_s
@@ -463,6 +519,9 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             sent_s = stop_s
             if ends_now:
                 del sending[way][k]
+                on_air[way].discard(k)
+                if tcp is not None:
+                    end_s = senders[k][way == "down"].ends(end_s)
                 ended[way](k, end_s)
                 return True
             if stop_s == until_s:
@@ -470,14 +529,34 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         return False
 
     begun_s = [start_s]
-    for k in list(there):
-        end = carried(broadcast[k], k, start_s, plan.sm_bytes[k])
+    copies = len(there) if plan.unicast else 1
+    has = None  # who has the broadcast from shared links
+    if plan.unicast and cell.is_shared:
+        has = set()
+        agenda = []
+        for k in there:
+            steps[k, 0, "SM"] = (start_s, math.inf, plan.sm_bytes[k])
+            agenda.append((start_s, "send down", k))
+            if tcp is not None:
+                others = len(there) - 1 - len(on_air["down"])
+                served = served_from("down", k, start_s, plan.sm_bytes[k], others)
+                agenda[-1] = (served, "send down", k)
+    for k in list(there) if has is None else ():
+        end = transferred(broadcast[k], 1, k, start_s, copies * plan.sm_bytes[k])
         steps[k, 0, "SM"] = (start_s, end, plan.sm_bytes[k])
         if end > deadline[k]:
             lost[k] = deadline[k]
             there.remove(k)
         begun_s.append(min(end, deadline[k]))
     together_s = max(begun_s)
+    told = {}
+
+    def tell():
+        """When each client knows that all have the broadcast."""
+        up_s, down_s = (0.0, 0.0) if tcp is None else tcp.delay_s[:, 0]
+        known = max([together_s, *(steps[k, 0, "SM"][1] + up_s for k in there)])
+        told.update(dict.fromkeys(there, known + down_s if tcp else start_s))
+
     computing = Station(
         paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, len(there)
     )
@@ -485,11 +564,17 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
     finished = {}
 
     iteration = [0] * clients
-    agenda = [(together_s, "begin", k) for k in there]
+    if has is None:
+        tell()
+        agenda = [(together_s, "begin", k) for k in there]
 
     def begin(k, now):
         i = iteration[k]
-        steps[k, i, "CF"] = (now, slowly(now, plan.cf_s[k, i], slow.get(k + 1, [])), 0)
+        end = slowly(now, plan.cf_s[k, i], slow.get(k + 1, []))
+        if without_faults:
+            waited_s[k, i] = max(0.0, told[k] - end)  # is no computing
+        end = max(end, told[k])
+        steps[k, i, "CF"] = (now, end, 0)
         now = steps[k, i, "CF"][1]
         if now >= faults["stop_s"][k]:
             return
@@ -499,7 +584,7 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             steps[k, i, "CA"] = (now, math.inf, plan.ca_bytes[k, i])
             agenda.append((now, "send smashed data", k))
             return
-        end = carried(up[k], k, now, plan.ca_bytes[k, i])
+        end = transferred(up[k], 0, k, now, plan.ca_bytes[k, i])
         if now >= faults["wrong_s"][k]:
             deadline[k] = min(deadline[k], end)
         steps[k, i, "CA"] = (now, end, plan.ca_bytes[k, i])
@@ -511,6 +596,8 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         start, _, size = steps[k, iteration[k], step]
         steps[k, iteration[k], step] = (start, end, size)
         if step == "CM":
+            if end > deadline[k]:
+                return
             finished[k] = end
             there.remove(k)
             return
@@ -519,6 +606,10 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
         agenda.append((end, "smashed data in", k))
 
     def end_of_gradient(k, end):
+        if has is not None:
+            steps[k, 0, "SM"] = (start_s, end, plan.sm_bytes[k])
+            agenda.append((end, "broadcast there", k))
+            return
         start, _, size = steps[k, iteration[k], "SG"]
         steps[k, iteration[k], "SG"] = (start, end, size)
         agenda.append((end, "gradient there", k))
@@ -527,8 +618,9 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
 
     def lag(k, at_computing):
         i = iteration[k]
-        backward = took(k, i - 1, "CB") if i > 0 else plan.backward_ratio * took(k, 0, "CF")
-        value = backward + took(k, i, "CF") + took(k, i, "CA")
+        forward = took(k, i, "CF") - waited_s.get((k, i), 0.0)
+        backward = took(k, i - 1, "CB") if i > 0 else plan.backward_ratio * forward
+        value = backward + forward + took(k, i, "CA")
         if not at_computing:
             return value + took(k, i, "S")
         if i > 0:
@@ -567,6 +659,11 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                 return -left - at_once(down[k], now, plan.sg_bytes[k, i:].sum())
 
     while there:
+        if has is not None and has >= set(there):
+            has = None
+            together_s = max([together_s, *(steps[k, 0, "SM"][1] for k in there)])
+            tell()
+            agenda += [(together_s, "begin", k) for k in there]
         times_s = [t for t, _, _ in agenda]
         times_s += [deadline[k] for k in there if deadline[k] < math.inf]
         if one_ends(min(times_s, default=math.inf)):
@@ -580,10 +677,22 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                 begin(k, now)
             elif what == "smashed data in":
                 computing.arrive(Visit(k, now, rank(k, now, True)))
-            elif what == "send smashed data":
-                begin_sending("up", k, now, plan.ca_bytes[k, i])
-            elif what == "send adapter":
-                begin_sending("up", k, now, plan.cm_bytes[k])
+            elif what in ("send smashed data", "send adapter"):
+                size = plan.cm_bytes[k] if what == "send adapter" else plan.ca_bytes[k, i]
+                if tcp is None or k in on_air["up"]:
+                    begin_sending("up", k, now, size)
+                    continue
+                others = sum(
+                    was.startswith("send ") and was != "send down" and other not in on_air["up"]
+                    for at, was, other in agenda
+                    if nanosecond(at) == moment
+                )
+                agenda.append((served_from("up", k, now, size, others), what, k))
+            elif what == "send down":
+                size = plan.sg_bytes[k, i] if has is None else plan.sm_bytes[k]
+                begin_sending("down", k, now, size)
+            elif what == "broadcast there":
+                has.add(k)
             elif what == "computed":
                 computing.busy = False
                 downlink.arrive(Visit(k, now, rank(k, now, False)))
@@ -598,7 +707,7 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                     steps[k, i, "CM"] = (now, math.inf, plan.cm_bytes[k])
                     agenda.append((now, "send adapter", k))
                 elif now < faults["stop_s"][k]:
-                    end = carried(up[k], k, now, plan.cm_bytes[k])
+                    end = transferred(up[k], 0, k, now, plan.cm_bytes[k])
                     steps[k, i, "CM"] = (now, end, plan.cm_bytes[k])
                     if end <= deadline[k]:
                         finished[k] = end
@@ -612,6 +721,10 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
                 downlink.give_up(k, deadline[k])
                 for left in sending.values():
                     left.pop(k, None)
+                for waiting in on_air.values():
+                    waiting.discard(k)
+                if has is not None:
+                    together_s = max(together_s, deadline[k])
         while (chosen := computing.next()) is not None:
             visit, start = chosen
             k = visit.client
@@ -627,10 +740,16 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             size = plan.sg_bytes[k, iteration[k]]
             if cell.is_shared and parallel_down:
                 steps[k, iteration[k], "SG"] = (start, math.inf, size)
-                begin_sending("down", k, start, size)
+                if tcp is None:
+                    begin_sending("down", k, start, size)
+                    continue
+                served = served_from("down", k, start, size, len(downlink.queue))
+                agenda.append((served, "send down", k))
                 continue
-            end = carried(down[k], k, start, size)
+            end = transferred(down[k], 1, k, start, size)
             downlink.serve_until(end, k)
+            if tcp is not None:
+                downlink.free_s = max(end, end + tcp.delay_s[0, 0] - tcp.credit_s)
             steps[k, iteration[k], "SG"] = (start, end, size)
             if end <= deadline[k]:
                 agenda.append((end, "gradient there", k))
@@ -648,9 +767,11 @@ def reference_round(plan, radio, gain, slot_s, start_s=0.0, slot_edges_s=None, f
             end - start for (c, _, s), (start, end, _) in steps.items() if c == k and s in kinds
         )
 
+    every = range(iterations)
     computing_w = np.full(clients, plan.compute_power_w)
     energy = [
-        computing_w[k] * total(k, "CF", "CB") + power_w[k] * total(k, "CA", "CM")
+        computing_w[k] * (total(k, "CF", "CB") - sum(waited_s.get((k, i), 0) for i in every))
+        + power_w[k] * total(k, "CA", "CM")
         for k in range(clients)
     ]
     given_up = [at_s for k, at_s in lost.items() if not faults["absent"][k]]

@@ -3,6 +3,8 @@
 
 """Rounds over an LTE cell against a second implementation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from engine_cases import (
@@ -25,6 +27,7 @@ from orchestrator.engine.engine import (
 )
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, plan_round
+from orchestrator.engine.tcp_model import tcp_model_of
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import paradigm
 from workloads.costs.profile import PAPER
@@ -32,19 +35,28 @@ from workloads.costs.profile import PAPER
 EVERY = EVERY_COMBINATION + EVERY_ORDER
 
 
-def assert_equal_to_reference(case, faults=None, **edges):
+def over_radio(rng, case):
+    """A case as over ns-3's LTE: TCP with grants, and a broadcast of one copy for each UAV."""
+    plan, scenario, *rest = case
+    window = int(rng.integers(1, 20))
+    air = {"air": "ns3", "initial_window": window, "mtu": int(rng.integers(576, 3000))}
+    tcp = tcp_model_of(validate(scenario.model_dump() | {"emulation": air}, "random"))
+    return (replace(plan, unicast=True), scenario, *rest), tcp
+
+
+def assert_equal_to_reference(case, faults=None, tcp=None, **edges):
     """A case of `random_lte_case`, in the engine and in the reference engine."""
     plan, scenario, gain, slot_s, start_s = case
     radio = Lte.of(scenario)
     at = {"slot_s": slot_s, "start_s": start_s, **edges}
     silenced, plain = (gain, None) if faults is None else (faults.silenced(gain), plainly(faults))
     try:
-        reference = reference_round(plan, scenario, silenced, faults=plain, **at)
+        reference = reference_round(plan, scenario, silenced, faults=plain, tcp=tcp, **at)
     except TooShort:
         with pytest.raises(TraceExhausted):
-            simulate(plan, radio, gain, faults=faults, **at)
+            simulate(plan, radio, gain, faults=faults, tcp=tcp, **at)
         return
-    assert_equal_rounds(simulate(plan, radio, gain, faults=faults, **at), reference)
+    assert_equal_rounds(simulate(plan, radio, gain, faults=faults, tcp=tcp, **at), reference)
 
 
 @pytest.mark.parametrize("scheme", EVERY, ids=lambda scheme: scheme.name)
@@ -68,6 +80,16 @@ def test_agrees_with_the_reference_whatever_goes_wrong(scheme):
     for _ in range(12):
         case = random_lte_case(rng, scheme)
         assert_equal_to_reference(case, random_faults(rng, case[0].clients, *case[3:]))
+
+
+@pytest.mark.parametrize("scheme", EVERY[::3], ids=lambda scheme: scheme.name)
+def test_agrees_over_a_radio_that_grants_what_is_sent(scheme):
+    rng = np.random.default_rng(9000 + EVERY.index(scheme))
+    for n in range(8):
+        case, tcp = over_radio(rng, random_lte_case(rng, scheme))
+        wrong = random_faults(rng, case[0].clients, *case[3:]) if n % 3 == 0 else None
+        assert_equal_to_reference(case, wrong, tcp)
+        assert_equal_to_reference(case, wrong)
 
 
 def test_agrees_on_measured_slot_edges():

@@ -1,0 +1,348 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The log of a radio: activities of links, due times, tables, and its parts of the error budget."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from packet_cases import small
+
+from orchestrator.analysis.error_budget import KEYS, error_budget, transfer_errors
+from orchestrator.analysis.radio_log import (
+    AGAIN,
+    EMPTIED,
+    FILLED,
+    LOST,
+    NEW,
+    RECORD,
+    RadioLog,
+    grants,
+    read_log,
+)
+from orchestrator.engine.engine import RoundTimes, round_of, round_of_spans, simulate
+from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S, Lte
+from orchestrator.engine.plan import (
+    RoundPlan,
+    fixed_allocation,
+    link_bytes,
+    payload_bytes,
+    plan_round,
+)
+from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
+from orchestrator.scenario.profiles import profile_of
+from testbed.core.errors import InputError
+from testbed.core.timeline import CA, CM, SG, SM, STEPS, Round
+
+UP, DOWN = 0, 1
+SLOT_S = 0.1
+GAIN = np.full((3, 600), 1e-9)
+MTU = 1500
+
+
+def records(rows: list[tuple[float, int, int]], uav: int = 0, **fields: Any) -> np.ndarray:
+    """Records of (ms, kind, direction) of one UAV, by time; blocks have 1002 B, 10 RB, MCS 5."""
+    made = np.zeros(len(rows), RECORD)
+    for at, (time_ms, kind, direction) in enumerate(rows):
+        made[at]["time_ns"], made[at]["kind"] = round(time_ms * 1e6), kind
+        made[at]["direction"], made[at]["uav"] = direction, uav
+        if kind in (NEW, AGAIN):
+            made[at]["bytes"], made[at]["blocks"], made[at]["mcs"] = 1002, 10, 5
+    for name, value in fields.items():
+        made[name] = value
+    return made[np.argsort(made["time_ns"], kind="stable")]
+
+
+def log_of(made: np.ndarray) -> RadioLog:
+    return RadioLog(made, lambda ns: ns * 1e-9, MTU)
+
+
+def sent(first_ms: float, blocks: int, kind: int = NEW, way: int = DOWN) -> list[Any]:
+    """Blocks in consecutive TTIs."""
+    return [(first_ms + block, kind, way) for block in range(blocks)]
+
+
+SIMPLE = [(2, FILLED, DOWN), *sent(3, 10), (12, EMPTIED, DOWN)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "waiting", "harq", "served", "idle"),
+    [
+        (SIMPLE, 1, 0, 10, 9),
+        # Its grant comes 5 ms late.
+        ([(2, FILLED, DOWN), *sent(8, 10), (17, EMPTIED, DOWN)], 6, 0, 10, 4),
+        # Every second TTI is another UAV's.
+        ([(2, FILLED, DOWN), *((3 + 2 * n, NEW, DOWN) for n in range(7)), (15, EMPTIED, DOWN)],
+         1, 0, 13, 6),
+        # A block is sent again between others,
+        ([(2, FILLED, DOWN), *sent(3, 6), (8, LOST, DOWN), (9, AGAIN, DOWN), *sent(10, 4),
+          (13, EMPTIED, DOWN)], 1, 1, 10, 8),
+        # … or after them,
+        ([*SIMPLE, (16, LOST, DOWN), (18, AGAIN, DOWN)], 1, 6, 10, 3),
+        # … or the only one.
+        ([(2, FILLED, DOWN), (3, NEW, DOWN), (3, EMPTIED, DOWN), (11, AGAIN, DOWN)], 1, 8, 1, 10),
+        # A retransmission that has nothing to do with what was sent before.
+        ([*SIMPLE, (18, AGAIN, UP)], 1, 0, 10, 9),
+        # The queue is empty for 4 ms, and filled again.
+        ([(2, FILLED, DOWN), *sent(3, 5), (7, EMPTIED, DOWN), (12, FILLED, DOWN), *sent(12, 5),
+          (16, EMPTIED, DOWN)], 1, 0, 10, 9),
+        # It was filled before the log begins, and never emptied: it waits for its first block.
+        ([*sent(6, 2), (7, EMPTIED, DOWN), (15, FILLED, DOWN)], 0, 0, 2, 18),
+        ([(2, FILLED, DOWN), *sent(3, 1)], 1, 0, 1, 18),
+        ([(2, FILLED, DOWN), (9, EMPTIED, DOWN)], 7, 0, 0, 13),
+        ([], 0, 0, 0, 20),
+    ],
+)  # fmt: skip
+def test_a_link_waits_repeats_serves_or_is_idle(rows, waiting, harq, served, idle) -> None:
+    found = log_of(records(rows)).link(DOWN, 1).activity(0.0, 0.02)
+    assert found == pytest.approx(np.array([waiting, harq, served, idle]) / 1e3, abs=1e-12)
+
+
+def test_activities_are_those_of_the_period_and_the_link() -> None:
+    log = log_of(records(SIMPLE))
+    assert log.link(DOWN, 1).activity(0.0025, 0.0055) == pytest.approx((5e-4, 0, 25e-4, 0))
+    for direction, client in ((UP, 1), (DOWN, 2)):
+        assert log.link(direction, client).activity(0.0, 0.02) == (0.0, 0.0, 0.0, 0.02)
+
+
+def test_data_leave_an_uplink_after_their_grant() -> None:
+    taken_ms = TAKEN_TTIS[UP]
+    rows = [(2, FILLED, UP), *sent(7, 10, way=UP), (16 + taken_ms, EMPTIED, UP)]
+    found = log_of(records(rows)).link(UP, 1).activity(0.0, 0.03)
+    ms = np.array([5 + taken_ms, 0, 10, 15 - taken_ms])
+    assert found == pytest.approx(ms / 1e3, abs=1e-6)  # times are whole nanoseconds
+
+
+def test_a_transfer_is_due_with_the_block_that_completes_it() -> None:
+    each = 1000 * MTU / (MTU + 3.5)
+    down = log_of(records([*SIMPLE, (20, AGAIN, DOWN)])).link(DOWN, 1)
+    assert down.granted_bytes(0.0, 1.0) == pytest.approx(10 * each)
+    assert down.granted_bytes(0.004, 0.007) == pytest.approx(3 * each)
+    # A block of the TTI from 3 ms on is there at 6 ms.
+    due_ms = [1e3 * down.due_s(0.002, size) for size in (1, each, each + 1, 10 * each)]
+    assert due_ms == pytest.approx([6, 6, 7, 15])
+    assert 1e3 * down.due_s(0.005, 2 * each) == pytest.approx(9)
+    assert down.due_s(0.002, 10 * each + 1) == np.inf
+    assert down.due_s(0.02, 1) == np.inf
+    up = log_of(records([(2, FILLED, UP), *sent(7, 10, way=UP)])).link(UP, 1)
+    # Granted at 7 ms, the first block has arrived 7 ms later.
+    assert 1e3 * up.due_s(0.002, 1) == pytest.approx(14)
+    # The block granted at 7 ms takes what is there at 8 ms.
+    assert 1e3 * up.due_s(0.008, 1) == pytest.approx(14)
+
+
+def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path, made = tmp_path / "radio.log", records(SIMPLE, uav=2)
+    path.write_bytes(made.tobytes())
+    assert RECORD.itemsize == 16
+    assert (read_log(path, 3) == made).all()
+    path.write_bytes(b"")
+    assert len(read_log(path, 3)) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"kind": 7}, "record 0: kind must be 0 to 6, not 7"),
+        ({"direction": 2}, "record 0: direction must be 0 to 1, not 2"),
+        ({"uav": 3}, "record 0: uav must be 0 to 2, not 3"),
+        ({"time_ns": -np.arange(12)}, "record 1: time_ns is before that of the last"),
+    ],
+)
+def test_a_record_that_cannot_be_right_is_refused(changed, said, tmp_path: Path) -> None:
+    path, made = tmp_path / "radio.log", records(SIMPLE)
+    for name, value in changed.items():
+        made[name] = value
+    path.write_bytes(made.tobytes())
+    with pytest.raises(InputError, match=f"radio.log: {said}$"):
+        read_log(path, 3)
+
+
+def test_half_a_record_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "radio.log"
+    path.write_bytes(bytes(24))
+    with pytest.raises(InputError, match="its 24 bytes are no whole number of records of 16 bytes"):
+        read_log(path, 3)
+
+
+def test_the_table_has_what_was_granted_in_each_slot() -> None:
+    rows = [(98, FILLED, DOWN), *sent(99, 3), (101, LOST, DOWN), (102, AGAIN, DOWN)]
+    rows += [(102, EMPTIED, DOWN), (350, LOST, UP)]
+    made = records(rows)
+    made["mcs"][[2, 3]] = 9, 9  # of the three new blocks
+    spans = np.zeros(1, dtype=[("start_s", float), ("end_s", float)])
+    spans["end_s"] = 0.4
+    round_ = Round(3, "cpsfl", 1, 0.0, 0.4, np.zeros(2), 0.4, spans)
+    table = grants(round_, log_of(made), SLOT_S, 2)
+    assert table.columns.tolist() == [
+        *("round", "slot", "time_s", "client", "direction", "blocks", "resource_blocks"),
+        *("granted_bytes", "lost_blocks", "mcs", "waiting_s"),
+    ]
+    found = {(row.direction, row.client, row.slot): tuple(row)[6:] for row in table.itertuples()}
+    assert found == {
+        ("up", 1, 3): pytest.approx((0, 0.0, 0, 1, -1, 0.0)),
+        ("down", 1, 0): pytest.approx((1, 0.1, 1002, 0, 5, 1e-3)),
+        ("down", 1, 1): pytest.approx((3, 0.3, 2004, 1, 9, 0.0), abs=1e-12),
+    }
+    assert set(table["round"]) == {3}
+    assert table["time_s"].tolist() == pytest.approx([0.3, 0.0, 0.1])
+
+
+# --- the error budget ----------------------------------------------------------------------------
+
+
+class Over:
+    """A round over ns-3's LTE as it is predicted, and a log that says the same."""
+
+    def __init__(self, name: str = "cpsfl"):
+        radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
+        scenario = small(paradigm=name, radio=radio, emulation={"air": "ns3"})
+        shares, profile = fixed_allocation(scenario), profile_of(scenario)
+        self.radio = Lte.of(scenario)
+        self.payload = plan_round(scenario, profile, shares, payload_bytes)
+        self.plan: RoundPlan = plan_round(scenario, profile, shares, link_bytes)
+        tcp = tcp_model_of(scenario)
+        assert tcp is not None
+        self.tcp: TcpModel = tcp
+        self.times: RoundTimes = simulate(self.plan, self.radio, GAIN, SLOT_S, 0.3, tcp=tcp)
+        self.predicted = round_of(
+            0, self.payload, simulate(self.payload, self.radio, GAIN, SLOT_S, 0.3)
+        )
+        last = self.times.spans[self.times.spans["step"] == CM]
+        self.last = tuple(last[last["end_s"].argmax()][["client", "iteration", "step"]].tolist())
+
+    def log(self, **changed: Any) -> tuple[Round, RadioLog]:
+        """The round with the last upload changed, and its log.
+
+        Args:
+            **changed: Seconds by which the upload waits longer for its first grant (`waits`), sends
+                (`sends`), sends again (`repeats`), or has an empty queue (`pauses`).
+        """
+        spans, rows = self.times.spans.copy(), []
+        assert self.times.windows_s is not None
+        for span in spans:
+            client, iteration, step = span[["client", "iteration", "step"]].tolist()
+            if step not in (SM, CA, SG, CM):
+                continue
+            way = DOWN if step in (SM, SG) else UP
+            more = changed if (client, iteration, step) == self.last else {}
+            place = {SM: 0, CA: iteration - 1, SG: iteration, CM: iteration}[step]
+            windows_s = self.times.windows_s[way, client - 1, place]
+            request_s, delivery_s, taken_s = (
+                TTI_S * ttis[way] for ttis in (REQUEST_TTIS, DELIVERY_TTIS, TAKEN_TTIS)
+            )
+            granted_s = span["start_s"] + request_s
+            ended_s = span["end_s"] - delivery_s - windows_s  # end of the last granted TTI
+            again_s = more.get("repeats", 0.0)
+            granted_s += more.get("waits", 0.0)
+            ended_s += again_s + sum(more.get(name, 0.0) for name in ("waits", "sends", "pauses"))
+            span["end_s"] += sum(more.values())
+            middle_s = granted_s + 10 * TTI_S
+            each = [granted_s + n * TTI_S for n in range(10)]
+            each += [middle_s + again_s + more.get("pauses", 0.0), ended_s - TTI_S]
+            own = [(span["start_s"], FILLED)]
+            own += [(time_s, NEW) for time_s in each]
+            own += [(middle_s + n * TTI_S, AGAIN) for n in range(round(again_s / TTI_S))]
+            if "pauses" in more:
+                # The last block's TTI is still served.
+                own += [(middle_s - TTI_S + taken_s, EMPTIED)]
+                own += [(middle_s + more["pauses"] + taken_s - 1e-8, FILLED)]
+            own += [(ended_s - TTI_S + taken_s, EMPTIED)]
+            rows += [(1e3 * at, kind, way, client - 1) for at, kind in own]
+        made = records([row[:3] for row in rows])
+        made["time_ns"] = np.round([1e6 * row[0] for row in rows])
+        made["kind"], made["direction"] = [row[1] for row in rows], [row[2] for row in rows]
+        made["uav"] = [row[3] for row in rows]
+        measured = round_of_spans(0, self.plan, self.radio, 0.3, spans)
+        return measured, log_of(made[np.argsort(made["time_ns"], kind="stable")])
+
+    def budget(self, measured: Round, log: RadioLog | None) -> Any:
+        return error_budget(
+            self.predicted,
+            measured,
+            self.payload,
+            self.plan,
+            self.radio,
+            GAIN,
+            SLOT_S,
+            None,
+            tcp=self.tcp,
+            radio_log=log,
+        )
+
+
+@pytest.mark.parametrize("name", ["cpsfl", "sfl-pp", "pipesfl"])
+def test_a_round_as_predicted_has_no_part_of_the_radio(name: str) -> None:
+    over = Over(name)
+    measured, log = over.log()
+    found = over.budget(measured, log)
+    wanted = over.budget(measured, None).seconds
+    assert found.seconds == pytest.approx(
+        {part: wanted.get(part, 0.0) for part in found.seconds}, abs=1e-6
+    )
+    assert wanted["delay"] > 0.05
+    parts = found.steps[["grant", "harq", "radio", "rest"]]
+    assert parts.abs().max().max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("part", "changed"),
+    [
+        ("grant", {"waits": 0.005}),
+        ("grant", {"waits": -0.003}),
+        ("harq", {"repeats": 0.002}),
+        ("radio", {"sends": 0.05}),
+        ("radio", {"sends": -0.02}),
+        ("rest", {"pauses": 0.03}),
+    ],
+)
+def test_what_the_radio_does_is_a_part_of_its_own(part: str, changed: Any) -> None:
+    over = Over("sfl-pp")
+    measured, log = over.log(**changed)
+    found = over.budget(measured, log)
+    seconds = sum(changed.values())
+    radio = {each: found.seconds[each] for each in ("grant", "harq", "radio", "rest")}
+    # All uploads are to end together: the others do even if this one is faster.
+    wanted = dict.fromkeys(radio, 0.0) | {part: max(0.0, seconds)}
+    assert radio == pytest.approx(wanted, abs=1e-6)
+    total = sum(found.seconds.values())
+    assert total == pytest.approx(measured.latency_s - over.predicted.latency_s, abs=1e-12)
+    client, iteration, step = over.last
+    steps = found.steps.set_index(KEYS)
+    own = steps.loc[(0, client, iteration, STEPS[step])]
+    assert own[part] == pytest.approx(seconds, abs=1e-6)
+    modelled = steps.drop(columns=list(radio)).sum(axis=1)
+    longer = steps[list(radio)].sum(axis=1)
+    for span in measured.spans:
+        key = (0, span["client"], span["iteration"], STEPS[span["step"]])
+        predicted = over.predicted.spans
+        before = predicted[
+            (predicted["client"] == span["client"])
+            & (predicted["iteration"] == span["iteration"])
+            & (predicted["step"] == span["step"])
+        ][0]
+        took_s = span["end_s"] - span["start_s"] - before["end_s"] + before["start_s"]
+        assert modelled[key] + longer[key] == pytest.approx(took_s, abs=1e-9)
+
+
+def test_transfers_are_compared_with_what_was_granted() -> None:
+    """Blocks of 10 packets each TTI, of which an upload of 300 packets needs 30."""
+    over = Over()
+    plan = replace(over.plan, cm_bytes=np.full(3, 300 * MTU))
+    measured, _ = over.log()
+    span = measured.spans[measured.spans["step"] == CM][1]
+    first_ms = 1e3 * span["start_s"] + 6
+    made = records(sent(first_ms, 40, way=UP), uav=1, bytes=round(10 * (MTU + 3.5)) + 2)
+    errors = transfer_errors(
+        measured, plan, over.radio, GAIN, SLOT_S, over.tcp, radio_log=log_of(made)
+    )
+    assert set(errors["client"]) == {2}
+    row = errors[errors["step"] == "CM"].iloc[0]
+    due_s = (6 + 29 + 1 + DELIVERY_TTIS[UP]) * TTI_S
+    assert row["due_s"] == pytest.approx(due_s, abs=2e-9)
+    took_s = span["end_s"] - span["start_s"]
+    assert row["error"] == pytest.approx(took_s / due_s - 1, abs=1e-6)
+    assert row["rate_bps"] == pytest.approx(8 * 300 * MTU / due_s)
