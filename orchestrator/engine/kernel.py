@@ -157,7 +157,7 @@ def _served(
     """When a transfer is served that begins on shared links, of which so many are then active."""
     bps = 0.0
     if slot < slots.values.shape[2]:
-        bps = shared_slot_bps(slots, link_of(links, way, k), way, k, slot, active)[0]
+        bps = shared_slot_bps(slots, link_of(links, way, k), way, k, slot, active, 0)[0]
     return served_from(paths, way, k, size, time_s, bps)
 
 

@@ -1027,9 +1027,6 @@ def _date(value: object) -> str:
 class Emulation(Section):
     """How the emulated network is run."""
 
-    air: Literal["links", "ns3"] = Field(default="links", exclude_if=lambda air: air == "links")
-    """`links`: links of the kernel, with the rates of the radio's model; `ns3`: packets of the
-    programs pass through ns-3's radio access."""
     runtime: Literal["namespace", "docker"] = "namespace"
     """`namespace`: processes in network namespaces, without root; `docker`: containers, with root.
     """
