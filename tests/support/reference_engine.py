@@ -478,7 +478,7 @@ def reference_round(
         slot = bisect_right(edges, now + 0.5e-9) - 1
         active = 1 + others + len(on_air[way])
         on_air[way].add(k)
-        bps = shared_rate(way, k, slot, active) if slot < gain_up.shape[1] else 0.0
+        bps = shared_rate(way, k, slot, active, 0) if slot < gain_up.shape[1] else 0.0
         return senders[k][way == "down"].begins(now, size_bytes, bps)
 
     def begin_sending(way, k, now, size_bytes):

@@ -38,8 +38,6 @@ constexpr uint32_t RLC_BYTES = 100'000'000;
 /// Every UE has its own subframe of this period for its sounding, so there may be so many UEs.
 constexpr std::size_t SOUNDING_TTIS = 320;
 constexpr uint32_t PDCP_HEADER = 2; // bytes
-/// ns-3's nodes hand packets of any protocol to such a handler.
-constexpr uint16_t ANY_PROTOCOL = 0;
 
 /// Reads a private member, by an explicit instantiation: ns-3 shows the size of RLC's queue only to
 /// the MAC.

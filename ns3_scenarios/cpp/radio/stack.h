@@ -110,6 +110,9 @@ class Stack
 inline constexpr uint16_t IPV4 = 0x0800;
 inline constexpr uint16_t IPV6 = 0x86dd;
 
+/// ns-3's nodes hand packets of any protocol to a handler that is registered for this one.
+inline constexpr uint16_t ANY_PROTOCOL = 0;
+
 /// Protocol number of a packet of IP by its version; 0 if it is none.
 uint16_t ProtocolOf(ns3::Ptr<const ns3::Packet> packet);
 

@@ -47,8 +47,6 @@ constexpr double WEAKEST_PREAMBLE = -82;
 constexpr double SLOT_METRES = 9e-6 / 2 * 299792458; // way there and back in a slot of 9 us
 /// Data, and requests for block acknowledgements.
 const std::list<WifiContainerQueueType> HELD_QUEUES = {WIFI_QOSDATA_QUEUE, WIFI_CTL_QUEUE};
-/// Of `RegisterProtocolHandler`.
-constexpr uint16_t ANY_PROTOCOL = 0;
 
 /// Protocol number of a packet of IP by its version.
 uint16_t
