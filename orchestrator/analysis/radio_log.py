@@ -51,18 +51,21 @@ Records = npt.NDArray[np.void]
 """Records of a log, dtype `RECORD`, shape [N]."""
 
 
-def read_log(path: Path, uavs: int) -> Records:
+def read_log(path: Path, uavs: int, first: int = 0) -> Records:
     """The records of a log, in order of time.
 
     Args:
         path: File that the radio process has written.
         uavs: Number of UAVs, K.
+        first: Number of records to skip.
 
     Raises:
         InputError: The file has no whole number of records, or a record that cannot be right. The
             line names the file, the record from 0, and the field.
     """
-    content = path.read_bytes()
+    with path.open("rb") as file:
+        file.seek(first * RECORD.itemsize)
+        content = file.read()
     if len(content) % RECORD.itemsize:
         raise InputError(
             f"{path}: its {len(content)} bytes are no whole number of records of "

@@ -19,6 +19,7 @@ import pandas as pd
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.byte_accounts import SET_UP, account, completed
 from orchestrator.analysis.error_budget import error_budget, transfer_errors
+from orchestrator.analysis.radio_log import RadioLog, grants, read_log
 from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.analysis.waterfall import waterfall
 from orchestrator.emulated.calibration import TIMEOUT_S
@@ -32,6 +33,7 @@ from orchestrator.emulated.network import EmulatedNetwork, Hosts, Probes, Transf
 from orchestrator.emulated.node_faults import NodeFaults
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.observer import Observer
+from orchestrator.emulated.radio_air import LOG
 from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.engine import cut, round_of, round_of_spans
@@ -241,6 +243,8 @@ class Stage:
         self.traces: Path | None = None
         """Folder for the events of QUIC connections."""
         self._counters: Report | None = None
+        self._logged = 0
+        """Records of the radio's log that belong to earlier rounds."""
         self.lost_hosts: list[HostLost] = []
         """Hosts that were lost between rounds, since the last one."""
         self.shape = network.shape
@@ -439,12 +443,18 @@ class Stage:
         if self.observer is not None:
             self.observer.finished(measured)
         learns = scenario.workload.compute == "real"
+        radio_log = self._radio_log(clock)
         return RoundRecord(
             decision=round_.decision,
             predicted=round_.predicted,
             predicted_wire=round_.predicted_wire,
             measured=measured,
-            transfers=transfer_errors(measured, plan, round_.radio, table.gain, slot_s, table.tcp),
+            transfers=transfer_errors(
+                measured, plan, round_.radio, table.gain, slot_s, table.tcp, radio_log
+            ),
+            grants=None
+            if radio_log is None
+            else grants(measured, radio_log, slot_s, scenario.uavs.count),
             rates=table.frame(measured),
             injector=self._changes(table),
             links=self.counters,
@@ -469,7 +479,7 @@ class Stage:
             learning=learning_table(round_.index, bs, reports) if learns else None,
             passes={"split": measured.common_split, **bs.notes} if learns else None,
             **table.retry_until_channel_suffices(
-                lambda: self._explained(round_, measured, accounts, table, clock)
+                lambda: self._explained(round_, measured, accounts, table, clock, radio_log)
             ),
         )
 
@@ -542,6 +552,7 @@ class Stage:
         accounts: pd.DataFrame,
         table: RoundRates,
         clock: EmulatedClock,
+        radio_log: RadioLog | None,
     ) -> dict[str, Any]:
         """The error budget and waterfall, with the rates as they actually changed."""
         slots = self.counters
@@ -562,6 +573,7 @@ class Stage:
             round_.faults,
             table.tcp,
             self._clocks_ahead_s(),
+            radio_log,
         )
         made_of = waterfall(
             measured,
@@ -576,6 +588,14 @@ class Stage:
             tcp=table.tcp,
         )
         return {"budget": budget, "waterfall": made_of}
+
+    def _radio_log(self, clock: EmulatedClock) -> RadioLog | None:
+        """What the radio logged since the last call; None if no scheduler of ns-3 grants blocks."""
+        if self.network.radio is None or self.scenario.radio.access != "lte":
+            return None
+        records = read_log(self.network.folder / LOG, self.scenario.uavs.count, self._logged)
+        self._logged += len(records)
+        return RadioLog(records, clock.at, self.scenario.emulation.mtu)
 
     def _clocks_ahead_s(self) -> npt.NDArray[np.float64] | None:
         """Error of the nodes' clocks relative to the assumed ones, positive if ahead, shape [1 +

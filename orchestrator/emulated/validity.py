@@ -306,7 +306,7 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     rates and delay allow.
     """
     scenario = done.scenario
-    if vary_by_slot(scenario) or _is_ns3(done):
+    if vary_by_slot(scenario) or (_is_ns3(done) and scenario.radio.access != "lte"):
         return
     dilation, shape = scenario.dilation, shape_of(scenario, scenario.dilation)
     transfers = pd.concat([record.transfers for record in done.rounds], ignore_index=True)
