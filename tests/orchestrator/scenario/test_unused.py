@@ -3,6 +3,7 @@
 
 """Keys that have no effect are named, with the reason; keys that have one are not."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ DRAWN = {"count": 1, "kinds": ["uav-crash"]}
 
 
 def scenario(keys: dict[str, Any]) -> Scenario:
-    tree = {**TREE, "workload": dict(TREE["workload"])}
+    tree = copy.deepcopy(TREE)
     for key, value in keys.items():
         put(tree, key, value, "test")
     return validate(tree, "test")
@@ -54,6 +55,44 @@ def scenario(keys: dict[str, Any]) -> Scenario:
             "workload.asynchronous.exponent",
             "workload.asynchronous.staleness is 'constant'",
             {"workload.asynchronous.staleness": "hinge"},
+        ),
+        (
+            {"radio.wifi.rts": True},
+            "radio.wifi",
+            "radio.access is 'shannon'; only `trace --radio ns3-wifi` takes them then",
+            {"radio.access": "wifi"},
+        ),
+        (
+            {
+                "radio.access": "wifi",
+                "radio.uplink_bandwidth_hz": 10e6,
+                "radio.downlink_bandwidth_hz": 20e6,
+            },
+            "radio.uplink_bandwidth_hz",
+            "radio.access is 'wifi', whose channel has radio.wifi.width_mhz",
+            {"radio.access": "shannon"},
+        ),
+        (
+            {
+                "radio.access": "wifi",
+                "radio.uplink_bandwidth_hz": 20e6,
+                "radio.downlink_bandwidth_hz": 10e6,
+            },
+            "radio.downlink_bandwidth_hz",
+            "radio.access is 'wifi', whose channel has radio.wifi.width_mhz",
+            {"radio.access": "shannon"},
+        ),
+        (
+            {
+                "radio.access": "wifi",
+                "radio.uplink_bandwidth_hz": 20e6,
+                "radio.downlink_bandwidth_hz": 20e6,
+                "radio.wifi.access_point_power_w": 0.5,
+                "base_station.tx_power_w": 20,
+            },
+            "base_station.tx_power_w",
+            "radio.wifi.access_point_power_w is given",
+            {"radio.wifi.access_point_power_w": None},
         ),
         (
             {"allocation.alpha": [0.5, 0.25, 0.25], "paradigm": "sfl-sp"},
