@@ -370,6 +370,18 @@ def test_a_uav_that_does_not_hear_the_access_point_is_explained() -> None:
     )
 
 
+def test_a_uav_that_no_longer_hears_the_access_point_is_explained() -> None:
+    """It associates on the channel of slot 0, and is gone from slot 1 on."""
+    gain = np.full((1, 20), 1e-14)
+    gain[0, 0] = 1e-8
+    air = Air(gain, gain, 20, 0.1, np.ones(1), 1.0, position_m=np.full((1, 20, 3), 50.0))
+    made = simulate_wifi(air)
+    assert made.bytes[..., 0].all()
+    assert made.bytes[..., 2:].sum() == 0
+    why = replace(made, bytes=made.bytes[..., 2:]).silent()
+    assert "it is not associated: it receives no beacon of the access point (" in next(why)
+
+
 def test_an_associated_uav_of_a_busy_channel_is_explained() -> None:
     made = simulate_wifi(wifi_air(10, 2, 1.0))
     lines = [*made.silent()]
