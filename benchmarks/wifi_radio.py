@@ -6,7 +6,8 @@
     python benchmarks/wifi_radio.py [--seconds S] [--json FILE] [--docs docs/radio-wifi.md]
 
 The UAVs are those of `lte_radio.py`, which do not move. Each case is a number of seconds of such a
-channel, with one seed.
+channel, with one seed. Cells have the sums of all UAVs in ns-3 and in the model in Mb/s, and the
+range of the UAVs in ns-3.
 """
 
 import argparse
@@ -35,39 +36,43 @@ HIDDEN_HZ = 30e9
 """A carrier at which UAVs do not hear each other; their gains to the access point are the same."""
 
 
+Way = Literal["up", "down", "both"]
+WAYS: tuple[Way, ...] = ("up", "down", "both")
+
+
 class Case(NamedTuple):
-    """A number of UAVs, the directions that send, and what differs from 802.11n with 1 W each."""
+    """A number of UAVs, what differs from 802.11n with 1 W each, and the directions to try."""
 
     uavs: int
-    way: Literal["both", "up", "down"]
     keys: Mapping[str, Any] = MappingProxyType({})
+    ways: tuple[Way, ...] = WAYS
     hidden: bool = False
 
 
-def of_standard(standard: str, width_mhz: int) -> dict[str, Any]:
-    """Keys of a standard and a width."""
-    return {"radio.wifi.standard": standard, "radio.wifi.width_mhz": width_mhz}
-
-
 RTS = {"radio.wifi.rts": True}
-WAYS: tuple[Literal["up", "down", "both"], ...] = ("up", "down", "both")
 CASES = {
-    **{f"K = {k}, {way}": Case(k, way) for k in (3, 10) for way in WAYS},
-    **{f"K = {k}, {way}, RTS/CTS": Case(k, way, RTS) for k in (3, 10) for way in WAYS},
-    **{f"K = 10, {way}, mixed": Case(10, way, MIXED) for way in WAYS},
+    **{f"K = {k}": Case(k) for k in (3, 10)},
+    **{f"K = {k}, RTS/CTS": Case(k, RTS) for k in (3, 10)},
+    "K = 10, mixed": Case(10, MIXED),
     **{
-        f"K = 10, {way}, mixed, 802.11{standard}, 80 MHz": Case(
-            10, way, MIXED | of_standard(standard, 80)
+        f"K = 10, mixed, 802.11{standard}, 80 MHz": Case(
+            10, MIXED | {"radio.wifi.standard": standard, "radio.wifi.width_mhz": 80}
         )
         for standard in ("ac", "ax")
-        for way in WAYS
     },
-    **{f"K = {k}, up, hidden": Case(k, "up", hidden=True) for k in (3, 10)},
-    **{f"K = {k}, up, hidden, RTS/CTS": Case(k, "up", RTS, hidden=True) for k in (3, 10)},
+    **{f"K = {k}, hidden": Case(k, ways=("up",), hidden=True) for k in (3, 10)},
+    **{f"K = {k}, hidden, RTS/CTS": Case(k, RTS, ("up",), hidden=True) for k in (3, 10)},
 }
+PLACES: dict[str, tuple[Way, int]] = {
+    "uplinks alone": ("up", UP),
+    "downlinks alone": ("down", DOWN),
+    "uplinks of both": ("both", UP),
+    "downlinks of both": ("both", DOWN),
+}
+"""By the head of a column: the directions that send, and the one that is shown."""
 
 
-def compared(case: Case, seconds: float) -> dict[str, Any]:
+def compared(case: Case, way: Way, seconds: float) -> dict[str, Any]:
     """Goodput in bit/s of each UAV, by direction, in the model and in ns-3."""
     keys = {"radio.access": "wifi", **case.keys}
     if case.keys.get("radio.wifi.noise_figure_db") is None:
@@ -87,34 +92,36 @@ def compared(case: Case, seconds: float) -> dict[str, Any]:
         seed=scenario.seed,
         position_m=channel.position_m - scenario.base_station.position_m,
         carrier_hz=HIDDEN_HZ if case.hidden else scenario.radio.carrier_hz,
-        way=case.way,
+        way=way,
     )
     made = simulate_wifi(air, settings).bps.mean(axis=2)
     links = links_of(Wifi.of(scenario).bands(), False, np.ones(case.uavs), np.ones(case.uavs))
-    sends = (case.way != "down", case.way != "up")
+    sends = (way != "down", way != "up")
     model = np.zeros((2, case.uavs))
-    for way in (UP, DOWN):
-        for k in range(case.uavs * sends[way]):
-            others = case.uavs * sends[1 - way]
-            link = link_of(links, way, k)
-            model[way, k] = shared_bps(link, float(gain[k, 0]), case.uavs, others)[0]
+    for place in (UP, DOWN):
+        for k in range(case.uavs * sends[place]):
+            others = case.uavs * sends[1 - place]
+            link = link_of(links, place, k)
+            model[place, k] = shared_bps(link, float(gain[k, 0]), case.uavs, others)[0]
     return {"model_bps": model.tolist(), "ns3_bps": made.tolist()}
 
 
-def rows(found: dict[str, dict[str, Any]]) -> list[list[str]]:
+def rows(found: dict[str, dict[Way, dict[str, Any]]]) -> list[list[str]]:
     """The cells of the table."""
     made = []
-    for name, each in found.items():
+    for name, by_way in found.items():
         cells = [name]
-        for way in (UP, DOWN):
-            ours, theirs = (np.array(each[whose][way]) for whose in ("model_bps", "ns3_bps"))
-            if not ours.any():
-                cells += ["", "", ""]
+        for way, place in PLACES.values():
+            if way not in by_way:
+                cells.append("")
                 continue
+            whose = (by_way[way][key][place] for key in ("ns3_bps", "model_bps"))
+            theirs, ours = (np.array(each) / 1e6 for each in whose)
             off = theirs.sum() / ours.sum() - 1
-            range_ = f"{theirs.min() / 1e6:.1f} to {theirs.max() / 1e6:.1f}"
-            cells += [f"{theirs.sum() / 1e6:.1f} ({range_})"]
-            cells += [f"{ours.sum() / 1e6:.1f}", f"{off:+.0%}"]
+            cells.append(
+                f"{theirs.sum():.1f} / {ours.sum():.1f} ({off:+.0%}); "
+                f"{theirs.min():.1f} to {theirs.max():.1f}"
+            )
         made.append(cells)
     return made
 
@@ -126,13 +133,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--docs", type=Path)
     options = parser.parse_args()
-    found = {
-        name: compared(case, options.seconds)
-        for name, case in track(CASES.items(), console=Console(stderr=True))
-    }
-    head = ["case"]
-    for way in ("uplink", "downlink"):
-        head += [f"{way}: ns-3, Mb/s (per UAV)", "model, Mb/s", "difference"]
+    tried = [(name, way) for name, case in CASES.items() for way in case.ways]
+    found: dict[str, dict[Way, dict[str, Any]]] = {name: {} for name in CASES}
+    for name, way in track(tried, console=Console(stderr=True)):
+        found[name][way] = compared(CASES[name], way, options.seconds)
+    head = ["case", *PLACES]
     table = Table(*head)
     for cells in rows(found):
         table.add_row(*cells)

@@ -38,18 +38,27 @@ def trace(
         ),
     ] = None,
     wifi_standard: Annotated[
-        str | None, typer.Option(metavar="n|ac|ax", help="802.11 … (n).", rich_help_panel=_RADIO)
+        str | None,
+        typer.Option(
+            metavar="n|ac|ax", help="802.11 … (radio.wifi.standard).", rich_help_panel=_RADIO
+        ),
     ] = None,
     wifi_width_mhz: Annotated[
-        int | None, typer.Option(help="Width of the channel (20).", rich_help_panel=_RADIO)
+        int | None,
+        typer.Option(help="Width of the channel (radio.wifi.width_mhz).", rich_help_panel=_RADIO),
     ] = None,
     rts: Annotated[
-        bool, typer.Option("--rts", help="RTS/CTS before each frame.", rich_help_panel=_RADIO)
+        bool,
+        typer.Option(
+            "--rts",
+            help="RTS/CTS before each frame, also if radio.wifi.rts is false.",
+            rich_help_panel=_RADIO,
+        ),
     ] = False,
     wifi_ap_w: Annotated[
         float | None,
         typer.Option(
-            help="Power of the access point in W (that of the base station, at most 1).",
+            help="Power of the access point in W (radio.wifi.access_point_power_w).",
             rich_help_panel=_RADIO,
         ),
     ] = None,

@@ -146,10 +146,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "radio.wifi", reason
     else:
         for name in ("uplink_bandwidth_hz", "downlink_bandwidth_hz"):
-            reason = (
-                "radio.access is 'wifi'; both directions have one channel of radio.wifi.width_mhz"
-            )
-            yield f"radio.{name}", reason
+            yield f"radio.{name}", "radio.access is 'wifi', whose channel has radio.wifi.width_mhz"
         if radio.wifi.access_point_power_w is not None:
             yield "base_station.tx_power_w", "radio.wifi.access_point_power_w is given"
     for name in ("fading_block", "doppler_hz", "rician_k_db"):

@@ -461,6 +461,18 @@ def test_a_uav_that_does_not_hear_the_access_point_is_explained() -> None:
     )
 
 
+def test_a_uav_that_no_longer_hears_the_access_point_is_explained() -> None:
+    """It associates on the channel of slot 0, and is gone from slot 1 on."""
+    gain = np.full((1, 20), 1e-14)
+    gain[0, 0] = 1e-8
+    air = Air(gain, gain, 20, 0.1, np.ones(1), 1.0, position_m=np.full((1, 20, 3), 50.0))
+    made = simulate_wifi(air)
+    assert made.bytes[..., 0].all()
+    assert made.bytes[..., 2:].sum() == 0
+    why = replace(made, bytes=made.bytes[..., 2:]).silent()
+    assert "it is not associated: it receives no beacon of the access point (" in next(why)
+
+
 def test_an_associated_uav_of_a_busy_channel_is_explained() -> None:
     made = simulate_wifi(wifi_air(10, 2, 1.0))
     lines = [*made.silent()]
@@ -514,3 +526,41 @@ def test_wifi_reaches_as_far_as_its_signal() -> None:
     place = np.tile([5000.0, 0.0, 0.0], (1, 3, 1))
     made = simulate_wifi(Air(gain, gain, 3, 0.1, np.ones(1), 1.0, position_m=place))
     assert (mbps(made) > 10).all()
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_backlog_may_be_in_one_direction(way: Any) -> None:
+    """Nothing is sent in the other, which no line explains then."""
+    made = simulate_wifi(replace(wifi_air(3, 5, 1.0), way=way))
+    sent = mbps(made).sum(axis=1)
+    sends = 0 if way == "up" else 1
+    assert sent[sends] > 40
+    assert sent[1 - sends] == 0
+    assert [*made.silent()] == []
+
+
+def test_a_uav_that_loses_its_connection_has_it_again_when_it_is_back() -> None:
+    """It is gone from 1 s to 4 s; the access point serves the other one as soon as that one
+    has missed 10 beacons."""
+    gain = np.full((2, 60), 1e-8)
+    gain[0, 10:40] = 1e-16
+    place = np.full((2, 60, 3), 50.0)
+    place[1, :, 0] += 10
+    made = simulate_wifi(Air(gain, gain, 60, 0.1, np.ones(2), 1.0, position_m=place, seed=1))
+    bps = made.bps / 1e6
+    there, gone, back = slice(0, 9), slice(24, 40), slice(46, 60)
+    assert (bps[:, :, there].mean(axis=2) > 3).all()
+    assert (bps[:, 0, gone] == 0).all()
+    assert (bps[:, 0, back].mean(axis=1) > 3).all()
+    assert bps[1, 1, gone].mean() > 1.2 * bps[1, 1, there].mean()
+    assert (bps[:, 1, back].mean(axis=1) > 3).all()
+
+
+def test_uavs_collide_while_they_do_not_hear_each_other() -> None:
+    """Both are always as far from the access point, and in the second half 4 km apart."""
+    gain, place = np.full((2, 40), 10**-8.5), np.zeros((2, 40, 3))
+    place[:, :, 0] = 2000
+    place[1, 20:, 0] = -2000
+    air = Air(gain, 1e3 * gain, 40, 0.1, np.ones(2), 1e-3, position_m=place, carrier_hz=5e9)
+    up = simulate_wifi(air).bps[0].sum(axis=0)
+    assert up[20:].mean() < 0.8 * up[:20].mean()

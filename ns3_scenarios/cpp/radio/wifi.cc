@@ -324,12 +324,13 @@ std::string
 Wifi::Why(Direction direction, std::size_t uav) const
 {
     const Station& station = m_stations[uav];
-    auto arrive = [this, uav](Direction way) {
-        const double power =
-            (way == UP ? m_uavPower[uav] : m_accessPointPower) + m_air.Gain(way, uav);
+    auto power = [this, uav](Direction way) {
+        return (way == UP ? m_uavPower[uav] : m_accessPointPower) + m_air.Gain(way, uav);
+    };
+    auto arrive = [power](Direction way) {
         char text[120];
-        std::snprintf(text, sizeof text, "they arrive at %.1f dBm at the end", power);
-        return text + std::string(power < WEAKEST_PREAMBLE
+        std::snprintf(text, sizeof text, "they arrive at %.1f dBm at the end", power(way));
+        return text + std::string(power(way) < WEAKEST_PREAMBLE
                                       ? "; ns-3 detects a preamble from -82 dBm on"
                                       : "");
     };
@@ -349,7 +350,7 @@ Wifi::Why(Direction direction, std::size_t uav) const
         return std::to_string(frames.received) + " of " + std::to_string(frames.sent) +
                " frames were received" + why;
     };
-    if (station.beacons == 0)
+    if (station.beacons == 0 || (!IsOpen(UP, uav) && power(DOWN) < WEAKEST_PREAMBLE))
     {
         return "it is not associated: it receives no beacon of the access point (" + arrive(DOWN) +
                ")";

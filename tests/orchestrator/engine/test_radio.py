@@ -95,6 +95,19 @@ LTE = "LTE, 100 resource blocks, shared equally, 64QAM, 1 layer"
             | {"uplink_bandwidth_hz": 10e6},
             "LTE, 50 uplink and 100 downlink resource blocks, shared equally, 256QAM, 2 layers",
         ),
+        ({"access": "wifi"}, "802.11n, 20 MHz, access point with 1 W"),
+        (
+            {
+                "access": "wifi",
+                "wifi": {
+                    "standard": "ax",
+                    "width_mhz": 80,
+                    "rts": True,
+                    "access_point_power_w": 0.25,
+                },
+            },
+            "802.11ax, 80 MHz, RTS/CTS, access point with 0.25 W",
+        ),
         ({"fading": "rayleigh"}, "Shannon's rates, FDMA, Rayleigh fading, 1 ms"),
         ({"access": "lte", "fading": "rayleigh"}, f"{LTE}, Rayleigh fading, 1 ms"),
         (

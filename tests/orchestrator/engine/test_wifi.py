@@ -17,7 +17,7 @@ import orchestrator as tb
 from ns3_scenarios.trace import TwoWay, both_ways
 from orchestrator.engine import engine
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.radio_kernel import link_bps, link_of, shared_bps
+from orchestrator.engine.radio_kernel import link_bps, link_of, links_of, shared_bps
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.engine.wifi import SCHEMES, Wifi, contention, exchanges
 from orchestrator.scenario.loading import validate
@@ -140,7 +140,7 @@ def test_one_that_sends_alone_has_the_channel_and_others_their_part():
 def test_both_directions_contend_for_one_channel():
     """Three uplinks and the access point are four senders, of which the latter serves all UAVs."""
     radio = Wifi.of(scenario())
-    links = engine._links_of.py_func(radio.bands(), False, np.ones(3), np.ones(3))
+    links = links_of(radio.bands(), False, np.ones(3), np.ones(3))
     up, down = (link_of(links, way, 0) for way in (UP, DOWN))
     alone = shared_bps(up, NEAR, 3, 0)[0]
     with_others = shared_bps(up, NEAR, 3, 2)[0]

@@ -4,7 +4,6 @@
 """`testbed trace --radio`: a scenario's rates under ns-3's LTE and Wi-Fi."""
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ from small_scenario import TEXT, TREE
 
 from ns3_scenarios.radio import Air, LteSettings, WifiSettings, simulate_lte, simulate_wifi
 from ns3_scenarios.trace import ChannelTrace, RateTrace, load_trace
-from orchestrator.packet_simulation.radio import cell_of, described, rate_trace
+from orchestrator.packet_simulation.radio import cell_of, described, rate_trace, settings_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.unused import _log_once
 from testbed.core.errors import InputError
 
 GAIN = np.repeat([[1e-11], [1e-12], [1e-13]], 4, axis=1)
@@ -45,7 +45,7 @@ def test_the_rates_are_those_of_the_scenarios_powers_noise_and_gains() -> None:
 def test_positions_are_seen_from_the_access_point_whose_power_is_wifis(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.INFO, "orchestrator")
+    _log_once.cache_clear()
     given = scenario(base_station={"position_m": [100, 0, 30]})
     channel = ChannelTrace(GAIN * 1e3, 0.1, position_m=POSITION_M)
     place = POSITION_M - np.array([100.0, 0, 30])
@@ -145,6 +145,26 @@ def test_a_cell_whose_scheduler_orders_reads_priorities() -> None:
     }
     assert cell_of(validate(tree, "test")).priority_by_dscp
     assert not cell_of(validate({"uavs": {"tx_power_w": [1.0]}}, "test")).priority_by_dscp
+
+
+def test_the_access_point_is_that_of_the_scenario_unless_an_option_differs() -> None:
+    wifi = {"standard": "ac", "width_mhz": 80, "rts": True}
+    losses = {"noise_figure_db": 5, "antenna_gain_db": 7}
+    tree = {"uavs": {"tx_power_w": [1.0]}, "radio": {"wifi": wifi | losses}}
+    given = validate(tree, "test")
+    assert settings_of(given, "ns3-wifi") == WifiSettings("ac", 80, True, 5, 7)
+    assert settings_of(given, "ns3-wifi", "ax", 20) == WifiSettings("ax", 20, True, 5, 7)
+    plain = validate({"uavs": {"tx_power_w": [1.0]}}, "test")
+    assert settings_of(plain, "ns3-wifi") == WifiSettings()
+    assert settings_of(plain, "ns3-wifi", rts=True) == WifiSettings(rts=True)
+
+
+def test_the_power_of_the_access_point_may_be_a_key() -> None:
+    given = scenario(radio={"wifi": {"access_point_power_w": 0.1}})
+    channel = ChannelTrace(GAIN * 1e3, 0.1, position_m=POSITION_M)
+    first, _ = rate_trace(given, channel, WifiSettings())
+    second, _ = rate_trace(scenario(), channel, WifiSettings(), 0.1)
+    assert first.downlink_bps.tobytes() == second.downlink_bps.tobytes()
 
 
 def test_fading_is_part_of_the_gains() -> None:

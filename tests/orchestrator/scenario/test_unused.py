@@ -78,6 +78,44 @@ def scenario(keys: dict[str, Any]) -> Scenario:
             {"paradigm": "cpsfl"},
         ),
         (
+            {"radio.wifi.rts": True},
+            "radio.wifi",
+            "radio.access is 'shannon'; only `trace --radio ns3-wifi` takes them then",
+            {"radio.access": "wifi"},
+        ),
+        (
+            {
+                "radio.access": "wifi",
+                "radio.uplink_bandwidth_hz": 10e6,
+                "radio.downlink_bandwidth_hz": 20e6,
+            },
+            "radio.uplink_bandwidth_hz",
+            "radio.access is 'wifi', whose channel has radio.wifi.width_mhz",
+            {"radio.access": "shannon"},
+        ),
+        (
+            {
+                "radio.access": "wifi",
+                "radio.uplink_bandwidth_hz": 20e6,
+                "radio.downlink_bandwidth_hz": 10e6,
+            },
+            "radio.downlink_bandwidth_hz",
+            "radio.access is 'wifi', whose channel has radio.wifi.width_mhz",
+            {"radio.access": "shannon"},
+        ),
+        (
+            {
+                "radio.access": "wifi",
+                "radio.uplink_bandwidth_hz": 20e6,
+                "radio.downlink_bandwidth_hz": 20e6,
+                "radio.wifi.access_point_power_w": 0.5,
+                "base_station.tx_power_w": 20,
+            },
+            "base_station.tx_power_w",
+            "radio.wifi.access_point_power_w is given",
+            {"radio.wifi.access_point_power_w": None},
+        ),
+        (
             {"allocation.alpha": [0.5, 0.25, 0.25], "paradigm": "sfl-sp"},
             "allocation.alpha",
             "'sfl-sp' computes sequentially",
