@@ -36,7 +36,7 @@ class RadioPacketNetwork(Network):
     host, which drops those for which it has no room.
 
     Args:
-        air: The channel; ns-3 is given slot 0 only, and further slots by `gains`.
+        air: The channel, of which the first gains hold until `gains` is called.
         cell: The radio access.
         settings: Settings of the links, one per UAV; `frame_header_bytes` and `packet_s` have no
             effect, since packets have no Ethernet header and are acknowledged in pairs.
