@@ -33,7 +33,8 @@ def air(uavs: int, gain_db: float = -90.0, **fields: Any) -> Air:
 
 
 def lte(uavs: int, **fields: Any) -> RadioPacketNetwork:
-    return RadioPacketNetwork(air(uavs), LteSettings(), PacketSettings(links=uavs, **fields))
+    unplaced = air(uavs, position_m=None)
+    return RadioPacketNetwork(unplaced, LteSettings(), PacketSettings(links=uavs, **fields))
 
 
 def carried(
@@ -199,16 +200,15 @@ def test_wifi_hears_by_the_positions_of_the_slot() -> None:
     """UAVs that do not hear each other collide."""
     size = 3_000_000
 
-    def took_s(apart_m: float) -> float:
-        first = air(2, -80.0)
-        assert first.position_m is not None
-        place = first.position_m[:, 0] * [1, 1, 1]
-        place[:, 0] = -apart_m / 2, apart_m / 2
+    far = np.array([[[-2000.0, 0, 0]], [[2000.0, 0, 0]]])
+    first = air(2, -85.0, position_m=far)
+
+    def took_s(place: np.ndarray) -> float:
         with RadioPacketNetwork(first, WifiSettings(), PacketSettings(links=2)) as network:
             network.gains(0, first.uplink_gain, first.downlink_gain, place)
             return carried(network, [(1, False, size), (2, False, size)])[-1][-1] / 1e9
 
-    assert took_s(4000.0) > 1.2 * took_s(10.0)
+    assert took_s(far[:, 0]) > 1.2 * took_s(np.abs(far[:, 0]))
 
 
 def test_a_uav_without_a_connection_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,6 +234,19 @@ def test_what_the_radio_access_does_not_have_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         RadioPacketNetwork(air(2), cell, replace(PacketSettings(links=2), **fields))
+
+
+def test_a_slot_of_another_shape_is_refused() -> None:
+    gain, place = np.full((2, 1), 1e-9), np.zeros((2, 3))
+    with RadioPacketNetwork(air(2), LteSettings(), PacketSettings(links=2)) as network:
+        for given in ((gain[:1], gain), (gain, np.full((2, 2), 1e-9))):
+            with pytest.raises(ValueError, match=r"_gain must have shape \[2, 1\]"):
+                network.gains(0, *given, place)
+        for wrong in (None, place[:1]):
+            with pytest.raises(ValueError, match=r"position_m must have shape \[2, 3\]"):
+                network.gains(0, gain, gain, wrong)
+        network.gains(0, gain, gain, place)
+        assert network.advance(1) == (1, [])
 
 
 def test_wifi_carries_its_largest_packets() -> None:
