@@ -36,7 +36,7 @@ class RadioPacketNetwork(Network):
     host, which drops those for which it has no room.
 
     Args:
-        air: The channel; ns-3 is given slot 0 only, and further slots by `gains`.
+        air: The channel, of which the first gains hold until `gains` is called.
         cell: The radio access.
         settings: Settings of the links, one per UAV; `frame_header_bytes` and `packet_s` have no
             effect, since packets have no Ethernet header and are acknowledged in pairs.
@@ -62,8 +62,9 @@ class RadioPacketNetwork(Network):
         plain["impairments"] = [[*map(float, way.values())] for way in plain["impairments"]]
         super().__init__(start(plain, launch))
         self._slot: tuple[int, bytes] | None = None
-        self._is_placed = air.position_m is not None
         steps = plain["steps"]
+        self._shape = air.uavs, steps
+        self._is_placed = air.position_m is not None
         position_m = None if air.position_m is None else air.position_m[:, 0]
         try:
             self._child.send_bytes(
@@ -92,8 +93,16 @@ class RadioPacketNetwork(Network):
             downlink_gain: The same for the downlink.
             position_m: Positions relative to the base station, shape [K, 3]; needed if the air has
                 positions, and otherwise ignored.
+
+        Raises:
+            ValueError: An array has another shape.
         """
+        uavs, _ = self._shape
+        if uplink_gain.shape != self._shape or downlink_gain.shape != self._shape:
+            raise ValueError(f"uplink_gain and downlink_gain must have shape {list(self._shape)}")
         place = position_m if self._is_placed else None
+        if self._is_placed and (place is None or place.shape != (uavs, 3)):
+            raise ValueError(f"position_m must have shape [{uavs}, 3], as in the air")
         self._slot = slot, slot_bytes(uplink_gain, downlink_gain, place)
 
     def _changes(self) -> tuple[dict[str, Any], bytes]:

@@ -99,6 +99,11 @@ def play(
             f"not {emulation.congestion_control!r}"
         )
     channel, cell = Channel.of(source), radio_of(scenario)
+    if cell is not None and emulation.rate_counts != "frame":
+        raise InputError(
+            f"emulation.rate_counts: {emulation.rate_counts!r} is a rate without headers, which "
+            f"{simulated_radio(scenario)} carries; must be 'frame'"
+        )
     impairments = list(zip(*impairments_of(scenario), strict=True))
     if delay_s is not None and vary_by_slot(scenario):
         raise InputError("delay_s: not supported if links differ from slot to slot")

@@ -24,6 +24,7 @@ from orchestrator.engine.plan import link_bytes
 from orchestrator.engine.rounds import predict
 from orchestrator.packet_simulation import rounds
 from orchestrator.packet_simulation.rounds import play
+from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Faults, Links
 from testbed.core.errors import InputError
@@ -404,10 +405,85 @@ def test_faults_are_refused_and_not_left_out(faults: dict[str, object]) -> None:
         play(scenario, fading(), profile_of(scenario))
 
 
-def test_an_lte_cell_whose_active_uavs_share_it_is_refused() -> None:
-    radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
-    scenario = small(radio=radio)
-    with pytest.raises(InputError, match=r"^radio.lte.scheduler: ns-3 needs .* 'shares'"):
+CELL = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
+
+
+def test_packets_pass_an_lte_cell_that_uavs_share() -> None:
+    """One UAV: the engine, with the delay of grants and TCP's slow start added by ns-3."""
+    scenario = small(radio=CELL, uavs={"tx_power_w": [1]}, rounds=2)
+    source, profile = fading(1), profile_of(scenario)
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    played = play(scenario, source, profile)
+    assert rounds.simulated_radio(scenario) == "ns-3's LTE"
+    both = join(wire, played.timeline)
+    added_s = both["duration_s_measured"] - both["duration_s_predicted"]
+    transfers = both["step"].isin(["SM", "CA", "SG", "CM"])
+    assert added_s[transfers].between(0.0, 0.15).all()
+    assert (added_s[transfers] > 0.003).all()  # the radio's way, in the downlink
+    assert np.abs(added_s[~transfers]).max() < 1e-6
+    # 18 Mbit/s at most, in packets without Ethernet's header.
+    up = Framing(1500).on_link(2 * 200_000 + 80_000)
+    assert played.counts.uplink[0].sent_bytes > 0.98 * 2 * up
+    assert_same(play(scenario, source, profile), played)
+
+
+def assert_same(first: rounds.Played, second: rounds.Played) -> None:
+    assert first.timeline.frame().equals(second.timeline.frame())
+    assert first.counts == second.counts
+
+
+def test_decisions_are_based_on_the_model_s_rates() -> None:
+    """Every paradigm is played, among them those whose order depends on rates."""
+    for paradigm in ("cpsfl", "sfl-pp", "pipesfl"):
+        scenario = small(radio=CELL, paradigm=paradigm)
+        source, profile = fading(), profile_of(scenario)
+        wire = predict(scenario, source, profile, sizing=link_bytes)
+        played = play(scenario, source, profile).timeline
+        assert 1 < played.rounds[0].latency_s / wire.rounds[0].latency_s < 3
+
+
+def test_the_cell_s_channel_is_the_scenario_s() -> None:
+    """20 dB less signal, or fading, from a slot on."""
+    scenario = small(radio=CELL, uavs={"tx_power_w": [0.1]})
+    profile = profile_of(scenario)
+    gain = fading(1).trace(4000).gain
+    weak = gain.copy()
+    weak[:, 2:] *= 1e-4
+    latency_s = [
+        play(scenario, Replay(ChannelTrace(each, 0.1)), profile).timeline.rounds[0].latency_s
+        for each in (gain, weak)
+    ]
+    assert latency_s[1] > 1.5 * latency_s[0]
+    faded = small(radio=CELL | {"fading": "rayleigh", "doppler_hz": 50}, uavs={"tx_power_w": [0.1]})
+    with open_source(faded, None) as source:
+        played = play(faded, source, profile)
+        assert_same(play(faded, source, profile), played)
+    even = faded.model_copy(update={"radio": faded.radio.model_copy(update={"fading": "none"})})
+    with open_source(even, None) as source:
+        assert play(even, source, profile).counts.events != played.counts.events
+
+
+def test_a_cell_of_uavs_with_own_blocks_has_links_at_the_model_s_rates() -> None:
+    scenario = small(radio=CELL | {"lte": {"scheduler": "shares"}})
+    assert rounds.simulated_radio(scenario) == ""
+    source, profile = fading(), profile_of(scenario)
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    assert latency_error(play(scenario, source, profile).timeline, wire) < 5e-3
+
+
+@pytest.mark.parametrize(
+    ("radio", "emulation", "message"),
+    [
+        ({}, {"rate_counts": "payload"}, r"^emulation.rate_counts: 'payload' is a rate without"),
+        ({"lte": {"layers": 2}}, {}, r"^radio.lte.layers: ns-3's LTE has 1 only"),
+        ({"lte": {"resource_blocks": 20}}, {}, r"^resource_blocks must be one of 6, 15, 25"),
+    ],
+)
+def test_a_cell_that_ns3_does_not_have_is_refused(
+    radio: dict[str, object], emulation: dict[str, object], message: str
+) -> None:
+    scenario = small(emulation, radio=CELL | radio)
+    with pytest.raises(InputError, match=message):
         play(scenario, fading(), profile_of(scenario))
 
 

@@ -16,6 +16,7 @@ from small_scenario import TREE
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
 from orchestrator.cli.tables import cross_check_tables
+from orchestrator.records.results import read_results
 from orchestrator.studies import cross_check as study
 from orchestrator.studies.cross_check import (
     KERNEL,
@@ -133,14 +134,34 @@ def test_command_without_a_kernel(
     scenario, trace = files
     out = tmp_path / "out"
     command(scenario, "--trace", trace, "--no-kernel", "--delay-ms", "0,2", "--out", out)
-    assert capsys.readouterr().out.startswith("radio: Shannon's rates, FDMA\n")
+    printed = capsys.readouterr().out
+    assert printed.startswith("radio: Shannon's rates, FDMA\n")
+    assert "ns-3's TCP over" not in printed
     said: dict[str, Any] = json.loads((out / "opinions.json").read_text())
     assert list(said["opinions"]) == [PAYLOAD, WIRE, PACKETS]
     assert [row["delay_ms"] for row in said["delay_sweep"]] == [0, 2]
+    assert "packets_over" not in said
     assert {path.name for path in out.iterdir()} == {
         *("opinions.json", "opinions.png", "opinions.pdf", "delay.png", "delay.pdf", "trace.json")
     }
     assert json.loads((out / "trace.json").read_text())["traceEvents"]
+
+
+def test_a_cell_that_uavs_share_is_checked_over_ns3_s_lte(
+    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario, trace = files
+    result = tmp_path / "said.json"
+    words = [f"--set=radio.{way}_bandwidth_hz=5e6" for way in ("uplink", "downlink")]
+    words += ["--set=radio.access=lte", "--delay-ms=0,20", "--no-kernel"]
+    command(scenario, "--trace", trace, *words, "--json", result)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1] == "ns-3 packets: ns-3's TCP over ns-3's LTE"
+    said = json.loads(result.read_text())
+    assert said["packets_over"] == "ns-3's LTE"
+    assert said["delay_sweep"][1]["added_ms"] > 6 * 20
+    radios = {each.execution: each.radio for each in read_results(result)}
+    assert radios[PACKETS] == radios[WIRE] + "; packets pass ns-3's LTE"
 
 
 def test_command_with_the_kernel(files: tuple[Path, Path], tmp_path: Path) -> None:
