@@ -1,0 +1,243 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The radio program in the loop: frames of devices pass ns-3's radio and come out unchanged.
+
+Datagram sockets take the place of tap devices.
+"""
+
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ns3_scenarios import build
+from ns3_scenarios.radio import Air, LteSettings, WifiSettings, cell_settings
+from orchestrator.analysis.radio_log import AGAIN, EMPTIED, FILLED, NEW, RECORD
+
+UAVS = 2
+MACS = bytes.fromhex("020000010001 020000000001".replace(" ", ""))
+
+
+AIR = Air(
+    uplink_gain=np.full((UAVS, 1), 1e-9),
+    downlink_gain=np.full((UAVS, 1), 1e-9),
+    slots=1,
+    slot_s=0.1,
+    uplink_power_w=np.array([1.0, 0.4]),
+    downlink_power_w=1.0,
+    position_m=np.array([[[100.0, 0.0, -10.0]], [[0.0, 200.0, -10.0]]]),
+)
+
+
+def slot(gain: float) -> bytes:
+    """A slot of the channel, as the program reads it."""
+    assert AIR.position_m is not None
+    return np.full(2 * UAVS, gain).tobytes() + AIR.position_m.tobytes()
+
+
+def ipv4(payload: bytes, destination: str = "10.9.8.7", dscp: int = 0) -> bytes:
+    """A frame with a packet whose addresses the radio does not know."""
+    source = socket.inet_aton("192.0.2.1")
+    size = 20 + len(payload)
+    header = struct.pack("!BBHHHBBH", 0x45, dscp << 2, size, 0, 0, 64, 253, 0)
+    return MACS + b"\x08\x00" + header + source + socket.inet_aton(destination) + payload
+
+
+def ipv6(payload: bytes) -> bytes:
+    """A frame with a packet of IPv6."""
+    header = struct.pack("!IHBB", 6 << 28, len(payload), 253, 64)
+    address = socket.inet_pton(socket.AF_INET6, "fd55::1")
+    return MACS + b"\x86\xdd" + header + address * 2 + payload
+
+
+@dataclass
+class Live:
+    """A running radio program, and the outer ends of its devices."""
+
+    process: "subprocess.Popen[bytes]"
+    uavs: list[socket.socket]
+    station: list[socket.socket]
+    log: Path
+    counts: list[list[int]] = field(default_factory=list)
+
+    def order(self, line: str, data: bytes = b"") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line.encode() + b"\n" + data)
+        self.process.stdin.flush()
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode()
+
+    def numbers(self, count: int) -> Any:
+        assert self.process.stdout is not None
+        return np.frombuffer(self.process.stdout.read(8 * count), np.int64)
+
+    def count(self) -> tuple[Any, Any]:
+        """Counts [K, 2, fields] and slots [n, 4]."""
+        self.order("counts")
+        _, rows, _ = self.line().split()
+        return self.numbers(UAVS * 2 * 10).reshape(UAVS, 2, 10), self.numbers(
+            4 * int(rows)
+        ).reshape(-1, 4)
+
+
+@contextmanager
+def live(tmp_path: Path, cell: Any, *, step_s: float = 1e-3) -> Iterator[Live]:
+    """The program with two UAVs that are attached."""
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2 * UAVS)]
+    inner, outer = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    taps = [end.fileno() for end in inner]
+    log = tmp_path / "radio.bin"
+    settings = cell_settings(AIR, cell) | {
+        "mode": "live",
+        "log": str(log),
+        "step_s": step_s,
+        "dilation": 1.0,
+        "uav_taps": taps[:UAVS],
+        "station_taps": taps[UAVS:],
+    }
+    process = subprocess.Popen(
+        [str(build.library("radio"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=taps,
+    )
+    radio = Live(process, outer[:UAVS], outer[UAVS:], log)
+    try:
+        radio.order(json.dumps({"parent": os.getpid(), "settings": settings}), slot(1e-9))
+        assert json.loads(radio.line())["missing"] == []
+        yield radio
+    finally:
+        process.kill()
+        process.wait()
+        for end in (*inner, *outer):
+            end.close()
+
+
+def received(end: socket.socket, wait_s: float = 5.0) -> bytes:
+    """The next frame; empty if none comes."""
+    if not select.select([end], [], [], wait_s)[0]:
+        return b""
+    return end.recv(65536)
+
+
+@pytest.mark.parametrize(
+    ("cell", "step_s"), [(LteSettings(), 1e-3), (WifiSettings(), 1e-4)], ids=["lte", "wifi"]
+)
+def test_frames_come_out_as_they_went_in_whatever_their_addresses(
+    tmp_path: Path, cell: Any, step_s: float
+) -> None:
+    with live(tmp_path, cell, step_s=step_s) as radio:
+        ways = [
+            (radio.uavs[0], radio.station[0]),
+            (radio.station[1], radio.uavs[1]),
+            (radio.uavs[1], radio.station[1]),
+            (radio.station[0], radio.uavs[0]),
+        ]
+        for number, (sender, receiver) in enumerate(ways):
+            for frame in (
+                ipv4(bytes([number]) * 900),
+                ipv6(bytes([number]) * 1400),
+                ipv4(b"", "224.0.0.5"),
+            ):
+                sender.send(frame)
+                assert received(receiver) == frame
+        assert not any(received(end, 0) for end in (*radio.uavs, *radio.station))
+        counts, _ = radio.count()
+    entered, left, lost, refused, inside = counts[:, :, [1, 3, 4, 5, 6]].transpose(2, 0, 1)
+    assert (entered == 3).all()
+    assert (left == 3).all()
+    assert not (lost + refused + inside).any()
+    assert (counts[:, :, 2] == counts[:, :, 0] - 3 * 14).all()  # bytes of IP
+
+
+def test_what_is_no_packet_of_ip_is_refused_and_counted(tmp_path: Path) -> None:
+    with live(tmp_path, LteSettings()) as radio:
+        radio.uavs[0].send(MACS + b"\x08\x06" + bytes(28))  # ARP
+        radio.uavs[0].send(b"short")
+        radio.uavs[0].send(ipv4(b"after them"))
+        assert received(radio.station[0]) == ipv4(b"after them")
+        counts, _ = radio.count()
+    entered, left, refused = counts[0, 0, [1, 3, 5]]
+    assert (entered, left, refused) == (3, 1, 2)
+
+
+def test_queues_form_outside_of_ns3(tmp_path: Path) -> None:
+    """A sender is not read while 100 kB of it wait."""
+    with live(tmp_path, LteSettings()) as radio:
+        radio.order("channel 0 1", slot(0.0))
+        radio.order(f"epoch {time.monotonic_ns()} 0.0 1e6")
+        time.sleep(0.3)  # The link is out.
+        sender = radio.uavs[0]
+        sender.setblocking(False)
+        sent = 0
+        with suppress(BlockingIOError):
+            while sent < 2000:
+                sender.send(ipv4(bytes(1400)))
+                sent += 1
+        time.sleep(0.3)
+        counts, _ = radio.count()
+    print(counts[0, 0], sent)
+    entered, held, inside = counts[0, 0, [1, 7, 6]]
+    assert entered == inside < sent
+    assert 90_000 < held < 110_000
+
+
+def test_the_channel_changes_with_the_slots_of_the_clock(tmp_path: Path) -> None:
+    with live(tmp_path, LteSettings()) as radio:
+        radio.order("channel 0 5", slot(0.0) + 4 * slot(1e-9))
+        start_ns = time.monotonic_ns() + 100_000_000
+        radio.order(f"epoch {start_ns} 0.0 0.3")
+        time.sleep(0.15)
+        for _ in range(100):  # What is sent in the outage is lost.
+            radio.uavs[0].send(ipv4(bytes(500)))
+            if received(radio.station[0], 0.02):
+                break
+        late_ns = time.monotonic_ns() - start_ns
+        _, slots = radio.count()
+        radio.order("pause")
+    assert late_ns > 300_000_000  # In slot 1.
+    assert slots[:2, 0].tolist() == [0, 1]
+    assert slots[:2, 1].tolist() == [start_ns, start_ns + 300_000_000]
+    assert (slots[:, 2] >= slots[:, 1]).all()
+
+
+def test_the_log_has_grants_and_queues(tmp_path: Path) -> None:
+    with live(tmp_path, LteSettings()) as radio:
+        before_ns = time.monotonic_ns()
+        for _ in range(20):
+            radio.station[1].send(ipv4(bytes(1000)))
+        for _ in range(20):
+            assert received(radio.uavs[1])
+        radio.count()
+        after_ns = time.monotonic_ns()
+        log = np.fromfile(radio.log, RECORD)
+    down = log[(log["direction"] == 1) & (log["uav"] == 1)]
+    assert (down["time_ns"] > before_ns - 20_000_000).all()
+    assert (down["time_ns"] < after_ns + 20_000_000).all()
+    new = down[down["kind"] == NEW]
+    assert new["bytes"].astype(int).sum() >= 20 * 1020
+    assert (new["mcs"] == 28).all()
+    assert not (down["kind"] == AGAIN).any()
+    queue = down[np.isin(down["kind"], (FILLED, EMPTIED))]
+    assert (queue["kind"][0], queue["kind"][-1]) == (FILLED, EMPTIED)
+
+
+def test_it_ends_with_its_orders(tmp_path: Path) -> None:
+    with live(tmp_path, LteSettings()) as radio:
+        assert radio.process.stdin is not None
+        radio.process.stdin.close()
+        assert radio.process.wait(10) == 0
