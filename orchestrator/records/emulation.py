@@ -86,6 +86,8 @@ class RoundRecord:
     """See `orchestrator.analysis.frame_loss.by_slot`; None where frames are not impaired."""
     resource_blocks: pd.DataFrame | None = None
     """See `orchestrator.analysis.resource_blocks`; None unless `radio.access` is 'lte'."""
+    grants: pd.DataFrame | None = None
+    """See `orchestrator.analysis.radio_log.grants`; None unless packets pass through ns-3's LTE."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
     """As `machine`, for other machines with nodes, by host name."""
     passes: dict[str, Any] | None = None

@@ -102,6 +102,10 @@ TABLES: dict[str, dict[str, Column]] = {
     "resource_blocks": {"round": ROUND, "slot": SLOT, "time_s": SECONDS, "client": CLIENT}
     | {"direction": WAY, "active_s": SECONDS, "resource_blocks": Column("number", 0, 100)}
     | {"mcs": Column("integer", -1, 28), "layers": Column("integer", 1, 2)},
+    "grants": {"round": ROUND, "slot": SLOT, "time_s": SECONDS, "client": CLIENT}
+    | {"direction": WAY, "blocks": AMOUNT, "resource_blocks": Column("number", 0, 110)}
+    | {"granted_bytes": AMOUNT, "lost_blocks": AMOUNT, "mcs": Column("integer", -1, 31)}
+    | {"waiting_s": Column("number", 0, MOST_S)},
     "budget": {"round": ROUND, "part": TEXT, "seconds": SECONDS},
     # A step that is missing in a stage of the budget, after a loss, has no parts.
     "budget_steps": _STEPS | {"part": TEXT, "seconds": ANY},
@@ -150,7 +154,9 @@ UNIQUE = {
     "rounds": ("kind", "round"),
     "energy": ("kind", "round", "client"),
     "decisions": ("round", "client"),
-    **dict.fromkeys(("air_slots", "resource_blocks"), ("round", "slot", "client", "direction")),
+    **dict.fromkeys(
+        ("air_slots", "resource_blocks", "grants"), ("round", "slot", "client", "direction")
+    ),
     "session": ("slot", "client", "direction"),
 }
 """By file stem: columns that together identify a row."""
