@@ -165,7 +165,7 @@ def test_the_page_shows_what_was_granted_if_it_is_known(run_dir: Path) -> None:
     ids = {attributes.get("id") for _, attributes in page.elements}
     assert {"grants", "grants-legend", "grants-note"} <= ids
     granted().assign(mcs=32).to_parquet(run_dir / "grants.parquet")
-    with pytest.raises(InputError, match="grants.parquet: mcs: must be"):
+    with pytest.raises(InputError, match=r"grants.parquet: mcs: must be"):
         read_run(run_dir)
 
 
