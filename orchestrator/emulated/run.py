@@ -205,8 +205,9 @@ def write_run(done: Emulation, folder: Path) -> None:
             tables["air_slots"] = air
     if done.scenario.radio.access == "lte":
         tables["resource_blocks"] = pd.concat([record.resource_blocks for record in rounds])
-    if granted := [record.grants for record in rounds if record.grants is not None]:
-        tables["grants"] = pd.concat(granted)
+    of_grants = [record.grants for record in rounds if record.grants is not None]
+    if of_grants:
+        tables["grants"] = pd.concat(of_grants)
     tables["learning"] = whole_table(done.learning)
     tables["accounts"] = pd.concat(done.accounts)
     tables["waterfall"] = pd.DataFrame(

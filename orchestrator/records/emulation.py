@@ -87,7 +87,7 @@ class RoundRecord:
     resource_blocks: pd.DataFrame | None = None
     """See `orchestrator.analysis.resource_blocks`; None unless `radio.access` is 'lte'."""
     grants: pd.DataFrame | None = None
-    """See `orchestrator.analysis.radio_log.grants`; None unless packets pass through ns-3's LTE."""
+    """See `orchestrator.analysis.radio_log.grants`; None unless ns-3's LTE carries the packets."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
     """As `machine`, for other machines with nodes, by host name."""
     passes: dict[str, Any] | None = None

@@ -103,9 +103,9 @@ TABLES: dict[str, dict[str, Column]] = {
     | {"direction": WAY, "active_s": SECONDS, "resource_blocks": Column("number", 0, 100)}
     | {"mcs": Column("integer", -1, 28), "layers": Column("integer", 1, 2)},
     "grants": {"round": ROUND, "slot": SLOT, "time_s": SECONDS, "client": CLIENT}
-    | {"direction": WAY, "blocks": AMOUNT, "resource_blocks": Column("number", 0, 110)}
-    | {"granted_bytes": AMOUNT, "lost_blocks": AMOUNT, "mcs": Column("integer", -1, 31)}
-    | {"waiting_s": Column("number", 0, MOST_S)},
+    | {"direction": WAY, "blocks": AMOUNT, "resource_blocks": Column("number", 0, 100)}
+    | {"granted_bytes": AMOUNT, "lost_blocks": AMOUNT, "mcs": Column("integer", -1, 28)}
+    | {"waiting_s": SECONDS},
     "budget": {"round": ROUND, "part": TEXT, "seconds": SECONDS},
     # A step that is missing in a stage of the budget, after a loss, has no parts.
     "budget_steps": _STEPS | {"part": TEXT, "seconds": ANY},
