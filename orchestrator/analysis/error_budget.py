@@ -4,6 +4,7 @@
 """Joins predicted and measured timelines, and attributes their differences to causes."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -166,22 +167,11 @@ def error_budget(
     durations = [_by_step(s) for s in (predicted.spans, *(s.spans for s in stages))]
     if radio_log is not None:
         assert tcp is not None
-        split = _radio_parts(measured, stages[-1], radio_log)
-        for part in RADIO_PARTS:
-            durations.append(durations[-1] + split[part].reindex(durations[-1].index).fillna(0.0))
-            given = _with_durations(computed, durations[-1], tcp)
-            stages.append(
-                simulate(
-                    given,
-                    Rates(radio.uplink_power_w),
-                    np.full(gain.shape[-2:], _GIVEN_BPS),
-                    slot_s,
-                    start_s,
-                    **edges,
-                    tcp=tcp.with_given_durations(),
-                    service_order=service_order,
-                )
-            )
+        for took_s, times in radio_stages(
+            measured, computed, stages[-1], tcp, radio_log, service_order, slot_s, rest
+        ):
+            durations.append(took_s)
+            stages.append(times)
     latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
     noted = _by_step(measured.spans)
     misread = noted - _by_step(_by_one_clock(measured.spans, ahead_s))
@@ -207,6 +197,52 @@ def error_budget(
     )
 
 
+def radio_stages(
+    measured: Round,
+    plan: RoundPlan,
+    modelled: RoundTimes,
+    tcp: TcpModel,
+    log: RadioLog,
+    service_order: npt.NDArray[np.int64],
+    slot_s: float,
+    faults: RoundFaults | None,
+) -> Iterator[tuple["pd.Series[float]", RoundTimes]]:
+    """Repeat a round with one more of `RADIO_PARTS` added to its transfers' durations each time.
+
+    Args:
+        measured: The measured round.
+        plan: Its plan, with the measured durations of computing.
+        modelled: The round as simulated with everything else that was measured.
+        tcp: The TCP model of the round.
+        log: What the radio granted.
+        service_order: See `simulate`.
+        slot_s: Length of a slot, s.
+        faults: Faults in the round, without slow nodes.
+
+    Yields:
+        For each part, the duration of each step, by client, iteration and step, and the times of
+        the round.
+    """
+    took_s = _by_step(modelled.spans)
+    parts = _radio_parts(measured, modelled, log).reindex(took_s.index).fillna(0.0)
+    ends_s = [modelled.end_s, measured.end_s]
+    slots = math.ceil((max(ends_s) + float(parts.abs().to_numpy().sum())) / slot_s) + 1
+    links, rates_bps = Rates(np.ones(plan.clients)), np.full((plan.clients, slots), _GIVEN_BPS)
+    for part in RADIO_PARTS:
+        took_s = took_s + parts[part]
+        times = simulate(
+            _with_durations(plan, took_s),
+            links,
+            rates_bps,
+            slot_s,
+            measured.start_s,
+            faults=faults,
+            tcp=tcp.with_given_durations(),
+            service_order=service_order,
+        )
+        yield took_s, times
+
+
 def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.DataFrame:
     """The `RADIO_PARTS` of each transfer that was measured, by client, iteration and step.
 
@@ -217,7 +253,7 @@ def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.Dat
     """
     assert modelled.windows_s is not None
     took_s = _by_step(modelled.spans).to_dict()
-    found: dict[tuple[int, int, int], list[float]] = {}
+    rows = []
     for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():
         key = client, iteration, step
         if step not in _TRANSFERS or not math.isfinite(took_s.get(key, math.nan)):
@@ -229,18 +265,17 @@ def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.Dat
         place = {SM: 0, CA: iteration - 1, SG: iteration, CM: iteration}[step]
         served_s = took_s[key] - request_s - delivery_s - modelled.windows_s[way, client - 1, place]
         did = log.link(way, client).activity(start_s, end_s)
-        found[key] = [did.waiting_s - request_s - taken_s, did.harq_s, did.served_s - served_s]
-    index = pd.MultiIndex.from_tuples(found, names=KEYS[1:])
-    return pd.DataFrame(list(found.values()), index, list(RADIO_PARTS))
+        waiting_s = did.waiting_s - request_s - taken_s
+        rows.append((*key, waiting_s, did.harq_s, did.served_s - served_s))
+    return pd.DataFrame(rows, columns=[*KEYS[1:], *RADIO_PARTS]).set_index(KEYS[1:])
 
 
-def _with_durations(plan: RoundPlan, took_s: "pd.Series[float]", tcp: TcpModel) -> RoundPlan:
+def _with_durations(plan: RoundPlan, took_s: "pd.Series[float]") -> RoundPlan:
     """The plan of a round whose transfers have given durations, at `_GIVEN_BPS` for each link.
 
     Args:
         plan: The plan, with the durations of computing.
         took_s: Duration of each step.
-        tcp: The TCP model of the round.
     """
 
     def sizes(step: int, planned: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

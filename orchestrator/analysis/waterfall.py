@@ -10,7 +10,13 @@ import pandas as pd
 
 from ns3_scenarios.trace import SlotValues
 from orchestrator.analysis.byte_accounts import STEP_OF
-from orchestrator.analysis.error_budget import measured_plan, measured_service_order
+from orchestrator.analysis.error_budget import (
+    RADIO_PARTS,
+    measured_plan,
+    measured_service_order,
+    radio_stages,
+)
+from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
@@ -74,6 +80,7 @@ def waterfall(
     charges_headers: bool,
     faults: RoundFaults | None = None,
     tcp: TcpModel | None = None,
+    radio_log: RadioLog | None = None,
 ) -> dict[str, float]:
     """Contribution of each of `PARTS` to a round's latency, s; their sum is the latency.
 
@@ -90,7 +97,10 @@ def waterfall(
         charges_headers: Whether the channel's rate includes headers of frames.
         faults: Faults in the round.
         tcp: Model of delay; effects of loss other than bytes are part of the rest.
+        radio_log: What the radio granted. Then each UAV is sent a copy of the broadcast of its own,
+            and `RADIO_PARTS` of `orchestrator.analysis.error_budget` precede the rest.
     """
+    payload_plan = replace(payload_plan, unicast=radio_log is not None)
     nothing = np.zeros_like(payload_plan.cf_s)
     plans = [
         replace(payload_plan, cf_s=nothing, cb_s=nothing, s_s=nothing),
@@ -124,8 +134,16 @@ def waterfall(
             tcp=lossless,
         )
         latencies.append(times.latency_s)
+    parts: tuple[str, ...] = PARTS
+    if radio_log is not None:
+        assert tcp is not None
+        stages = radio_stages(
+            measured, computed, times, tcp, radio_log, service_order, slot_s, faults
+        )
+        latencies += [stage.latency_s for _, stage in stages]
+        parts = (*PARTS[:-1], *RADIO_PARTS, PARTS[-1])
     latencies.append(measured.latency_s)
-    return dict(zip(PARTS, np.diff(latencies).tolist(), strict=True))
+    return dict(zip(parts, np.diff(latencies).tolist(), strict=True))
 
 
 def _with_bytes(plan: RoundPlan, accounts: pd.DataFrame, column: str) -> RoundPlan:

@@ -123,13 +123,15 @@ def budget_table(done: "Emulation") -> Table:
 
     Causes that only channel impairments have are omitted where all are 0.
     """
+    from orchestrator.analysis.error_budget import PARTS
     from orchestrator.reporting.legend import IMPAIRMENT_PARTS
 
     budgets = [record.budget for record in done.rounds]
     parts = [
         part
-        for part in budgets[0].seconds
-        if part not in IMPAIRMENT_PARTS or any(budget.seconds[part] for budget in budgets)
+        for part in PARTS
+        if part != "clock"
+        and (part not in IMPAIRMENT_PARTS or any(budget.seconds.get(part) for budget in budgets))
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")

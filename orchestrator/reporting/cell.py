@@ -3,7 +3,9 @@
 
 """What a report says and draws of an LTE cell: schemes and resource blocks of each UAV over time.
 
-The source is the table `resource_blocks`: see `orchestrator.analysis.resource_blocks`.
+The sources are the tables `resource_blocks` of the model, see
+`orchestrator.analysis.resource_blocks`, and `grants` of ns-3's scheduler, see
+`orchestrator.analysis.radio_log`.
 """
 
 from typing import Any
@@ -30,7 +32,24 @@ def cell_chart(run: Run) -> dict[str, Any] | None:
     """
     if "resource_blocks" not in run.tables:
         return None
-    table, slot_s = run.tables["resource_blocks"], run.scenario.slot_s
+    return _bars(run.tables["resource_blocks"], run.scenario.slot_s)
+
+
+def grants_chart(run: Run) -> dict[str, Any] | None:
+    """The same bars for what ns-3's scheduler granted; None without the table.
+
+    Each also has the share of its transport blocks that were lost; a bar is active for the part of
+    the time in which data did not wait for a grant.
+    """
+    if "grants" not in run.tables:
+        return None
+    table, slot_s = run.tables["grants"], run.scenario.slot_s
+    active_s = (slot_s - table["waiting_s"]).clip(lower=0)
+    lost = (table["lost_blocks"] / table["blocks"].clip(lower=1)).clip(upper=1).round(3)
+    return _bars(table.assign(active_s=active_s, layers=1, lost=lost), slot_s)
+
+
+def _bars(table: pd.DataFrame, slot_s: float) -> dict[str, Any]:
     merged = -(-len(table) // MOST_ROWS)
     table = table.assign(slot=table["slot"] // merged)
     # Two rounds share the slot in which one ends and the next begins.
@@ -39,8 +58,10 @@ def cell_chart(run: Run) -> dict[str, Any] | None:
     sums = rows[["active_s", "resource_blocks"]].sum() / merged
     bars["blocks"] = sums["resource_blocks"].round(2)
     bars["active"] = (sums["active_s"] / slot_s).round(3)
+    if "lost" in table:
+        bars["lost"] = rows["lost"].mean()
     bars = bars.reset_index().sort_values([*LINK, "slot"])
-    same = [*LINK, "mcs", "layers", "blocks", "active"]
+    same = [*LINK, "mcs", "layers", "blocks", "active", *(["lost"] if "lost" in bars else [])]
     follows = (bars[same] == bars[same].shift()).all(axis=1)
     follows &= bars["slot"] == bars["slot"].shift() + 1
     number = (~follows).cumsum()
@@ -58,6 +79,7 @@ def cell_chart(run: Run) -> dict[str, Any] | None:
         "active": bars["active"].tolist(),
         "mcs": bars["mcs"].tolist(),
         "layers": bars["layers"].tolist(),
+        **({"lost": bars["lost"].tolist()} if "lost" in bars else {}),
     }
 
 
@@ -77,6 +99,21 @@ def cell_sentences(table: pd.DataFrame, slot_s: float) -> str:
             f"In the {way}, {_schemes(reached, do)}"
             + (f"; in {_share(away)} of the slots they are out of range" if away else "")
             + f". While they {do}, they have {_blocks(reached, slot_s)}."
+        )
+    return " ".join(said)
+
+
+def grants_sentence(table: pd.DataFrame) -> str:
+    """How many transport blocks were granted and lost, and how long data waited for them."""
+    said = []
+    for direction, (way, _) in WAYS.items():
+        own = table[table["direction"] == direction]
+        if own.empty:
+            continue
+        blocks, lost = int(own["blocks"].sum()), int(own["lost_blocks"].sum())
+        said.append(
+            f"In the {way}, ns-3 granted {blocks} transport blocks, of which {lost} were lost, "
+            f"and data waited {own['waiting_s'].sum():.2f} s for a first grant."
         )
     return " ".join(said)
 

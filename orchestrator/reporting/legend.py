@@ -34,8 +34,9 @@ PART_TITLES = {
 }
 """Titles of the error budget's parts, if they differ from their names."""
 
-IMPAIRMENT_PARTS = ("delay", "loss")
-"""Parts of the error budget that exist only if links delay or lose frames."""
+IMPAIRMENT_PARTS = ("delay", "loss", "grant", "harq", "radio")
+"""Parts of the error budget that exist only if links delay or lose frames, or if packets pass
+through ns-3's radio."""
 
 PURPOSES = {
     "payload": "tensors",

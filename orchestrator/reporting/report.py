@@ -31,7 +31,7 @@ from orchestrator.records.summary import (
     shares_band,
     step_comparison,
 )
-from orchestrator.reporting.cell import cell_sentences
+from orchestrator.reporting.cell import cell_sentences, grants_sentence
 from orchestrator.reporting.charts import budget_rows, chart_data, records, visible_parts
 from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
 from orchestrator.reporting.legend import (
@@ -80,6 +80,7 @@ def render(run: Run) -> str:
     manifest, rounds = dict.fromkeys(MANIFEST) | run.manifest, run.rounds
     by_step, short, budget = budget_by_step(run), headline(run), _budget_rows(run)
     drawn, cell = chart_data(run), run.tables.get("resource_blocks")
+    granted = run.tables.get("grants")
     return render_page(
         "report.html",
         SCRIPTS,
@@ -89,6 +90,7 @@ def render(run: Run) -> str:
         is_lte=run.scenario.radio.access == "lte",
         is_shared=shares_band(run),
         cell="" if cell is None else cell_sentences(cell, run.scenario.slot_s),
+        granted="" if granted is None else grants_sentence(granted),
         run=run,
         manifest=manifest,
         short=short,

@@ -20,7 +20,7 @@ import pandas as pd
 import small_scenario
 
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.analysis.error_budget import KEYS, PARTS, Budget, error_budget
+from orchestrator.analysis.error_budget import KEYS, Budget, error_budget
 from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.engine.engine import round_of, simulate
 from orchestrator.engine.lte import Lte
@@ -79,7 +79,7 @@ def make_run(
         ]
     ).to_parquet(run_dir / "budget.parquet")
     pd.concat(
-        [budget.steps.melt(KEYS, list(PARTS), "part", "seconds") for budget in budgets]
+        [budget.steps.melt(KEYS, var_name="part", value_name="seconds") for budget in budgets]
     ).to_parquet(run_dir / "budget_steps.parquet")
 
     last = kinds["measured"].rounds[-1]

@@ -4,6 +4,10 @@
 /* An LTE cell over time: scheme and resource blocks of each UAV's uplink and downlink. */
 
 const HIGHEST_MCS = 28;
+const TITLES = {
+  cell: "Scheme and resource blocks of each UAV over time",
+  grants: "Granted scheme and resource blocks of each UAV over time",
+};
 const SCHEMES = ["#c2213a", "#f07b3f", "#f2c14e", "#5fb0d8", "#3a63c8"]; // low to high, also for the colour-blind
 
 function schemeColour(mcs) {
@@ -23,32 +27,34 @@ function schemeName(mcs) {
 }
 
 /* {client: {up: [bar], down: [bar]}}, by start. */
-function readCell() {
-  const { client, direction, time_s: times, slots, blocks, active, mcs, layers } = data.cell;
+function readCell(columns) {
+  const { client, direction, time_s: times, slots, blocks, active, mcs, layers, lost } = columns;
   const table = {};
   times.forEach((time, i) => {
     const ways = (table[client[i]] ??= { up: [], down: [] });
     const end = time + slots[i] * data.slot_s;
     const bar = { time, end, slots: slots[i], blocks: blocks[i], active: active[i] };
-    ways[direction[i]].push({ ...bar, mcs: mcs[i], layers: layers[i] });
+    ways[direction[i]].push({ ...bar, mcs: mcs[i], layers: layers[i], lost: lost?.[i] });
   });
   return table;
 }
 
-/* A row per UAV, in the timeline's order: bars upwards for its uplink, downwards for its downlink. */
-function cellChart(holder) {
-  const bars = readCell();
-  const { most_blocks: most, slots_a_bar: merged } = data.cell;
+/* A row per UAV, in the timeline's order: bars upwards for its uplink, downwards for its downlink.
+   The name is that of the data, "cell" (the model) or "grants" (ns-3), and of the elements. */
+function cellChart(name) {
+  const bars = readCell(data[name]);
+  const { most_blocks: most, slots_a_bar: merged, schemes } = data[name];
   const each = 54;
   const lane = each / 2 - 3;
+  const schemeOf = (mcs) => (mcs < 0 && name === "grants" ? "no new block" : schemeName(mcs));
   const tall = (blocks) => lane * Math.sqrt(blocks / most);
   const marks = [10, 50, 100].filter((blocks) => blocks <= most);
-  if (merged > 1) byId("cell-note").textContent = `A bar is the mean of ${merged} slots or more.`;
-  byId("cell-legend").replaceChildren(
-    ...[...data.cell.schemes].reverse().map((mcs) => {
+  if (merged > 1) byId(`${name}-note`).textContent = `A bar is the mean of ${merged} slots or more.`;
+  byId(`${name}-legend`).replaceChildren(
+    ...[...schemes].reverse().map((mcs) => {
       const chip = element("span", { class: "chip" });
       chip.style.background = schemeColour(mcs);
-      return element("li", {}, chip, element("b", {}, schemeName(mcs)));
+      return element("li", {}, chip, element("b", {}, schemeOf(mcs)));
     }),
   );
   const paint = (context, place, height, width) => {
@@ -85,6 +91,9 @@ function cellChart(holder) {
           const high = Math.max(3, tall(bar.blocks));
           context.fillStyle = schemeColour(bar.mcs);
           context.fillRect(left, sign < 0 ? middle - high : middle, wide, high);
+          if (!bar.lost) continue;
+          context.fillStyle = colour("ink");
+          context.fillRect(left, sign < 0 ? middle - high : middle + high - 2, wide, 2);
         }
       }
       context.globalAlpha = 1;
@@ -101,7 +110,7 @@ function cellChart(holder) {
     context.fillText(`lines at ${marks.join(", ")} resource blocks`, 0, height - 9);
   };
   const clientAt = (y) => (y < HEAD ? undefined : chosen.rows[Math.floor((y - HEAD) / each)]);
-  return new TimeChart(holder, axis, "Scheme and resource blocks of each UAV over time", {
+  return new TimeChart(byId(name), axis, TITLES[name], {
     height: () => HEAD + chosen.rows.length * each + 20,
     paint,
     hover: (event, time, y) => {
@@ -111,9 +120,11 @@ function cellChart(holder) {
       if (!bar) return tip.hide();
       const layers = bar.layers > 1 ? `, ${bar.layers} layers` : "";
       return tip.show(event, `UAV ${client}, ${way === "up" ? "uplink" : "downlink"}`, [
-        ["scheme", `${schemeName(bar.mcs)}${layers}`],
+        ["scheme", `${schemeOf(bar.mcs)}${layers}`],
         ["resource blocks, mean", fixed(bar.blocks, bar.blocks < 10 ? 2 : 1)],
-        ["active", `${fixed(100 * bar.active, 0)} % of the time`],
+        name === "cell"
+          ? ["active", `${fixed(100 * bar.active, 0)} % of the time`]
+          : ["transport blocks lost", `${fixed(100 * bar.lost, 1)} %`],
         [
           bar.slots > 1 ? `${bar.slots} slots from` : "slot from",
           `${fixed(bar.time, 2)} s`,

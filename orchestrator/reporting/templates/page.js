@@ -20,7 +20,8 @@ if (rates) {
   rateChart(byId("uplink"), "uplink_kbps", "Uplink, Mb/s");
   rateChart(byId("downlink"), "downlink_kbps", "Downlink, Mb/s");
 }
-if (data.cell) cellChart(byId("cell"));
+if (data.cell) cellChart("cell");
+if (data.grants) cellChart("grants");
 if (data.lost_frames) lossChart(byId("lost-frames"));
 if (data.paths) {
   map = planOfUavs();

@@ -17,7 +17,7 @@ from synthetic_run import make_run
 from orchestrator.records.reader import read_run
 from orchestrator.records.summary import link_rates
 from orchestrator.reporting import cell as module
-from orchestrator.reporting.cell import cell_chart, cell_sentences
+from orchestrator.reporting.cell import cell_chart, cell_sentences, grants_chart
 from orchestrator.reporting.report import render
 from orchestrator.reporting.run_plots import draw_run
 from testbed.core.errors import InputError
@@ -116,6 +116,57 @@ def test_too_many_slots_are_merged(made: Path, monkeypatch: pytest.MonkeyPatch) 
     drawn = cell_chart(run)
     assert drawn is not None
     assert (drawn["slots_a_bar"], drawn["slots"], drawn["blocks"]) == (2, [8], [40.5])
+
+
+def granted() -> pd.DataFrame:
+    """A table of grants: UAV 1 sends, loses every tenth block of slot 2, and waits in slot 3."""
+    names = ["client", "direction", "slot", "blocks", "resource_blocks", "lost_blocks", "mcs"]
+    given = [
+        *((1, "up", slot, 100, 50.0, 0, 28) for slot in (0, 1)),
+        (1, "up", 2, 100, 50.0, 10, 28),
+        (1, "up", 3, 0, 0.0, 0, -1),
+        (2, "down", 0, 20, 12.5, 0, 9),
+    ]
+    table = pd.DataFrame(given, columns=names)
+    waiting_s = np.where(table["slot"] == 3, 0.06, 0.0)
+    return table.assign(
+        round=0, time_s=0.1 * table["slot"], waiting_s=waiting_s, granted_bytes=1000
+    )
+
+
+def test_bars_of_grants_say_what_was_lost(made: Path) -> None:
+    run = read_run(made)
+    assert grants_chart(run) is None
+    run.tables["grants"] = granted()
+    drawn = grants_chart(run)
+    assert drawn is not None
+    names = ("client", "direction", "time_s", "slots", "blocks", "active", "mcs", "lost")
+    assert list(zip(*(drawn[name] for name in names), strict=True)) == [
+        (1, "up", 0.0, 2, 50, 1, 28, 0),
+        (1, "up", 0.2, 1, 50, 1, 28, 0.1),
+        (1, "up", 0.3, 1, 0, 0.4, -1, 0),
+        (2, "down", 0.0, 1, 12.5, 1, 9, 0),
+    ]
+    assert drawn["schemes"] == [-1, 9, 28]
+
+
+def test_the_page_shows_what_was_granted_if_it_is_known(run_dir: Path) -> None:
+    page = Page(render(read_run(run_dir)))
+    assert "scheduler granted" not in page.words("timeline")
+    granted().to_parquet(run_dir / "grants.parquet")
+    html = render(read_run(run_dir))
+    page = Page(html)
+    assert (
+        "In the uplink, ns-3 granted 300 transport blocks, of which 10 were lost, and data waited "
+        "0.06 s for a first grant. In the downlink, ns-3 granted 20 transport blocks, of which 0 "
+        "were lost, and data waited 0.00 s for a first grant."
+    ) in page.words("timeline")
+    assert sum(embedded(html)["grants"]["slots"]) == 5
+    ids = {attributes.get("id") for _, attributes in page.elements}
+    assert {"grants", "grants-legend", "grants-note"} <= ids
+    granted().assign(mcs=32).to_parquet(run_dir / "grants.parquet")
+    with pytest.raises(InputError, match=r"grants.parquet: mcs: must be"):
+        read_run(run_dir)
 
 
 def test_the_page_shows_the_radio_its_schemes_and_its_resource_blocks(made: Path) -> None:
