@@ -11,7 +11,7 @@ and the base station.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from ns3_scenarios.trace import Array
 
 RESOURCE_BLOCKS = (6, 15, 25, 50, 75, 100)
 """Numbers of resource blocks of a carrier that LTE has: 1.4 to 20 MHz."""
+MOST_CELLS = 16
+"""Largest number of cells."""
 MOST_UAVS = 320
 """ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
 THERMAL_DBM_PER_HZ = -174.0
@@ -57,6 +59,12 @@ class LteSettings:
     """Rise of the noise by other cells, of both directions."""
     antenna_gain_db: float = 0.0
     """Gain of the antennas of both ends together, which the channel's gain lacks."""
+    handover: Literal["a3", "none"] = "none"
+    """Whether UAVs change to a cell that is received with more power (event A3 of TS 36.331)."""
+    a3_hysteresis_db: float = 3.0
+    """How much stronger the other cell is, a multiple of 0.5 from 0 to 15."""
+    a3_time_to_trigger_s: float = 0.256
+    """How long it is, a whole number of milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,11 @@ class Air:
     its UAVs hear each other, through free space."""
     carrier_hz: float = 2e9
     """Carrier frequency of that free space."""
+    gain_cells: Array | None = None
+    """Gains of both directions to C further base stations of LTE, shape [C, K, S * m]; None: there
+    are none."""
+    power_cells_w: Array | None = None
+    """Transmit powers of the further base stations, shape [C]."""
 
     def __post_init__(self) -> None:
         """Check shapes and ranges.
@@ -124,6 +137,18 @@ class Air:
         powers_w = np.append(self.uplink_power_w, self.downlink_power_w)
         if not ((powers_w > 0) & np.isfinite(powers_w)).all():
             raise ValueError("uplink_power_w and downlink_power_w must be positive")
+        if (self.gain_cells is None) != (self.power_cells_w is None):
+            raise ValueError("gain_cells and power_cells_w go together")
+        if self.gain_cells is not None and self.power_cells_w is not None:
+            cells = len(self.power_cells_w)
+            if not 1 <= cells < MOST_CELLS:
+                raise ValueError(f"power_cells_w must have 1 to {MOST_CELLS - 1} further cells")
+            if self.gain_cells.shape != (cells, uavs, values):
+                raise ValueError(f"gain_cells must have shape [{cells}, {uavs}, {values}]")
+            if not ((self.gain_cells >= 0) & (self.gain_cells <= 1)).all():
+                raise ValueError("gain_cells must be linear, from 0 to 1")
+            if not ((self.power_cells_w > 0) & np.isfinite(self.power_cells_w)).all():
+                raise ValueError("power_cells_w must be positive")
         if self.position_m is not None and (
             self.position_m.shape != (uavs, self.slots, 3) or not np.isfinite(self.position_m).all()
         ):
@@ -133,6 +158,27 @@ class Air:
     def uavs(self) -> int:
         """K."""
         return int(self.uplink_gain.shape[0])
+
+
+@dataclass(frozen=True)
+class Handover:
+    """A UAV's change of its cell; times in seconds since the start of slot 0."""
+
+    uav: int
+    """Number of the UAV, from 0."""
+    from_cell: int
+    """Number of the cell that it leaves; 0 is the base station, further cells follow."""
+    to_cell: int
+    """Number of the cell that it changes to."""
+    start_s: float
+    """When the UAV has received the command."""
+    end_s: float | None
+    """When the new cell knows of the UAV; None: not before the last slot ended."""
+    interruption_up_s: float | None
+    """Time between the last packet of the uplink that arrived before the end and the first one
+    after it; None: there is no such packet."""
+    interruption_down_s: float | None
+    """The same time for the downlink."""
 
 
 @dataclass(frozen=True)
@@ -155,6 +201,15 @@ class Delivery:
     """LTE: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
     why: Sequence[tuple[str, str]]
     """What is known of why packets of the uplink and of the downlink did not arrive, per UAV."""
+    serving_cell: Array | None = None
+    """LTE: number of the cell that serves each UAV at the end of the slot, or that it is changing
+    to, shape [K, S]; 0 is the base station. None with Wi-Fi."""
+    sinr_db: Array | None = None
+    """LTE: signal-to-interference-plus-noise ratio of the downlink's data in dB, shape [K, S]: the
+    mean of its values in dB over the TTIs of the slot. Where no other cell sends data in a TTI, it
+    is the signal-to-noise ratio. None with Wi-Fi."""
+    handovers: Sequence[Handover] = ()
+    """LTE: all handovers, by their start."""
 
     @property
     def bps(self) -> Array:
@@ -187,7 +242,8 @@ def simulate_lte(
 ) -> Delivery:
     """Simulate an LTE cell whose links all have a backlog in both directions.
 
-    UAVs attach before slot 0, on the channel of slot 0. Links have default bearers without
+    UAVs attach before slot 0, on the channel of slot 0, to the cell that they receive with most
+    power. All cells use the same carriers and interfere with each other. Links have default bearers without
     retransmissions by RLC (unacknowledged mode), HARQ, adaptive modulation, and no power control.
 
     Args:
@@ -217,6 +273,9 @@ def simulate_lte(
         "uplink_noise_figure_db": noise_figure_db,
         "downlink_noise_figure_db": noise_figure_db,
         "antenna_gain_db": lte.antenna_gain_db,
+        "handover": lte.handover,
+        "a3_hysteresis_db": lte.a3_hysteresis_db,
+        "a3_time_to_trigger_s": lte.a3_time_to_trigger_s,
         "window_bytes": 100_000,
         "attach_s": ATTACH_S,
         "settle_s": 0.2,
@@ -285,7 +344,12 @@ def _simulated(
     progress: Progress | None,
 ) -> Delivery:
     uavs, steps = air.uavs, air.uplink_gain.shape[1] // air.slots
+    further = np.empty((0, *air.uplink_gain.shape)) if air.gain_cells is None else air.gain_cells
+    powers_w = np.append(air.downlink_power_w, [] if air.power_cells_w is None else air.power_cells_w)
+    is_lte = settings["radio"] == "lte"
     settings |= {
+        "cells": len(powers_w),
+        "cell_power_dbm": _dbm(powers_w).tolist(),
         "uavs": uavs,
         "steps": steps,
         "slot_s": air.slot_s,
@@ -304,11 +368,13 @@ def _simulated(
         arguments=[str(program)],
         answer_s=ANSWER_S,
     )
-    made = np.empty((air.slots, len(_FIELDS), 2, uavs))
+    counted = len(_FIELDS) * 2 * uavs
+    made = np.empty((air.slots, counted + 2 * uavs * is_lte))
 
     def slot(s: int) -> bytes:
         here = slice(s * steps, (s + 1) * steps)
-        values = [air.uplink_gain[:, here], air.downlink_gain[:, here]]
+        cells = further[:, :, here]
+        values = [air.uplink_gain[:, here], cells, air.downlink_gain[:, here], cells]
         if air.position_m is not None:
             values.append(air.position_m[:, s])
         return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)
@@ -316,7 +382,7 @@ def _simulated(
     try:
         child.send_bytes(slot(0))
         missing = json.loads(child.receive_line())["missing"]
-        if missing and settings["radio"] == "lte":
+        if missing and is_lte:
             names = ", ".join(f"UAV {k + 1}" for k in missing)
             raise ChannelError(
                 f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
@@ -328,12 +394,17 @@ def _simulated(
             if progress is not None:
                 progress(s + 1)
         child.send("why")
-        why = json.loads(child.receive_line())
+        said = json.loads(child.receive_line())
     finally:
         child.close()
-    fields = dict(zip(_FIELDS, made.transpose(1, 2, 3, 0), strict=True))
+    counts = made[:, :counted].reshape(air.slots, len(_FIELDS), 2, uavs)
+    fields: dict[str, Any] = dict(zip(_FIELDS, counts.transpose(1, 2, 3, 0), strict=True))
     fields["resource_blocks"] = fields["resource_blocks"] * (_TTI_S / air.slot_s)
-    return Delivery(slot_s=air.slot_s, why=why, **fields)
+    if is_lte:
+        serving, sinr_db = made[:, counted:].reshape(air.slots, 2, uavs).transpose(1, 2, 0)
+        fields |= {"serving_cell": serving.astype(np.int64), "sinr_db": sinr_db}
+    handovers = [Handover(*each) for each in said["handovers"]]
+    return Delivery(slot_s=air.slot_s, why=said["why"], handovers=handovers, **fields)
 
 
 def _dbm(power_w: Any) -> Array:

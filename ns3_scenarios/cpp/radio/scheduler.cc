@@ -175,6 +175,12 @@ Scheduler::Observe(std::function<void(const Grant&)> granted,
 }
 
 void
+Scheduler::Forget(uint16_t rnti)
+{
+    m_backlog.erase(rnti);
+}
+
+void
 Scheduler::UplinkTrigger(const FfMacSchedSapProvider::SchedUlTriggerReqParameters& params)
 {
     std::size_t retransmitting = 0;

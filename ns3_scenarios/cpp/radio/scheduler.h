@@ -63,6 +63,9 @@ class Scheduler : public ns3::PfFfMacScheduler
     void Observe(std::function<void(const Grant&)> granted,
                  std::function<void(Direction, uint16_t rnti)> lost);
 
+    /// Forget what a UE that has left the cell had to send.
+    void Forget(uint16_t rnti);
+
   private:
     class Provider;
     class User;
