@@ -48,6 +48,8 @@ constexpr std::size_t MEASURED_TTIS = 20;
 constexpr std::size_t SOUNDING_TTIS = 320;
 constexpr uint32_t PDCP_HEADER = 2; // bytes
 constexpr uint8_t DEFAULT_BEARER = 1;
+constexpr int HANDOVER_PREAMBLES = 200;
+const Time HANDOVER_LIMIT = Seconds(10);
 
 /// Copies of the packets in a queue of RLC of which nothing has been sent, oldest first, without
 /// headers.
@@ -74,7 +76,7 @@ UnsentOf(const Queue& queue)
 /// Reads private members, by an explicit instantiation: ns-3 shows the size of RLC's queue only to
 /// the MAC, and what is in it to nothing.
 template <auto Size, auto Queue>
-struct Revealed
+struct RevealedQueue
 {
     friend uint32_t QueueBytes(const LteRlcUm& rlc)
     {
@@ -89,7 +91,7 @@ struct Revealed
 
 uint32_t QueueBytes(const LteRlcUm& rlc);
 std::vector<Ptr<Packet>> Unsent(const LteRlcUm& rlc);
-template struct Revealed<&LteRlcUm::m_txBufferSize, &LteRlcUm::m_txBuffer>;
+template struct RevealedQueue<&LteRlcUm::m_txBufferSize, &LteRlcUm::m_txBuffer>;
 
 int64_t
 Now()
@@ -170,7 +172,7 @@ Lte::Observe(std::size_t cell, Ptr<Scheduler> scheduler, std::size_t resourceBlo
         });
     using Released = Callback<void, uint64_t, uint16_t, uint16_t>;
     Enb(cell)->GetRrc()->TraceConnectWithoutContext(
-        "ConnectionRelease",
+        "NotifyConnectionRelease",
         Released([this, cell, scheduler](uint64_t, uint16_t, uint16_t rnti) {
             scheduler->Forget(rnti);
             m_byContext.erase({cell, rnti});
@@ -199,6 +201,15 @@ Lte::Configure(const LteSettings& settings) const
     set("LteAmc::AmcModel", StringValue("Vienna"));
     set("FfMacScheduler::UlCqiFilter", StringValue("SRS_UL_CQI")); // See Scheduler.
     set("PfFfMacScheduler::CqiTimerThreshold", UintegerValue(std::max(MEASURED_TTIS, 4 * turn)));
+    if (m_air.Cells() > 1)
+    {
+        // A UE whose random access fails in a handover never comes back in ns-3: it may try for long.
+        set("LteEnbRrc::HandoverJoiningTimeoutDuration", TimeValue(HANDOVER_LIMIT));
+        set("LteEnbRrc::HandoverLeavingTimeoutDuration", TimeValue(HANDOVER_LIMIT));
+        set("LteEnbMac::PreambleTransMax", UintegerValue(HANDOVER_PREAMBLES));
+        // The rest of 64 is for handovers, each of which has its own for HANDOVER_PREAMBLES * 8 ms.
+        set("LteEnbMac::NumberOfRaPreambles", UintegerValue(24));
+    }
 }
 
 void

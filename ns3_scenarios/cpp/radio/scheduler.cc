@@ -47,8 +47,10 @@ class Scheduler::Provider : public FfMacSchedSapProvider
         m_scheduler.m_inner->SchedDlMacBufferReq(params);
     }
 
-    void SchedDlTriggerReq(const SchedDlTriggerReqParameters& params) override
+    void SchedDlTriggerReq(const SchedDlTriggerReqParameters& given) override
     {
+        auto params = given;
+        std::erase_if(params.m_dlInfoList, m_scheduler.FromLeft());
         for (const auto& info : params.m_dlInfoList)
         {
             for (const auto status : info.m_harqStatus)
@@ -178,11 +180,14 @@ void
 Scheduler::Forget(uint16_t rnti)
 {
     m_backlog.erase(rnti);
+    m_left.insert(rnti);
 }
 
 void
-Scheduler::UplinkTrigger(const FfMacSchedSapProvider::SchedUlTriggerReqParameters& params)
+Scheduler::UplinkTrigger(const FfMacSchedSapProvider::SchedUlTriggerReqParameters& given)
 {
+    auto params = given;
+    std::erase_if(params.m_ulInfoList, FromLeft());
     std::size_t retransmitting = 0;
     for (const auto& info : params.m_ulInfoList)
     {
@@ -244,8 +249,10 @@ Scheduler::TakeTurns(uint16_t sfnSf, std::size_t most)
 }
 
 void
-Scheduler::UplinkReports(const FfMacSchedSapProvider::SchedUlMacCtrlInfoReqParameters& params)
+Scheduler::UplinkReports(const FfMacSchedSapProvider::SchedUlMacCtrlInfoReqParameters& given)
 {
+    auto params = given;
+    std::erase_if(params.m_macCeList, FromLeft());
     for (const auto& report : params.m_macCeList)
     {
         if (report.m_macCeType == ns3::MacCeListElement_s::BSR)

@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 namespace radio
@@ -63,12 +64,19 @@ class Scheduler : public ns3::PfFfMacScheduler
     void Observe(std::function<void(const Grant&)> granted,
                  std::function<void(Direction, uint16_t rnti)> lost);
 
-    /// Forget what a UE that has left the cell had to send.
+    /// Have no more to do with a UE that is about to leave the cell: ns-3's scheduler would grant
+    /// blocks for late reports of it, and abort.
     void Forget(uint16_t rnti);
 
   private:
     class Provider;
     class User;
+
+    /// Whether an element of a report is from a UE that has left.
+    auto FromLeft() const
+    {
+        return [this](const auto& element) { return m_left.contains(element.m_rnti); };
+    }
 
     void UplinkTrigger(const ns3::FfMacSchedSapProvider::SchedUlTriggerReqParameters& params);
     void UplinkMeasured(const ns3::FfMacSchedSapProvider::SchedUlCqiInfoReqParameters& params);
@@ -84,6 +92,7 @@ class Scheduler : public ns3::PfFfMacScheduler
     std::size_t m_groupBlocks{4}; // resource blocks of a group, the unit of the downlink
     std::map<uint16_t, int64_t> m_backlog; // by RNTI: bytes that the UE still has to send
     bool m_isHiding{false};                // ns-3's scheduler does not know all of the backlog
+    std::set<uint16_t> m_left;             // RNTIs of UEs that have left; none is given twice
     uint16_t m_lastTurn{0};
     uint16_t m_sfnSf{0}; // of the TTI that is scheduled
     std::map<uint16_t, std::vector<ns3::UlDciListElement_s>> m_uplinkGrants; // by TTI
