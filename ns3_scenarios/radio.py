@@ -243,8 +243,9 @@ def simulate_lte(
     """Simulate an LTE cell whose links all have a backlog in both directions.
 
     UAVs attach before slot 0, on the channel of slot 0, to the cell that they receive with most
-    power. All cells use the same carriers and interfere with each other. Links have default bearers without
-    retransmissions by RLC (unacknowledged mode), HARQ, adaptive modulation, and no power control.
+    power. All cells use the same carriers and interfere with each other. Links have default bearers
+    without retransmissions by RLC (unacknowledged mode), HARQ, adaptive modulation, and no power
+    control.
 
     Args:
         air: The channel.
@@ -345,7 +346,8 @@ def _simulated(
 ) -> Delivery:
     uavs, steps = air.uavs, air.uplink_gain.shape[1] // air.slots
     further = np.empty((0, *air.uplink_gain.shape)) if air.gain_cells is None else air.gain_cells
-    powers_w = np.append(air.downlink_power_w, [] if air.power_cells_w is None else air.power_cells_w)
+    more_w = [] if air.power_cells_w is None else air.power_cells_w
+    powers_w = np.append(air.downlink_power_w, more_w)
     is_lte = settings["radio"] == "lte"
     settings |= {
         "cells": len(powers_w),

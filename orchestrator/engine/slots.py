@@ -6,7 +6,7 @@
 import math
 from typing import Any, NamedTuple
 
-from orchestrator.engine.compiling import Array, inlined
+from orchestrator.engine.compiling import Array, Ints, inlined
 from orchestrator.engine.radio_kernel import link_bps, shared_bps
 from orchestrator.engine.slot_impairments import UP
 
@@ -24,6 +24,8 @@ class Slots(NamedTuple):
     fading: Array | None = None
     """Power of small-scale fading relative to its mean in the blocks of each slot, shape
     [2, K, S, B]; None: there is none."""
+    cells: Ints | None = None
+    """Number of the cell that serves each client, shape [K, S]; None: there is one cell."""
 
 
 @inlined

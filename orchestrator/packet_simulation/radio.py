@@ -7,6 +7,8 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from ns3_scenarios.radio import (
     WIFI_WIDTHS_MHZ,
     Air,
@@ -17,7 +19,7 @@ from ns3_scenarios.radio import (
     simulate_lte,
     simulate_wifi,
 )
-from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace, both_ways
+from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace
 from orchestrator.scenario.channel import ns3_launch
 from orchestrator.scenario.schema import LTE_BLOCKS, Lte, Scenario
 from testbed.core.errors import InputError
@@ -121,6 +123,11 @@ def rate_trace(
         noise_dbm_per_hz=scenario.radio.noise_dbm_per_mhz - _HERTZ_PER_MHZ_DB,
         seed=scenario.seed,
     )
+    if cells := scenario.radio.cells:
+        if isinstance(radio, WifiSettings):
+            raise InputError("radio.cells: ns3-wifi has one access point")
+        powers_w = np.array([cell.tx_power_w for cell in cells])
+        air = replace(air, gain_cells=channel.gain_cells, power_cells_w=powers_w)
     try:
         if isinstance(radio, LteSettings):
             made = simulate_lte(air, radio, launch=ns3_launch(), progress=progress)
@@ -172,12 +179,15 @@ def cell_of(scenario: Scenario) -> LteSettings:
         noise_figure_db=lte.noise_figure_db,
         interference_margin_db=lte.interference_margin_db,
         antenna_gain_db=lte.antenna_gain_db,
+        handover=radio.handover if radio.cells else "none",
+        a3_hysteresis_db=radio.a3_hysteresis_db,
+        a3_time_to_trigger_s=radio.a3_time_to_trigger_s,
     )
 
 
 def _faded(channel: ChannelTrace) -> tuple[Array, Array]:
     """Gains of uplink and downlink with small-scale fading: [K, S], or [K, S B] with B blocks."""
-    up, down = both_ways(channel.values)
+    up, down = channel.gain, channel.gain if channel.gain_down is None else channel.gain_down
     if channel.fading is None:
         return up, down
     ways = zip((up, down), channel.fading, strict=True)

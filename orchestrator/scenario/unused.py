@@ -126,6 +126,11 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if radio.access != "lte":
         reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-lte` takes them then"
         yield "radio.lte", reason
+    of_handover = ("a3_hysteresis_db", "a3_time_to_trigger_s")
+    for name in ("handover", *of_handover) if not radio.cells else ():
+        yield f"radio.{name}", "radio.cells is empty"
+    for name in of_handover if radio.handover == "none" else ():
+        yield f"radio.{name}", "radio.handover is 'none'"
     for name in ("fading_block", "doppler_hz", "rician_k_db"):
         if radio.fading == "none" or (name == "rician_k_db" and radio.fading != "rician"):
             yield f"radio.{name}", f"radio.fading is {radio.fading!r}"
