@@ -5,8 +5,8 @@
 
 A UAV begins in the cell that it receives with most power in slot 0. It changes its cell by event A3
 of TS 36.331: another cell is received with more power, by at least a hysteresis and for at least
-the time to trigger. All cells send all the time in all resource blocks (full load), and so do the
-UAVs of each cell together.
+the time to trigger. Every cell that serves a UAV sends all the time in all resource blocks (full
+load), and so do the UAVs of each cell together; interference is the mean over the resource blocks.
 """
 
 from collections.abc import Callable, Sequence
@@ -75,7 +75,8 @@ class Cells:
         with np.errstate(divide="ignore"):
             cells = self.serving(10 * np.log10(received_w), trace.slot_s)
         serves = np.arange(len(down))[:, None, None] == cells
-        others_w = np.where(serves, 0.0, received_w).sum(axis=0)
+        is_silent = ~serves.any(axis=1, keepdims=True)
+        others_w = np.where(serves | is_silent, 0.0, received_w).sum(axis=0)
         # At each base station, from all UAVs that it does not serve.
         sent_w = np.array(self.uav_power_w)[:, None] * up
         strange_w = np.where(serves, 0.0, sent_w).sum(axis=1)[cells, np.arange(trace.slots)]

@@ -346,7 +346,7 @@ def _simulated(
 ) -> Delivery:
     uavs, steps = air.uavs, air.uplink_gain.shape[1] // air.slots
     further = np.empty((0, *air.uplink_gain.shape)) if air.gain_cells is None else air.gain_cells
-    more_w = [] if air.power_cells_w is None else air.power_cells_w
+    more_w: Any = [] if air.power_cells_w is None else air.power_cells_w
     powers_w = np.append(air.downlink_power_w, more_w)
     is_lte = settings["radio"] == "lte"
     settings |= {

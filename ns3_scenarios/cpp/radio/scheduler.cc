@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
 
 namespace radio
@@ -278,7 +279,14 @@ Scheduler::UplinkMeasured(const FfMacSchedSapProvider::SchedUlCqiInfoReqParamete
     }
     for (const auto& grant : grants->second)
     {
-        const uint16_t measured = params.m_ulCqi.m_sinr.at(grant.m_rbStart);
+        // In dB, as the efficiency of a scheme goes: interference differs between blocks.
+        const auto first = params.m_ulCqi.m_sinr.begin() + grant.m_rbStart;
+        const double sum = std::accumulate(
+            first, first + grant.m_rbLen, 0.0, [](double total, uint16_t sinr) {
+                return total + ns3::LteFfConverter::fpS11dot3toDouble(sinr);
+            });
+        const uint16_t measured =
+            ns3::LteFfConverter::double2fpS11dot3(sum / grant.m_rbLen);
         if (ns3::LteFfConverter::fpS11dot3toDouble(measured) < SILENT)
         {
             continue;

@@ -42,7 +42,7 @@ struct Grant
 /// power over the whole band and so is too low by up to 10 log10(K) dB, or by the data (PUSCH); the
 /// latter takes a grant that the UE did not use for a measurement of 0, and the smallest of the
 /// values that each resource block had at some time. Here, a measurement is one of data that was
-/// sent, and counts for all resource blocks: gains are the same over the band.
+/// sent, and its mean over the grant counts for all resource blocks: gains are the same over the band.
 class Scheduler : public ns3::PfFfMacScheduler
 {
   public:
