@@ -179,6 +179,11 @@ class Handover:
     after it; None: there is no such packet."""
     interruption_down_s: float | None
     """The same time for the downlink."""
+    waiting_up_bytes: int
+    """Bytes that waited at the end to be sent in the uplink of the new cell, with headers; most of
+    them had waited in the other cell."""
+    waiting_down_bytes: int
+    """The same number for the downlink."""
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from pydantic import (
 )
 
 from ns3_scenarios.aerial import AERIAL
+from ns3_scenarios.mobility import FARTHEST_M
 from ns3_scenarios.rma_av import FARTHEST_GROUND_NLOS_M, GROUND_BS_HEIGHT_M, GROUND_HEIGHT_M
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
 from testbed.core import orders
@@ -1315,9 +1316,22 @@ class Scenario(Section):
             )
         if self.radio.channel == RMA and height_m[0] <= GROUND_HEIGHT_M:
             self._check_ground()
-        if model is None or self.mobility.model != GAUSS_MARKOV:
+        if self.mobility.model != GAUSS_MARKOV:
             return self
-        if (far_m := max(outer for _, outer in self.uavs.ring_m)) > model.farthest_m:
+        far_m = max(outer for _, outer in self.uavs.ring_m)
+        if self.radio.channel == RMA or model is not None:
+            most_m = FARTHEST_M if model is None else model.farthest_m
+            for name, position_m in self.station_m.items():
+                away_m = math.dist(position_m[:2], self.base_station.position_m[:2])
+                if away_m and away_m + far_m > most_m:
+                    raise ValueError(
+                        f"{name}.position_m: is {away_m:g} m from base_station, and UAVs fly up to "
+                        f"{far_m:g} m on the other side of it; radio.channel "
+                        f"{self.radio.channel!r} is valid up to {most_m:g} m"
+                    )
+        if model is None:
+            return self
+        if far_m > model.farthest_m:
             raise ValueError(
                 f"uavs.rings_m: must lie within {model.farthest_m:g} m where radio.channel is "
                 f"{model.name!r}, not {far_m:g}"

@@ -170,13 +170,16 @@ Lte::Observe(std::size_t cell, Ptr<Scheduler> scheduler, std::size_t resourceBlo
                 ++(*counts)(direction, uav).lost;
             }
         });
-    using Released = Callback<void, uint64_t, uint16_t, uint16_t>;
+    using Happens = Callback<void, uint64_t, uint16_t, uint16_t>;
     Enb(cell)->GetRrc()->TraceConnectWithoutContext(
         "NotifyConnectionRelease",
-        Released([this, cell, scheduler](uint64_t, uint16_t, uint16_t rnti) {
+        Happens([this, cell, scheduler](uint64_t, uint16_t, uint16_t rnti) {
             scheduler->Forget(rnti);
             m_byContext.erase({cell, rnti});
         }));
+    Enb(cell)->GetRrc()->TraceConnectWithoutContext(
+        "HandoverEndOk",
+        Happens([this, cell](uint64_t, uint16_t, uint16_t rnti) { Joins(Number({cell, rnti})); }));
 }
 
 void
@@ -382,14 +385,10 @@ Lte::WatchHandovers(std::size_t uav)
             }
             Leaves(uav, to);
         }));
-    using Ends = Callback<void, uint64_t, uint16_t, uint16_t>;
-    rrc->TraceConnectWithoutContext("HandoverEndOk", Ends([this, uav](uint64_t, uint16_t, uint16_t) {
-        // Not before the cell has the UE's message, which takes no time.
-        Simulator::ScheduleNow(&Lte::Joins, this, uav);
-    }));
+    using Fails = Callback<void, uint64_t, uint16_t, uint16_t>;
     rrc->TraceConnectWithoutContext(
         "HandoverEndError",
-        Ends([uav](uint64_t, uint16_t cellId, uint16_t) {
+        Fails([uav](uint64_t, uint16_t cellId, uint16_t) {
             throw std::runtime_error("UAV " + std::to_string(uav + 1) +
                                      ": the random access to cell " + std::to_string(cellId - 1) +
                                      " failed in a handover");
@@ -444,6 +443,8 @@ Lte::Joins(std::size_t uav)
     {
         ue.device->Send(packet, Address(), IPV4);
     }
+    made.waiting[UP] = QueueBytes(*ue.queue[UP]);
+    made.waiting[DOWN] = QueueBytes(*ue.queue[DOWN]);
     if (handover)
     {
         handover(uav, static_cast<int>(made.from), static_cast<int>(made.to), true);

@@ -47,6 +47,7 @@ struct Handover
     int64_t start;
     int64_t end{-1};                  // when the new cell knows of it
     int64_t interruption[2]{-1, -1};  // between the last packet before the end and the first after
+    uint32_t waiting[2]{0, 0};        // bytes at the sending ends of the new cell at the end
 };
 
 /// ns-3's LTE: C eNBs with an EPC, K UEs, FDD, one layer, default bearers (RLC UM), HARQ.

@@ -92,7 +92,7 @@ List(const std::vector<Handover>& handovers, int64_t zero)
         unlessNone(each.end, zero);
         unlessNone(each.interruption[UP], 0);
         unlessNone(each.interruption[DOWN], 0);
-        list << ']';
+        list << ", " << each.waiting[UP] << ", " << each.waiting[DOWN] << ']';
     }
     return list.str();
 }
