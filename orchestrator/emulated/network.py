@@ -66,7 +66,9 @@ def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
         InputError: A key is not supported; the message names it.
     """
     if scenario.radio.cells:
-        raise InputError("radio.cells: must be empty here; the emulated links are those of one cell")
+        raise InputError(
+            "radio.cells: must be empty here; the emulated links are those of one cell"
+        )
     if hosts is not None:
         return
     if scenario.emulation.placement is not None:
