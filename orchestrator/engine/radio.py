@@ -227,6 +227,9 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
         shared = "shared equally" if lte.scheduler == "equal" else "in shares beta"
         layers = f"{lte.layers} layer{'s' * (lte.layers > 1)}"
         words = f"LTE, {blocks} resource blocks, {shared}, {lte.highest_modulation}, {layers}"
+        if radio.cells:
+            handover = {"a3": "handover by event A3", "none": "no handover"}[radio.handover]
+            words += f", {len(radio.cells) + 1} cells, {handover}"
     if (fading := fading_of(scenario)) is not None:
         kind = f"{radio.fading.capitalize()} fading"
         if fading.kind == "rician":

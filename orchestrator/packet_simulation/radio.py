@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 from ns3_scenarios.radio import (
     WIFI_WIDTHS_MHZ,
@@ -138,6 +139,8 @@ def rate_trace(
         raise InputError(str(error)) from None
     for line in made.silent():
         log.warning(line)
+    if scenario.radio.cells:
+        log.info(_handovers_of(made))
     up, down = made.bps
     rates = RateTrace(
         uplink_bps=up,
@@ -149,6 +152,45 @@ def rate_trace(
         downlink_is="link",
     )
     return rates, made
+
+
+def cells_tables(made: Delivery) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables `cells` and `handovers` of `orchestrator.reporting.cells`.
+
+    Args:
+        made: What LTE delivered. The interruption of a handover is the longer one of both
+            directions.
+    """
+    assert made.serving_cell is not None
+    assert made.sinr_db is not None
+    uavs, slots = made.serving_cell.shape
+    slot = np.tile(np.arange(slots), uavs)
+    cells = pd.DataFrame(
+        {
+            "slot": slot,
+            "time_s": slot * made.slot_s,
+            "client": np.repeat(np.arange(1, uavs + 1), slots),
+            "cell": made.serving_cell.ravel(),
+            "sinr_db": made.sinr_db.ravel(),
+        }
+    )
+    rows = [
+        {
+            "client": each.uav + 1,
+            "start_s": each.start_s,
+            "end_s": each.end_s,
+            "from_cell": each.from_cell,
+            "to_cell": each.to_cell,
+            "interruption_ms": max(
+                (1e3 * s for s in (each.interruption_up_s, each.interruption_down_s) if s),
+                default=None,
+            ),
+        }
+        for each in made.handovers
+    ]
+    columns = ["client", "start_s", "end_s", "from_cell", "to_cell", "interruption_ms"]
+    handovers = pd.DataFrame(rows, columns=columns)
+    return cells, handovers.astype({"end_s": float, "interruption_ms": float})
 
 
 def cell_of(scenario: Scenario) -> LteSettings:
@@ -216,6 +258,20 @@ def _placed(
         position_m=channel.position_m - scenario.base_station.position_m,
         carrier_hz=scenario.radio.carrier_hz,
     )
+
+
+def _handovers_of(made: Delivery) -> str:
+    """The handovers in one line."""
+    count = len(made.handovers)
+    if not count:
+        return "no handovers"
+    words = []
+    for way in ("up", "down"):
+        known = [getattr(each, f"interruption_{way}_s") for each in made.handovers]
+        if known_ms := [1e3 * each for each in known if each is not None]:
+            words.append(f"{np.median(known_ms):.3g} ms in the {way}link")
+    line = f"{count} handover{'s' * (count > 1)}"
+    return f"{line}; packets were interrupted for {' and '.join(words)} (median)" if words else line
 
 
 def described(rates: RateTrace) -> str:

@@ -21,6 +21,7 @@ if (rates) {
   rateChart(byId("downlink"), "downlink_kbps", "Downlink, Mb/s");
 }
 if (data.cell) cellChart(byId("cell"));
+if (data.cells) cellsChart(byId("cells"));
 if (data.lost_frames) lossChart(byId("lost-frames"));
 if (data.paths) {
   map = planOfUavs();
