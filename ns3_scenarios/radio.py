@@ -22,6 +22,8 @@ from ns3_scenarios.trace import Array
 
 RESOURCE_BLOCKS = (6, 15, 25, 50, 75, 100)
 """Numbers of resource blocks of a carrier that LTE has: 1.4 to 20 MHz."""
+MOST_CELLS = 16
+"""Largest number of cells."""
 MOST_UAVS = 320
 """ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
 THERMAL_DBM_PER_HZ = -174.0
@@ -69,6 +71,12 @@ class LteSettings:
     priority_by_dscp: bool = False
     """Whether the DSCP of the last packet to a UAV is the priority of its downlink: the UAV with
     the highest priority has all resource blocks that it can fill, then the next."""
+    handover: Literal["a3", "none"] = "none"
+    """Whether UAVs change to a cell that is received with more power (event A3 of TS 36.331)."""
+    a3_hysteresis_db: float = 3.0
+    """How much stronger the other cell is, a multiple of 0.5 from 0 to 15."""
+    a3_time_to_trigger_s: float = 0.256
+    """How long it is, a whole number of milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +123,11 @@ class Air:
     """Carrier frequency of that free space."""
     way: Literal["both", "up", "down"] = "both"
     """The directions in which there is a backlog."""
+    gain_cells: Array | None = None
+    """Gains of both directions to C further base stations of LTE, shape [C, K, S * m]; None: there
+    are none."""
+    power_cells_w: Array | None = None
+    """Transmit powers of the further base stations, shape [C]."""
 
     def __post_init__(self) -> None:
         """Check shapes and ranges.
@@ -138,6 +151,18 @@ class Air:
         powers_w = np.append(self.uplink_power_w, self.downlink_power_w)
         if not ((powers_w > 0) & np.isfinite(powers_w)).all():
             raise ValueError("uplink_power_w and downlink_power_w must be positive")
+        if (self.gain_cells is None) != (self.power_cells_w is None):
+            raise ValueError("gain_cells and power_cells_w go together")
+        if self.gain_cells is not None and self.power_cells_w is not None:
+            cells = len(self.power_cells_w)
+            if not 1 <= cells < MOST_CELLS:
+                raise ValueError(f"power_cells_w must have 1 to {MOST_CELLS - 1} further cells")
+            if self.gain_cells.shape != (cells, uavs, values):
+                raise ValueError(f"gain_cells must have shape [{cells}, {uavs}, {values}]")
+            if not ((self.gain_cells >= 0) & (self.gain_cells <= 1)).all():
+                raise ValueError("gain_cells must be linear, from 0 to 1")
+            if not ((self.power_cells_w > 0) & np.isfinite(self.power_cells_w)).all():
+                raise ValueError("power_cells_w must be positive")
         if self.position_m is not None and (
             self.position_m.shape != (uavs, self.slots, 3) or not np.isfinite(self.position_m).all()
         ):
@@ -148,10 +173,42 @@ class Air:
         """K."""
         return int(self.uplink_gain.shape[0])
 
+    def of_all_cells(self, gain: Array) -> Array:
+        """The gains of the base station, shape [K, S * m], and those of the further ones after
+        them, shape [1 + C, K, S * m]."""
+        further = np.empty((0, *gain.shape)) if self.gain_cells is None else self.gain_cells
+        return np.concatenate([gain[None], further])
+
     @property
     def steps(self) -> int:
         """Number of gains per slot, m."""
         return int(self.uplink_gain.shape[1]) // self.slots
+
+
+@dataclass(frozen=True)
+class Handover:
+    """A UAV's change of its cell; times in seconds since the start of slot 0."""
+
+    uav: int
+    """Number of the UAV, from 0."""
+    from_cell: int
+    """Number of the cell that it leaves; 0 is the base station, further cells follow."""
+    to_cell: int
+    """Number of the cell that it changes to."""
+    start_s: float
+    """When the UAV has received the command."""
+    end_s: float | None
+    """When the new cell knows of the UAV; None: not before the last slot ended."""
+    interruption_up_s: float | None
+    """Time between the last packet of the uplink that arrived before the end and the first one
+    after it; None: there is no such packet."""
+    interruption_down_s: float | None
+    """The same time for the downlink."""
+    waiting_up_bytes: int
+    """Bytes that waited at the end to be sent in the uplink of the new cell, with headers; most of
+    them had waited in the other cell."""
+    waiting_down_bytes: int
+    """The same number for the downlink."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +232,15 @@ class Delivery:
     why: Sequence[tuple[str, str]]
     """What is known of why packets of the uplink and of the downlink did not arrive, per UAV; empty
     where none were sent."""
+    serving_cell: Array | None = None
+    """LTE: number of the cell that serves each UAV at the end of the slot, or that it is changing
+    to, shape [K, S]; 0 is the base station. None with Wi-Fi."""
+    sinr_db: Array | None = None
+    """LTE: signal-to-interference-plus-noise ratio of the downlink's data in dB, shape [K, S]: the
+    mean of its values in dB over the TTIs of the slot. Where no other cell sends data in a TTI, it
+    is the signal-to-noise ratio. None with Wi-Fi."""
+    handovers: Sequence[Handover] = ()
+    """LTE: all handovers, by their start."""
 
     @property
     def bps(self) -> Array:
@@ -208,8 +274,10 @@ def simulate_lte(
 ) -> Delivery:
     """Simulate an LTE cell whose links all have a backlog in both directions.
 
-    UAVs attach before slot 0, on the channel of slot 0. Links have default bearers without
-    retransmissions by RLC (unacknowledged mode), HARQ, adaptive modulation, and no power control.
+    UAVs attach before slot 0, on the channel of slot 0, to the cell that they receive with most
+    power. All cells use the same carriers and interfere with each other. Links have default bearers
+    without retransmissions by RLC (unacknowledged mode), HARQ, adaptive modulation, and no power
+    control.
 
     Args:
         air: The channel.
@@ -262,6 +330,9 @@ def _lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
         "uplink_blocks": lte.uplink_blocks or (),
         "downlink_blocks": lte.downlink_blocks or (),
         "priority_by_dscp": lte.priority_by_dscp,
+        "handover": lte.handover,
+        "a3_hysteresis_db": lte.a3_hysteresis_db,
+        "a3_time_to_trigger_s": lte.a3_time_to_trigger_s,
         "window_bytes": LTE_WINDOW_BYTES,
         "attach_s": ATTACH_S,
         "settle_s": 0.2,
@@ -332,7 +403,11 @@ def cell_settings(air: Air, cell: LteSettings | WifiSettings) -> dict[str, Any]:
         ValueError: LTE, Wi-Fi or ns-3 does not have such a cell.
     """
     own = _lte_settings(air, cell) if isinstance(cell, LteSettings) else _wifi_settings(air, cell)
+    more_w: Any = [] if air.power_cells_w is None else air.power_cells_w
+    powers_w = np.append(air.downlink_power_w, more_w)
     return own | {
+        "cells": len(powers_w),
+        "cell_power_dbm": _dbm(powers_w).tolist(),
         "uavs": air.uavs,
         "steps": air.steps,
         "slot_s": air.slot_s,
@@ -364,7 +439,7 @@ def slot_bytes(uplink_gain: Array, downlink_gain: Array, position_m: Array | Non
     """The channel of a slot for ns-3's process.
 
     Args:
-        uplink_gain: Gains of the slot, shape [K, m].
+        uplink_gain: Gains of the slot, shape [1 + C, K, m] with C further base stations.
         downlink_gain: The same for the downlink.
         position_m: Positions relative to the base station, shape [K, 3], if the air has any.
     """
@@ -397,12 +472,17 @@ def _simulated(
     steps = settings["steps"]
     settings |= {"mode": "backlog", "datagram_bytes": datagram_bytes, "way": air.way}
     child = start(settings, launch)
-    made = np.empty((air.slots, len(_FIELDS), 2, air.uavs))
+    is_lte = settings["radio"] == "lte"
+    counted = len(_FIELDS) * 2 * air.uavs
+    made = np.empty((air.slots, counted + 2 * air.uavs * is_lte))
 
     def slot(s: int) -> bytes:
         here = slice(s * steps, (s + 1) * steps)
         position_m = None if air.position_m is None else air.position_m[:, s]
-        return slot_bytes(air.uplink_gain[:, here], air.downlink_gain[:, here], position_m)
+        up, down = (
+            air.of_all_cells(gain)[..., here] for gain in (air.uplink_gain, air.downlink_gain)
+        )
+        return slot_bytes(up, down, position_m)
 
     try:
         child.send_bytes(slot(0))
@@ -413,12 +493,17 @@ def _simulated(
             if progress is not None:
                 progress(s + 1)
         child.send("why")
-        why = json.loads(child.receive_line())
+        said = json.loads(child.receive_line())
     finally:
         child.close()
-    fields = dict(zip(_FIELDS, made.transpose(1, 2, 3, 0), strict=True))
+    counts = made[:, :counted].reshape(air.slots, len(_FIELDS), 2, air.uavs)
+    fields: dict[str, Any] = dict(zip(_FIELDS, counts.transpose(1, 2, 3, 0), strict=True))
     fields["resource_blocks"] = fields["resource_blocks"] * (_TTI_S / air.slot_s)
-    return Delivery(slot_s=air.slot_s, why=why, **fields)
+    if is_lte:
+        serving, sinr_db = made[:, counted:].reshape(air.slots, 2, air.uavs).transpose(1, 2, 0)
+        fields |= {"serving_cell": serving.astype(np.int64), "sinr_db": sinr_db}
+    handovers = [Handover(*each) for each in said["handovers"]]
+    return Delivery(slot_s=air.slot_s, why=said["why"], handovers=handovers, **fields)
 
 
 def _dbm(power_w: Any) -> Array:

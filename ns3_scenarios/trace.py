@@ -40,7 +40,7 @@ FIELDS = (
         for kind in (*KINDS, *(k for kinds in OF_FRAMES.values() for k in kinds))
         for name in kind
     ),
-    *("slot_s", "position", "seed", "scenario", "downlink_is"),
+    *("slot_s", "position", "seed", "scenario", "downlink_is", "gain_cells"),
 )
 DownlinkIs = Literal["link", "cell"]
 """Whether a downlink's rate is that of each link, whichever other links are in use, or that of the
@@ -85,6 +85,13 @@ class TwoWay:
     fading: npt.NDArray[np.float32] | None = None
     """Power of small-scale fading relative to its mean in each of B blocks of a slot, shape
     [2, K, S, B]; None: there is none."""
+    cells: npt.NDArray[np.int64] | None = None
+    """Number of the cell that serves each UAV, shape [K, S]; None: there is one cell."""
+
+    def sharing(self) -> npt.NDArray[np.int64] | None:
+        """Number of UAVs in the cell of each UAV, with itself, shape [K, S]; None: one cell."""
+        cells = self.cells
+        return None if cells is None else np.asarray((cells[:, None] == cells).sum(axis=1))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -93,7 +100,26 @@ class TwoWay:
 
     def __getitem__(self, key: Any) -> "TwoWay":
         keys = (slice(None), *(key if isinstance(key, tuple) else (key,)))
-        return TwoWay(self.values[keys], None if self.fading is None else self.fading[keys])
+        return TwoWay(
+            self.values[keys],
+            None if self.fading is None else self.fading[keys],
+            None if self.cells is None else self.cells[key],
+        )
+
+
+@dataclass(frozen=True)
+class Served:
+    """The cells that serve UAVs where there are several, and what they receive."""
+
+    gain: Array
+    """Gain of uplink and downlink, shape [2, K, S], with which the first cell alone, without
+    interference, would have the signal-to-noise ratio that the serving cell has with it."""
+    cells: npt.NDArray[np.int64]
+    """Number of the cell, shape [K, S]; 0 is the base station, further ones follow."""
+
+    def __getitem__(self, key: Any) -> "Served":
+        _, *keys = key
+        return Served(self.gain[key], self.cells[tuple(keys)])
 
 
 SlotValues = Array | TwoWay
@@ -112,7 +138,7 @@ def both_ways(values: SlotValues) -> tuple[Array, Array]:
 def each_way(change: Callable[[Array], Array], values: SlotValues) -> SlotValues:
     """The values with the same change made to both directions, without small-scale fading."""
     if isinstance(values, TwoWay):
-        return TwoWay(np.stack([change(way) for way in values.values]))
+        return TwoWay(np.stack([change(way) for way in values.values]), cells=values.cells)
     return change(values)
 
 
@@ -198,6 +224,8 @@ class SlotTrace:
             arrays["seed"] = np.int64(self.seed)
         if self.scenario is not None:
             arrays["scenario"] = np.str_(self.scenario)
+        if isinstance(self, ChannelTrace) and self.gain_cells is not None:
+            arrays["gain_cells"] = self.gain_cells
         if isinstance(self, RateTrace) and self.downlink_is is not None:
             arrays["downlink_is"] = np.str_(self.downlink_is)
 
@@ -225,10 +253,17 @@ class ChannelTrace(SlotTrace):
     jitter_s: Array | None = None
     fading: npt.NDArray[np.float32] | None = None
     """Small-scale fading as `TwoWay.fading`, which is not in `gain` and is not saved."""
+    gain_cells: Array | None = None
+    """Gains of both directions to C further base stations, shape [C, K, S]; None: there are
+    none."""
+    served: Served | None = None
+    """The cell of each UAV with what is left of its gains beside interference; not saved."""
 
     @cached_property
     def values(self) -> SlotValues:
-        """The gains of both directions."""
+        """The gains of both directions: those of `served` where there are several cells."""
+        if self.served is not None:
+            return TwoWay(self.served.gain, cells=self.served.cells)
         if self.gain_down is None and self.fading is None:
             return self.gain
         down = self.gain if self.gain_down is None else self.gain_down
@@ -243,7 +278,11 @@ class ChannelTrace(SlotTrace):
     def changed(self, change: Callable[[Array, int], Array]) -> Self:
         """See `SlotTrace.changed`."""
         down = None if self.gain_down is None else change(self.gain_down, 1)
-        return dataclasses.replace(self, gain=change(self.gain, 0), gain_down=down)
+        served = self.served
+        if served is not None:
+            ways = [change(gain, way) for way, gain in enumerate(served.gain)]
+            served = Served(np.stack(ways), served.cells)
+        return dataclasses.replace(self, gain=change(self.gain, 0), gain_down=down, served=served)
 
 
 @dataclass(frozen=True)
@@ -334,7 +373,7 @@ def _span(values: Array) -> str:
 
 PER_SLOT = {
     **dict.fromkeys(("gain", "gain_down", "uplink_bps", "downlink_bps", "position_m"), 1),
-    **dict.fromkeys(("loss", "delay_s", "jitter_s", "fading"), 2),
+    **dict.fromkeys(("loss", "delay_s", "jitter_s", "fading", "gain_cells", "served"), 2),
 }
 """Fields of traces that have an entry for each slot, with the axis of the slots."""
 
@@ -408,12 +447,28 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
     downlink_is = fields.get("downlink_is")
     if downlink_is is not None and not are_rates:
         raise refuse("downlink_is belongs to rates; this trace has gains")
+    further = fields.get("gain_cells")
+    if further is not None and are_rates:
+        raise refuse("gain_cells belongs to gains; this trace has rates")
     if downlink_is is not None and str(downlink_is) not in get_args(DownlinkIs):
         raise refuse(f"downlink_is must be 'link' or 'cell', not {str(downlink_is)[:40]!r}")
     if are_rates:
         whose: Any = None if downlink_is is None else str(downlink_is)
         return RateTrace(gain, down[0], **common, downlink_is=whose)
-    return ChannelTrace(gain, gain_down=down[0] if down else None, **common)
+    cells = None if further is None else _further(further, gain.shape, refuse)
+    return ChannelTrace(gain, gain_down=down[0] if down else None, gain_cells=cells, **common)
+
+
+def _further(
+    given: npt.NDArray[Any], shape: tuple[int, ...], refuse: Callable[[str], TraceError]
+) -> Array:
+    """Checked gains to further base stations, shape [C, K, S]."""
+    if given.ndim != 3 or not given.size or given.shape[1:] != shape:
+        of = ", ".join(map(str, shape))
+        raise refuse(f"gain_cells must be numbers of shape [C, {of}], not {given.shape}")
+    return np.stack(
+        [_values(cell, f"gain_cells[{c}]", False, refuse) for c, cell in enumerate(given)]
+    )
 
 
 def _of_frames(

@@ -78,12 +78,19 @@ def check_air(scenario: Scenario) -> None:
     """Refuse a radio that emulated links cannot play.
 
     Raises:
-        InputError: The UAVs contend for one channel, but each link has its own rate.
+        InputError: The UAVs contend for one channel, or there are several cells, but each link has
+            its own rate.
     """
+    if scenario.emulation.air == "ns3":
+        return
     if scenario.radio.access == "wifi":
         raise InputError(
-            "radio.access: 'wifi' is for predictions and traces; emulated links have a rate each, "
-            "and do not contend for one channel"
+            "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate each, and "
+            "do not contend for one channel"
+        )
+    if scenario.radio.cells:
+        raise InputError(
+            "radio.cells: need emulation.air 'ns3'; the emulated links are those of one cell"
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ns3_scenarios import build
 from ns3_scenarios.radio import LteSettings, cell_settings
-from ns3_scenarios.trace import ChannelTrace, SlotTrace, SlotValues, TwoWay, both_ways
+from ns3_scenarios.trace import ChannelTrace, SlotTrace, SlotValues, both_ways
 from orchestrator.engine.plan import Array
 from orchestrator.packet_simulation.radio import air_of, settings_of
 from orchestrator.scenario.schema import ResolvedScenario
@@ -24,8 +24,8 @@ LOG = "radio.bin"
 STEP_S = {"lte": 1e-3, "wifi": 1e-4}
 """Simulated time between two moments at which packets enter and leave ns-3: a TTI of LTE, and for
 Wi-Fi less than an exchange of frames takes."""
-CLEAR_GAIN = 1e-9
-"""Gain of all links while UAVs attach to an LTE cell."""
+CLEAR_GAIN, LEAST_GAIN = 1e-9, 1e-30
+"""The least gain of links while UAVs attach to an LTE cell, and of an outage then."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,13 @@ class RadioAir:
         except ValueError as error:
             raise InputError(str(error)) from None
         origin_m = scenario.base_station.position_m if settings["placed"] else None
-        clear = channel_of(first.values, first.position_m, origin_m)
+        clear = channel_of(first, first.values, origin_m)
         if isinstance(radio, LteSettings):
-            clear = tuple(np.full_like(gain, CLEAR_GAIN) for gain in clear)
+            # By as much for all cells, so that each UAV connects to the strongest one.
+            best = max(gain.max() for gain in clear)
+            weakest = min(gain.max(axis=1).min() for gain in clear)
+            factor = min(CLEAR_GAIN / max(weakest, LEAST_GAIN), 1 / max(best, LEAST_GAIN))
+            clear = tuple(gain * max(factor, 1.0) for gain in clear)
         settings |= {
             "mode": "live",
             "log": str((folder / LOG).resolve()),
@@ -87,36 +91,37 @@ class RadioAir:
 
         Args:
             trace: The channel.
-            values: Its gains, as faults change them.
+            values: Its values, which are 0 where faults silence links.
             first: The first slot.
             end: The slot after the last.
         """
-        position_m = None if trace.position_m is None else trace.position_m[:, first:end]
-        return channel_of(values[:, first:end], position_m, self.origin_m)
+        return channel_of(trace.at(np.arange(first, end)), values[:, first:end], self.origin_m)
 
 
 def channel_of(
-    values: SlotValues, position_m: Array | None, origin_m: Sequence[float] | None
+    trace: SlotTrace, values: SlotValues, origin_m: Sequence[float] | None
 ) -> tuple[Array, ...]:
     """What the radio process reads of n slots.
 
     Args:
-        values: Gains.
-        position_m: Positions of the UAVs, shape [K, n, 3].
+        trace: The channel of these slots.
+        values: Its values, which are 0 where faults silence links.
         origin_m: Position of the base station; None: positions are not needed.
 
     Returns:
-        Gains of uplinks and downlinks with small-scale fading, [n, K, B] each, and, if needed,
-        positions relative to the base station, [n, K, 3].
+        Gains of uplinks and downlinks with small-scale fading, [n, 1 + C, K, B] each with C further
+        base stations, and, if needed, positions relative to the base station, [n, K, 3].
     """
-    up, down = both_ways(values)
-    fading = values.fading if isinstance(values, TwoWay) else None
-    if fading is None:
-        ways = [up.T[..., None], down.T[..., None]]
-    else:
-        faded = (gain[..., None] * power for gain, power in zip((up, down), fading, strict=True))
-        ways = [each.transpose(1, 0, 2) for each in faded]
+    assert isinstance(trace, ChannelTrace)
+    gains = trace.gain, trace.gain if trace.gain_down is None else trace.gain_down
+    further = np.empty((0, *trace.gain.shape)) if trace.gain_cells is None else trace.gain_cells
+    ways = []
+    for way, (gain, value) in enumerate(zip(gains, both_ways(values), strict=True)):
+        of_cells = np.where(value > 0, np.concatenate([gain[None], further]), 0.0)[..., None]
+        if trace.fading is not None:
+            of_cells = of_cells * trace.fading[way]
+        ways.append(of_cells.transpose(2, 0, 1, 3))
     if origin_m is not None:
-        assert position_m is not None
-        ways.append((position_m - origin_m).transpose(1, 0, 2))
+        assert trace.position_m is not None
+        ways.append((trace.position_m - origin_m).transpose(1, 0, 2))
     return tuple(ways)

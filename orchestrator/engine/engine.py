@@ -518,4 +518,5 @@ def _slots(gain: SlotValues, slot_s: float, edges_s: Array | None) -> Slots:
     if not isinstance(gain, TwoWay):
         return Slots(read_only(gain[None]), float(slot_s), read_only(edges))
     fading = None if gain.fading is None else read_only(gain.fading, np.float32)
-    return Slots(read_only(gain.values), float(slot_s), read_only(edges), fading)
+    cells = None if gain.cells is None else read_only(gain.cells, np.int64)
+    return Slots(read_only(gain.values), float(slot_s), read_only(edges), fading, cells)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from ns3_scenarios.trace import SlotValues
+from ns3_scenarios.trace import SlotValues, TwoWay
 from orchestrator.engine.access import LinkRates, mean_rates
 from orchestrator.engine.compiling import Array, Ints, read_only
 from orchestrator.engine.links import needs_snr
@@ -34,11 +34,10 @@ from orchestrator.engine.lte_tables import (
     transport_block_bits,
 )
 from orchestrator.engine.plan import Allocation
+from orchestrator.scenario.cells import BLOCK_HZ, noise_w_per_hz
 from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
 from testbed.core.errors import InputError
 
-BLOCK_HZ = 180e3
-"""Bandwidth of a resource block, TS 36.211, section 6.2.3."""
 TTI_S = 1e-3
 RLC_BYTES = 2
 """Header of an RLC PDU in unacknowledged mode, TS 36.322, section 6.2.1.3."""
@@ -125,8 +124,6 @@ class Lte:
             raise InputError("links.loss: 'snr' needs radio.access 'shannon'")
         band = LTE_BLOCKS[radio.uplink_bandwidth_hz], LTE_BLOCKS[radio.downlink_bandwidth_hz]
         blocks = (lte.resource_blocks or band[0], lte.resource_blocks or band[1])
-        losses_db = lte.noise_figure_db + lte.interference_margin_db - lte.antenna_gain_db
-        noise_dbm_per_hz = radio.noise_dbm_per_mhz - 60 + losses_db
         margins_db = UPLINK_MARGIN_DB, DOWNLINK_MARGIN_DB
         if lte.implementation_margin_db is not None:
             margins_db = lte.implementation_margin_db, lte.implementation_margin_db
@@ -136,7 +133,7 @@ class Lte:
         return cls(
             uplink_power_w=scenario.fleet.tx_power_w,
             downlink_power_w=scenario.base_station.tx_power_w,
-            noise_w_per_hz=10 ** (noise_dbm_per_hz / 10 - 3),
+            noise_w_per_hz=noise_w_per_hz(scenario),
             blocks=blocks,
             band_blocks=band[1],
             steps=(up, down),
@@ -163,8 +160,16 @@ class Lte:
     def link_rates(
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
     ) -> LinkRates:
-        """See `RadioAccess.link_rates`."""
-        return mean_rates(values, partial(self._rates, shares, in_turns, active))
+        """See `RadioAccess.link_rates`; by default, all UAVs of a cell share it."""
+        sharing = values.sharing() if isinstance(values, TwoWay) and self.is_shared else None
+        if active is not None or sharing is None:
+            return mean_rates(values, partial(self._rates, shares, in_turns, active))
+        made = {
+            count: mean_rates(values, partial(self._rates, shares, in_turns, count))
+            for count in np.unique(sharing).tolist()
+        }
+        at = [sharing == count for count in made]
+        return LinkRates(*(np.select(at, each) for each in zip(*made.values(), strict=True)))
 
     def _rates(
         self, shares: Allocation, in_turns: bool, active: int | None, up: Array, down: Array

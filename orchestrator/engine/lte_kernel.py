@@ -46,12 +46,15 @@ class LteLinks(NamedTuple):
     uplink_part: float
     gradient_blocks: Ints
     gradient_part: float
+    is_shared: bool
+    in_turns: bool
 
 
 class LteLink(NamedTuple):
     """One link: its direction, its signal-to-noise ratio at gain 1, and its resource blocks.
 
     `concentrates`: with fewer blocks, each has more power. `part`: of all TTIs, while all send.
+    `is_shared`: with other links of the cell that send at the same time.
     """
 
     way: LteWay
@@ -59,6 +62,7 @@ class LteLink(NamedTuple):
     blocks: int
     part: float
     concentrates: bool
+    is_shared: bool
 
 
 def turn(blocks: int, active: int) -> tuple[int, float]:
@@ -96,17 +100,20 @@ def _lte_links(bands: LteBands, in_turns: bool, beta: Array, rho: Array) -> LteL
         uplink_part,
         gradient_blocks,
         gradient_part,
+        bands.is_shared,
+        in_turns,
     )
 
 
 def _lte_link(links: LteLinks, way: int, k: int) -> LteLink:
     if way == UP:
         blocks, part = links.uplink_blocks[k], links.uplink_part
-        return LteLink(links.up, links.uplink_snr[k], blocks, part, True)
+        return LteLink(links.up, links.uplink_snr[k], blocks, part, True, links.is_shared)
     if way == BROADCAST:
-        return LteLink(links.down, links.downlink_snr, links.down.blocks, 1.0, False)
+        return LteLink(links.down, links.downlink_snr, links.down.blocks, 1.0, False, False)
     blocks, part = links.gradient_blocks[k], links.gradient_part
-    return LteLink(links.down, links.downlink_snr, blocks, part, False)
+    is_shared = links.is_shared and not links.in_turns
+    return LteLink(links.down, links.downlink_snr, blocks, part, False, is_shared)
 
 
 @inlined

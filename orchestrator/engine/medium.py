@@ -7,7 +7,8 @@ Where each link has a share of its own, a transfer's end is known when it begins
 divided among the links that have something to send, each beginning and each end changes the rates
 of all others, with Wi-Fi also those of the other direction. Between two such events, every active
 link has the rate of `shared_bps` in a slot; `Medium` keeps how much each still has to send. A link
-in an outage is not counted: the others have its part.
+in an outage is not counted: the others have its part. Where there are several cells, links share
+that of the cell in which they are.
 """
 
 from typing import Any, NamedTuple
@@ -148,11 +149,12 @@ def _share(medium: Medium, links: Any, slots: Slots, slot: int) -> None:
     for again in range(2):
         up, down = 0, 0
         for way in (UP, DOWN):
-            active, others = sharing if way == UP else (sharing[1], sharing[0])
+            every, others = sharing if way == UP else (sharing[1], sharing[0])
             for place in range(numbers[COUNT, way]):
                 k = clients[way, place]
                 if not again or bps[way, k] > 0.0:
                     link = link_of(links, way, k)
+                    active = sharing_with(slots.cells, medium, way, k, slot, again > 0, every)
                     bps[way, k], least[way, k], below[way, k] = shared_slot_bps(
                         slots, link, way, k, slot, active, others
                     )
@@ -165,6 +167,38 @@ def _share(medium: Medium, links: Any, slots: Slots, slot: int) -> None:
 
 
 @inlined
+def sharing_with(
+    cells: Ints | None, medium: Medium, way: int, k: int, slot: int, carrying: bool, every: int
+) -> int:
+    """How many active clients share the band with a client, with itself.
+
+    Args:
+        cells: The cells of `Slots`.
+        medium: The state.
+        way: The direction.
+        k: The client.
+        slot: The slot.
+        carrying: Whether only those count that have a rate.
+        every: How many share it where there is one cell.
+    """
+    if cells is None:
+        return every
+    count = 0
+    for place in range(medium.numbers[COUNT, way]):
+        other = medium.clients[way, place]
+        count += cells[other, slot] == cells[k, slot] and (
+            not carrying or medium.bps[way, other] > 0.0
+        )
+    return count
+
+
+@inlined
+def same_cell(cells: Ints | None, k: int, slot: int) -> bool:
+    """Whether a client is in the same cell as in the slot before."""
+    return cells is None or cells[k, slot] == cells[k, slot - 1]
+
+
+@inlined
 def _reach(medium: Medium, slots: Slots, way: int, until_s: float) -> None:
     """Find how long the rates of a direction hold, up to a moment."""
     values, clients, least, below = slots.values, medium.clients, medium.least, medium.below
@@ -173,5 +207,6 @@ def _reach(medium: Medium, slots: Slots, way: int, until_s: float) -> None:
         for place in range(medium.numbers[COUNT, way]):
             k = clients[way, place]
             same = same and least[way, k] <= values[row, k, until] < below[way, k]
+            same = same and same_cell(slots.cells, k, until)
         until += same
     medium.numbers[UNTIL, way] = until

@@ -232,6 +232,9 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
         shared = "shared equally" if lte.scheduler == "equal" else "in shares beta"
         layers = f"{lte.layers} layer{'s' * (lte.layers > 1)}"
         words = f"LTE, {blocks} resource blocks, {shared}, {lte.highest_modulation}, {layers}"
+        if radio.cells:
+            handover = {"a3": "handover by event A3", "none": "no handover"}[radio.handover]
+            words += f", {len(radio.cells) + 1} cells, {handover}"
     elif radio.access == "wifi":
         words = f"802.11{wifi.standard}, {wifi.width_mhz} MHz, {'RTS/CTS, ' * wifi.rts}"
         words += f"access point with {scenario.access_point_power_w:g} W"

@@ -6,7 +6,7 @@
 import math
 from typing import Any, NamedTuple
 
-from orchestrator.engine.compiling import Array, inlined
+from orchestrator.engine.compiling import Array, Ints, inlined
 from orchestrator.engine.radio_kernel import link_bps, shared_bps
 from orchestrator.engine.slot_impairments import UP
 
@@ -24,17 +24,33 @@ class Slots(NamedTuple):
     fading: Array | None = None
     """Power of small-scale fading relative to its mean in the blocks of each slot, shape
     [2, K, S, B]; None: there is none."""
+    cells: Ints | None = None
+    """Number of the cell that serves each client, shape [K, S]; None: there is one cell."""
 
 
 @inlined
 def slot_bps(slots: Slots, link: Any, way: int, k: int, slot: int) -> float:
-    """The mean rate of a link in a slot, in bit/s."""
-    return float(_slot_bps(slots.fading, slots.values, link, way, k, slot))
+    """The mean rate of a link in a slot, in bit/s; that of a shared band while all clients that it
+    serves are active."""
+    return float(_slot_bps(slots.cells, slots.fading, slots.values, link, way, k, slot))
 
 
 @inlined
-def _slot_bps(fading: Array | None, values: Array, link: Any, way: int, k: int, slot: int) -> float:
+def _slot_bps(
+    cells: Ints | None,
+    fading: Array | None,
+    values: Array,
+    link: Any,
+    way: int,
+    k: int,
+    slot: int,
+) -> float:
     value = values[min(way, values.shape[0] - 1), k, slot]
+    if cells is not None and link.is_shared:
+        count = 0
+        for other in range(cells.shape[0]):
+            count += cells[other, slot] == cells[k, slot]
+        return float(shared_bps(link, value, count, 0)[0])
     if fading is None:
         return float(link_bps(link, value))
     total, powers = 0.0, fading[0 if way == UP else 1, k, slot]

@@ -7,6 +7,9 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
+
 from ns3_scenarios.radio import (
     WIFI_WIDTHS_MHZ,
     Air,
@@ -17,7 +20,7 @@ from ns3_scenarios.radio import (
     simulate_lte,
     simulate_wifi,
 )
-from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace, both_ways
+from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace
 from orchestrator.engine.lte import assigned
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.scenario.channel import ns3_launch
@@ -123,6 +126,8 @@ def rate_trace(
         raise InputError(str(error)) from None
     for line in made.silent():
         log.warning(line)
+    if scenario.radio.cells:
+        log.info(_handovers_of(made))
     up, down = made.bps
     rates = RateTrace(
         uplink_bps=up,
@@ -160,19 +165,67 @@ def air_of(
         noise_dbm_per_hz=scenario.radio.noise_dbm_per_mhz - _HERTZ_PER_MHZ_DB,
         seed=scenario.seed,
     )
+    if cells := scenario.radio.cells:
+        if isinstance(radio, WifiSettings):
+            raise InputError("radio.cells: ns3-wifi has one access point")
+        powers_w = np.array([cell.tx_power_w for cell in cells])
+        air = replace(air, gain_cells=channel.gain_cells, power_cells_w=powers_w)
     return (
         air if isinstance(radio, LteSettings) else _placed(scenario, channel, air, access_point_w)
     )
 
 
 def slot_of(scenario: Scenario, channel: SlotTrace, slot: int) -> tuple[Array, Array, Array | None]:
-    """The channel of a slot: gains of uplink and downlink, [K, B], with B blocks of fading; and
-    positions relative to the base station, [K, 3], if they are known."""
+    """The channel of a slot: gains of uplink and downlink, [1 + C, K, B], with C further base
+    stations and B blocks of fading; and positions relative to the base station, [K, 3], if they are
+    known."""
     assert isinstance(channel, ChannelTrace)
-    up, down = _faded(channel, slice(slot, slot + 1))
+    up, down = (gain[None] for gain in _faded(channel, slice(slot, slot + 1)))
+    if channel.gain_cells is not None:
+        further = channel.gain_cells[:, :, slot : slot + 1]
+        up, down = np.concatenate([up, further]), np.concatenate([down, further])
     if channel.position_m is None:
         return up, down, None
     return up, down, channel.position_m[:, slot] - scenario.base_station.position_m
+
+
+def cells_tables(made: Delivery) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables `cells` and `handovers` of `orchestrator.reporting.cells`.
+
+    Args:
+        made: What LTE delivered. The interruption of a handover is the longer one of both
+            directions.
+    """
+    assert made.serving_cell is not None
+    assert made.sinr_db is not None
+    uavs, slots = made.serving_cell.shape
+    slot = np.tile(np.arange(slots), uavs)
+    cells = pd.DataFrame(
+        {
+            "slot": slot,
+            "time_s": slot * made.slot_s,
+            "client": np.repeat(np.arange(1, uavs + 1), slots),
+            "cell": made.serving_cell.ravel(),
+            "sinr_db": made.sinr_db.ravel(),
+        }
+    )
+    rows = [
+        {
+            "client": each.uav + 1,
+            "start_s": each.start_s,
+            "end_s": each.end_s,
+            "from_cell": each.from_cell,
+            "to_cell": each.to_cell,
+            "interruption_ms": max(
+                (1e3 * s for s in (each.interruption_up_s, each.interruption_down_s) if s),
+                default=None,
+            ),
+        }
+        for each in made.handovers
+    ]
+    columns = ["client", "start_s", "end_s", "from_cell", "to_cell", "interruption_ms"]
+    handovers = pd.DataFrame(rows, columns=columns)
+    return cells, handovers.astype({"end_s": float, "interruption_ms": float})
 
 
 def cell_of(scenario: Scenario) -> LteSettings:
@@ -218,16 +271,20 @@ def cell_of(scenario: Scenario) -> LteSettings:
         uplink_blocks=own,
         downlink_blocks=None if in_turns else own,
         priority_by_dscp=lte.downlink_order == "mac",
+        handover=radio.handover if radio.cells else "none",
+        a3_hysteresis_db=radio.a3_hysteresis_db,
+        a3_time_to_trigger_s=radio.a3_time_to_trigger_s,
     )
 
 
 def _faded(channel: ChannelTrace, slots: slice = slice(None)) -> tuple[Array, Array]:
     """Gains of uplink and downlink with small-scale fading: [K, S], or [K, S B] with B blocks."""
-    up, down = (gain[:, slots] for gain in both_ways(channel.values))
+    ways = channel.gain, channel.gain if channel.gain_down is None else channel.gain_down
+    up, down = (gain[:, slots] for gain in ways)
     if channel.fading is None:
         return up, down
-    ways = zip((up, down), channel.fading[:, :, slots], strict=True)
-    up, down = ((gain[..., None] * power).reshape(len(gain), -1) for gain, power in ways)
+    faded = zip((up, down), channel.fading[:, :, slots], strict=True)
+    up, down = ((gain[..., None] * power).reshape(len(gain), -1) for gain, power in faded)
     return up, down
 
 
@@ -243,6 +300,20 @@ def _placed(scenario: Scenario, channel: SlotTrace, air: Air, access_point_w: fl
         position_m=channel.position_m - scenario.base_station.position_m,
         carrier_hz=scenario.radio.carrier_hz,
     )
+
+
+def _handovers_of(made: Delivery) -> str:
+    """The handovers in one line."""
+    count = len(made.handovers)
+    if not count:
+        return "no handovers"
+    words = []
+    for way in ("up", "down"):
+        known = [getattr(each, f"interruption_{way}_s") for each in made.handovers]
+        if known_ms := [1e3 * each for each in known if each is not None]:
+            words.append(f"{np.median(known_ms):.3g} ms in the {way}link")
+    line = f"{count} handover{'s' * (count > 1)}"
+    return f"{line}; packets were interrupted for {' and '.join(words)} (median)" if words else line
 
 
 def described(rates: RateTrace) -> str:

@@ -31,7 +31,7 @@ from orchestrator.engine.links import impairments_of, shape_of, vary_by_slot
 from orchestrator.engine.plan import link_bytes, plan_round
 from orchestrator.engine.rounds import Decide, Decision, play_rounds
 from orchestrator.engine.tcp_model import tcp_model_of
-from orchestrator.packet_simulation.radio import air_of, cell_of, slot_of
+from orchestrator.packet_simulation.radio import air_of, settings_of, slot_of
 from orchestrator.packet_simulation.round import ChangeLinks, PacketRates, PacketRound
 from orchestrator.scenario.channel import Channel, ns3_launch
 from orchestrator.scenario.schema import Scenario
@@ -137,8 +137,10 @@ def radio_of(scenario: Scenario) -> LteSettings | WifiSettings | None:
     Raises:
         InputError: ns-3 lacks what the scenario's cell has.
     """
-    radio = scenario.radio
-    return cell_of(scenario) if radio.access == "lte" and radio.lte.scheduler == "equal" else None
+    access, decided = scenario.radio.access, scenario.allocation.policy not in ("fixed", "equal")
+    if access == "shannon" or (access == "lte" and decided):
+        return None  # The shares of ns-3's scheduler are those of all rounds.
+    return settings_of(scenario, f"ns3-{access}")
 
 
 def simulated_radio(scenario: Scenario) -> str:

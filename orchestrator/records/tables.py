@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import MOST_CELLS, Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
 from testbed.system.files import read_regular
@@ -106,6 +106,11 @@ TABLES: dict[str, dict[str, Column]] = {
     | {"direction": WAY, "blocks": AMOUNT, "resource_blocks": Column("number", 0, 100)}
     | {"granted_bytes": AMOUNT, "lost_blocks": AMOUNT, "mcs": Column("integer", -1, 28)}
     | {"waiting_s": SECONDS},
+    "cells": {"slot": SLOT, "time_s": SECONDS, "client": CLIENT}
+    | {"cell": Column("integer", 0, MOST_CELLS), "sinr_db": ANY},
+    "handovers": {"client": CLIENT, "start_s": SECONDS, "end_s": ANY}
+    | dict.fromkeys(("from_cell", "to_cell"), Column("integer", 0, MOST_CELLS))
+    | {"interruption_ms": ANY},
     "budget": {"round": ROUND, "part": TEXT, "seconds": SECONDS},
     # A step that is missing in a stage of the budget, after a loss, has no parts.
     "budget_steps": _STEPS | {"part": TEXT, "seconds": ANY},
@@ -158,6 +163,7 @@ UNIQUE = {
         ("air_slots", "resource_blocks", "grants"), ("round", "slot", "client", "direction")
     ),
     "session": ("slot", "client", "direction"),
+    "cells": ("slot", "client"),
 }
 """By file stem: columns that together identify a row."""
 

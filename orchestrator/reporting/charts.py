@@ -17,6 +17,7 @@ import pandas as pd
 from orchestrator.records.reader import KINDS, Run
 from orchestrator.records.summary import lateness, link_rates
 from orchestrator.reporting.cell import cell_chart, grants_chart
+from orchestrator.reporting.cells import cells_chart
 from orchestrator.reporting.legend import IMPAIRMENT_PARTS, STEP_COLOURS, STEP_TITLES, part_title
 from testbed.core.paradigm import keeps_step, title_of
 from testbed.core.timeline import STEPS
@@ -70,6 +71,9 @@ def chart_data(run: Run) -> dict[str, Any]:
         "rates": _rates(run),
         "cell": cell_chart(run),
         "grants": grants_chart(run),
+        "cells": cells_chart(
+            run.tables.get("cells"), run.tables.get("handovers"), run.scenario.slot_s
+        ),
         "lost_frames": _lost_frames(run),
         "paths": _paths(run),
         "budget": budget_rows(run),

@@ -32,6 +32,7 @@ from orchestrator.records.summary import (
     step_comparison,
 )
 from orchestrator.reporting.cell import cell_sentences, grants_sentence
+from orchestrator.reporting.cells import cells_sentence
 from orchestrator.reporting.charts import budget_rows, chart_data, records, visible_parts
 from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
 from orchestrator.reporting.legend import (
@@ -46,7 +47,7 @@ from testbed.core.paradigm import title_of
 from testbed.core.timeline import DIFFERING
 from testbed.system.files import write_whole
 
-SCRIPTS = ("charts", "frame", "model", "timeline", "cell", "map", "panels", "page")
+SCRIPTS = ("charts", "frame", "model", "timeline", "cell", "cells", "map", "panels", "page")
 """Scripts in the order of execution; each may use the earlier ones."""
 
 MANIFEST = (
@@ -91,6 +92,9 @@ def render(run: Run) -> str:
         is_shared=shares_band(run),
         cell="" if cell is None else cell_sentences(cell, run.scenario.slot_s),
         granted="" if granted is None else grants_sentence(granted),
+        cells=""
+        if (cells := run.tables.get("cells")) is None
+        else cells_sentence(cells, run.tables.get("handovers")),
         run=run,
         manifest=manifest,
         short=short,

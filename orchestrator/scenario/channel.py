@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 
 from ns3_scenarios.aerial import AERIAL, free_space_db, two_ray_db
+from ns3_scenarios.cells import CellsChannel, Followed
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
 from ns3_scenarios.errors import ChannelError
@@ -38,6 +39,7 @@ from ns3_scenarios.rma_av import (
 from ns3_scenarios.trace import (
     Array,
     ChannelSource,
+    ChannelTrace,
     DownlinkIs,
     GivenTrace,
     RateTrace,
@@ -47,6 +49,7 @@ from ns3_scenarios.trace import (
     describe,
     load_trace,
 )
+from orchestrator.scenario.cells import cells_of
 from orchestrator.scenario.schema import (
     GAUSS_MARKOV,
     PLAIN,
@@ -63,6 +66,8 @@ from testbed.system import inside, leftovers
 
 log = logging.getLogger(__name__)
 
+CELL = 0xCE11
+"""The number of the random stream for seeds of further base stations."""
 NOISE = 0x0B5
 """The number of the random stream for the noise of observations, among those drawn by the
 scenario's seed."""
@@ -206,10 +211,11 @@ def fading_of(scenario: Scenario) -> Fading | None:
 
 def channel_key(scenario: Scenario) -> Hashable:
     """What determines the scenario's channel with its fading; equal keys have equal channels."""
-    return channel_settings(scenario), fading_of(scenario)
+    further = tuple(channel_settings(there) for there in _there(scenario))
+    return channel_settings(scenario), fading_of(scenario), further, cells_of(scenario)
 
 
-def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel | FadingChannel:
+def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel | FadingChannel | CellsChannel:
     """A channel that ns-3 makes on demand, or a model on the positions of ns-3; close it after use.
 
     Raises:
@@ -221,8 +227,41 @@ def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel | FadingChann
     gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
     flight = Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
     source = flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
-    fading = fading_of(scenario)
+    fading, cells = fading_of(scenario), cells_of(scenario)
+    if cells is not None:
+        further = [_further(each, flight) for each in _there(scenario)]
+        return CellsChannel(source, further, cells, partial(_check_cell, scenario))
     return source if fading is None else FadingChannel(source, fading)
+
+
+def _there(scenario: Scenario) -> list[Scenario]:
+    """The scenario with each further base station in place of its own; random numbers of the
+    channel are independent."""
+    station = scenario.base_station
+    return [
+        scenario.model_copy(
+            update={
+                "base_station": station.model_copy(update={"position_m": cell.position_m}),
+                "seed": int(np.random.SeedSequence((scenario.seed, CELL, c)).generate_state(1)[0]),
+            }
+        )
+        for c, cell in enumerate(scenario.radio.cells)
+    ]
+
+
+def _further(there: Scenario, flight: Ns3Channel) -> Ns3Channel | ModelledChannel:
+    """The channel of a further base station."""
+    gain = _gain(there, flight.uavs, flight.slot_s)
+    if gain is not None:
+        return ModelledChannel(there.radio.channel, gain, flight)
+    settings = _on_flight(there, flight.uavs, flight.slot_s)
+    return Ns3Channel(settings, Followed(flight), ns3_launch())
+
+
+def _check_cell(scenario: Scenario, cell: int, position_m: Array) -> None:
+    """Refuse positions at which the channel of a further base station does not hold."""
+    at_m, name = scenario.radio.cells[cell].position_m, f"radio.cells[{cell}]"
+    _check_known(_known(scenario), at_m, position_m, scenario.slot_s, name)
 
 
 def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
@@ -232,9 +271,20 @@ def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
         ChannelError: The channel does not hold at some position.
     """
     uavs, slots, _ = position_m.shape
-    settings = replace(
+    settings = _on_flight(scenario, uavs, slot_s)
+    _check_known(_known(scenario), scenario.base_station.position_m, position_m, slot_s)
+    gain = _gain(scenario, uavs, slot_s)
+    flight = Ns3Channel(settings, _Given(position_m), ns3_launch())
+    source = flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
+    with source:
+        return replace(source.trace(slots), seed=None)
+
+
+def _on_flight(scenario: Scenario, uavs: int, slot_s: float) -> ChannelSettings:
+    """The settings of the scenario's channel for UAVs whose flight is given."""
+    return replace(
         channel_settings(scenario),
-        ring_m=((0.0, 1.0),) * uavs,  # unused, as are height and speeds: the flight is given
+        ring_m=((0.0, 1.0),) * uavs,  # unused, as are height and speeds
         height_m=20.0,
         speed_m_s=(0.0, 1.0),
         mean_speed_m_s=0.0,
@@ -242,12 +292,6 @@ def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
         slot_s=slot_s,
         mobility=("flight", "{}"),
     )
-    _check_known(_known(scenario), scenario.base_station.position_m, position_m, slot_s)
-    gain = _gain(scenario, uavs, slot_s)
-    flight = Ns3Channel(settings, _Given(position_m), ns3_launch())
-    source = flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
-    with source:
-        return replace(source.trace(slots), seed=None)
 
 
 @dataclass(frozen=True)
@@ -262,7 +306,11 @@ class _Given:
 
 
 def _check_known(
-    known: Known, bs_position_m: tuple[float, float, float], position_m: Array, slot_s: float
+    known: Known,
+    bs_position_m: tuple[float, float, float],
+    position_m: Array,
+    slot_s: float,
+    station: str = "the base station",
 ) -> None:
     far_m = np.hypot(*np.moveaxis(position_m[..., :2] - np.array(bs_position_m[:2]), -1, 0))
     height_m = position_m[..., 2]
@@ -270,8 +318,8 @@ def _check_known(
     if outside.any():
         k, s = np.argwhere(outside)[0]
         raise ChannelError(
-            f"UAV {k + 1} is {height_m[k, s]:g} m high and {far_m[k, s]:.0f} m from the base "
-            f"station at {s * slot_s:g} s; the channel is valid {known}"
+            f"UAV {k + 1} is {height_m[k, s]:g} m high and {far_m[k, s]:.0f} m from {station} "
+            f"at {s * slot_s:g} s; the channel is valid {known}"
         )
 
 
@@ -430,7 +478,50 @@ def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTr
         if isinstance(trace, RateTrace):
             raise InputError("radio.fading: fades gains, but the trace has rates")
         trace = trace.replaced(fading=fading.powers(fading.turns(trace)))
-    return GivenTrace(trace)
+    return GivenTrace(_with_cells(scenario, trace, name))
+
+
+def _with_cells(scenario: Scenario, trace: SlotTrace, name: str) -> SlotTrace:
+    """A trace with gains to the scenario's further base stations, if there are any.
+
+    Where the trace has none, they follow from its positions.
+
+    Raises:
+        InputError: The trace has neither, or has another number of base stations.
+    """
+    cells = cells_of(scenario)
+    if not isinstance(trace, ChannelTrace):
+        if cells is not None:
+            raise InputError(f"radio.cells: need a trace of gains, but {name} has rates")
+        return trace
+    if cells is None:
+        if trace.gain_cells is not None:
+            _log_once(f"{name}: gain_cells has no effect; radio.cells is empty", logging.WARNING)
+        return trace
+    count = len(scenario.radio.cells)
+    if trace.gain_cells is None:
+        if trace.position_m is None:
+            raise InputError(
+                f"radio.cells: {name} has neither gain_cells nor position, from which the gains "
+                "follow"
+            )
+        _log_once(
+            f"{name} has no gain_cells: gains to radio.cells follow from its positions by "
+            f"radio.channel {scenario.radio.channel!r}"
+        )
+        gains = []
+        for cell, there in enumerate(_there(scenario)):
+            _check_cell(scenario, cell, trace.position_m)
+            made = flown(there, trace.position_m, trace.slot_s)
+            assert isinstance(made, ChannelTrace)
+            gains.append(made.gain)
+        trace = replace(trace, gain_cells=np.stack(gains))
+    elif len(trace.gain_cells) != count:
+        raise InputError(
+            f"radio.cells: has {count} further base stations, but gain_cells of {name} "
+            f"{len(trace.gain_cells)}"
+        )
+    return cells.served(trace)
 
 
 def downlink_of(scenario: Scenario, trace: SlotTrace) -> DownlinkIs | None:

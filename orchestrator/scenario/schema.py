@@ -34,6 +34,7 @@ from pydantic import (
 )
 
 from ns3_scenarios.aerial import AERIAL
+from ns3_scenarios.mobility import FARTHEST_M
 from ns3_scenarios.radio import WIFI_WIDTHS_MHZ
 from ns3_scenarios.rma_av import FARTHEST_GROUND_NLOS_M, GROUND_BS_HEIGHT_M, GROUND_HEIGHT_M
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
@@ -352,6 +353,19 @@ class Wifi(Section):
 PLAIN_WIFI = Wifi()
 
 
+class Cell(Section):
+    """A further base station (eNB) of an LTE network: docs/lte.md."""
+
+    position_m: tuple[Metres, Metres, Metres]
+    """Coordinates x, y, z."""
+    tx_power_w: Watts = 40.0
+    """Total transmit power."""
+
+
+MOST_CELLS = 15
+"""Largest number of further base stations."""
+
+
 class Radio(Section):
     """The air interface: FDMA at Shannon's rate, LTE or Wi-Fi; a shared or dedicated downlink,
     depending on the paradigm."""
@@ -392,6 +406,22 @@ class Radio(Section):
         default=None, exclude_if=lambda doppler: doppler is None
     )
     """Doppler shift of small-scale fading. Default: that of the UAV's speed in each slot."""
+    cells: Annotated[list[Cell], Field(max_length=MOST_CELLS)] = Field(
+        default=[], exclude_if=lambda cells: not cells
+    )
+    """Further base stations of LTE, which use the same carriers as `base_station` and interfere
+    with it. All are connected to the server without delay."""
+    handover: Literal["a3", "none"] = Field(default="a3", exclude_if=lambda kind: kind == "a3")
+    """Whether a UAV changes to a cell that it receives with more power (event A3 of TS 36.331), or
+    stays in the cell that is the strongest in slot 0."""
+    a3_hysteresis_db: Annotated[float, Field(ge=0, le=15, multiple_of=0.5)] = Field(
+        default=3.0, exclude_if=lambda db: db == 3.0
+    )
+    """How much stronger the other cell must be, in steps of 0.5 dB."""
+    a3_time_to_trigger_s: Annotated[float, Field(ge=0, le=5.12)] = Field(
+        default=0.256, exclude_if=lambda time_s: time_s == 0.256
+    )
+    """How long the other cell must be stronger, in whole milliseconds."""
     downlink_is: Literal["link", "cell"] | None = Field(
         default=None, exclude_if=lambda given: given is None
     )
@@ -420,6 +450,20 @@ class Radio(Section):
             return "radio.access"
         is_equal = self.access == "lte" and self.lte.scheduler == "equal"
         return "radio.lte.scheduler" if is_equal else None
+
+    @model_validator(mode="after")
+    def _cells_are_of_lte(self) -> "Radio":
+        milliseconds = 1e3 * self.a3_time_to_trigger_s
+        if abs(milliseconds - round(milliseconds)) > 1e-9:
+            raise ValueError(
+                "a3_time_to_trigger_s: must be a whole number of milliseconds, not "
+                f"{milliseconds:g} ms"
+            )
+        if self.cells and self.access != "lte":
+            raise ValueError(f"cells: need radio.access 'lte', not {self.access!r}")
+        if self.cells and self.fading != "none":
+            raise ValueError(f"cells: need radio.fading 'none', not {self.fading!r}")
+        return self
 
     @model_validator(mode="after")
     def _lte_bandwidths(self) -> "Radio":
@@ -1334,23 +1378,54 @@ class Scenario(Section):
             )
         if self.radio.channel == RMA and height_m[0] <= GROUND_HEIGHT_M:
             self._check_ground()
-        if model is None or self.mobility.model != GAUSS_MARKOV:
+        if self.mobility.model != GAUSS_MARKOV:
             return self
-        if (far_m := max(outer for _, outer in self.uavs.ring_m)) > model.farthest_m:
+        far_m = max(outer for _, outer in self.uavs.ring_m)
+        if self.radio.channel == RMA or model is not None:
+            most_m = FARTHEST_M if model is None else model.farthest_m
+            for name, position_m in self.station_m.items():
+                away_m = math.dist(position_m[:2], self.base_station.position_m[:2])
+                if away_m and away_m + far_m > most_m:
+                    raise ValueError(
+                        f"{name}.position_m: is {away_m:g} m from base_station, and UAVs fly up to "
+                        f"{far_m:g} m on the other side of it; radio.channel "
+                        f"{self.radio.channel!r} is valid up to {most_m:g} m"
+                    )
+        if model is None:
+            return self
+        if far_m > model.farthest_m:
             raise ValueError(
                 f"uavs.rings_m: must lie within {model.farthest_m:g} m where radio.channel is "
                 f"{model.name!r}, not {far_m:g}"
             )
         return self
 
+    @property
+    def station_m(self) -> dict[str, tuple[float, float, float]]:
+        """The positions of all base stations by their keys, `base_station` first."""
+        further = enumerate(self.radio.cells)
+        return {
+            "base_station": self.base_station.position_m,
+            **{f"radio.cells[{c}]": cell.position_m for c, cell in further},
+        }
+
+    @model_validator(mode="after")
+    def _stations_are_apart(self) -> "Scenario":
+        known: dict[tuple[float, float, float], str] = {}
+        for name, position_m in self.station_m.items():
+            if (other := known.setdefault(position_m, name)) != name:
+                raise ValueError(f"{name}.position_m: is that of {other}")
+        return self
+
     def _check_ground(self) -> None:
         """Check the validity of RMa of TR 38.901, the channel of low UAVs where it is RMa-AV."""
         low, high = GROUND_BS_HEIGHT_M
         where = f"where radio.channel is {RMA!r} and UAVs fly up to {GROUND_HEIGHT_M:g} m high"
-        if not low <= (bs_m := self.base_station.position_m[2]) <= high:
-            raise ValueError(
-                f"base_station.position_m: must be {low:g} to {high:g} m high {where}, not {bs_m:g}"
-            )
+        for name, (*_, bs_m) in self.station_m.items():
+            if not low <= bs_m <= high:
+                raise ValueError(
+                    f"{name}.position_m: must be {low:g} to {high:g} m high {where}, not {bs_m:g}"
+                )
         farthest_m = FARTHEST_GROUND_NLOS_M
         height_m = each(self.uavs.height_m, self.uavs.count, self.fleet_seed, "uavs.height_m")
         outer_m = np.array(self.uavs.ring_m)[:, 1]

@@ -149,6 +149,11 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"radio.{name}", "radio.access is 'wifi', whose channel has radio.wifi.width_mhz"
         if radio.wifi.access_point_power_w is not None:
             yield "base_station.tx_power_w", "radio.wifi.access_point_power_w is given"
+    of_handover = ("a3_hysteresis_db", "a3_time_to_trigger_s")
+    for name in ("handover", *of_handover) if not radio.cells else ():
+        yield f"radio.{name}", "radio.cells is empty"
+    for name in of_handover if radio.handover == "none" else ():
+        yield f"radio.{name}", "radio.handover is 'none'"
     for name in ("fading_block", "doppler_hz", "rician_k_db"):
         if radio.fading == "none" or (name == "rician_k_db" and radio.fading != "rician"):
             yield f"radio.{name}", f"radio.fading is {radio.fading!r}"

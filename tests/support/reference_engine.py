@@ -188,12 +188,13 @@ class Lte:
         blocks = self.up_blocks // at_a_time
         return self.uplink_bps(k, gain, blocks) * at_a_time / active
 
-    def rate(self, way, k, gain):
-        """Of a link by itself; where the cell is shared, while all UAVs are active."""
+    def rate(self, way, k, gain, together=None):
+        """Of a link by itself; where the cell is shared, while all UAVs are active, or those that
+        are in one cell together."""
         if way == "broadcast":
             return self.downlink_bps(gain, self.down_blocks)
         if self.is_shared:
-            return self.shared_rate(way, k, gain, len(self.power_w))
+            return self.shared_rate(way, k, gain, together or len(self.power_w))
         if way == "up":
             return self.uplink_bps(k, gain, int(self.share.beta[k] * self.up_blocks + 1e-9))
         return self.downlink_bps(gain, int(self.share.beta[k] * self.down_blocks + 1e-9))
@@ -433,11 +434,19 @@ def reference_round(
         cell = {"lte": Lte, "wifi": Wifi}[radio.radio.access](radio, share)
     power_w = radio.uplink_power_w if isinstance(cell, Fdma) else cell.power_w
 
+    cells = getattr(gain, "cells", None)
+
+    def neighbours(k, slot, among):
+        """Those of some clients that are in the cell of one of them in a slot."""
+        return [j for j in among if cells is None or cells[j][slot] == cells[k][slot]]
+
+    def rate_of(way, gains, k, slot):
+        if cells is None:
+            return float(cell.rate(way, k, gains[k][slot]))
+        return float(cell.rate(way, k, gains[k][slot], len(neighbours(k, slot, range(clients)))))
+
     def links(way, gains):
-        return [
-            Link(lambda slot, k=k: float(cell.rate(way, k, gains[k][slot])), edges)
-            for k in range(clients)
-        ]
+        return [Link(functools.partial(rate_of, way, gains, k), edges) for k in range(clients)]
 
     up, broadcast = links("up", gain_up), links("broadcast", gain_down)
     down = links("down", gain_down) if parallel_down else broadcast
@@ -505,8 +514,10 @@ def reference_round(
             for way, left in sending.items():
                 others = active["down" if way == "up" else "up"]
                 for k in left:
-                    rate = shared_rate(way, k, slot, max(1, active[way]), others)
-                    rates[way, k] = rate
+                    own = sum(
+                        shared_rate(way, j, slot, 1, 0) > 0 for j in neighbours(k, slot, left)
+                    )
+                    rate = rates[way, k] = shared_rate(way, k, slot, max(1, own), others)
                     takes_s = left[k] / rate if rate > 0 else math.inf
                     ends.append((sent_s + (takes_s if left[k] > 0 else 0.0), way, k))
             end_s, way, k = min(ends)

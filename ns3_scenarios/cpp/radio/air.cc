@@ -19,10 +19,13 @@ constexpr double NOTHING = -400;
 constexpr double LIGHT_SPEED = 299792458; // m/s
 } // namespace
 
-Air::Air(std::size_t uavs, double antennaGain)
-    : m_antennaGain(antennaGain),
-      m_baseStation(ns3::CreateObject<ns3::ConstantPositionMobilityModel>())
+Air::Air(std::size_t uavs, std::size_t cells, double antennaGain)
+    : m_antennaGain(antennaGain)
 {
+    for (std::size_t c = 0; c < cells; ++c)
+    {
+        m_baseStations.push_back(ns3::CreateObject<ns3::ConstantPositionMobilityModel>());
+    }
     for (std::size_t k = 0; k < uavs; ++k)
     {
         m_uavs.push_back(ns3::CreateObject<ns3::ConstantPositionMobilityModel>());
@@ -50,21 +53,21 @@ Air::Positions(const std::vector<double>& positions)
 }
 
 double
-Air::Gain(Direction direction, std::size_t uav) const
+Air::Gain(Direction direction, std::size_t uav, std::size_t cell) const
 {
     const auto& gains = m_gains[direction];
-    const auto steps = static_cast<int64_t>(gains.size() / m_uavs.size());
+    const auto steps = static_cast<int64_t>(gains.size() / (m_uavs.size() * m_baseStations.size()));
     const int64_t since = ns3::Simulator::Now().GetNanoSeconds() - m_start;
     const int64_t step =
         since > 0 ? std::min<int64_t>(since * steps / (m_end - m_start), steps - 1) : 0;
-    const double gain = gains[uav * steps + step];
+    const double gain = gains[(cell * m_uavs.size() + uav) * steps + step];
     return gain > 0 ? std::max(NOTHING, 10 * std::log10(gain)) + m_antennaGain : NOTHING;
 }
 
 ns3::Ptr<ns3::ConstantPositionMobilityModel>
-Air::BaseStation() const
+Air::BaseStation(std::size_t cell) const
 {
-    return m_baseStation;
+    return m_baseStations[cell];
 }
 
 ns3::Ptr<ns3::ConstantPositionMobilityModel>
@@ -80,10 +83,23 @@ Air::Uavs() const
 }
 
 std::size_t
+Air::Cells() const
+{
+    return m_baseStations.size();
+}
+
+std::size_t
 Air::Number(ns3::Ptr<const ns3::MobilityModel> mobility) const
 {
     const auto found = std::find(m_uavs.begin(), m_uavs.end(), mobility);
     return found - m_uavs.begin();
+}
+
+std::size_t
+Air::Cell(ns3::Ptr<const ns3::MobilityModel> mobility) const
+{
+    const auto found = std::find(m_baseStations.begin(), m_baseStations.end(), mobility);
+    return found - m_baseStations.begin();
 }
 
 const Air* GivenLoss::s_air = nullptr;
@@ -115,17 +131,16 @@ GivenLoss::DoCalcRxPower(double txPower,
                          ns3::Ptr<ns3::MobilityModel> a,
                          ns3::Ptr<ns3::MobilityModel> b) const
 {
-    const std::size_t from = s_air->Number(a);
-    const std::size_t to = s_air->Number(b);
-    if (from == s_air->Uavs())
+    const std::size_t from = s_air->Cell(a);
+    const std::size_t to = s_air->Cell(b);
+    const bool isDown = from < s_air->Cells();
+    const bool isUp = to < s_air->Cells();
+    if (isDown != isUp)
     {
-        return txPower + s_air->Gain(DOWN, to);
+        return txPower + (isDown ? s_air->Gain(DOWN, s_air->Number(b), from)
+                                 : s_air->Gain(UP, s_air->Number(a), to));
     }
-    if (to == s_air->Uavs())
-    {
-        return txPower + s_air->Gain(UP, from);
-    }
-    if (s_frequency == 0)
+    if (isDown || s_frequency == 0)
     {
         return txPower + NOTHING;
     }

@@ -24,41 +24,47 @@ enum Direction : std::size_t
 
 /// What the channel does to signals, as it was given: the gains of all links over time.
 ///
-/// Gains are linear and include everything. They are given slot by slot, with one or several values
+/// There is a link between each UAV and each base station, the cells. Gains are linear and include everything. They are given slot by slot, with one or several values
 /// per slot; before the first slot, that slot's first values hold.
 class Air
 {
   public:
     /// @param uavs Number of UAVs, K.
-    /// @param antennaGain What antennas add to every link of the base station, dB.
-    Air(std::size_t uavs, double antennaGain);
+    /// @param cells Number of base stations, C.
+    /// @param antennaGain What antennas add to every link of a base station, dB.
+    Air(std::size_t uavs, std::size_t cells, double antennaGain);
 
-    /// Set the gains from `start` to `end` (ns): [K, steps] per direction, which are kept.
+    /// Set the gains from `start` to `end` (ns): [C, K, steps] per direction, which are kept.
     void Gains(int64_t start, int64_t end, std::vector<double> up, std::vector<double> down);
 
     /// Set the positions of all UAVs, [K, 3], m.
     void Positions(const std::vector<double>& positions);
 
-    /// Gain of a UAV's link at the present time, dB, with the antennas' gain.
-    double Gain(Direction direction, std::size_t uav) const;
+    /// Gain of a UAV's link to a cell at the present time, dB, with the antennas' gain.
+    double Gain(Direction direction, std::size_t uav, std::size_t cell = 0) const;
 
-    ns3::Ptr<ns3::ConstantPositionMobilityModel> BaseStation() const;
+    ns3::Ptr<ns3::ConstantPositionMobilityModel> BaseStation(std::size_t cell = 0) const;
     ns3::Ptr<ns3::ConstantPositionMobilityModel> Uav(std::size_t uav) const;
     std::size_t Uavs() const;
+    std::size_t Cells() const;
 
-    /// Number of a UAV by its mobility model; K for the base station.
+    /// Number of a UAV by its mobility model; K for base stations.
     std::size_t Number(ns3::Ptr<const ns3::MobilityModel> mobility) const;
+
+    /// Number of a cell by the mobility model of its base station; C for UAVs.
+    std::size_t Cell(ns3::Ptr<const ns3::MobilityModel> mobility) const;
 
   private:
     double m_antennaGain;
     int64_t m_start{0};
     int64_t m_end{1};
     std::vector<double> m_gains[2];
-    ns3::Ptr<ns3::ConstantPositionMobilityModel> m_baseStation;
+    std::vector<ns3::Ptr<ns3::ConstantPositionMobilityModel>> m_baseStations;
     std::vector<ns3::Ptr<ns3::ConstantPositionMobilityModel>> m_uavs;
 };
 
-/// A loss model that looks up the gain of the link; between UAVs there is free space, or nothing.
+/// A loss model that looks up the gain of the link; between UAVs there is free space, or nothing, and
+/// between base stations nothing.
 class GivenLoss : public ns3::PropagationLossModel
 {
   public:

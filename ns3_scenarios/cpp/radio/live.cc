@@ -29,12 +29,17 @@ namespace
 /// As `next_tick` of testbed/core/clock.py: clocks begin at multiples of it.
 constexpr int64_t TICK = 10'000'000; // ns
 constexpr std::size_t MOST_FRAME = 65536;
+/// Packets that were overtaken and may still come.
+constexpr std::size_t MOST_PASSED = 4096;
 /// So much of stdin is read per step, so that a long channel does not delay packets.
 constexpr std::size_t MOST_ORDERS = 1 << 18;
 /// Slots before the present one whose channel is kept: a clock may start in any of them.
 constexpr int64_t KEPT_SLOTS = 1;
 /// A packet that is inside while nothing waits at the sending end for so long was lost.
 constexpr int64_t LOST_AFTER = 500'000'000; // ns
+/// A ratio of -300 dB to 300 dB in the log, in steps of 0.01 dB.
+constexpr double SINR_OFFSET = 300;
+constexpr double SINR_STEPS = 100;
 
 int64_t
 KernelClock()
@@ -145,7 +150,7 @@ Live::BeginSlot(int64_t slot, int64_t boundary)
     else
     {
         const auto& values = found->second;
-        const auto size = static_cast<std::ptrdiff_t>(m_uavs * m_settings.steps);
+        const auto size = static_cast<std::ptrdiff_t>(m_air.Cells() * m_uavs * m_settings.steps);
         m_air.Gains(Simulated(boundary),
                     Simulated(Boundary(slot + 1)),
                     {values.begin(), values.begin() + size},
@@ -156,18 +161,36 @@ Live::BeginSlot(int64_t slot, int64_t boundary)
         }
         m_channel.erase(m_channel.begin(), m_channel.lower_bound(slot - KEPT_SLOTS));
     }
+    NoteServed();
     const int64_t row[] = {slot, boundary, boundary + m_worst, 1};
     m_slots.insert(m_slots.end(), std::begin(row), std::end(row));
     if (m_isWatched)
     {
         m_samples.insert(m_samples.end(), std::begin(row), std::end(row));
-        Sample(slot, boundary);
+        Sample(boundary);
     }
     m_worst = 0;
 }
 
 void
-Live::Sample(int64_t, int64_t boundary)
+Live::NoteServed()
+{
+    std::vector<double> report;
+    m_stack.Report(report);
+    for (std::size_t k = 0; 2 * k < report.size(); ++k)
+    {
+        const double sinr = report[m_uavs + k];
+        const double noted = (sinr + SINR_OFFSET) * SINR_STEPS;
+        m_log.Note(Log::SERVED,
+                   DOWN,
+                   k,
+                   std::isnan(sinr) ? UINT16_MAX : static_cast<uint32_t>(std::lround(noted)),
+                   static_cast<uint32_t>(report[k]));
+    }
+}
+
+void
+Live::Sample(int64_t boundary)
 {
     for (std::size_t k = 0; k < m_uavs; ++k)
     {
@@ -254,18 +277,35 @@ Live::Arrived(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> 
 {
     const Mark mark = Mark::Of(packet);
     Way& way = m_ways[direction][uav];
-    // Packets keep their order, so those before it do not come any more.
+    // Packets keep their order, but in a handover; so those before it count as lost unless they
+    // come later.
     while (!way.inside.empty() && way.inside.front().first < mark.serial)
     {
+        way.passed.insert(way.inside.front());
         way.inside.pop_front();
         ++way.lost;
+        if (way.passed.size() > MOST_PASSED)
+        {
+            way.passed.erase(way.passed.begin());
+        }
     }
-    if (way.inside.empty() || way.inside.front().first != mark.serial)
+    int64_t entered = 0;
+    if (!way.inside.empty() && way.inside.front().first == mark.serial)
+    {
+        entered = way.inside.front().second;
+        way.inside.pop_front();
+    }
+    else if (const auto late = way.passed.find(mark.serial); late != way.passed.end())
+    {
+        entered = late->second;
+        way.passed.erase(late);
+        --way.lost;
+    }
+    else
     {
         return; // It is none of those that entered, or came twice.
     }
-    const auto delay = static_cast<uint64_t>(m_log.clock() - way.inside.front().second);
-    way.inside.pop_front();
+    const auto delay = static_cast<uint64_t>(m_log.clock() - entered);
     ++way.left;
     way.leftBytes += packet->GetSize();
     way.delay += delay;
@@ -334,7 +374,8 @@ Live::Obey()
         int64_t first = 0;
         std::size_t count = 0;
         line >> first >> count;
-        const std::size_t per = m_uavs * (2 * m_settings.steps + (m_settings.isPlaced ? 3 : 0));
+        const std::size_t gains = 2 * m_air.Cells() * m_settings.steps;
+        const std::size_t per = m_uavs * (gains + (m_settings.isPlaced ? 3 : 0));
         const std::size_t size = end + 1 + count * per * sizeof(double);
         if (m_orders.size() < size)
         {

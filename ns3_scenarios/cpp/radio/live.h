@@ -38,7 +38,7 @@ struct LiveSettings
 /// kernel.
 ///
 /// Orders come as lines on stdin, some with numbers after them:
-/// `channel FIRST COUNT`: float64 [K, steps] for each direction and, if placed, [K, 3], per slot;
+/// `channel FIRST COUNT`: float64 [C, K, steps] for each direction and, if placed, [K, 3], per slot;
 /// `epoch START_NS START_S SLOT_S`: a clock, whose slots are those of the channel; `pause`;
 /// `counts`, answered by `counts ROWS` and int64 [K, 2, FIELDS], then [ROWS, 4];
 /// `watch`, until `pause`; and `samples`, answered by `samples ROWS EXHAUSTED` and int64 [ROWS, 4 + 10 K].
@@ -59,6 +59,7 @@ class Live
         int from; // open file of the device whose frames enter
         int to;
         std::deque<std::pair<uint64_t, int64_t>> inside; // number and time of packets, ns
+        std::map<uint64_t, int64_t> passed; // those that were overtaken, likewise
         uint64_t entered{0};
         uint64_t enteredBytes{0}; // of frames
         uint64_t left{0};
@@ -91,7 +92,8 @@ class Live
     void Step(int64_t due);
     void EnterSlots(int64_t now);
     void BeginSlot(int64_t slot, int64_t boundary);
-    void Sample(int64_t slot, int64_t boundary);
+    void NoteServed();
+    void Sample(int64_t boundary);
     void HandOver();
     void ReadDevices();
     void Enter(Direction direction, std::size_t uav, const uint8_t* frame, std::size_t size);

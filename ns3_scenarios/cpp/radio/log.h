@@ -29,6 +29,8 @@ class Log
         IDLE = 4,
         HANDOVER = 5,
         HANDED_OVER = 6,
+        INTERRUPTION = 7,
+        SERVED = 8,
     };
 
     /// @param path The file, which is written anew.

@@ -10,8 +10,11 @@
 #include "ns3/internet-stack-helper.h"
 #include "ns3/ipv4.h"
 #include "ns3/lte-common.h"
+#include "ns3/lte-enb-rrc.h"
+#include "ns3/lte-pdcp-header.h"
 #include "ns3/lte-pdcp.h"
 #include "ns3/lte-radio-bearer-info.h"
+#include "ns3/lte-rlc-sdu-status-tag.h"
 #include "ns3/lte-rlc-um.h"
 #include "ns3/lte-ue-phy.h"
 #include "ns3/lte-ue-rrc.h"
@@ -24,6 +27,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
+#include <stdexcept>
 
 namespace radio
 {
@@ -38,30 +43,52 @@ constexpr uint32_t RLC_BYTES = 100'000'000;
 /// Every UE has its own subframe of this period for its sounding, so there may be so many UEs.
 constexpr std::size_t SOUNDING_TTIS = 320;
 constexpr uint32_t PDCP_HEADER = 2; // bytes
+constexpr int64_t INTERRUPTION_UNIT = 100'000; // ns, in the log
+constexpr uint8_t DEFAULT_BEARER = 1;
+constexpr int HANDOVER_PREAMBLES = 200;
+const Time HANDOVER_LIMIT = Seconds(10);
 
-/// Reads a private member, by an explicit instantiation: ns-3 shows the size of RLC's queue only to
-/// the MAC.
-template <auto Member>
-struct Revealed
+/// Copies of the packets in a queue of RLC of which nothing has been sent, oldest first, without
+/// headers.
+template <class Queue>
+std::vector<Ptr<Packet>>
+UnsentOf(const Queue& queue)
+{
+    std::vector<Ptr<Packet>> packets;
+    for (const auto& waiting : queue)
+    {
+        LteRlcSduStatusTag status;
+        if (!waiting.m_pdu->PeekPacketTag(status) ||
+            status.GetStatus() == LteRlcSduStatusTag::FULL_SDU)
+        {
+            packets.push_back(waiting.m_pdu->Copy());
+            LtePdcpHeader header;
+            packets.back()->RemoveHeader(header);
+            packets.back()->RemoveAllPacketTags();
+        }
+    }
+    return packets;
+}
+
+/// Reads private members, by an explicit instantiation: ns-3 shows the size of RLC's queue only to
+/// the MAC, and what is in it to nothing.
+template <auto Size, auto Queue>
+struct RevealedQueue
 {
     friend uint32_t QueueBytes(const LteRlcUm& rlc)
     {
-        return rlc.*Member;
+        return rlc.*Size;
+    }
+
+    friend std::vector<Ptr<Packet>> Unsent(const LteRlcUm& rlc)
+    {
+        return UnsentOf(rlc.*Queue);
     }
 };
 
-/// The differentiated services codepoint of a packet of IPv4 or IPv6, RFC 2474.
-int
-Dscp(const Packet& packet)
-{
-    uint8_t head[2] = {0, 0};
-    packet.CopyData(head, sizeof head);
-    const bool isIpv6 = head[0] >> 4 == 6;
-    return isIpv6 ? (head[0] & 0x0f) << 2 | head[1] >> 6 : head[1] >> 2;
-}
-
 uint32_t QueueBytes(const LteRlcUm& rlc);
-template struct Revealed<&LteRlcUm::m_txBufferSize>;
+std::vector<Ptr<Packet>> Unsent(const LteRlcUm& rlc);
+template struct RevealedQueue<&LteRlcUm::m_txBufferSize, &LteRlcUm::m_txBuffer>;
 
 template <typename Ues, typename Tunnels>
 std::pair<Ipv4Address, uint32_t>
@@ -85,6 +112,22 @@ struct RevealedTunnel
 std::pair<Ipv4Address, uint32_t> TunnelTo(EpcPgwApplication& gateway, uint64_t imsi);
 template struct RevealedTunnel<&EpcPgwApplication::m_ueInfoByImsiMap,
                                &EpcPgwApplication::UeInfo::m_teidByBearerIdMap>;
+
+/// The differentiated services codepoint of a packet of IPv4 or IPv6, RFC 2474.
+int
+Dscp(const Packet& packet)
+{
+    uint8_t head[2] = {0, 0};
+    packet.CopyData(head, sizeof head);
+    const bool isIpv6 = head[0] >> 4 == 6;
+    return isIpv6 ? (head[0] & 0x0f) << 2 | head[1] >> 6 : head[1] >> 2;
+}
+
+int64_t
+Now()
+{
+    return Simulator::Now().GetNanoSeconds();
+}
 } // namespace
 
 Lte::Lte(const Air& air, const LteSettings& settings)
@@ -100,23 +143,51 @@ Lte::Lte(const Air& air, const LteSettings& settings)
     m_lte->SetPathlossModelType(GivenLoss::GetTypeId());
     m_lte->SetEnbDeviceAttribute("DlBandwidth", UintegerValue(settings.resourceBlocks));
     m_lte->SetEnbDeviceAttribute("UlBandwidth", UintegerValue(settings.resourceBlocks));
-    m_enb.Create(1);
-    m_enb.Get(0)->AggregateObject(air.BaseStation());
-    m_enbDevices = m_lte->InstallEnbDevice(m_enb);
+    if (settings.isA3)
+    {
+        m_lte->SetHandoverAlgorithmType("ns3::A3RsrpHandoverAlgorithm");
+        m_lte->SetHandoverAlgorithmAttribute("Hysteresis", DoubleValue(settings.hysteresis));
+        m_lte->SetHandoverAlgorithmAttribute("TimeToTrigger",
+                                             TimeValue(Seconds(settings.timeToTrigger)));
+    }
+    InstallEnbs(settings);
     InstallUes(air, settings);
     SetTerms(settings);
     FindGateway();
+}
 
-    auto device = DynamicCast<LteEnbNetDevice>(m_enbDevices.Get(0));
-    auto carrier = DynamicCast<ComponentCarrierEnb>(device->GetCcMap().at(0));
-    auto scheduler = DynamicCast<Scheduler>(carrier->GetFfMacScheduler());
-    scheduler->Use([this](uint16_t rnti) {
-        const std::size_t uav = Number(rnti);
+void
+Lte::InstallEnbs(const LteSettings& settings)
+{
+    const std::size_t cells = m_air.Cells();
+    m_enb.Create(cells);
+    for (std::size_t c = 0; c < cells; ++c)
+    {
+        m_enb.Get(c)->AggregateObject(m_air.BaseStation(c));
+    }
+    m_enbDevices = m_lte->InstallEnbDevice(m_enb);
+    for (std::size_t c = 0; c < cells; ++c)
+    {
+        Enb(c)->GetPhy()->SetTxPower(settings.downlinkPower[c]);
+        auto carrier = DynamicCast<ComponentCarrierEnb>(Enb(c)->GetCcMap().at(0));
+        Observe(c, DynamicCast<Scheduler>(carrier->GetFfMacScheduler()));
+    }
+    if (cells > 1)
+    {
+        m_lte->AddX2Interface(m_enb);
+    }
+}
+
+void
+Lte::Observe(std::size_t cell, Ptr<Scheduler> scheduler)
+{
+    scheduler->Use([this, cell](uint16_t rnti) {
+        const std::size_t uav = Number({cell, rnti});
         return uav < m_ues.size() ? m_ues[uav].terms : Terms{};
     });
     scheduler->Observe(
-        [this](const Grant& grant) {
-            const std::size_t uav = Number(grant.rnti);
+        [this, cell](const Grant& grant) {
+            const std::size_t uav = Number({cell, grant.rnti});
             if (log && uav < m_ues.size())
             {
                 log->Note(grant.isNew ? Log::GRANT : Log::RETRANSMISSION,
@@ -136,8 +207,8 @@ Lte::Lte(const Air& air, const LteSettings& settings)
                 count.mcs[grant.mcs] += grant.isNew;
             }
         },
-        [this](Direction direction, uint16_t rnti) {
-            const std::size_t uav = Number(rnti);
+        [this, cell](Direction direction, uint16_t rnti) {
+            const std::size_t uav = Number({cell, rnti});
             if (log && uav < m_ues.size())
             {
                 log->Note(Log::LOST, direction, uav);
@@ -147,6 +218,16 @@ Lte::Lte(const Air& air, const LteSettings& settings)
                 ++(*counts)(direction, uav).lost;
             }
         });
+    using Happens = Callback<void, uint64_t, uint16_t, uint16_t>;
+    Enb(cell)->GetRrc()->TraceConnectWithoutContext(
+        "NotifyConnectionRelease",
+        Happens([this, cell, scheduler](uint64_t, uint16_t, uint16_t rnti) {
+            scheduler->Forget(rnti);
+            m_byContext.erase({cell, rnti});
+        }));
+    Enb(cell)->GetRrc()->TraceConnectWithoutContext(
+        "HandoverEndOk",
+        Happens([this, cell](uint64_t, uint16_t, uint16_t rnti) { Joins(Number({cell, rnti})); }));
 }
 
 void
@@ -166,8 +247,16 @@ Lte::Configure(const LteSettings& settings) const
     set("LteUePhy::EnableRlfDetection", BooleanValue(false)); // A UAV comes back from an outage.
     set("LteUePhy::NoiseFigure", DoubleValue(settings.downlinkNoiseFigure));
     set("LteEnbPhy::NoiseFigure", DoubleValue(settings.uplinkNoiseFigure));
-    set("LteEnbPhy::TxPower", DoubleValue(settings.downlinkPower));
     set("LteAmc::AmcModel", StringValue("Vienna"));
+    if (m_air.Cells() > 1)
+    {
+        // A UE whose random access fails in a handover never comes back in ns-3: it may try for long.
+        set("LteEnbRrc::HandoverJoiningTimeoutDuration", TimeValue(HANDOVER_LIMIT));
+        set("LteEnbRrc::HandoverLeavingTimeoutDuration", TimeValue(HANDOVER_LIMIT));
+        set("LteEnbMac::PreambleTransMax", UintegerValue(HANDOVER_PREAMBLES));
+        // The rest of 64 is for handovers, each of which has its own for HANDOVER_PREAMBLES * 8 ms.
+        set("LteEnbMac::NumberOfRaPreambles", UintegerValue(24));
+    }
 }
 
 void
@@ -216,11 +305,20 @@ Lte::InstallUes(const Air& air, const LteSettings& settings)
                       uint16_t,
                       const Address&,
                       const Address&,
-                      NetDevice::PacketType) { ComesOut(DOWN, k, packet); },
+                      NetDevice::PacketType) { Arrives(DOWN, k, packet); },
             ANY_PROTOCOL,
             m_ues[k].device);
+        auto received = [&](std::size_t cell) {
+            return settings.downlinkPower[cell] + air.Gain(DOWN, k, cell);
+        };
+        std::size_t& strongest = m_ues[k].cell;
+        for (std::size_t c = 1; c < air.Cells(); ++c)
+        {
+            strongest = received(c) > received(strongest) ? c : strongest;
+        }
+        m_lte->Attach(m_ues[k].device, m_enbDevices.Get(strongest));
+        WatchHandovers(k);
     }
-    m_lte->Attach(devices, m_enbDevices.Get(0));
 }
 
 void
@@ -252,7 +350,7 @@ Lte::FindGateway()
                const Address&,
                NetDevice::PacketType) {
             const Mark mark = Mark::Of(packet);
-            ComesOut(UP, mark.serial ? mark.uav : m_ues.size(), packet);
+            Arrives(UP, mark.serial ? mark.uav : m_ues.size(), packet);
         },
         ANY_PROTOCOL,
         tunnel);
@@ -276,7 +374,10 @@ Lte::Attach(double limit)
         }
         if (missing.empty())
         {
-            Watch();
+            for (std::size_t k = 0; k < m_ues.size(); ++k)
+            {
+                Watch(k);
+            }
             break;
         }
     }
@@ -296,37 +397,169 @@ Lte::HasBearer(std::size_t uav) const
 bool
 Lte::IsOpen(Direction direction, std::size_t uav) const
 {
-    return m_ues[uav].queue[direction] != nullptr;
+    const Ue& ue = m_ues[uav];
+    // Until the new cell knows of the UE, the gateway drops what comes from there.
+    return ue.queue[direction] && !(direction == UP && ue.isMoving);
 }
 
 void
-Lte::Watch()
+Lte::Watch(std::size_t uav)
 {
-    const std::string base = "/NodeList/" + std::to_string(m_enb.Get(0)->GetId());
-    for (std::size_t k = 0; k < m_ues.size(); ++k)
+    Ue& watched = m_ues[uav];
+    const uint16_t rnti = watched.device->GetRrc()->GetRnti();
+    const std::string base = "/NodeList/" + std::to_string(m_enb.Get(watched.cell)->GetId());
+    const std::string node = "/NodeList/" + std::to_string(watched.node->GetId());
+    const std::string ue = "/DeviceList/*/LteUeRrc/";
+    const std::string enb = "/DeviceList/*/LteEnbRrc/UeMap/" + std::to_string(rnti) + "/";
+    m_byContext[{watched.cell, rnti}] = uav;
+    for (const auto direction : {UP, DOWN})
     {
-        const uint16_t rnti = m_ues[k].device->GetRrc()->GetRnti();
-        const std::string node = "/NodeList/" + std::to_string(m_ues[k].node->GetId());
-        const std::string ue = "/DeviceList/*/LteUeRrc/";
-        const std::string enb = "/DeviceList/*/LteEnbRrc/UeMap/" + std::to_string(rnti) + "/";
-        m_byRnti[rnti] = k;
-        for (const auto direction : {UP, DOWN})
+        const auto bearers = Config::LookupMatches((direction == UP ? node + ue : base + enb) +
+                                                   "DataRadioBearerMap/*");
+        auto bearer = DynamicCast<LteDataRadioBearerInfo>(bearers.Get(0));
+        watched.queue[direction] = DynamicCast<LteRlcUm>(bearer->m_rlc);
+        auto left = [this, direction, uav](uint16_t, uint8_t, uint32_t) { Left(direction, uav); };
+        using Sent = Callback<void, uint16_t, uint8_t, uint32_t>;
+        bearer->m_rlc->TraceConnectWithoutContext("TxPDU", Sent(left));
+        if (direction == DOWN)
         {
-            const auto bearers = Config::LookupMatches(
-                (direction == UP ? node + ue : base + enb) + "DataRadioBearerMap/*");
-            auto bearer = DynamicCast<LteDataRadioBearerInfo>(bearers.Get(0));
-            m_ues[k].queue[direction] = DynamicCast<LteRlcUm>(bearer->m_rlc);
-            auto left = [this, direction, k](uint16_t, uint8_t, uint32_t) { Left(direction, k); };
-            using Sent = Callback<void, uint16_t, uint8_t, uint32_t>;
-            bearer->m_rlc->TraceConnectWithoutContext("TxPDU", Sent(left));
-            if (direction == DOWN)
+            auto enters = [this, uav](uint16_t, uint8_t, uint32_t bytes) {
+                m_ues[uav].underWay -= bytes - PDCP_HEADER;
+            };
+            bearer->m_pdcp->TraceConnectWithoutContext("TxPDU", Sent(enters));
+        }
+    }
+}
+
+void
+Lte::WatchHandovers(std::size_t uav)
+{
+    auto rrc = m_ues[uav].device->GetRrc();
+    using Starts = Callback<void, uint64_t, uint16_t, uint16_t, uint16_t>;
+    rrc->TraceConnectWithoutContext(
+        "HandoverStart",
+        Starts([this, uav](uint64_t, uint16_t, uint16_t, uint16_t cellId) {
+            std::size_t to = 0;
+            while (Enb(to)->GetCellId() != cellId)
             {
-                auto enters = [this, k](uint16_t, uint8_t, uint32_t bytes) {
-                    m_ues[k].underWay -= bytes - PDCP_HEADER;
-                };
-                bearer->m_pdcp->TraceConnectWithoutContext("TxPDU", Sent(enters));
+                ++to;
+            }
+            Leaves(uav, to);
+        }));
+    using Fails = Callback<void, uint64_t, uint16_t, uint16_t>;
+    rrc->TraceConnectWithoutContext(
+        "HandoverEndError",
+        Fails([uav](uint64_t, uint16_t cellId, uint16_t) {
+            throw std::runtime_error("UAV " + std::to_string(uav + 1) +
+                                     ": the random access to cell " + std::to_string(cellId - 1) +
+                                     " failed in a handover");
+        }));
+    using Measured = Callback<void, uint16_t, uint16_t, double, double, uint8_t>;
+    m_ues[uav].device->GetPhy()->TraceConnectWithoutContext(
+        "ReportCurrentCellRsrpSinr",
+        Measured([this, uav](uint16_t, uint16_t, double, double sinr, uint8_t) {
+            if (sinr > 0)
+            {
+                m_ues[uav].sinrSum += 10 * std::log10(sinr);
+                ++m_ues[uav].sinrCount;
+            }
+        }));
+}
+
+void
+Lte::Leaves(std::size_t uav, std::size_t to)
+{
+    Ue& ue = m_ues[uav];
+    ue.last = m_handovers.size();
+    m_handovers.push_back({uav, ue.cell, to, Now()});
+    if (log)
+    {
+        log->Note(Log::HANDOVER, DOWN, uav, 0, ue.cell, to);
+    }
+    ue.isMoving = true;
+    // Both ends lose their queues.
+    if (ue.queue[UP])
+    {
+        ue.moving = Unsent(*ue.queue[UP]);
+        auto manager = Enb(ue.cell)->GetRrc()->GetUeManager(ue.device->GetRrc()->GetRnti());
+        for (const auto& packet : Unsent(*ue.queue[DOWN]))
+        {
+            ue.underWay += packet->GetSize();
+            manager->SendData(DEFAULT_BEARER, packet); // which forwards it to the new cell
+        }
+    }
+    ue.queue[UP] = ue.queue[DOWN] = nullptr;
+    ue.cell = to;
+    Simulator::ScheduleNow(&Lte::Watch, this, uav); // when its RRC has the new RNTI and bearers
+}
+
+void
+Lte::Joins(std::size_t uav)
+{
+    Ue& ue = m_ues[uav];
+    Handover& made = m_handovers[ue.last];
+    made.end = Now();
+    ue.isMoving = false;
+    for (const auto& packet : std::exchange(ue.moving, {}))
+    {
+        ue.device->Send(packet, Address(), ProtocolOf(packet));
+    }
+    made.waiting[UP] = QueueBytes(*ue.queue[UP]);
+    made.waiting[DOWN] = QueueBytes(*ue.queue[DOWN]);
+    if (log)
+    {
+        log->Note(Log::HANDED_OVER, DOWN, uav, 0, made.from, made.to);
+    }
+    Left(UP, uav);
+    Left(DOWN, uav);
+}
+
+void
+Lte::Arrives(Direction direction, std::size_t uav, Ptr<const Packet> packet)
+{
+    if (uav < m_ues.size())
+    {
+        Ue& ue = m_ues[uav];
+        if (ue.last >= 0)
+        {
+            Handover& last = m_handovers[ue.last];
+            int64_t& interruption = last.interruption[direction];
+            if (last.end >= 0 && interruption < 0 && ue.arrival[direction] >= 0)
+            {
+                interruption = Now() - ue.arrival[direction];
+                if (log)
+                {
+                    log->Note(Log::INTERRUPTION,
+                              direction,
+                              uav,
+                              std::min<int64_t>(interruption / INTERRUPTION_UNIT, UINT16_MAX));
+                }
             }
         }
+        ue.arrival[direction] = Now();
+    }
+    ComesOut(direction, uav, packet);
+}
+
+const std::vector<Handover>&
+Lte::Handovers() const
+{
+    return m_handovers;
+}
+
+void
+Lte::Report(std::vector<double>& buffer)
+{
+    for (const Ue& ue : m_ues)
+    {
+        buffer.push_back(static_cast<double>(ue.cell));
+    }
+    for (Ue& ue : m_ues)
+    {
+        buffer.push_back(ue.sinrCount ? ue.sinrSum / ue.sinrCount
+                                      : std::numeric_limits<double>::quiet_NaN());
+        ue.sinrSum = 0;
+        ue.sinrCount = 0;
     }
 }
 
@@ -363,23 +596,30 @@ int64_t
 Lte::Held(Direction direction, std::size_t uav) const
 {
     const Ue& ue = m_ues[uav];
-    return QueueBytes(*ue.queue[direction]) + (direction == DOWN ? ue.underWay : 0);
+    const auto& queue = ue.queue[direction];
+    return (queue ? QueueBytes(*queue) : 0) + (direction == DOWN ? ue.underWay : 0);
 }
 
 std::string
 Lte::Why(Direction direction, std::size_t uav) const
 {
     char text[80];
-    const double gain = m_air.Gain(direction, uav);
+    const double gain = m_air.Gain(direction, uav, m_ues[uav].cell);
     std::snprintf(text, sizeof text, "its channel is too weak, %.1f dB at the end", gain);
     return text;
 }
 
 std::size_t
-Lte::Number(uint16_t rnti) const
+Lte::Number(const Context& context) const
 {
-    const auto found = m_byRnti.find(rnti);
-    return found == m_byRnti.end() ? m_ues.size() : found->second;
+    const auto found = m_byContext.find(context);
+    return found == m_byContext.end() ? m_ues.size() : found->second;
+}
+
+Ptr<LteEnbNetDevice>
+Lte::Enb(std::size_t cell) const
+{
+    return DynamicCast<LteEnbNetDevice>(m_enbDevices.Get(cell));
 }
 
 } // namespace radio

@@ -57,8 +57,11 @@ MakeStack(const Json& settings, const Air& air)
         LteSettings{static_cast<std::size_t>(settings["resource_blocks"].Number()),
                     settings["uplink_noise_figure_db"].Number(),
                     settings["downlink_noise_figure_db"].Number(),
-                    settings["downlink_power_dbm"].Number(),
+                    settings["cell_power_dbm"].Numbers(),
                     settings["uplink_power_dbm"].Numbers(),
+                    settings["handover"].Text() == "a3",
+                    settings["a3_hysteresis_db"].Number(),
+                    settings["a3_time_to_trigger_s"].Number(),
                     {settings["uplink_blocks"].Numbers(), settings["downlink_blocks"].Numbers()},
                     settings["priority_by_dscp"].Bool()});
 }
@@ -68,6 +71,28 @@ Files(const Json& list)
 {
     const auto numbers = list.Numbers();
     return {numbers.begin(), numbers.end()};
+}
+
+/// Handovers as members of a list in JSON, each a list: the numbers of the UAV and of its cells, and
+/// the times of `Handover` in s since `zero`, ns.
+std::string
+List(const std::vector<Handover>& handovers, int64_t zero)
+{
+    std::ostringstream list;
+    list.precision(12);
+    for (const Handover& each : handovers)
+    {
+        list << (list.tellp() > 0 ? ", [" : "[") << each.uav << ", " << each.from << ", " << each.to
+             << ", " << 1e-9 * (each.start - zero);
+        auto unlessNone = [&list](int64_t time, int64_t since) {
+            time < 0 ? list << ", null" : list << ", " << 1e-9 * (time - since);
+        };
+        unlessNone(each.end, zero);
+        unlessNone(each.interruption[UP], 0);
+        unlessNone(each.interruption[DOWN], 0);
+        list << ", " << each.waiting[UP] << ", " << each.waiting[DOWN] << ']';
+    }
+    return list.str();
 }
 
 /// Carry the frames of devices from now on, until stdin ends.
@@ -93,8 +118,8 @@ PlayLive(Stack& stack, Air& air, const Json& settings, std::size_t steps)
 void
 ReadSlot(Air& air, int64_t start, int64_t end, std::size_t steps, bool isPlaced)
 {
-    auto up = ReadNumbers(air.Uavs() * steps);
-    auto down = ReadNumbers(air.Uavs() * steps);
+    auto up = ReadNumbers(air.Cells() * air.Uavs() * steps);
+    auto down = ReadNumbers(air.Cells() * air.Uavs() * steps);
     air.Gains(start, end, std::move(up), std::move(down));
     if (isPlaced)
     {
@@ -117,7 +142,8 @@ Main()
     ns3::RngSeedManager::SetSeed(1);
     ns3::RngSeedManager::SetRun(static_cast<uint64_t>(settings["seed"].Number()));
 
-    Air air(uavs, settings["antenna_gain_db"].Number());
+    const auto cells = static_cast<std::size_t>(settings["cells"].Number());
+    Air air(uavs, cells, settings["antenna_gain_db"].Number());
     GivenLoss::Use(&air);
     ReadSlot(air, INT64_MAX, INT64_MAX, steps, isPlaced);
     auto stack = MakeStack(settings, air);
@@ -155,6 +181,7 @@ Main()
         RunUntil(to);
         answer.clear();
         counts.Take(answer);
+        stack->Report(answer);
         WriteNumbers(answer);
     }
     auto why = [&](Direction direction, std::size_t uav) {
@@ -165,7 +192,12 @@ Main()
     {
         words += (k ? ", [" : "[") + why(UP, k) + ", " + why(DOWN, k) + ']';
     }
-    WriteLine('[' + words + ']');
+    std::string handovers;
+    if (const auto* lte = dynamic_cast<const Lte*>(stack.get()))
+    {
+        handovers = List(lte->Handovers(), zero);
+    }
+    WriteLine("{\"why\": [" + words + "], \"handovers\": [" + handovers + "]}");
     return 0;
 }
 } // namespace

@@ -275,6 +275,12 @@ Scheduler::DoSchedUlMacCtrlInfoReq(const Requests::SchedUlMacCtrlInfoReqParamete
 }
 
 void
+Scheduler::Forget(uint16_t rnti)
+{
+    m_ues.erase(rnti);
+}
+
+void
 Scheduler::DoSchedUlCqiInfoReq(const Requests::SchedUlCqiInfoReqParameters& params)
 {
     const auto sent = std::find_if(m_uplink.begin(), m_uplink.end(), [&](const Tti& tti) {
@@ -286,8 +292,13 @@ Scheduler::DoSchedUlCqiInfoReq(const Requests::SchedUlCqiInfoReqParameters& para
     }
     for (const auto& [dci, retransmissions] : sent->blocks)
     {
-        const double sinr =
-            ns3::LteFfConverter::fpS11dot3toDouble(params.m_ulCqi.m_sinr.at(dci.m_rbStart));
+        // The mean in dB, as the efficiency of a scheme goes: interference differs between blocks.
+        double sinr = 0;
+        for (std::size_t block = 0; block < dci.m_rbLen; ++block)
+        {
+            const uint16_t measured = params.m_ulCqi.m_sinr.at(dci.m_rbStart + block);
+            sinr += ns3::LteFfConverter::fpS11dot3toDouble(measured) / dci.m_rbLen;
+        }
         const auto ue = m_ues.find(dci.m_rnti);
         if (sinr >= SILENT && ue != m_ues.end())
         {
@@ -750,9 +761,31 @@ Scheduler::DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& para
         sharing.resize(most);
         m_lastTurn = sharing.back();
     }
+    // Those who need least first: what they leave is for the others.
+    std::map<uint16_t, std::size_t> need;
     for (const uint16_t rnti : sharing)
     {
-        const std::size_t part = m_bandBlocks[UP] / (sharing.size() + again);
+        const Ue& ue = m_ues[rnti];
+        std::size_t& blocks = need[rnti] = MIN_BLOCKS;
+        for (; blocks < m_bandBlocks[UP]; ++blocks)
+        {
+            const auto mcs = UplinkMcs(ue, blocks);
+            if (!mcs || UplinkBytes(*mcs, blocks) >=
+                            static_cast<std::size_t>(ue.backlog) + RLC_HEADER)
+            {
+                break;
+            }
+        }
+    }
+    std::stable_sort(sharing.begin(), sharing.end(), [&need](uint16_t a, uint16_t b) {
+        return need[a] < need[b];
+    });
+    std::size_t left = m_bandBlocks[UP] / (sharing.size() + again) * sharing.size();
+    std::size_t others = sharing.size();
+    for (const uint16_t rnti : sharing)
+    {
+        const std::size_t part = std::min(left / others--, need[rnti]);
+        left -= std::min(left, std::max(part, MIN_BLOCKS));
         const Span place = Place(taken, std::max(part, MIN_BLOCKS));
         if (place.blocks >= MIN_BLOCKS)
         {

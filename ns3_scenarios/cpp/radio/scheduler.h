@@ -92,6 +92,10 @@ class Scheduler : public ns3::FfMacScheduler
     void Observe(std::function<void(const Grant&)> granted,
                  std::function<void(Direction, uint16_t rnti)> lost);
 
+    /// Have no more to do with a UE that is about to leave the cell: late reports of it would be
+    /// answered by grants, on which ns-3 aborts.
+    void Forget(uint16_t rnti);
+
   private:
     friend class ns3::MemberCschedSapProvider<Scheduler>;
     friend class ns3::MemberSchedSapProvider<Scheduler>;

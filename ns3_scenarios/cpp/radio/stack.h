@@ -73,6 +73,11 @@ class Stack
     /// What is known of why a UAV's packets of a direction did not arrive, in words.
     virtual std::string Why(Direction direction, std::size_t uav) const = 0;
 
+    /// Append what this access itself knows of the slot that ends now; at first nothing.
+    virtual void Report(std::vector<double>&)
+    {
+    }
+
     /// Called when a packet has come out.
     std::function<void(Direction, std::size_t uav, ns3::Ptr<const ns3::Packet>)> arrived;
     /// Called when there may be less at a sending end than before.

@@ -22,6 +22,7 @@ if (rates) {
 }
 if (data.cell) cellChart("cell");
 if (data.grants) cellChart("grants");
+if (data.cells) cellsChart(byId("cells"));
 if (data.lost_frames) lossChart(byId("lost-frames"));
 if (data.paths) {
   map = planOfUavs();

@@ -66,6 +66,20 @@ def test_agrees_with_the_reference(scheme):
         assert_equal_to_reference(random_lte_case(rng, scheme))
 
 
+@pytest.mark.parametrize("scheme", EVERY, ids=lambda scheme: scheme.name)
+def test_agrees_with_the_reference_in_several_cells(scheme):
+    """UAVs change among three cells, some in every slot."""
+    rng = np.random.default_rng(9000 + EVERY.index(scheme))
+    for _ in range(8):
+        plan, scenario, gain, *at = random_lte_case(rng, scheme)
+        slots = gain.shape[1]
+        cells = rng.integers(0, 3, (plan.clients, slots))
+        stays = rng.random(plan.clients) < 0.5
+        cells[stays] = cells[stays][:, np.arange(slots) // 10 * 10]
+        given = TwoWay(np.stack(both_ways(gain)), cells=cells)
+        assert_equal_to_reference((plan, scenario, given, *at))
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("scheme", EVERY, ids=lambda scheme: scheme.name)
 def test_agrees_with_the_reference_in_many_rounds(scheme):

@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Several base stations on the same carriers: which one serves a UAV, and what interferes.
+
+A UAV begins in the cell that it receives with most power in slot 0. It changes its cell by event A3
+of TS 36.331: another cell is received with more power, by at least a hysteresis and for at least
+the time to trigger. Every cell that serves a UAV sends all the time in all resource blocks (full
+load), and so do the UAVs of each cell together; interference is the mean over the resource blocks.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import Array, ChannelTrace, Served
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The base stations of a network, and its handovers."""
+
+    power_w: Sequence[float]
+    """Transmit power of each base station over its whole band, shape [C + 1], the first one that of
+    the cell with number 0."""
+    uav_power_w: Sequence[float]
+    """Transmit power of each UAV, shape [K]."""
+    noise_w: tuple[float, float]
+    """Noise of the band at the receivers of uplink and downlink, divided by antenna gains."""
+    hysteresis_db: float | None
+    """Hysteresis of event A3; None: UAVs stay in their first cell."""
+    time_to_trigger_s: float
+
+    def serving(self, received_db: Array, slot_s: float) -> npt.NDArray[np.int64]:
+        """The number of the cell that serves each UAV, shape [K, S].
+
+        Args:
+            received_db: Power that each UAV receives from each cell, shape [C + 1, K, S], in dB
+                relative to any power.
+            slot_s: Length of a slot.
+        """
+        cells, uavs, slots = received_db.shape
+        serving: npt.NDArray[np.int64] = received_db[:, :, 0].argmax(axis=0)
+        made = np.tile(serving[:, None], slots)
+        if self.hysteresis_db is None:
+            return made
+        each = np.arange(uavs)
+        slots_to_trigger = np.ceil(self.time_to_trigger_s / slot_s - 1e-9)
+        stronger = np.zeros((cells, uavs), np.int64)  # for how many slots in a row
+        for s in range(slots):
+            now_db = received_db[:, :, s]
+            stronger = (stronger + 1) * (now_db > now_db[serving, each] + self.hysteresis_db)
+            found = stronger > slots_to_trigger
+            changes = found.any(axis=0)
+            best = np.where(found, now_db, -np.inf).argmax(axis=0)
+            serving = np.where(changes, best, serving)
+            stronger[:, changes] = 0
+            made[:, s] = serving
+        return made
+
+    def served(self, trace: ChannelTrace) -> ChannelTrace:
+        """The trace with the serving cells and their gains.
+
+        Args:
+            trace: A trace with gains to all base stations.
+        """
+        assert trace.gain_cells is not None
+        down = trace.gain if trace.gain_down is None else trace.gain_down
+        up, down = (np.concatenate([g[None], trace.gain_cells]) for g in (trace.gain, down))
+        received_w = np.array(self.power_w)[:, None, None] * down
+        with np.errstate(divide="ignore"):
+            cells = self.serving(10 * np.log10(received_w), trace.slot_s)
+        serves = np.arange(len(down))[:, None, None] == cells
+        is_silent = ~serves.any(axis=1, keepdims=True)
+        others_w = np.where(serves | is_silent, 0.0, received_w).sum(axis=0)
+        # At each base station, from all UAVs that it does not serve.
+        sent_w = np.array(self.uav_power_w)[:, None] * up
+        strange_w = np.where(serves, 0.0, sent_w).sum(axis=1)[cells, np.arange(trace.slots)]
+        power = np.array(self.power_w)[cells] / self.power_w[0]
+        gain = np.stack(
+            [
+                _of(up, cells) * _left(self.noise_w[0], strange_w),
+                _of(down, cells) * power * _left(self.noise_w[1], others_w),
+            ]
+        )
+        return replace(trace, served=Served(gain, cells))
+
+
+def _of(gains: Array, cells: npt.NDArray[np.int64]) -> Array:
+    """The gains of these cells, shape [K, S]."""
+    chosen: Array = np.take_along_axis(gains, cells[None], axis=0)[0]
+    return chosen
+
+
+def _left(noise_w: float, interference_w: Array) -> Array:
+    """What interference leaves of a signal-to-noise ratio."""
+    return np.asarray(noise_w / (noise_w + interference_w))
+
+
+class Located(Protocol):
+    """A source of channels with positions."""
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+
+    @property
+    def uavs(self) -> int:
+        """Number of UAVs, K."""
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """The trace from slot 0 with at least that many slots; earlier slots never change."""
+
+    def close(self) -> None:
+        """Free what it needs."""
+
+
+class Followed:
+    """The flight of another source's UAVs, for `Ns3Channel`."""
+
+    def __init__(self, source: Located):
+        self._source = source
+
+    def positions(self, first: int, slots: int, slot_s: float) -> Array:
+        """The positions of some slots, from `first` on."""
+        position_m = self._source.trace(first + slots).position_m
+        assert position_m is not None
+        return np.ascontiguousarray(position_m[:, first : first + slots])
+
+
+class CellsChannel:
+    """A `ChannelSource` with gains to several base stations.
+
+    Args:
+        source: The channel of the first base station.
+        further: Those of the others, for the same flight.
+        cells: The base stations.
+        check: Refuses positions at which the channel of a further base station, by its index, does
+            not hold.
+    """
+
+    def __init__(
+        self,
+        source: Located,
+        further: Sequence[Located],
+        cells: Cells,
+        check: Callable[[int, Array], None],
+    ):
+        self._source, self._further = source, further
+        self._cells, self._check = cells, check
+        self._made: ChannelTrace | None = None
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+        return self._source.slot_s
+
+    @property
+    def uavs(self) -> int:
+        """Number of UAVs, K."""
+        return self._source.uavs
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
+
+        Raises:
+            ChannelError: ns-3 ended, a model failed, or the channel of a base station does not
+                hold.
+        """
+        made = self._made
+        if made is None or made.slots < slots:
+            whole = self._source.trace(slots)
+            assert whole.position_m is not None
+            gains = []
+            for c, further in enumerate(self._further):
+                self._check(c, whole.position_m)
+                there = further.trace(whole.slots)
+                if there.gain_down is not None:
+                    raise ChannelError(
+                        "radio.cells: need a channel model with the same gain in both directions"
+                    )
+                gains.append(there.gain[:, : whole.slots])
+            cells = replace(whole, gain_cells=np.stack(gains))
+            self._made = made = self._cells.served(cells)
+        return made
+
+    def close(self) -> None:
+        """End the processes of ns-3. Returned traces stay valid."""
+        for each in (*self._further, self._source):
+            each.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
