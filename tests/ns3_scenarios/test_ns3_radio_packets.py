@@ -68,7 +68,7 @@ def test_all_messages_arrive_on_their_links() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "level"), [(LteSettings(), 2e-12), (WifiSettings(), 1e-10)], ids=["lte", "wifi"]
+    ("cell", "level"), [(LteSettings(), 1e-13), (WifiSettings(), 1e-10)], ids=["lte", "wifi"]
 )
 def test_equal_networks_carry_the_same_packets_at_the_same_times(
     cell: LteSettings | WifiSettings, level: float
