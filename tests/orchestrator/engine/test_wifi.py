@@ -12,6 +12,7 @@ import pytest
 import warm
 import yaml
 from engine_cases import random_wifi_case
+from reference_engine import Wifi as Reference
 
 import orchestrator as tb
 from ns3_scenarios.trace import TwoWay, both_ways
@@ -187,6 +188,11 @@ def test_both_directions_contend_for_one_channel():
     assert 0.6 * alone < with_others < 0.75 * alone
     assert shared_bps(down, NEAR, 2, 3)[0] == pytest.approx(with_others / 2)
     assert shared_bps(down, NEAR, 1, 3)[0] == pytest.approx(with_others)
+
+
+def test_schemes_are_those_of_the_second_engine():
+    assert [each[2] for each in SCHEMES] == list(Reference.least_db)
+    assert [each[0] for each in SCHEMES] == list(Reference.modulations)
 
 
 def test_schemes_follow_the_signal():
