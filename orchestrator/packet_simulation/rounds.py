@@ -90,8 +90,8 @@ def play(
     channel = Channel.of(source)
     if radio_access(scenario, channel.now).is_shared:
         raise InputError(
-            f"{scenario.radio.dividing_key}: ns-3's packets need links whose rates do not depend "
-            "on which UAVs are active: radio.access 'shannon', or 'lte' with radio.lte.scheduler "
+            f"{scenario.radio.dividing_key}: ns-3 needs links whose rates do not depend on which "
+            "UAVs are active: radio.access 'shannon', or 'lte' with radio.lte.scheduler "
             "'shares'"
         )
     impairments = list(zip(*impairments_of(scenario), strict=True))

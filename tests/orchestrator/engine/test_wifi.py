@@ -363,7 +363,7 @@ CONTENDS = "where radio.access is 'wifi', whose UAVs contend for one channel"
         ),
         ("predict", {"paradigm": "asfl-pp"}, f"paradigm: must not be asynchronous {CONTENDS}"),
         ("theory", {}, "radio.access: closed forms need constant rates, which a link does not hav"),
-        ("cross-check", {}, "radio.access: ns-3's packets need links whose rates do not depend on"),
+        ("cross-check", {}, "radio.access: ns-3 needs links whose rates do not depend on which"),
         ("run", {}, "radio.access: 'wifi' is for predictions and traces; emulated links have a"),
         (
             "run",
