@@ -194,13 +194,18 @@ def check_scenario(scenario: Scenario) -> None:
 def downlink_of(scenario: Scenario, asked: Downlink | None) -> Downlink:
     """How downlinks of a session are divided.
 
-    Default: active links share an LTE cell whose scheduler is `equal`; otherwise each downlink has
-    a share of its own.
+    Default: active links share a Wi-Fi cell, or an LTE cell whose scheduler is `equal`; otherwise
+    each downlink has a share of its own.
 
     Raises:
-        InputError: The scheduler leaves no shares.
+        InputError: The radio leaves no shares.
     """
     divides = scenario.radio.dividing_key is not None
+    if scenario.radio.access == "wifi" and asked == "dedicated":
+        raise InputError(
+            "`downlink`: must be 'shared' where radio.access is 'wifi', whose access point sends "
+            "to one UAV at a time"
+        )
     if divides and asked == "dedicated":
         raise InputError(
             "`downlink`: must be 'shared' where radio.lte.scheduler is 'equal', which divides the "

@@ -224,7 +224,10 @@ def exchanges(standard: WifiStandard, width_mhz: int, packet_bytes: int, *, rts:
     frame_bytes = 4 * math.ceil((packet_bytes + FRAME_BYTES) / 4)
     fit = min(MOST_PACKETS, LARGEST_BYTES // frame_bytes)
     made = [(0.0, 1.0, 1.0)]
-    for bits, code_rate, _ in SCHEMES[: NUMBER_OF_SCHEMES[standard]]:
+    schemes = NUMBER_OF_SCHEMES[standard]
+    if (standard, width_mhz) == ("ac", 20):
+        schemes -= 1  # its last scheme would have a fraction of a bit per symbol
+    for bits, code_rate, _ in SCHEMES[:schemes]:
         symbol_bits = math.floor(SUBCARRIERS[standard][width_mhz] * bits * code_rate + 1e-9)
         symbols = (LONGEST_US - PREAMBLE_US[standard]) // SYMBOL_US[standard]
         in_time = int(symbols * symbol_bits - SERVICE_AND_TAIL_BITS) // (8 * frame_bytes)

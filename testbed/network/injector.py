@@ -587,7 +587,7 @@ class Injector:
         Args:
             first_slot: Counts from 0 at emulated time 0.
             values: What the radio process reads per slot, one after the other: gains of uplinks and
-                downlinks, [n, K, steps] each, and positions [n, K, 3] where it needs them.
+                downlinks, [n, cells, K, steps] each, and positions [n, K, 3] where it needs them.
             warn_slots: The injector reports `Low` when no more slots than that are left.
         """
         import numpy as np
@@ -595,7 +595,7 @@ class Injector:
         count = len(values[0])
         rows = np.concatenate([each.reshape(count, -1) for each in values], axis=1)
         self._variants = 1 << 16  # A phase changes no channel.
-        self._clients = values[0].shape[1]
+        self._clients = values[0].shape[2]
         with self._lock:
             self._send(SetChannel(first_slot, count, warn_slots, rows.astype(np.float64).tobytes()))
 

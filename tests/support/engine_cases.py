@@ -137,7 +137,7 @@ def random_lte_case(rng, scheme):
 def random_wifi_case(rng, scheme):
     """The same with a scenario's Wi-Fi cell."""
     plan, radio, gain, slot_s, start_s = random_case(rng, scheme)
-    standard, width_mhz = rng.choice(["n-20", "n-40", "ac-80", "ac-160", "ax-20", "ax-80"]).split(
+    standard, width_mhz = rng.choice(["n-20", "n-40", "ac-20", "ac-160", "ax-20", "ax-80"]).split(
         "-"
     )
     wifi = {

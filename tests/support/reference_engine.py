@@ -229,6 +229,7 @@ class Wifi:
         snr_db = powers_dbm[0 if way == "up" else 1] + gain_db
         snr_db -= self.density_dbm + 10 * math.log10(self.wifi.width_mhz)
         schemes = {"n": 8, "ac": 10, "ax": 12}[self.wifi.standard]
+        schemes -= self.wifi.standard == "ac" and self.wifi.width_mhz == 20
         return sum(snr_db >= least for least in self.least_db[:schemes]) - 1
 
     def exchange(self, scheme):

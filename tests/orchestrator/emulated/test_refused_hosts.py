@@ -77,6 +77,12 @@ def test_several_machines_cannot_share_an_lte_cell() -> None:
     check_spreadable(validate(tree, "test"))
 
 
+def test_several_machines_cannot_share_a_channel_of_wifi() -> None:
+    tree = {**deepcopy(TREE), "radio": {"access": "wifi"}}
+    with pytest.raises(InputError, match=r"^radio.access: must not be 'wifi' where nodes are on"):
+        check_spreadable(validate(tree, "test"))
+
+
 def test_secrets_go_to_schedulers_that_speak_tls_alone() -> None:
     with (
         pytest.raises(InputError, match=r"^`scheduler`: must be tls://…, not tcp://127.0.0.1:1"),

@@ -97,3 +97,10 @@ def test_downlinks_of_an_lte_cell_are_shared_by_its_scheduler() -> None:
     with pytest.raises(InputError, match=refused):
         check(cell, SessionRequest(seconds=1, downlink="dedicated"))
     check(cell, SessionRequest(seconds=1))
+
+
+def test_downlinks_of_an_access_point_share_its_channel() -> None:
+    wifi = validate(TREE | {"radio": {"access": "wifi"}}, "test")
+    assert downlink_of(wifi, None) == downlink_of(wifi, "shared") == "shared"
+    with pytest.raises(InputError, match="must be 'shared' where radio"):
+        downlink_of(wifi, "dedicated")

@@ -14,6 +14,8 @@ from small_scenario import TEXT, TREE
 
 from ns3_scenarios.radio import Air, LteSettings, WifiSettings, simulate_lte, simulate_wifi
 from ns3_scenarios.trace import ChannelTrace, RateTrace, load_trace
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.wifi import SCHEMES, Wifi
 from orchestrator.packet_simulation.radio import cell_of, described, rate_trace, settings_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
@@ -157,6 +159,32 @@ def test_the_access_point_is_that_of_the_scenario_unless_an_option_differs() -> 
     plain = validate({"uavs": {"tx_power_w": [1.0]}}, "test")
     assert settings_of(plain, "ns3-wifi") == WifiSettings()
     assert settings_of(plain, "ns3-wifi", rts=True) == WifiSettings(rts=True)
+
+
+def test_the_model_of_wifi_changes_its_schemes_where_ns3_does() -> None:
+    """0.4 dB above and below the least signal-to-noise ratio of each scheme, one downlink."""
+    wifi = {"standard": "ax", "noise_figure_db": 20}
+    given = validate(
+        {
+            "uavs": {"tx_power_w": [1.0]},
+            "radio": {"access": "wifi", "wifi": wifi},
+            "emulation": {"mtu": 1400},
+        },
+        "test",
+    )
+    least_db = np.array([least for *_, least in SCHEMES if least > 4.5])
+    snr_db = np.sort(np.concatenate([least_db - 0.4, least_db + 0.4]))
+    gain = 10 ** ((snr_db - 101 + 20 - 30) / 10)[None]
+    slots = len(snr_db)
+    place = np.tile([50.0, 0.0, 0.0], (1, slots, 1))
+    air = Air(gain, gain, slots, 0.5, np.ones(1), 1.0, position_m=place, way="down")
+    settings = settings_of(given, "ns3-wifi")
+    assert isinstance(settings, WifiSettings)
+    theirs = simulate_wifi(air, settings).bps[1]
+    one = Allocation(1, np.ones(1), np.ones(1), np.ones(1))
+    ours = Wifi.of(given).link_rates(one, gain, in_turns=False).gradient
+    assert len(np.unique(ours)) == 11
+    assert theirs == pytest.approx(ours, rel=0.04)
 
 
 def test_the_power_of_the_access_point_may_be_a_key() -> None:
