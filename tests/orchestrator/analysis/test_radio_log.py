@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from packet_cases import small
 
@@ -23,6 +24,7 @@ from orchestrator.analysis.radio_log import (
     grants,
     read_log,
 )
+from orchestrator.analysis.waterfall import PART_OF, PARTS, waterfall
 from orchestrator.engine.engine import RoundTimes, round_of, round_of_spans, simulate
 from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S, Lte
 from orchestrator.engine.plan import (
@@ -334,6 +336,39 @@ def test_what_the_radio_does_is_a_part_of_its_own(part: str, changed: Any) -> No
         ][0]
         took_s = span["end_s"] - span["start_s"] - before["end_s"] + before["start_s"]
         assert modelled[key] + longer[key] == pytest.approx(took_s, abs=1e-9)
+
+
+def test_the_waterfall_has_the_same_parts() -> None:
+    over = Over("sfl-pp")
+    columns = ["kind", "client", "iteration", *PART_OF]
+    accounts = pd.DataFrame(columns=columns)  # the plan has them already
+    edges_s = np.arange(GAIN.shape[1] + 1) * SLOT_S
+
+    def made_of(log: RadioLog | None, measured: Round) -> dict[str, float]:
+        at = over.radio, GAIN, SLOT_S, edges_s
+        return waterfall(
+            measured, over.plan, accounts, *at, charges_headers=True, tcp=over.tcp, radio_log=log
+        )
+
+    measured, log = over.log(repeats=0.002)
+    found = made_of(log, measured)
+    assert list(found) == [*PARTS[:-1], "grant", "harq", "radio", "rest"]
+    assert sum(found.values()) == pytest.approx(measured.latency_s)
+    late = {part: found[part] for part in ("grant", "harq", "radio", "rest")}
+    assert late == pytest.approx(dict.fromkeys(late, 0.0) | {"harq": 0.002}, abs=1e-6)
+    without = made_of(None, measured)
+    assert list(without) == list(PARTS)
+
+
+def test_the_prediction_sends_each_uav_its_own_broadcast() -> None:
+    over = Over()
+    assert over.plan.unicast
+    assert not over.payload.unicast
+    one = replace(over.plan, unicast=False)
+    ends_s = [
+        simulate(plan, over.radio, GAIN, SLOT_S).spans["end_s"][0] for plan in (one, over.plan)
+    ]
+    assert ends_s[1] == pytest.approx(3 * ends_s[0])
 
 
 def test_transfers_are_compared_with_what_was_granted() -> None:
