@@ -49,7 +49,8 @@ unexplained.
 
 With the log of a radio, three more parts say what it did during each transfer, in comparison with
 the prediction; see `orchestrator.analysis.radio_log.Activity` for the times that they are made of.
-grant: the time in which data waited for the first transport block, less that of the prediction.
+grant: the time in which data waited for the first transport block, less that of the prediction,
+where data wait once at the beginning and once after each window that waits.
 harq: the time of retransmissions of lost blocks, and of waiting for them with nothing else to send.
 radio: the time in which the queue was served, less the time that the transfer takes at the rates
 of the prediction: positive if the scheduler granted less than the model says, or if TCP sent some
@@ -251,7 +252,7 @@ def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.Dat
         modelled: The round as simulated with everything else that was measured.
         log: What the radio granted.
     """
-    assert modelled.windows_s is not None
+    assert modelled.windows is not None
     took_s = _by_step(modelled.spans).to_dict()
     rows = []
     for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():
@@ -263,9 +264,11 @@ def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.Dat
             TTI_S * ttis[way] for ttis in (REQUEST_TTIS, DELIVERY_TTIS, TAKEN_TTIS)
         )
         place = {SM: 0, CA: iteration - 1, SG: iteration, CM: iteration}[step]
-        served_s = took_s[key] - request_s - delivery_s - modelled.windows_s[way, client - 1, place]
+        windows_s, windows = modelled.windows[:, way, client - 1, place].tolist()
+        served_s = took_s[key] - request_s - delivery_s - windows_s
         did = log.link(way, client).activity(start_s, end_s)
-        waiting_s = did.waiting_s - request_s - taken_s
+        once_s = request_s + taken_s
+        waiting_s = did.waiting_s - once_s - min(windows * once_s, windows_s)
         rows.append((*key, waiting_s, did.harq_s, did.served_s - served_s))
     return pd.DataFrame(rows, columns=[*KEYS[1:], *RADIO_PARTS]).set_index(KEYS[1:])
 

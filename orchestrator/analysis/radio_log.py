@@ -43,6 +43,8 @@ NEW, AGAIN, LOST, FILLED, EMPTIED, LEAVES_CELL, JOINS_CELL = range(7)
 lost; the sending end's queue is no longer empty, or it became empty; a handover begins (`blocks`:
 from this cell, `mcs`: to this one), or is complete. A grant's time is that of the scheduler's
 decision."""
+_MOMENT_S = 1e-6
+"""Differences of times that are rounding, or a queue's reaction to a block that leaves it."""
 HARQ_TTIS = 16
 """Longest time between a transport block and its retransmission: two periods of the 8 uplink HARQ
 processes (TS 36.213, section 8)."""
@@ -111,21 +113,25 @@ class LinkLog:
             packet_bytes: Size of most IP packets.
         """
         self._delivery_s = (1 + DELIVERY_TTIS[direction] - TAKEN_TTIS[direction]) * TTI_S
-        taken_s = time_s + TAKEN_TTIS[direction] * TTI_S
-        self._new_s = taken_s[records["kind"] == NEW]
-        self._again_s = taken_s[records["kind"] == AGAIN]
-        block_bytes = records["bytes"][records["kind"] == NEW].astype(float)
-        data_bytes = np.maximum(block_bytes - RLC_BYTES, 0.0)
-        data_bytes *= packet_bytes / (packet_bytes + PACKET_BYTES)
-        self._granted_bytes = np.concatenate([[0.0], data_bytes.cumsum()])
         in_queue = np.isin(records["kind"], (FILLED, EMPTIED))
         self._queue_s, is_filled = time_s[in_queue], records["kind"][in_queue] == FILLED
         # Before its first record, the state is the opposite of the one that it changes to.
-        initially = not is_filled[0] if len(is_filled) else False
+        initially = not is_filled[0] if len(is_filled) else True
         self._is_filled = np.append(initially, is_filled)
+        taken_s = time_s + TAKEN_TTIS[direction] * TTI_S
+        self._again_s = taken_s[records["kind"] == AGAIN]
+        # Blocks that were granted in vain leave when the queue is empty.
+        before = np.searchsorted(self._queue_s, taken_s - _MOMENT_S)
+        is_used = (records["kind"] == NEW) & self._is_filled[before]
+        self._new_s = taken_s[is_used]
+        block_bytes = records["bytes"][is_used].astype(float)
+        data_bytes = np.maximum(block_bytes - RLC_BYTES, 0.0)
+        data_bytes *= packet_bytes / (packet_bytes + PACKET_BYTES)
+        self._granted_bytes = np.concatenate([[0.0], data_bytes.cumsum()])
 
     def granted_bytes(self, start_s: float, end_s: float) -> float:
-        """Bytes of IP packets that fit into the new transport blocks of a period."""
+        """Bytes of IP packets that fit into the new transport blocks of a period, without those
+        that left when the queue was empty."""
         since, until = np.searchsorted(self._new_s, (start_s, end_s))
         return float(self._granted_bytes[until] - self._granted_bytes[since])
 

@@ -72,10 +72,10 @@ class RoundTimes:
     objective: float
     lost: Sequence[Loss] = ()
     """Who was lost, or absent from the start."""
-    windows_s: Array | None = None
-    """Where a radio grants what is sent: time for which the first windows of each transfer of a
-    direction waited for acknowledgements, shape [2, K, I + 1], by order: CA and then CM; SM and
-    then SG."""
+    windows: Array | None = None
+    """Where a radio grants what is sent: time for which the first windows of each transfer waited
+    for acknowledgements, and the number of these windows, shape [2, 2, K, I + 1], by direction,
+    client, and order: CA and then CM; SM and then SG."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def simulate(
         energy_j=energy,
         objective=latency + plan.energy_weight * float(energy.max()),
         lost=lost,
-        windows_s=None if paths is None else paths.windows_s,
+        windows=None if paths is None else paths.windows,
     )
 
 

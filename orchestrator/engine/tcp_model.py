@@ -136,8 +136,9 @@ class Paths(NamedTuple):
     """Time until a transfer's first grant in each direction, shape [2]."""
     delivery_s: Array
     """Time from the end of its last grant until it has arrived, shape [2]."""
-    windows_s: Array
-    """Time for which the windows of each transfer wait, shape [2, K, n]; written to."""
+    windows: Array
+    """Time for which the first windows of each transfer wait, and their number, shape
+    [2, 2, K, n]; written to."""
 
 
 class Grants(NamedTuple):
@@ -233,7 +234,7 @@ class TcpModel:
             self.grants is not None,
             np.array((self.grants or NO_GRANTS).grant_s),
             np.array((self.grants or NO_GRANTS).delivery_s),
-            np.zeros((*self.delay_s.shape, transfers)),
+            np.zeros((2, *self.delay_s.shape, transfers)),
         )
 
 
@@ -516,7 +517,7 @@ def served_from(paths: Paths, way: int, k: int, size: int, time_s: float, bps: f
     sender = paths.sender[side, k]
     back_s = paths.delay_s[UP, k, 0] + paths.delay_s[DOWN, k, 0]
     _after_idle(paths, side, k, time_s, back_s + LEAST_TIMEOUT_S)
-    windows_s = 0.0
+    windows_s, number = 0.0, 0
     if paths.round_trips > 0:
         sender[WINDOW] = paths.initial
         windows_s = paths.round_trips * back_s
@@ -526,12 +527,14 @@ def served_from(paths: Paths, way: int, k: int, size: int, time_s: float, bps: f
         left, window = 8.0 * size / paths.frame_bits, sender[WINDOW]
         while window < left and window * frame_s < trip_s:
             windows_s += trip_s - window * frame_s
+            number += 1
             left -= window
             window *= 2.0
         sender[WINDOW] = max(sender[WINDOW], min(window + left, 2.0 * trip_s / frame_s))
     place = int(sender[BEGUN])
-    if place < paths.windows_s.shape[2]:
-        paths.windows_s[side, k, place] = windows_s
+    if place < paths.windows.shape[3]:
+        paths.windows[0, side, k, place] = windows_s
+        paths.windows[1, side, k, place] = number
     sender[BEGUN] += 1.0
     return float(time_s + paths.grant_s[side] + windows_s)
 
