@@ -38,11 +38,18 @@ RECORD = np.dtype(
 `blocks` and `mcs` are the size of a transport block, its number of resource blocks, and its
 modulation and coding scheme. `uav` counts from 0; `direction` is 0 for the uplink and 1 for the
 downlink."""
-NEW, AGAIN, LOST, FILLED, EMPTIED, LEAVES_CELL, JOINS_CELL = range(7)
+NEW, AGAIN, LOST, FILLED, EMPTIED, LEAVES_CELL, JOINS_CELL, INTERRUPTED, SERVED = range(9)
 """Kinds of records: a transport block is granted for new data, or for a retransmission; a block was
 lost; the sending end's queue is no longer empty, or it became empty; a handover begins (`blocks`:
-from this cell, `mcs`: to this one), or is complete. A grant's time is that of the scheduler's
-decision."""
+from this cell, `mcs`: to this one), or is complete; the first packet after it has arrived (`bytes`:
+the time since the last packet before it, in units of 0.1 ms); a slot ends (`blocks`: the serving
+cell, `bytes`: the mean SINR of the downlink, see `SINR_OFFSET_DB`). A grant's time is that of the
+scheduler's decision."""
+SINR_OFFSET_DB, SINR_STEPS, NO_SINR = 300, 100, 65535
+"""A signal-to-interference-plus-noise ratio is noted as (ratio in dB + 300) * 100; 65535: there was
+no data to measure it."""
+INTERRUPTION_S = 1e-4
+"""Unit of an interruption."""
 _MOMENT_S = 1e-6
 """Differences of times that are rounding, or a queue's reaction to a block that leaves it."""
 HARQ_TTIS = 16
@@ -74,7 +81,7 @@ def read_log(path: Path, uavs: int, first: int = 0) -> Records:
             f"{RECORD.itemsize} bytes"
         )
     records: Records = np.frombuffer(content, RECORD)
-    for name, most in (("kind", JOINS_CELL), ("direction", 1), ("uav", uavs - 1)):
+    for name, most in (("kind", SERVED), ("direction", 1), ("uav", uavs - 1)):
         if (wrong := np.flatnonzero(records[name] > most)).size:
             at = int(wrong[0])
             raise InputError(
@@ -284,3 +291,67 @@ def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.Data
             is_active = (table["blocks"] > 0) | (table["lost_blocks"] > 0)
             tables.append(table[is_active | (table["waiting_s"] > 0)])
     return pd.concat(tables, ignore_index=True)
+
+
+def cells(round_: Round, log: RadioLog, slot_s: float) -> pd.DataFrame:
+    """The cell that served each UAV in each slot of a round.
+
+    Args:
+        round_: The round.
+        log: The log of its radio.
+        slot_s: Length of a slot, s.
+
+    Returns:
+        One row per slot and client. Columns: slot, time_s (start of the slot), client, cell (0 is
+        the base station), sinr_db (mean signal-to-interference-plus-noise ratio of the downlink's
+        data; NaN: there were none).
+    """
+    chosen = log.records["kind"] == SERVED
+    records = log.records[chosen]
+    slot = np.rint(log.time_s[chosen] / slot_s).astype(np.int64) - 1
+    noted = records["bytes"].astype(float)
+    table = pd.DataFrame(
+        {
+            "slot": slot,
+            "time_s": slot * slot_s,
+            "client": records["uav"].astype(np.int64) + 1,
+            "cell": records["blocks"].astype(np.int64),
+            "sinr_db": np.where(noted == NO_SINR, np.nan, noted / SINR_STEPS - SINR_OFFSET_DB),
+        }
+    )
+    first = int(np.floor(round_.start_s / slot_s + 1e-9))
+    table = table[table["slot"].between(first, np.ceil(round_.end_s / slot_s - 1e-9) - 1)]
+    return table.drop_duplicates(["slot", "client"], keep="last")
+
+
+def handovers(log: RadioLog) -> pd.DataFrame:
+    """The handovers in the log of a radio.
+
+    Returns:
+        One row per handover. Columns: client, start_s, end_s (NaN: it is not complete), from_cell,
+        to_cell, and interruption_ms: the longer time without a packet of both directions (NaN:
+        none arrived afterwards).
+    """
+    rows: list[dict[str, float]] = []
+    last: dict[int, dict[str, float]] = {}
+    of_handover = np.isin(log.records["kind"], (LEAVES_CELL, JOINS_CELL, INTERRUPTED))
+    for record, time_s in zip(log.records[of_handover], log.time_s[of_handover], strict=True):
+        client, kind = int(record["uav"]) + 1, record["kind"]
+        if kind == LEAVES_CELL:
+            last[client] = {
+                "client": client,
+                "start_s": float(time_s),
+                "end_s": np.nan,
+                "from_cell": int(record["blocks"]),
+                "to_cell": int(record["mcs"]),
+                "interruption_ms": np.nan,
+            }
+            rows.append(last[client])
+        elif client in last and kind == JOINS_CELL:
+            last[client]["end_s"] = float(time_s)
+        elif client in last:
+            now_ms = 1e3 * INTERRUPTION_S * int(record["bytes"])
+            last[client]["interruption_ms"] = np.fmax(last[client]["interruption_ms"], now_ms)
+    columns = ["client", "start_s", "end_s", "from_cell", "to_cell", "interruption_ms"]
+    whole = dict.fromkeys(("client", "from_cell", "to_cell"), np.int64)
+    return pd.DataFrame(rows, columns=columns).astype(whole)

@@ -205,9 +205,12 @@ def write_run(done: Emulation, folder: Path) -> None:
             tables["air_slots"] = air
     if done.scenario.radio.access == "lte":
         tables["resource_blocks"] = pd.concat([record.resource_blocks for record in rounds])
-    of_grants = [record.grants for record in rounds if record.grants is not None]
-    if of_grants:
-        tables["grants"] = pd.concat(of_grants)
+    for name in ("grants", *(("cells", "handovers") if done.scenario.radio.cells else ())):
+        of_radio = [getattr(record, name) for record in rounds]
+        if all(table is not None for table in of_radio):
+            tables[name] = pd.concat(of_radio)
+    if "cells" in tables:  # A slot may be in two rounds.
+        tables["cells"] = tables["cells"].drop_duplicates(["slot", "client"], keep="last")
     tables["learning"] = whole_table(done.learning)
     tables["accounts"] = pd.concat(done.accounts)
     tables["waterfall"] = pd.DataFrame(

@@ -88,6 +88,10 @@ class RoundRecord:
     """See `orchestrator.analysis.resource_blocks`; None unless `radio.access` is 'lte'."""
     grants: pd.DataFrame | None = None
     """See `orchestrator.analysis.radio_log.grants`; None unless ns-3's LTE carries the packets."""
+    cells: pd.DataFrame | None = None
+    """See `orchestrator.analysis.radio_log.cells`; None likewise."""
+    handovers: pd.DataFrame | None = None
+    """See `orchestrator.analysis.radio_log.handovers`; None likewise."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
     """As `machine`, for other machines with nodes, by host name."""
     passes: dict[str, Any] | None = None
