@@ -34,7 +34,6 @@ from orchestrator.engine.tcp_model import (
 )
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
-from testbed.core.errors import InputError
 from testbed.core.timeline import SG, S, Timeline
 
 SIZE = 2_400_000
@@ -287,9 +286,3 @@ def test_over_lte_a_packet_takes_a_grant_and_a_transfer_its_windows() -> None:
     assert served_from(paths, UP, 0, 150_000, 3.2, 12e6) == pytest.approx(3.2125)
     assert served_from(paths, UP, 0, 150_000, 5.0, 12e6) == pytest.approx(5.0205)
     assert paths.windows[0, UP, 0] == pytest.approx([8e-3, 0.0, 8e-3, 0.0])
-
-
-def test_links_over_ns3_have_no_delay_of_their_own() -> None:
-    tree = {**OVER_LTE, "links": {"one_way_delay_s": 0.01}}
-    with pytest.raises(InputError, match=r"^links: must have no delay.*emulation.air is 'ns3'$"):
-        tcp_model_of(validate(tree, "lte"))
