@@ -60,7 +60,6 @@ from orchestrator.engine.lte import DELIVERY_TTIS, LEARNING_TTIS, REQUEST_TTIS, 
 from orchestrator.engine.slot_impairments import DOWN, UP, SlotImpairments, lossless
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried, slot_at, slot_bps
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
 from testbed.transport.framing import ETHERNET_BYTES
 
 CUBIC, RENO, BBR = 0, 1, 2
@@ -239,16 +238,8 @@ class TcpModel:
 
 
 def tcp_model_of(scenario: Scenario) -> TcpModel | None:
-    """The TCP model of a scenario; None where its links have neither delay nor loss.
-
-    Raises:
-        InputError: The links have a delay of their own, but packets pass through ns-3's radio.
-    """
+    """The TCP model of a scenario; None where its links have neither delay nor loss."""
     if scenario.emulation.air == "ns3":
-        if are_impaired(scenario):
-            raise InputError(
-                "links: must have no delay, jitter or loss where emulation.air is 'ns3'"
-            )
         return _over_lte(scenario) if scenario.radio.access == "lte" else None
     if not are_impaired(scenario):
         return None

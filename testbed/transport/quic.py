@@ -41,7 +41,7 @@ _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _STEP = 2, 3, 4
 section 2.1)."""
 
 
-def quic_on_link(message_bytes: int, mtu: int) -> int:
+def quic_on_link(message_bytes: int, mtu: int, ethernet_bytes: int = ETHERNET_BYTES) -> int:
     """Bytes of all frames that carry a message as a QUIC stream of its own, as aioquic cuts it.
 
     Its number takes two bytes, as from the seventeenth on.
@@ -51,7 +51,7 @@ def quic_on_link(message_bytes: int, mtu: int) -> int:
         offset_bytes = 0 if not sent else 2 if sent < 1 << 14 else 4 if sent < 1 << 30 else 8
         around = PACKET_BYTES + 1 + 2 + offset_bytes + 2
         size = min(datagram_bytes(mtu) - around, message_bytes - sent)
-        frames += ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES + around
+        frames += ethernet_bytes + IPV4_BYTES + UDP_BYTES + around
         sent += size
     return message_bytes + frames
 
@@ -253,7 +253,7 @@ class Quic(TransportKind):
 
     def link_bytes(self, framing: Framing, head_bytes: int, payload_bytes: int) -> int:
         """See `TransportKind`."""
-        return quic_on_link(head_bytes + payload_bytes, framing.mtu)
+        return quic_on_link(head_bytes + payload_bytes, framing.mtu, framing.ethernet_bytes)
 
 
 QUIC = Quic()

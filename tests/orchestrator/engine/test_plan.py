@@ -142,6 +142,9 @@ MESSAGE = HEADER_BYTES + 16 + 50_000
         ({}, FRAMING.on_link(MESSAGE)),
         ({"mtu": 9000}, Framing(9000).on_link(MESSAGE)),
         ({"rate_counts": "payload"}, MESSAGE),
+        # Frames are IP packets, of which this message takes 35.
+        ({"air": "ns3"}, FRAMING.on_link(MESSAGE) - 35 * 14),
+        ({"air": "ns3", "transport": "quic"}, quic_on_link(MESSAGE, 1500) - 35 * 14),
         (
             {"transport": "tls"},
             FRAMING.on_link(MESSAGE + record_overhead_bytes(MESSAGE - 50_000, 50_000)),

@@ -19,6 +19,7 @@ from orchestrator.engine.slots import Slots
 from orchestrator.engine.tcp_model import (
     CEILING,
     CONTROLS,
+    IDLE_FROM_S,
     RECEIVER_FRAMES,
     THRESHOLD,
     UP,
@@ -28,6 +29,7 @@ from orchestrator.engine.tcp_model import (
     _recovery,
     delivered,
     note,
+    served_from,
     tcp_model_of,
 )
 from orchestrator.scenario.loading import validate
@@ -261,3 +263,26 @@ def test_the_next_gradient_waits_for_a_receipt_but_for_the_credit() -> None:
 def test_a_scenario_without_air_has_no_model() -> None:
     assert tcp_model_of(validate(TREE, "test")) is None
     assert tcp_model_of(validate({**TREE, "links": {"loss": {"up": 0.0}}}, "test")) is None
+
+
+OVER_LTE: dict[str, Any] = {**TREE, "radio": {"access": "lte"}, "emulation": {"air": "ns3"}}
+
+
+def test_over_lte_a_packet_takes_a_grant_and_a_transfer_its_windows() -> None:
+    """Packets of 12 kbit at 12 Mb/s take 1 ms each, a round trip 17 ms and one packet."""
+    made = tcp_model_of(validate(OVER_LTE, "lte"))
+    assert made is not None
+    paths = made.fresh(4)
+    assert [note(paths, way, 0, 1.0) for way in (UP, 1)] == pytest.approx([1.0125, 1.0045])
+    # Windows of 10 packets wait 8 ms, those of 20 none.
+    sizes = {100: 8e-3, 10: 0.0, 11: 8e-3}
+    for packets, waits_s in sizes.items():
+        paths = made.fresh(4)
+        served_s = served_from(paths, UP, 0, 1500 * packets, 2.0, 12e6)
+        assert served_s == pytest.approx(2.0 + 0.0125 + waits_s)
+        assert paths.windows[:, UP, 0, 0] == pytest.approx([waits_s, float(waits_s > 0)])
+    # The window is now 20; after a pause of 2 timeouts it is 10 again.
+    paths.sender[UP, 0, IDLE_FROM_S] = 3.0
+    assert served_from(paths, UP, 0, 150_000, 3.2, 12e6) == pytest.approx(3.2125)
+    assert served_from(paths, UP, 0, 150_000, 5.0, 12e6) == pytest.approx(5.0205)
+    assert paths.windows[0, UP, 0] == pytest.approx([8e-3, 0.0, 8e-3, 0.0])
