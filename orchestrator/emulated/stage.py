@@ -588,6 +588,7 @@ class Stage:
             charges_headers=self.scenario.emulation.rate_counts == "frame",
             faults=round_.faults,
             tcp=table.tcp,
+            radio_log=radio_log,
         )
         return {"budget": budget, "waterfall": made_of}
 
