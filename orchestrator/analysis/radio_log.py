@@ -233,6 +233,12 @@ class RadioLog:
         return self._links[direction, client]
 
 
+def slots_in(round_: Round, slot_s: float) -> range:
+    """The slots in which a round is, at least one."""
+    first = int(np.floor(round_.start_s / slot_s + 1e-9))
+    return range(first, max(first + 1, int(np.ceil(round_.end_s / slot_s - 1e-9))))
+
+
 def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.DataFrame:
     """What the radio granted in each slot of a round.
 
@@ -250,9 +256,8 @@ def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.Data
         (modulation and coding scheme of most new blocks; -1: there was none), and waiting_s (time
         in which the queue had data, and the first transport block for them had not been sent).
     """
-    first = int(np.floor(round_.start_s / slot_s + 1e-9))
-    end = max(first + 1, int(np.ceil(round_.end_s / slot_s - 1e-9)))
-    every = np.arange(first, end)
+    slots_of_round = slots_in(round_, slot_s)
+    first, every = slots_of_round.start, np.array(slots_of_round)
     slot_of = np.floor(log.time_s / slot_s + 1e-9).astype(np.int64) - first
     tables = []
     for direction, name in enumerate(("up", "down")):
@@ -293,13 +298,13 @@ def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.Data
     return pd.concat(tables, ignore_index=True)
 
 
-def cells(round_: Round, log: RadioLog, slot_s: float) -> pd.DataFrame:
-    """The cell that served each UAV in each slot of a round.
+def cells(log: RadioLog, slot_s: float, slots: range) -> pd.DataFrame:
+    """The cell that served each UAV in each slot.
 
     Args:
-        round_: The round.
-        log: The log of its radio.
+        log: The log of a radio.
         slot_s: Length of a slot, s.
+        slots: The slots.
 
     Returns:
         One row per slot and client. Columns: slot, time_s (start of the slot), client, cell (0 is
@@ -319,8 +324,7 @@ def cells(round_: Round, log: RadioLog, slot_s: float) -> pd.DataFrame:
             "sinr_db": np.where(noted == NO_SINR, np.nan, noted / SINR_STEPS - SINR_OFFSET_DB),
         }
     )
-    first = int(np.floor(round_.start_s / slot_s + 1e-9))
-    table = table[table["slot"].between(first, np.ceil(round_.end_s / slot_s - 1e-9) - 1)]
+    table = table[table["slot"].between(slots.start, slots.stop - 1)]
     return table.drop_duplicates(["slot", "client"], keep="last")
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.byte_accounts import SET_UP, account, completed
 from orchestrator.analysis.error_budget import error_budget, transfer_errors
-from orchestrator.analysis.radio_log import RadioLog, cells, grants, handovers, read_log
+from orchestrator.analysis.radio_log import RadioLog, cells, grants, handovers, read_log, slots_in
 from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.analysis.waterfall import waterfall
 from orchestrator.emulated.calibration import TIMEOUT_S
@@ -455,7 +455,9 @@ class Stage:
             grants=None
             if radio_log is None
             else grants(measured, radio_log, slot_s, scenario.uavs.count),
-            cells=None if radio_log is None else cells(measured, radio_log, slot_s),
+            cells=None
+            if radio_log is None
+            else cells(radio_log, slot_s, slots_in(measured, slot_s)),
             handovers=None if radio_log is None else handovers(radio_log),
             rates=table.frame(measured),
             injector=self._changes(table),

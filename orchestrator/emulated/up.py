@@ -12,9 +12,11 @@ from typing import Any
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import calibration_summary
+from orchestrator.analysis.radio_log import RadioLog, cells, handovers, read_log
 from orchestrator.emulated.network import Hosts, check_machine
 from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import Program, check_nodes
+from orchestrator.emulated.radio_air import LOG
 from orchestrator.emulated.session import End, Session, opened
 from orchestrator.emulated.session_request import check_scenario, downlink_of
 from orchestrator.emulated.validity import session_validity, to_json
@@ -22,6 +24,7 @@ from orchestrator.emulated.visits import SOCKET, runs_in
 from orchestrator.records.directory import MANIFEST, SCENARIO, session_folder
 from orchestrator.records.emulation import Check
 from orchestrator.records.manifest import manifest, now
+from orchestrator.records.session_reader import CELLS, HANDOVERS
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -186,6 +189,12 @@ def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]
     about["slot_0_unix_ns"] = epoch_ns + time.time_ns() - time.monotonic_ns()
     about["captured"] = None if session.network.captured is None else vars(session.network.captured)
     channel.now.save(out / "trace.npz")
+    if session.network.radio is not None and session.scenario.radio.cells:
+        records = read_log(out / LOG, session.scenario.uavs.count)
+        log = RadioLog(records, session.clock.at, session.scenario.emulation.mtu)
+        slots = range(totals.slots)
+        cells(log, channel.slot_s, slots).to_parquet(out / f"{CELLS}.parquet", index=False)
+        handovers(log).to_parquet(out / f"{HANDOVERS}.parquet", index=False)
     for home in (out / "nodes").iterdir():
         with suppress(OSError):  # It is not empty.
             home.rmdir()

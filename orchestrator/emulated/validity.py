@@ -105,9 +105,11 @@ def _judged(
         if observe is None or (check.real_clock_alone and emulation.clock == "virtual"):
             continue
         limit = check.limit(name, emulation)
-        if isinstance(observed, Session) and name == "transfer_error":
-            # One frame is up to 2 % of a slot, with either clock.
+        if name == "transfer_error" and (isinstance(observed, Session) or _is_ns3(observed)):
+            # One frame is up to 2 % of a slot, and a TTI of a transfer of 50 ms, with either clock.
             limit = emulation.limits.transfer_error
+        if name == "rest_share" and _is_ns3(observed):
+            limit = emulation.limits.rest_share  # It has what the model of windows lacks.
         for value, where in observe(observed):
             ok = bool(value <= limit)
             if not ok and check.cause is not None and isinstance(observed, Emulation):
@@ -248,8 +250,10 @@ def _compute_share(done: Emulation) -> Observed:
 
 
 def _rest_share(done: Emulation) -> Observed:
-    # Effects of windows and losses come from a model, and are not errors of the emulation.
-    if not are_impaired(done.scenario):
+    # Effects of windows and losses come from a model, and are not errors of the emulation; for
+    # Wi-Fi, which has no grants, nothing tells the two apart.
+    without_grants = _is_ns3(done) and done.scenario.radio.access != "lte"
+    if not are_impaired(done.scenario) and not without_grants:
         yield from _share("rest")(done)
 
 

@@ -11,12 +11,23 @@ import pandas as pd
 
 from orchestrator.records.directory import MANIFEST, SCENARIO
 from orchestrator.records.reader import Manifest, Strict, Whole, read_manifest, read_object
-from orchestrator.records.tables import AMOUNT, CLIENT, SLOT, WAY, Absent, Column, read_table
+from orchestrator.records.tables import (
+    AMOUNT,
+    CLIENT,
+    SLOT,
+    TABLES,
+    WAY,
+    Absent,
+    Column,
+    read_table,
+)
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 
 SESSION = "session.parquet"
+CELLS, HANDOVERS = "cells", "handovers"
+"""Tables of a session in which several cells of ns-3's LTE carry the packets."""
 COLUMNS = {
     "slot": SLOT,
     "client": CLIENT,
@@ -65,6 +76,10 @@ class PlayedSession:
     scenario: Scenario
     table: pd.DataFrame
     """One row per slot, client and direction: `COLUMNS`."""
+    cells: pd.DataFrame | None = None
+    """See `orchestrator.analysis.radio_log.cells`; None: there is one cell."""
+    handovers: pd.DataFrame | None = None
+    """See `orchestrator.analysis.radio_log.handovers`; None likewise."""
 
     @property
     def valid(self) -> bool | None:
@@ -92,6 +107,11 @@ def read_session(folder: Path) -> PlayedSession:
         scenario = validate(read_object(folder / SCENARIO), str(folder / SCENARIO))
         # A session may end before its first slot does.
         table = read_table(folder / SESSION, scenario, COLUMNS, may_be_empty=True)
+        cells, handovers = (
+            read_table(path, scenario, TABLES[name], may_be_empty=True) if path.exists() else None
+            for name in (CELLS, HANDOVERS)
+            for path in (folder / f"{name}.parquet",)
+        )
     except Absent as why:
         raise InputError(f"{folder}: is not a session that has ended: {SESSION} {why}") from None
-    return PlayedSession(folder.name, manifest, scenario, table)
+    return PlayedSession(folder.name, manifest, scenario, table, cells, handovers)

@@ -12,6 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+CELL_COLOURS = (
+    *("#5fb0d8", "#f2c14e", "#7fb77e", "#c98bb9", "#f07b3f", "#9a9a9a", "#3a63c8", "#c2213a"),
+)
+"""Colours of cells by their number, again and again."""
 MOST_ROWS = 60_000
 """Most points that are drawn one by one; more slots are merged."""
 
@@ -49,6 +53,7 @@ def cells_chart(
         "slots_a_point": merged,
         "slot_s": slot_s,
         "cells": sorted(table["cell"].unique().tolist()),
+        "colours": CELL_COLOURS,
         "low_db": float(known_db.min()) if len(known_db) else 0.0,
         "high_db": float(known_db.max()) if len(known_db) else 0.0,
         "clients": by_client,

@@ -3,6 +3,7 @@
 
 """The report of a session: each link's capacity as a band, its load as a line."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 from orchestrator.emulated.validity import CHECKS, remedies
 from orchestrator.records.session_reader import read_session
+from orchestrator.reporting.cells import CELL_COLOURS, cells_sentence
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
 from testbed.core.signals import signal_name
@@ -37,14 +39,31 @@ def write_session_report(folder: Path) -> Path:
         InputError: It is not the folder of a session that has ended.
     """
     session = read_session(folder)
-    page = render(session.manifest, session.scenario, session.table)
+    page = render(
+        session.manifest, session.scenario, session.table, session.cells, session.handovers
+    )
     path = folder / "report.html"
     write_whole(path, lambda partial: partial.write_text(page, encoding="utf-8"))
     return path
 
 
-def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) -> str:
-    """The report of a session as HTML; `table` is its `session.parquet`."""
+def render(
+    manifest: dict[str, Any],
+    scenario: Scenario,
+    table: pd.DataFrame,
+    cells: pd.DataFrame | None = None,
+    handovers: pd.DataFrame | None = None,
+) -> str:
+    """The report of a session as HTML.
+
+    Args:
+        manifest: Its manifest.
+        scenario: Its scenario.
+        table: Its `session.parquet`.
+        cells: Its `cells.parquet`; None: there is one cell.
+        handovers: Its `handovers.parquet`.
+    """
+    seconds = len(table["slot"].unique()) * scenario.slot_s
     return render_page(
         "session.html",
         ("charts", "frame", "plain"),
@@ -52,9 +71,13 @@ def render(manifest: dict[str, Any], scenario: Scenario, table: pd.DataFrame) ->
         name=scenario.name,
         manifest=dict.fromkeys(SHOWN) | manifest,
         slot_s=scenario.slot_s,
-        seconds=len(table["slot"].unique()) * scenario.slot_s,
+        seconds=seconds,
+        cells="" if cells is None else cells_sentence(cells, handovers),
+        cell_charts=[] if cells is None else list(_cell_charts(cells, handovers, seconds)),
         charts=list(_charts(table, scenario.slot_s)),
         size=(WIDTH, HEIGHT),
+        cell_colours=CELL_COLOURS,
+        is_ns3=scenario.emulation.air == "ns3",
         signal_name=signal_name,
         check_titles={name: check.title for name, check in CHECKS.items()},
         remedies=remedies(
@@ -93,6 +116,33 @@ def _charts(table: pd.DataFrame, slot_s: float) -> list[dict[str, Any]]:
     return sorted(found, key=lambda chart: chart["title"].startswith("Downlink"))
 
 
+def _cell_charts(
+    cells: pd.DataFrame, handovers: pd.DataFrame | None, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """A chart per UAV: its SINR, its serving cells as bands, and its handovers."""
+    known_db = cells["sinr_db"].dropna()
+    low_db, high_db = (known_db.min(), known_db.max()) if len(known_db) else (0.0, 0.0)
+    span_db = max(high_db - low_db, 1.0)
+    moves = pd.DataFrame(columns=["client", "start_s"]) if handovers is None else handovers
+    for client, rows in cells.sort_values("slot").groupby("client"):
+        cell, time_s = rows["cell"].to_numpy(), rows["time_s"].to_numpy(float)
+        begins = np.flatnonzero(np.diff(cell, prepend=-1))
+        edges_s = np.append(time_s[begins], seconds) * WIDTH / max(seconds, 1e-9)
+        yield {
+            "title": f"uav{client}",
+            "low_db": low_db,
+            "high_db": high_db,
+            "bands": [
+                (float(since), float(until - since), int(cell[at]))
+                for since, until, at in zip(edges_s, edges_s[1:], begins, strict=False)
+            ],
+            "line": _points(_merged(rows["sinr_db"].to_numpy(float)) - low_db, span_db),
+            "handovers": [
+                f"{at_s:.2f} s" for at_s in moves.loc[moves["client"] == client, "start_s"]
+            ],
+        }
+
+
 def _merged(values: Array) -> Array:
     each = -(-len(values) // MOST_POINTS)
     padded = np.pad(values, (0, -len(values) % each), constant_values=np.nan)
@@ -103,4 +153,5 @@ def _merged(values: Array) -> Array:
 def _points(values: Array, top: float) -> str:
     x = np.linspace(0, WIDTH, max(2, len(values)))
     y = HEIGHT * (1 - np.resize(values, len(x)) / top)
-    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    known = np.isfinite(y)
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[known], y[known], strict=True))

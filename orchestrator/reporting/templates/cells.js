@@ -3,10 +3,8 @@
 
 /* Several cells over time: serving cell, SINR and handovers of each UAV. */
 
-const CELL_COLOURS = ["#5fb0d8", "#f2c14e", "#7fb77e", "#c98bb9", "#f07b3f", "#9a9a9a", "#3a63c8", "#c2213a"];
-
 function cellColour(cell) {
-  return CELL_COLOURS[cell % CELL_COLOURS.length];
+  return data.cells.colours[cell % data.cells.colours.length];
 }
 
 function cellName(cell) {
