@@ -177,8 +177,8 @@ def air_of(
 
 def slot_of(scenario: Scenario, channel: SlotTrace, slot: int) -> tuple[Array, Array, Array | None]:
     """The channel of a slot: gains of uplink and downlink, [K, B], with B blocks of fading, or [1 +
-    C, K, B] with C further base stations; and positions relative to the base station, [K, 3], if they are
-    known."""
+    C, K, B] with C further base stations; and positions relative to the base station, [K, 3], if
+    they are known."""
     assert isinstance(channel, ChannelTrace)
     up, down = _faded(channel, slice(slot, slot + 1))
     if channel.gain_cells is not None:
