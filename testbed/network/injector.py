@@ -521,6 +521,10 @@ class DividedRates:
     """For each number of active links from 1 on: the row, and the part of it that a link has."""
 
 
+class InjectorFailed(RunError):
+    """The fabric process has reported an error, after which it ends."""
+
+
 class Injector:
     """The orchestrator's handle of the fabric process; may be used from several threads."""
 
@@ -820,7 +824,7 @@ class Injector:
         while message:
             report = FROM_INJECTOR.decode(*message)
             if isinstance(report, Failed):
-                raise RunError(f"injector: {report.reason}")
+                raise InjectorFailed(f"injector: {report.reason}")
             self._reports.append(report)
             message = self._control.receive(0)
 

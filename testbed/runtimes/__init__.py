@@ -28,7 +28,7 @@ from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.core.node import NodeId
 from testbed.core.signals import signal_name
-from testbed.network.injector import Injector
+from testbed.network.injector import Injector, InjectorFailed
 from testbed.network.shaping import Shape
 from testbed.system import leftovers
 
@@ -282,8 +282,19 @@ class World:
         while news := self._receive():
             if isinstance(news, WorldLost):
                 raise RunError(news.reason)
+            if isinstance(news, Exit) and news.node is None:
+                self._raise_reported_failure()
             found.append(news)
         return found
+
+    def _raise_reported_failure(self) -> None:
+        """Raise the error of the fabric process, if it has reported one before it ended."""
+        try:
+            self.injector.events()
+        except InjectorFailed:
+            raise
+        except RunError:  # It was killed.
+            return
 
     def _receive(self) -> WorldNews | HostLost | None:
         try:
