@@ -121,17 +121,20 @@ def step_comparison_table(done: "Emulation") -> Table:
 def budget_table(done: "Emulation") -> Table:
     """One row per round: what each cause adds to the predicted latency.
 
-    Causes that only channel impairments have are omitted where all are 0.
+    Causes that only channel impairments have are omitted where all are 0; so are, over a radio of
+    ns-3, which sets no rates, a later start and late rate changes.
     """
-    from orchestrator.analysis.error_budget import PARTS
+    from orchestrator.analysis.error_budget import PARTS, RADIO_PARTS
     from orchestrator.reporting.legend import IMPAIRMENT_PARTS
 
     budgets = [record.budget for record in done.rounds]
+    is_radio = any(part in budgets[0].seconds for part in RADIO_PARTS)
+    optional = {*IMPAIRMENT_PARTS, *(("start", "injection") if is_radio else ())}
     parts = [
         part
         for part in PARTS
         if part != "clock"
-        and (part not in IMPAIRMENT_PARTS or any(budget.seconds.get(part) for budget in budgets))
+        and (part not in optional or any(budget.seconds.get(part) for budget in budgets))
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
