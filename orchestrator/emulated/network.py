@@ -7,6 +7,7 @@ It is used by the rounds of a run (`orchestrator.emulated.rounds`), whose nodes 
 testbed, and by sessions (`orchestrator.emulated.session`), in whose nodes users start their own.
 """
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,7 +28,7 @@ from testbed.control.messages import Captured, Probe, Received
 from testbed.core.clock import EmulatedClock, next_tick
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId, uavs
-from testbed.host.doctor import lacking
+from testbed.host.doctor import TUN, lacking
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
@@ -105,6 +106,13 @@ def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
         return
     if scenario.emulation.placement is not None:
         raise InputError("emulation.placement: needs `scheduler`, whose hosts nodes are placed on")
+    emulation = scenario.emulation
+    is_here = emulation.air == "ns3" and emulation.clock == "real"
+    if is_here and not os.access(TUN, os.R_OK | os.W_OK):
+        raise InputError(
+            f"emulation.air: 'ns3' needs {TUN}, which cannot be opened here; see `testbed doctor`, "
+            "or use emulation.clock 'virtual'"
+        )
     lacks = lacking(scenario.links.queue, scenario.emulation.congestion_control)
     if lacks is not None:
         field, there = lacks

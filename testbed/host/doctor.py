@@ -38,6 +38,8 @@ from testbed.virtual import kernel as guest_kernel
 APPARMOR = Path("/sys/module/apparmor/parameters/enabled")
 _SYSCTL = Path("/proc/sys")
 _QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel", "pie", "red")
+TUN = "/dev/net/tun"
+"""Device through which tap devices are made."""
 _SLEEPS = 200
 _LATE_S = 1e-3
 _PROBE_TIMEOUT_S = 60
@@ -68,6 +70,7 @@ def examine() -> list[Finding]:
     return [
         _system(),
         _compiler(),
+        _tap_devices(),
         _namespaces(probe),
         *_kernel(probe),
         _tunnels(probe),
@@ -130,6 +133,17 @@ def _compiler() -> Finding:
         _first_line([path, "--version"]) if path else "not found",
         "channels: the ns-3 models are compiled on first use",
         "" if path else "on Debian: apt-get install g++",
+    )
+
+
+def _tap_devices() -> Finding:
+    can_open = os.access(TUN, os.R_OK | os.W_OK)
+    return Finding(
+        "tap devices",
+        can_open,
+        f"{TUN} {'can' if can_open else 'cannot'} be opened",
+        "emulation.air 'ns3' with the clock 'real'; the clock 'virtual' has its own",
+        "" if can_open else f"`modprobe tun` and `chmod 666 {TUN}` as root",
     )
 
 
