@@ -56,7 +56,7 @@ class RadioAir:
         radio = settings_of(scenario, f"ns3-{scenario.radio.access}")
         assert radio is not None
         first = trace.at(np.zeros(1, int))
-        air = air_of(scenario, first, radio)
+        air = air_of(scenario, trace, radio)
         try:
             settings = cell_settings(air, radio)
         except ValueError as error:
