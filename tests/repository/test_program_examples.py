@@ -4,6 +4,7 @@
 """The examples of other people's programs on the network: they work as they are."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from console import TESTBED
 from required import lacks
 
 from orchestrator import api
@@ -108,3 +110,23 @@ def test_mqtts_base_station_says_that_it_has_no_broker(tmp_path, mosquitto, said
         timeout=20,
     )
     assert (done.returncode, done.stderr) == (1, f"{said}\n")
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(600)
+def test_a_uav_that_flies_away_from_its_lte_cell_uploads_ever_less(tmp_path) -> None:
+    needs("iperf3")
+    folder = EXAMPLES / "lte_flight"
+    flight = [sys.executable, folder / "flight.py", tmp_path / "f.npz", "--speed", "160"]
+    subprocess.run([*flight, "--seconds", "9"], check=True)
+    words = ["up", folder / "scenario.yaml", "--trace", tmp_path / "f.npz"]
+    words += ["--set", "nodes.uav1.env.UPLOAD_S=6", "--set", "emulation.calibrate=false"]
+    done = subprocess.run(
+        [*TESTBED, *words, "--out", tmp_path / "out"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "valid: every check is within its limit" in done.stdout
+    log = (tmp_path / "out/logs/uav1.log").read_text()
+    mbps = [float(found) for found in re.findall(r"sec .*? ([\d.]+) Mbits/sec +\d+ +\d", log)]
+    assert len(mbps) == 3, log
+    assert mbps[0] > 2 * mbps[1] > 4 * mbps[2] > 0
