@@ -60,9 +60,9 @@ class RadioTrial:
     @classmethod
     def of(cls, scenario: ResolvedScenario, radio: RadioAir) -> "RadioTrial | None":
         """The transfers for a scenario; None where ns-3 alone is no reference: on Wi-Fi,
-        acknowledgements take airtime from the data."""
+        acknowledgements take airtime from the data, and between several cells they interfere."""
         settings = settings_of(scenario, f"ns3-{scenario.radio.access}")
-        if not isinstance(settings, LteSettings):
+        if not isinstance(settings, LteSettings) or scenario.radio.cells:
             return None
         slots = max(1, round(ALONE_S / radio.typical.slot_s))
         constant = replace(radio.typical, fading=None).at(np.zeros(slots, int))
@@ -126,8 +126,8 @@ class RadioTrial:
             at = np.searchsorted(samples.slot, (first, last))
             size = int(np.diff(samples.sent_bytes[at, probe.client - 1, way])[0])
             rate_bps = self.alone_bps[way, probe.client - 1]
-            took_s, due_s = (last - first) * SLOT_S, 8 * size / rate_bps
-            error = took_s / due_s - 1 if size else np.inf
+            took_s, due_s = (last - first) * SLOT_S, 8 * max(size, 1) / rate_bps
+            error = took_s / due_s - 1
             rows.append(
                 (
                     *(probe.client, WAYS[way][0], LEVEL, rate_bps, size, first * SLOT_S),

@@ -129,4 +129,4 @@ def test_a_uav_that_flies_away_from_its_lte_cell_uploads_ever_less(tmp_path) -> 
     log = (tmp_path / "out/logs/uav1.log").read_text()
     mbps = [float(found) for found in re.findall(r"sec .*? ([\d.]+) Mbits/sec +\d+ +\d", log)]
     assert len(mbps) == 3, log
-    assert mbps[0] > 2 * mbps[1] > 4 * mbps[2] > 0
+    assert mbps[0] > 2 * mbps[1] > 3 * mbps[2] > 0
