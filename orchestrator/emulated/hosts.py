@@ -295,6 +295,7 @@ def check_spreadable(scenario: Scenario) -> None:
         ("emulation.runtime", emulation.runtime == "namespace", "be 'namespace'"),
         ("emulation.clock", emulation.clock == "real", "be 'real'"),
         ("emulation.dilation", emulation.dilation != "auto", "be a number"),
+        ("emulation.air", emulation.air == "links", "be 'links'"),
         ("radio.access", scenario.radio.access != "wifi", "not be 'wifi'"),
         ("radio.lte.scheduler", scenario.radio.dividing_key is None, "be 'shares'"),
     ):

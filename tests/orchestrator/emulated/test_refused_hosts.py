@@ -75,6 +75,9 @@ def test_several_machines_cannot_share_an_lte_cell() -> None:
         check_spreadable(validate(tree, "test"))
     tree["radio"]["lte"] = {"scheduler": "shares"}
     check_spreadable(validate(tree, "test"))
+    tree["emulation"] = {"air": "ns3"}
+    with pytest.raises(InputError, match=r"^emulation.air: must be 'links' where nodes are on"):
+        check_spreadable(validate(tree, "test"))
 
 
 def test_several_machines_cannot_share_a_channel_of_wifi() -> None:
