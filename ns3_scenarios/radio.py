@@ -38,6 +38,8 @@ WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
     "ax": (20, 40, 80, 160),
 }
 """By standard of 802.11: widths of its channels."""
+MOST_WIFI_MTU = 2296
+"""Largest IP packet in a frame of Wi-Fi in ns-3, in bytes."""
 ATTACH_S, ASSOCIATE_S = 10.0, 3.0
 """Simulated seconds before slot 0 in which all UAVs must attach (LTE), or may associate (Wi-Fi)."""
 ANSWER_S = 600.0

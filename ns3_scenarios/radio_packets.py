@@ -14,6 +14,7 @@ from ns3_scenarios.child import LAUNCH, Launch
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.packets import Network, PacketSettings, plain_settings
 from ns3_scenarios.radio import (
+    MOST_WIFI_MTU,
     Air,
     LteSettings,
     WifiSettings,
@@ -23,9 +24,6 @@ from ns3_scenarios.radio import (
     start,
 )
 from ns3_scenarios.trace import Array
-
-MOST_WIFI_MTU = 2296
-"""Largest IP packet in a frame of Wi-Fi in ns-3, in bytes."""
 
 
 class RadioPacketNetwork(Network):

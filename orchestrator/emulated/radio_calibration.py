@@ -16,6 +16,7 @@ import pandas as pd
 
 from ns3_scenarios.radio import LteSettings, simulate_lte
 from orchestrator.emulated.radio_air import RadioAir
+from orchestrator.engine.lte import TTI_S
 from orchestrator.engine.plan import Array
 from orchestrator.packet_simulation.radio import air_of, settings_of
 from orchestrator.scenario.channel import ns3_launch
@@ -116,7 +117,7 @@ class RadioTrial:
 
         Returns:
             One row per UAV and direction; the columns are those of `Trial.table`, about the
-            compared part of the transfer.
+            compared part of the transfer. A difference of one transport block is none.
         """
         rows, samples = [], self.samples
         assert samples is not None
@@ -126,7 +127,12 @@ class RadioTrial:
             at = np.searchsorted(samples.slot, (first, last))
             size = int(np.diff(samples.sent_bytes[at, probe.client - 1, way])[0])
             rate_bps = self.alone_bps[way, probe.client - 1]
-            took_s, due_s = (last - first) * SLOT_S, 8 * max(size, 1) / rate_bps
+            took_s = (last - first) * SLOT_S
+            # The window may begin or end within a transport block of the cell.
+            block_bits = TTI_S * (rate_bps if probe.upward else self.alone_bps[way].sum())
+            wrong_bits = 8 * size - rate_bps * took_s
+            wrong_bits = np.sign(wrong_bits) * max(0.0, abs(wrong_bits) - block_bits)
+            due_s = max(took_s + wrong_bits / rate_bps, TTI_S)
             error = took_s / due_s - 1
             rows.append(
                 (

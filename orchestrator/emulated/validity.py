@@ -252,8 +252,11 @@ def _compute_share(done: Emulation) -> Observed:
 def _rest_share(done: Emulation) -> Observed:
     # Effects of windows and losses come from a model, and are not errors of the emulation; for
     # Wi-Fi, which has no grants, nothing tells the two apart.
-    without_grants = _is_ns3(done) and done.scenario.radio.access != "lte"
-    if not are_impaired(done.scenario) and not without_grants:
+    radio = done.scenario.radio
+    without_grants = _is_ns3(done) and radio.access != "lte"
+    # Gradients that the scheduler orders overlap, which the prediction does not have.
+    by_mac = _is_ns3(done) and radio.lte.downlink_order == "mac"
+    if not (are_impaired(done.scenario) or without_grants or by_mac):
         yield from _share("rest")(done)
 
 

@@ -35,7 +35,7 @@ from pydantic import (
 
 from ns3_scenarios.aerial import AERIAL
 from ns3_scenarios.mobility import FARTHEST_M
-from ns3_scenarios.radio import WIFI_WIDTHS_MHZ
+from ns3_scenarios.radio import MOST_WIFI_MTU, WIFI_WIDTHS_MHZ
 from ns3_scenarios.rma_av import FARTHEST_GROUND_NLOS_M, GROUND_BS_HEIGHT_M, GROUND_HEIGHT_M
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
 from testbed.core import orders
@@ -1626,6 +1626,18 @@ class Scenario(Section):
         ):
             if given not in fits:
                 raise ValueError(f"{key}: {_must_be(fits)} where emulation.air is 'ns3'")
+        radio, policy = self.radio, self.allocation.policy
+        by_shares = radio.access == "lte" and radio.lte.scheduler == "shares"
+        if by_shares and policy not in ("fixed", "equal"):
+            raise ValueError(
+                "allocation.policy: must be 'fixed' or 'equal' where emulation.air is 'ns3' and "
+                f"radio.lte.scheduler is 'shares', which stay the same; not {policy!r}"
+            )
+        if radio.access == "wifi" and self.emulation.mtu > MOST_WIFI_MTU:
+            raise ValueError(
+                f"emulation.mtu: must be at most {MOST_WIFI_MTU} where ns-3's Wi-Fi carries the "
+                f"packets, not {self.emulation.mtu}"
+            )
         return self
 
     def programs_of(self, node: NodeId) -> NodePrograms:

@@ -71,7 +71,8 @@ def say_unused(scenario: Scenario, use: Use | None = None) -> None:
 def say_access_point_power(scenario: Scenario) -> None:
     """Log the power of a Wi-Fi access point where it is by default less than the base station's."""
     power_w, station_w = scenario.access_point_power_w, scenario.base_station.tx_power_w
-    if scenario.radio.wifi.access_point_power_w is None and power_w < station_w:
+    is_said = inside.guest_settings() is not None  # by the host
+    if not is_said and scenario.radio.wifi.access_point_power_w is None and power_w < station_w:
         _log_once(
             f"the access point sends with {power_w:g} W; base_station.tx_power_w, {station_w:g} W, "
             "is more than Wi-Fi may send with"
