@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from ns3_scenarios import build
-from ns3_scenarios.radio import LteSettings, cell_settings
+from ns3_scenarios.radio import cell_settings
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, SlotValues, both_ways
 from orchestrator.engine.plan import Array
 from orchestrator.packet_simulation.radio import air_of, settings_of
@@ -25,7 +25,8 @@ STEP_S = {"lte": 1e-3, "wifi": 1e-4}
 """Simulated time between two moments at which packets enter and leave ns-3: a TTI of LTE, and for
 Wi-Fi less than an exchange of frames takes."""
 CLEAR_GAIN, LEAST_GAIN = 1e-9, 1e-30
-"""The least gain of links while UAVs attach to an LTE cell, and of an outage then."""
+"""The least gain of a UAV to its strongest cell while UAVs connect, and the gain that an outage has
+before gains are raised to this."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,8 @@ class RadioAir:
         except ValueError as error:
             raise InputError(str(error)) from None
         origin_m = scenario.base_station.position_m if settings["placed"] else None
-        clear = channel_of(first, first.values, origin_m)
-        if isinstance(radio, LteSettings):
-            # By as much for all cells, so that each UAV connects to the strongest one.
-            best = max(gain.max() for gain in clear)
-            weakest = min(gain.max(axis=1).min() for gain in clear)
-            factor = min(CLEAR_GAIN / max(weakest, LEAST_GAIN), 1 / max(best, LEAST_GAIN))
-            clear = tuple(gain * max(factor, 1.0) for gain in clear)
+        up, down, *position_m = channel_of(first, first.values, origin_m)
+        clear = (_cleared(up), _cleared(down), *position_m)
         settings |= {
             "mode": "live",
             "log": str((folder / LOG).resolve()),
@@ -96,6 +92,18 @@ class RadioAir:
             end: The slot after the last.
         """
         return channel_of(trace.at(np.arange(first, end)), values[:, first:end], self.origin_m)
+
+
+def _cleared(gain: Array) -> Array:
+    """The gains of a direction, [1, 1 + C, K, B], with those of weak UAVs raised.
+
+    A UAV's gains are raised by the same factor for all cells, so that it connects to the strongest
+    one.
+    """
+    strongest = gain.mean(axis=3).max(axis=1)[:, None, :, None]
+    factor = CLEAR_GAIN / strongest.clip(LEAST_GAIN, CLEAR_GAIN)
+    raised: Array = gain.clip(LEAST_GAIN) * factor
+    return raised
 
 
 def channel_of(

@@ -123,8 +123,8 @@ def _one_per_uav(name: str, value: object, count: int) -> None:
 
 def _must_be(fits: tuple[object, ...]) -> str:
     """The error message for a value that is none of these; None means that the key is absent."""
-    words: dict[object, str] = {None: "absent", False: "false", True: "true"}
-    return f"must be {' or '.join(words.get(fit) or repr(fit) for fit in fits)}"
+    words = {"None": "absent", "False": "false", "True": "true"}  # False and 0.0 are equal.
+    return f"must be {' or '.join(words.get(repr(fit)) or repr(fit) for fit in fits)}"
 
 
 @contextmanager

@@ -19,8 +19,9 @@ import struct
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from testbed.control.codec import encode
 from testbed.control.messages import (
@@ -107,16 +108,11 @@ class RadioProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
-        start = {"parent": os.getpid(), "settings": settings}
-        numbers = struct.pack(f"={len(program.first)}d", *program.first)
-        self.send(json.dumps(start), numbers)
-        if missing := json.loads(self._line(START_S))["missing"]:
-            names = ", ".join(f"UAV {k + 1}" for k in missing)
-            if settings["radio"] == "lte":
-                raise RunError(
-                    f"ns-3's LTE: did not attach to the base station within "
-                    f"{settings['attach_s']:g} s of simulated time: {names}"
-                )
+        try:
+            self._connect(settings, program.first)
+        except BaseException:
+            self.close()
+            raise
 
     def fileno(self) -> int:
         """The descriptor that can be read when the process has ended."""
@@ -171,6 +167,17 @@ class RadioProcess:
         """End the process; devices are gone afterwards."""
         self._process.kill()
         self._process.wait()
+
+    def _connect(self, settings: dict[str, Any], first: Sequence[float]) -> None:
+        start = {"parent": os.getpid(), "settings": settings}
+        self.send(json.dumps(start), struct.pack(f"={len(first)}d", *first))
+        missing = json.loads(self._line(START_S))["missing"]
+        if missing and settings["radio"] == "lte":
+            names = ", ".join(f"UAV {k + 1}" for k in missing)
+            raise RunError(
+                f"ns-3's LTE: did not attach to the base station within "
+                f"{settings['attach_s']:g} s of simulated time: {names}"
+            )
 
     def _line(self, timeout_s: float) -> bytes:
         line = bytearray()

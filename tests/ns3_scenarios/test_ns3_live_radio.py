@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,19 @@ import pytest
 
 from ns3_scenarios import build
 from ns3_scenarios.radio import Air, LteSettings, WifiSettings, cell_settings
-from orchestrator.analysis.radio_log import AGAIN, EMPTIED, FILLED, NEW, RECORD
+from orchestrator.analysis.radio_log import (
+    AGAIN,
+    EMPTIED,
+    FILLED,
+    INTERRUPTED,
+    JOINS_CELL,
+    LEAVES_CELL,
+    NEW,
+    RECORD,
+    SERVED,
+    RadioLog,
+    handovers,
+)
 
 UAVS = 2
 MACS = bytes.fromhex("020000010001 020000000001".replace(" ", ""))
@@ -41,10 +53,11 @@ AIR = Air(
 )
 
 
-def slot(gain: float) -> bytes:
-    """A slot of the channel, as the program reads it."""
+def slot(gain: float, *further: float) -> bytes:
+    """A slot of the channel, as the program reads it: the gain to each cell."""
     assert AIR.position_m is not None
-    return np.full(2 * UAVS, gain).tobytes() + AIR.position_m.tobytes()
+    way = np.repeat([gain, *further], UAVS).tobytes()
+    return way + way + AIR.position_m.tobytes()
 
 
 def ipv4(payload: bytes, destination: str = "10.9.8.7", dscp: int = 0) -> bytes:
@@ -95,17 +108,25 @@ class Live:
 
 
 @contextmanager
-def live(tmp_path: Path, cell: Any, *, step_s: float = 1e-3) -> Iterator[Live]:
-    """The program with two UAVs that are attached."""
+def live(
+    tmp_path: Path,
+    cell: Any,
+    *,
+    step_s: float = 1e-3,
+    dilation: float = 1.0,
+    air: Air = AIR,
+    first: bytes = slot(1e-9),
+) -> Iterator[Live]:
+    """The program with two UAVs that are attached on the channel of a slot."""
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2 * UAVS)]
     inner, outer = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     taps = [end.fileno() for end in inner]
     log = tmp_path / "radio.bin"
-    settings = cell_settings(AIR, cell) | {
+    settings = cell_settings(air, cell) | {
         "mode": "live",
         "log": str(log),
         "step_s": step_s,
-        "dilation": 1.0,
+        "dilation": dilation,
         "uav_taps": taps[:UAVS],
         "station_taps": taps[UAVS:],
     }
@@ -117,7 +138,7 @@ def live(tmp_path: Path, cell: Any, *, step_s: float = 1e-3) -> Iterator[Live]:
     )
     radio = Live(process, outer[:UAVS], outer[UAVS:], log)
     try:
-        radio.order(json.dumps({"parent": os.getpid(), "settings": settings}), slot(1e-9))
+        radio.order(json.dumps({"parent": os.getpid(), "settings": settings}), first)
         assert json.loads(radio.line())["missing"] == []
         yield radio
     finally:
@@ -234,6 +255,95 @@ def test_the_log_has_grants_and_queues(tmp_path: Path) -> None:
     assert not (down["kind"] == AGAIN).any()
     queue = down[np.isin(down["kind"], (FILLED, EMPTIED))]
     assert (queue["kind"][0], queue["kind"][-1]) == (FILLED, EMPTIED)
+
+
+def test_what_a_device_does_not_take_is_refused(tmp_path: Path) -> None:
+    """It did not leave."""
+    with live(tmp_path, LteSettings()) as radio:
+        for number in range(600):
+            radio.uavs[0].send(ipv4(struct.pack("=I", number) + bytes(1000)))
+        time.sleep(0.5)
+        before, _ = radio.count()
+        taken = 0
+        while received(radio.station[0], 0.1):
+            taken += 1
+        radio.uavs[0].send(ipv4(b"after them"))
+        assert received(radio.station[0]) == ipv4(b"after them")
+        after, _ = radio.count()
+    entered, left_bytes, left, lost, refused, inside = before[0, 0, 1:7]
+    assert (entered, lost, inside) == (600, 0, 0)
+    assert refused > 0
+    assert (left, left + refused) == (taken, 600)
+    assert left_bytes == taken * (20 + 1004)
+    assert after[0, 0, [1, 3, 5]].tolist() == [601, taken + 1, refused]
+
+
+@pytest.mark.parametrize("dilation", [1.0, 10.0])
+def test_a_packet_is_lost_half_a_simulated_second_later(tmp_path: Path, dilation: float) -> None:
+    """Until then it may still come, however slowly the clock runs."""
+    with live(tmp_path, LteSettings(), dilation=dilation) as radio:
+        radio.order("channel 0 1", slot(1e-15))  # The scheduler does not know yet.
+        radio.order(f"epoch {time.monotonic_ns()} 0.0 1e6")
+        for _ in range(3):
+            radio.station[0].send(ipv4(bytes(20)))
+        time.sleep(0.2 * dilation)
+        before, _ = radio.count()
+        time.sleep(0.45 * dilation)
+        after, _ = radio.count()
+    lost_and_inside = [4, 6]
+    assert before[0, 1, lost_and_inside].tolist() == [0, 3]
+    assert after[0, 1, lost_and_inside].tolist() == [3, 0]
+
+
+CELLS = replace(
+    AIR,
+    gain_cells=np.full((1, UAVS, 1), 4e-10),
+    power_cells_w=np.array([1.0]),
+)
+
+
+def test_frames_keep_coming_while_uavs_change_their_cell(tmp_path: Path) -> None:
+    """The first cell is the stronger one for 0.5 s, then the second one."""
+    near, far = slot(1e-9, 4e-10), slot(4e-10, 1e-9)
+    cell = LteSettings(resource_blocks=25, handover="a3")
+    found: list[list[int]] = [[], []]
+    with live(tmp_path, cell, air=CELLS, first=near) as radio:
+        radio.order("channel 0 5", 1 * near + 4 * far)
+        start_ns = time.monotonic_ns()
+        radio.order(f"epoch {start_ns} 0.0 0.5")
+        ways = (radio.uavs[0], radio.station[0]), (radio.station[0], radio.uavs[0])
+        for number in range(400):
+            for way, (sender, receiver) in enumerate(ways):
+                sender.send(ipv4(struct.pack("=I", number) + bytes(500)))
+                while frame := received(receiver, 0):
+                    found[way].append(struct.unpack_from("=I", frame, 34)[0])
+            time.sleep(0.005)
+        for way, (_, receiver) in enumerate(ways):
+            while frame := received(receiver, 0.3):
+                found[way].append(struct.unpack_from("=I", frame, 34)[0])
+        counts, _ = radio.count()
+        log = np.fromfile(radio.log, RECORD)
+    for way, numbers in enumerate(found):
+        assert len(set(numbers)) == len(numbers) > 380
+        assert max(numbers) == 399
+        entered, left, lost, refused, inside = counts[0, way, [1, 3, 4, 5, 6]]
+        assert (entered, left, refused) == (400, len(numbers), 0)
+        assert left + lost + inside == 400
+    kinds = log[log["uav"] == 0]["kind"]
+    assert [(kinds == kind).sum() for kind in (LEAVES_CELL, JOINS_CELL, INTERRUPTED)] == [1, 1, 2]
+    at = RadioLog(log, lambda ns: (ns - start_ns) * 1e-9, 1500)
+    table = handovers(at)
+    assert sorted(table["client"]) == [1, 2], "both hear the same"
+    assert table["from_cell"].tolist() == [0, 0]
+    assert table["to_cell"].tolist() == [1, 1]
+    # After the time to trigger of 0.256 s, and some filtered measurements of 0.2 s each
+    assert table["start_s"].between(0.75, 2.0).all()
+    assert (table["end_s"] - table["start_s"]).between(0.002, 0.05).all()
+    of_first = table[table["client"] == 1]["interruption_ms"]
+    assert of_first.between(5, 100).all()
+    served = log[(log["kind"] == SERVED) & (log["uav"] == 0)]["blocks"].tolist()
+    assert served[0] == 0
+    assert served[-1] == 1
 
 
 def test_it_ends_with_its_orders(tmp_path: Path) -> None:

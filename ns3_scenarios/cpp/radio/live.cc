@@ -36,7 +36,7 @@ constexpr std::size_t MOST_ORDERS = 1 << 18;
 /// Slots before the present one whose channel is kept: a clock may start in any of them.
 constexpr int64_t KEPT_SLOTS = 1;
 /// A packet that is inside while nothing waits at the sending end for so long was lost.
-constexpr int64_t LOST_AFTER = 500'000'000; // ns
+constexpr int64_t LOST_AFTER = 500'000'000; // ns of simulated time
 /// A ratio of -300 dB to 300 dB in the log, in steps of 0.01 dB.
 constexpr double SINR_OFFSET = 300;
 constexpr double SINR_STEPS = 100;
@@ -58,6 +58,18 @@ SleepUntil(int64_t at)
     }
 }
 } // namespace
+
+void
+Live::Way::Lose()
+{
+    passed.insert(inside.front());
+    inside.pop_front();
+    ++lost;
+    if (passed.size() > MOST_PASSED)
+    {
+        passed.erase(passed.begin());
+    }
+}
 
 Live::Live(Stack& stack, Air& air, const LiveSettings& settings, Log& log)
     : m_stack(stack),
@@ -215,7 +227,12 @@ Live::HandOver()
     for (const Frame& frame : m_frames)
     {
         const ssize_t written = write(frame.way->to, frame.bytes.data(), frame.bytes.size());
-        if (written != static_cast<ssize_t>(frame.bytes.size()))
+        if (written == static_cast<ssize_t>(frame.bytes.size()))
+        {
+            ++frame.way->left;
+            frame.way->leftBytes += frame.bytes.size() - Mark::ETHERNET;
+        }
+        else
         {
             ++frame.way->refused;
         }
@@ -281,13 +298,7 @@ Live::Arrived(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> 
     // come later.
     while (!way.inside.empty() && way.inside.front().first < mark.serial)
     {
-        way.passed.insert(way.inside.front());
-        way.inside.pop_front();
-        ++way.lost;
-        if (way.passed.size() > MOST_PASSED)
-        {
-            way.passed.erase(way.passed.begin());
-        }
+        way.Lose();
     }
     int64_t entered = 0;
     if (!way.inside.empty() && way.inside.front().first == mark.serial)
@@ -306,8 +317,6 @@ Live::Arrived(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> 
         return; // It is none of those that entered, or came twice.
     }
     const auto delay = static_cast<uint64_t>(m_log.clock() - entered);
-    ++way.left;
-    way.leftBytes += packet->GetSize();
     way.delay += delay;
     way.maxDelay = std::max(way.maxDelay, delay);
     std::vector<uint8_t> bytes(Mark::ETHERNET + packet->GetSize());
@@ -431,10 +440,9 @@ Live::AnswerCounts()
             Way& way = m_ways[direction][k];
             const int64_t held = m_stack.IsOpen(direction, k) ? m_stack.Held(direction, k) : 0;
             while (held == 0 && !way.inside.empty() &&
-                   way.inside.front().second < m_now - LOST_AFTER)
+                   Simulated(way.inside.front().second) < Simulated(m_now) - LOST_AFTER)
             {
-                way.inside.pop_front();
-                ++way.lost;
+                way.Lose();
             }
             const std::array<uint64_t, FIELDS> fields = {way.enteredBytes,
                                                          way.entered,

@@ -69,6 +69,9 @@ class Live
         uint64_t delay{0};     // ns, of all packets that left
         uint64_t maxDelay{0};  // ns
         bool isBusy{false};
+
+        /// Count the first packet inside as lost, unless it comes later.
+        void Lose();
     };
 
     /// A frame that has left ns-3.

@@ -17,11 +17,18 @@ from orchestrator.analysis.radio_log import (
     AGAIN,
     EMPTIED,
     FILLED,
+    INTERRUPTED,
+    JOINS_CELL,
+    LEAVES_CELL,
     LOST,
     NEW,
+    NO_SINR,
     RECORD,
+    SERVED,
     RadioLog,
+    cells,
     grants,
+    handovers,
     read_log,
 )
 from orchestrator.analysis.waterfall import PART_OF, PARTS, waterfall
@@ -152,7 +159,7 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"kind": 7}, "record 0: kind must be 0 to 6, not 7"),
+        ({"kind": 9}, "record 0: kind must be 0 to 8, not 9"),
         ({"direction": 2}, "record 0: direction must be 0 to 1, not 2"),
         ({"uav": 3}, "record 0: uav must be 0 to 2, not 3"),
         ({"time_ns": -np.arange(12)}, "record 1: time_ns is before that of the last"),
@@ -389,3 +396,88 @@ def test_transfers_are_compared_with_what_was_granted() -> None:
     took_s = span["end_s"] - span["start_s"]
     assert row["error"] == pytest.approx(took_s / due_s - 1, abs=1e-6)
     assert row["rate_bps"] == pytest.approx(8 * 300 * MTU / due_s)
+
+
+# --- cells ---------------------------------------------------------------------------------------
+
+
+def noted(*rows: tuple[float, int, int, dict[str, int]]) -> np.ndarray:
+    """Records of (ms, kind, UAV from 0, fields), in their order."""
+    made = np.zeros(len(rows), RECORD)
+    for record, (time_ms, kind, uav, fields) in zip(made, rows, strict=True):
+        record["time_ns"], record["kind"], record["uav"] = round(time_ms * 1e6), kind, uav
+        for name, value in fields.items():
+            record[name] = value
+    return made
+
+
+def served(time_ms: float, uav: int, cell: int, sinr_db: float | None) -> tuple[Any, ...]:
+    ratio = NO_SINR if sinr_db is None else round((sinr_db + 300) * 100)
+    return time_ms, SERVED, uav, {"blocks": cell, "bytes": ratio, "direction": DOWN}
+
+
+def in_slots(start_s: float, latency_s: float) -> Round:
+    return Round(3, "cpsfl", 1, start_s, latency_s, np.zeros(2), latency_s, np.empty(0, np.void))
+
+
+def test_each_slot_has_the_cell_and_the_ratio_noted_at_its_end() -> None:
+    log = log_of(
+        noted(
+            served(100, 0, 9, 0.0),  # Of slot 0, before the round
+            (150, NEW, 0, {"blocks": 50, "bytes": 77}),
+            *(served(200, uav, uav, sinr_db) for uav, sinr_db in enumerate((20.25, None))),
+            *(served(300.000001, uav, 2, -12.5) for uav in (0, 1)),
+            *(served(400, uav, 1, 300.0) for uav in (0, 1)),
+            served(500, 0, 8, 0.0),  # Of slot 4, after it
+        )
+    )
+    table = cells(in_slots(0.1, 0.25), log, SLOT_S)
+    assert table.columns.tolist() == ["slot", "time_s", "client", "cell", "sinr_db"]
+    assert table["slot"].tolist() == [1, 1, 2, 2, 3, 3]
+    assert table["time_s"].tolist() == pytest.approx([0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
+    assert table["client"].tolist() == [1, 2, 1, 2, 1, 2]
+    assert table["cell"].tolist() == [0, 1, 2, 2, 1, 1]
+    ratios = [20.25, np.nan, -12.5, -12.5, 300.0, 300.0]
+    np.testing.assert_allclose(table["sinr_db"], ratios, atol=1e-9)
+
+
+def test_a_slot_that_was_begun_again_counts_once() -> None:
+    """A clock that starts in a slot begins it anew."""
+    log = log_of(noted(served(100.0, 0, 0, 5.0), served(100.4, 0, 1, 6.0)))
+    table = cells(in_slots(0.0, 0.2), log, SLOT_S)
+    assert table[["slot", "client", "cell"]].values.tolist() == [[0, 1, 1]]
+
+
+def test_handovers_have_their_ends_and_the_longer_interruption() -> None:
+    cell = {"blocks": 0, "mcs": 2}
+    back = {"blocks": 2, "mcs": 0}
+    log = log_of(
+        noted(
+            (5, INTERRUPTED, 1, {"bytes": 9}),  # Of a handover before the log begins
+            (6, JOINS_CELL, 1, back),
+            (10, LEAVES_CELL, 1, cell),
+            (12, LEAVES_CELL, 0, back),
+            (15, JOINS_CELL, 1, cell),
+            (16, INTERRUPTED, 1, {"bytes": 90, "direction": UP}),
+            (18, INTERRUPTED, 1, {"bytes": 64, "direction": DOWN}),
+            (19, NEW, 1, {"bytes": 999}),
+            (30, LEAVES_CELL, 1, back),
+            (35, JOINS_CELL, 1, back),
+        )
+    )
+    table = handovers(log)
+    assert table["client"].tolist() == [2, 1, 2]
+    assert table["start_s"].tolist() == pytest.approx([0.010, 0.012, 0.030])
+    np.testing.assert_allclose(table["end_s"], [0.015, np.nan, 0.035])
+    assert table["from_cell"].tolist() == [0, 2, 2]
+    assert table["to_cell"].tolist() == [2, 0, 0]
+    np.testing.assert_allclose(table["interruption_ms"], [9.0, np.nan, np.nan])
+    assert table.columns.tolist() == [
+        "client", "start_s", "end_s", "from_cell", "to_cell", "interruption_ms"
+    ]  # fmt: skip
+
+
+def test_no_handovers_are_an_empty_table_of_the_same_types() -> None:
+    table = handovers(log_of(records(SIMPLE)))
+    assert len(table) == 0
+    assert table.dtypes["client"] == table.dtypes["to_cell"] == np.int64

@@ -20,6 +20,7 @@ from orchestrator.emulated.validity import (
     _in_all,
     _judged,
     calibration_error,
+    session_validity,
     to_json,
     validity,
 )
@@ -76,7 +77,7 @@ def test_limits_are_tighter_in_virtual_time_where_none_were_given() -> None:
     real, virtual = limits(), limits(clock="virtual")
     assert real == dict(Limits())
     tighter = {name: check.virtual_limit for name, check in CHECKS.items() if check.virtual_limit}
-    assert len(tighter) == 7
+    assert len(tighter) == 8
     assert virtual == real | tighter
     assert all(virtual[name] <= limit for name, limit in real.items())
     given = limits(clock="virtual", limits={"rest_share": 0.3})
@@ -124,7 +125,7 @@ def test_links_counters_begin_anew_with_each_session() -> None:
 
 
 def way(**counts: int) -> SimpleNamespace:
-    names = ("dropped", "sent", "lost", "arrived", "late")
+    names = ("dropped", "sent", "lost", "arrived", "late", "unaccounted")
     return SimpleNamespace(**{f"{n}_frames": counts.get(n, 0) for n in names}, backlog_bytes=0)
 
 
@@ -140,7 +141,7 @@ def round_record(
     nothing = {"injection": 0.0, "rest": 0.0, "compute": 0.0}
     transfers = {"error": [0.0], "step": "CA", "client": 1, "round": 0, **LONG}
     return SimpleNamespace(
-        injector=pd.DataFrame({"lateness_s": [0.0]}),
+        injector=pd.DataFrame({"lateness_s": more.get("lateness_s", [0.0])}),
         links=SimpleNamespace(
             exhausted=more.get("exhausted", 0),
             uplink=uplink,
@@ -418,3 +419,87 @@ def test_a_calibration_stands_with_the_checks() -> None:
     table = calibration(0.03, 0.03, 0.03)
     found = observed([only], calibration=table, emulation={"dilation": 4})
     assert found["calibration_error"] == calibration_error(table, SHAPE, 4.0)
+
+
+def over_ns3(access: str, **emulation: Any) -> dict[str, Any]:
+    return {
+        "radio": {
+            "access": access,
+            "uplink_bandwidth_hz": 20e6,
+            "downlink_bandwidth_hz": 20e6,
+        },
+        "emulation": {"air": "ns3"} | emulation,
+    }
+
+
+def test_ns3s_lateness_is_judged_by_a_limit_of_its_own() -> None:
+    ends = [way(sent=1), way(sent=1)]
+    records = [
+        round_record(ends, ends, lateness_s=np.full(90, 2e-4)),
+        round_record(ends, ends, lateness_s=np.repeat([2e-4, 6e-3], [8, 2])),
+    ]
+    found = observed(records, **over_ns3("lte"))
+    assert found["radio_lateness_s"][0] == pytest.approx(6e-3)
+    assert "injector_lateness_s" not in found
+    links = observed(records)
+    assert links["injector_lateness_s"][0] == pytest.approx(6e-3)
+    assert "radio_lateness_s" not in links
+    assert "unaccounted_packets" not in links
+    for keys, limit in (
+        ({}, 5e-3),
+        ({"clock": "virtual"}, 1e-4),
+        ({"clock": "virtual", "limits": {"radio_lateness_s": 2e-4}}, 2e-4),
+    ):
+        checks = {
+            each.check: each for each in validity(emulation(records, **over_ns3("lte", **keys)))
+        }
+        assert checks["radio_lateness_s"].limit == limit
+        assert not checks["radio_lateness_s"].ok
+
+
+@pytest.mark.parametrize("access", ["lte", "wifi"])
+def test_the_link_with_most_unaccounted_packets_is_named(access: str) -> None:
+    ends = [way(sent=1), way(sent=1)]
+    first = round_record([way(sent=1), way(sent=1, unaccounted=2)], ends)
+    second = round_record(ends, [way(sent=1), way(sent=1, unaccounted=3)])
+    done = emulation([first, second], **over_ns3(access))
+    checks = {each.check: each for each in validity(done)}
+    check = checks["unaccounted_packets"]
+    assert (check.value, check.limit, check.ok, check.detail) == (3, 0, False, "downlink 2")
+    calm = emulation([round_record(ends, ends)], **over_ns3(access))
+    checks = {each.check: each for each in validity(calm)}
+    assert (checks["unaccounted_packets"].value, checks["unaccounted_packets"].ok) == (0, True)
+
+
+def test_transfers_are_judged_over_lte_and_not_over_wifi() -> None:
+    """Nothing says what each UAV of a Wi-Fi cell should have got."""
+    transfers = {"error": [0.4, 0.4], "step": ["SM", "CA"]}
+    only = round_record([way(sent=1)] * 2, [way(sent=1)] * 2, transfers=transfers)
+    over_lte, over_wifi = (observed([only], **over_ns3(access)) for access in ("lte", "wifi"))
+    assert over_lte["transfer_error"][0] == pytest.approx(0.4)
+    assert over_lte["broadcast_error"][0] == pytest.approx(0.4, abs=0.01)
+    assert not {"transfer_error", "broadcast_error"} & set(over_wifi)
+
+
+@pytest.mark.parametrize("air", ["links", "ns3"])
+def test_a_session_is_judged_by_its_radio(air: str) -> None:
+    keys = over_ns3("lte", air=air)
+    scenario = validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two").resolved(1.0)
+    ends = [way(), way(unaccounted=4)]
+    recorder = SimpleNamespace(
+        lateness_s=np.repeat([1e-3, 7e-3], [98, 2]), exhausted=0, busy_errors=np.empty(0)
+    )
+    session: Any = SimpleNamespace(
+        scenario=scenario,
+        report=SimpleNamespace(uplink=[way(), way()], downlink=ends, clock_error_s=0.0),
+        recorder=recorder,
+        calibration=None,
+        machine=machine(),
+    )
+    checks = {each.check: each.value for each in session_validity(session)}
+    mine, other = ("radio", "injector") if air == "ns3" else ("injector", "radio")
+    assert checks[f"{mine}_lateness_s"] == pytest.approx(7e-3)
+    assert f"{other}_lateness_s" not in checks
+    assert checks.get("unaccounted_packets") == (4 if air == "ns3" else None)
+    recorder.lateness_s = np.empty(0)
+    assert not [each for each in session_validity(session) if "lateness" in each.check]

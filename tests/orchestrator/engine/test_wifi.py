@@ -363,18 +363,18 @@ CONTENDS = "where radio.access is 'wifi', whose UAVs contend for one channel"
         ),
         ("predict", {"paradigm": "asfl-pp"}, f"paradigm: must not be asynchronous {CONTENDS}"),
         ("theory", {}, "radio.access: closed forms need constant rates, which a link does not hav"),
-        ("cross-check", {}, "radio.access: ns-3 needs links whose rates do not depend on which"),
-        ("run", {}, "radio.access: 'wifi' is for predictions and traces; emulated links have a"),
+        ("cross-check", {}, "--trace: has no positions; UAVs with Wi-Fi hear each other"),
+        ("run", {}, "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate"),
         (
             "run",
             {"emulation.clock": "virtual"},
-            "radio.access: 'wifi' is for predictions and traces; emulated links have a",
+            "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate",
         ),
-        ("up", {}, "radio.access: 'wifi' is for predictions and traces; emulated links have a"),
+        ("up", {}, "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate"),
         (
             "up",
             {"emulation.clock": "virtual"},
-            "radio.access: 'wifi' is for predictions and traces; emulated links have a",
+            "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate",
         ),
     ],
 )
