@@ -76,17 +76,16 @@ def points(
         uavs: The largest number of UAVs of a point, which keeps evenly spaced ones of its UAVs;
             None: all.
     """
-    for place, keys in places(load_campaign(CAMPAIGN)).items():
+    for place, given in places(load_campaign(CAMPAIGN)).items():
         for paradigm in PARADIGMS if place[0] in figures else ():
-            scenario = load(base, {**RADIO, "paradigm": paradigm, **keys})
-            if uavs is not None and uavs < scenario.uavs.count:
-                kept = np.linspace(0, scenario.uavs.count - 1, uavs).round().astype(int)
+            keys = {**RADIO, "paradigm": paradigm, **given}
+            scenario = load(base, keys)
+            count = scenario.uavs.count
+            if uavs is not None and uavs < count:
+                kept = np.linspace(0, count - 1, uavs).round().astype(int)
                 power_w = scenario.fleet.tx_power_w[kept].tolist()
-                scenario = load(base, {**RADIO, "paradigm": paradigm, **keys, POWER: power_w})
+                scenario = load(base, keys | {"uavs.tx_power_w": power_w})
             yield place, paradigm, point_of("predict", scenario, None, 0)
-
-
-POWER = "uavs.tx_power_w"
 
 
 def rounds_of(scenario: Scenario) -> Result:
@@ -146,7 +145,9 @@ def rows(found: Mapping[Place, Mapping[str, Result]]) -> list[list[str]]:
             latencies = " / ".join(f"{result[name]['latency_s']:.2f}" for name in METHODS)
             cells.append(f"{latencies} ({off(result, MODEL):+.1%}, {off(result, FRAMES):+.1%})")
         model, packets = (order(results, method) for method in (MODEL, PACKETS))
-        same = "the same" if model == packets else f"{' < '.join(packets)}; model: {' < '.join(model)}"
+        same = (
+            "the same" if model == packets else f"{' < '.join(packets)}; model: {' < '.join(model)}"
+        )
         made.append([figure, point, *cells, same])
     return made
 
@@ -178,9 +179,7 @@ def main() -> None:
     parser.add_argument("--docs", type=Path)
     options = parser.parse_args()
     asked = list(points(options.figures, options.scenario, options.uavs))
-    results = played(
-        {point.id: point.scenario for *_, point in asked}, options.jobs, options.json
-    )
+    results = played({point.id: point.scenario for *_, point in asked}, options.jobs, options.json)
     found: dict[Place, dict[str, Result]] = {place: {} for place, *_ in asked}
     for place, paradigm, point in asked:
         found[place][paradigm] = results[point.id]
