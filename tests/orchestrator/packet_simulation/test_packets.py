@@ -478,7 +478,7 @@ def test_uavs_have_their_own_blocks_in_the_cell_of_the_scheduler_shares() -> Non
 
 
 def test_shares_that_a_policy_decides_are_those_of_links_at_the_model_s_rates() -> None:
-    scenario = small(radio=CELL, allocation={"policy": "random"})
+    scenario = small(radio=CELL, allocation={"policy": "planner"})
     assert rounds.simulated_radio(scenario) == ""
 
 
