@@ -61,18 +61,14 @@ class RadioPacketNetwork(Network):
         super().__init__(start(plain, launch))
         self._slot: tuple[int, bytes] | None = None
         steps = plain["steps"]
-        further = () if air.gain_cells is None else (1 + len(air.gain_cells),)
-        self._shape = *further, air.uavs, steps
+        up, down = (
+            air.of_all_cells(gain)[..., :steps] for gain in (air.uplink_gain, air.downlink_gain)
+        )
+        self._shape = up.shape
         self._is_placed = air.position_m is not None
         position_m = None if air.position_m is None else air.position_m[:, 0]
         try:
-            self._child.send_bytes(
-                slot_bytes(
-                    air.of_all_cells(air.uplink_gain)[..., :steps],
-                    air.of_all_cells(air.downlink_gain)[..., :steps],
-                    position_m,
-                )
-            )
+            self._child.send_bytes(slot_bytes(up, down, position_m))
             check_attached(self._child, plain)
             self._child.send("connect")
             if missing := json.loads(self._child.receive_line())["missing"]:
@@ -92,8 +88,8 @@ class RadioPacketNetwork(Network):
 
         Args:
             slot: Number of the slot; slot 0 starts at time 0.
-            uplink_gain: Gains, shape [K, m], with m values per slot as in the air of slot 0; or
-                [1 + C, K, m] where the air has C further base stations.
+            uplink_gain: Gains, shape [1 + C, K, m], with C further base stations and m values per
+                slot as in the air of slot 0.
             downlink_gain: The same for the downlink.
             position_m: Positions relative to the base station, shape [K, 3]; needed if the air has
                 positions, and otherwise ignored.
@@ -101,7 +97,7 @@ class RadioPacketNetwork(Network):
         Raises:
             ValueError: An array has another shape.
         """
-        uavs = self._shape[-2]
+        _, uavs, _ = self._shape
         if uplink_gain.shape != self._shape or downlink_gain.shape != self._shape:
             raise ValueError(f"uplink_gain and downlink_gain must have shape {list(self._shape)}")
         place = position_m if self._is_placed else None

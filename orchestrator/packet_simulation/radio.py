@@ -176,14 +176,14 @@ def air_of(
 
 
 def slot_of(scenario: Scenario, channel: SlotTrace, slot: int) -> tuple[Array, Array, Array | None]:
-    """The channel of a slot: gains of uplink and downlink, [K, B], with B blocks of fading, or [1 +
-    C, K, B] with C further base stations; and positions relative to the base station, [K, 3], if
-    they are known."""
+    """The channel of a slot: gains of uplink and downlink, [1 + C, K, B], with C further base
+    stations and B blocks of fading; and positions relative to the base station, [K, 3], if they are
+    known."""
     assert isinstance(channel, ChannelTrace)
-    up, down = _faded(channel, slice(slot, slot + 1))
+    up, down = (gain[None] for gain in _faded(channel, slice(slot, slot + 1)))
     if channel.gain_cells is not None:
         further = channel.gain_cells[:, :, slot : slot + 1]
-        up, down = (np.concatenate([gain[None], further]) for gain in (up, down))
+        up, down = (np.concatenate([gain, further]) for gain in (up, down))
     if channel.position_m is None:
         return up, down, None
     return up, down, channel.position_m[:, slot] - scenario.base_station.position_m

@@ -87,7 +87,7 @@ def test_equal_networks_carry_the_same_packets_at_the_same_times(
         first = air(2, uplink_gain=gain[0], downlink_gain=gain[1], seed=seed)
         assert first.position_m is not None
         with RadioPacketNetwork(first, cell, PacketSettings(links=2, impairments=link)) as network:
-            network.gains(0, *gain, first.position_m[:, 0])
+            network.gains(0, *gain[:, None], first.position_m[:, 0])
             seen = carried(network, [(1, False, 90_000), (2, True, 90_000), (1, True, 50_000)])
             return seen, network.counts()
 
@@ -129,7 +129,7 @@ def test_the_channel_is_that_of_the_slot() -> None:
         now_ns, slot, arrived = 0, -1, []
         while not arrived:
             slot += 1
-            gain = np.full((1, 1), gains.get(slot, 1e-9))
+            gain = np.full((1, 1, 1), gains.get(slot, 1e-9))
             network.gains(slot, gain, gain)
             now_ns, arrived = network.advance((slot + 1) * SLOT_NS)
     # 0.9 MB in slot 0, and hardly anything in the three after it.
@@ -138,7 +138,7 @@ def test_the_channel_is_that_of_the_slot() -> None:
 
 def test_tcp_outlives_a_long_outage() -> None:
     """Linux sends a segment again 15 times; ns-3's TCP would end the connection after 26 s."""
-    nothing, strong = np.zeros((1, 1)), np.full((1, 1), 1e-9)
+    nothing, strong = np.zeros((1, 1, 1)), np.full((1, 1, 1), 1e-9)
     with lte(1) as network:
         network.gains(0, nothing, nothing)
         network.send(1, False, 20_000)
@@ -205,7 +205,7 @@ def test_wifi_hears_by_the_positions_of_the_slot() -> None:
 
     def took_s(place: np.ndarray) -> float:
         with RadioPacketNetwork(first, WifiSettings(), PacketSettings(links=2)) as network:
-            network.gains(0, first.uplink_gain, first.downlink_gain, place)
+            network.gains(0, first.uplink_gain[None], first.downlink_gain[None], place)
             return carried(network, [(1, False, size), (2, False, size)])[-1][-1] / 1e9
 
     assert took_s(far[:, 0]) > 1.05 * took_s(np.abs(far[:, 0]))
@@ -237,10 +237,10 @@ def test_what_the_radio_access_does_not_have_is_refused(
 
 
 def test_a_slot_of_another_shape_is_refused() -> None:
-    gain, place = np.full((2, 1), 1e-9), np.zeros((2, 3))
+    gain, place = np.full((1, 2, 1), 1e-9), np.zeros((2, 3))
     with RadioPacketNetwork(air(2), LteSettings(), PacketSettings(links=2)) as network:
-        for given in ((gain[:1], gain), (gain, np.full((2, 2), 1e-9))):
-            with pytest.raises(ValueError, match=r"_gain must have shape \[2, 1\]"):
+        for given in ((gain[:, :1], gain), (gain, np.full((1, 2, 2), 1e-9))):
+            with pytest.raises(ValueError, match=r"_gain must have shape \[1, 2, 1\]"):
                 network.gains(0, *given, place)
         for wrong in (None, place[:1]):
             with pytest.raises(ValueError, match=r"position_m must have shape \[2, 3\]"):
