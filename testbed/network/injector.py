@@ -379,8 +379,11 @@ class Driver:
             queues, devices = queue_counts(site.netlink), device_counts(site.netlink)
             for way, end in self._ways(number, site):
                 ways[way] |= vars(queues[end.index])
-                of_device = vars(devices[end.index])
-                ways[way] |= {f"device_{name}": n for name, n in of_device.items()}
+                device = devices[end.index]
+                ways[way] |= {
+                    "device_sent_bytes": device.sent_bytes,
+                    "device_sent_frames": device.sent_frames,
+                }
         for way, count in self._air().items():
             ways[way] |= {
                 "lost_frames": count.dropped_frames,
