@@ -209,7 +209,7 @@ def test_each_slot_sends_what_changes_at_its_absolute_time(
 def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters that say their device."""
     queues = {n: QueueCount(100 * n, n, n + 1, n + 2) for n in range(4, 8)}
-    devices = {n: DeviceCount(1000 * n, 10 * n) for n in range(4, 8)}
+    devices = {n: DeviceCount(1000 * n, 10 * n, 0, 0) for n in range(4, 8)}
     air = {4: QueueCount(1, 41, 42, 0), 7: QueueCount(1, 71, 72, 0)}
     waits = {n: (queue, 2 * n) for n, queue in queues.items()}
     for name, found in (
@@ -453,7 +453,9 @@ def test_a_process_wires_serves_and_keeps_nothing_of_the_other_hosts(
     wired: list[Any] = []
     served: list[Any] = []
     fabric = SimpleNamespace(unshape=lambda: served.append("no more"))
-    monkeypatch.setattr(injector, "wire", lambda *given: wired.append(given) or fabric)
+    monkeypatch.setattr(
+        injector, "wire", lambda *given, taps: wired.append((*given, taps)) or fabric
+    )
     monkeypatch.setattr(injector.linux, "keep_capabilities", lambda *each: kept.append(each))
     monkeypatch.setattr(
         injector, "Driver", lambda _, *given: SimpleNamespace(run=lambda: served.append(given))
@@ -464,7 +466,7 @@ def test_a_process_wires_serves_and_keeps_nothing_of_the_other_hosts(
         message = ControlSocket(ours).receive(10)
         assert message is not None
         assert FROM_INJECTOR.decode(*message) == Wired()
-    assert wired == [(10, [11], Shape(), None, underlay, ())]
+    assert wired == [(10, [11], Shape(), None, underlay, (), False)]
     assert served == [(fabric, Shape()), "no more"]
     assert kept == [(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)]
     if underlay is not None:

@@ -275,21 +275,24 @@ def test_it_warns_before_the_channel_ends_and_when_it_has(
 @pytest.mark.parametrize(
     ("orders", "said"),
     [
-        ((SetChannel(0, 10, 0, b""), Epoch(at_now(), 0.5)), [Exhausted(10)]),
-        ((SetChannel(0, 10, 4, b""), Epoch(at_now(), 0.5), SetChannel(10, 9, 4, b"")), [Low(19)]),
-        ((SetChannel(0, 10, 4, b""), Epoch(at_now(), 0.5), Pause()), []),
-        ((SetChannel(0, 10, 4, b""),), []),
-        ((SetChannel(0, 10, 4, b""), Epoch(at_now(20.0), 0.5)), []),
+        (lambda: (SetChannel(0, 10, 0, b""), Epoch(at_now(), 0.5)), [Exhausted(10)]),
+        (
+            lambda: (SetChannel(0, 10, 4, b""), Epoch(at_now(), 0.5), SetChannel(10, 9, 4, b"")),
+            [Low(19)],
+        ),
+        (lambda: (SetChannel(0, 10, 4, b""), Epoch(at_now(), 0.5), Pause()), []),
+        (lambda: (SetChannel(0, 10, 4, b""),), []),
+        (lambda: (SetChannel(0, 10, 4, b""), Epoch(at_now(20.0), 0.5)), []),
     ],
     ids=["no warning", "more", "paused", "no clock", "missing"],
 )
 def test_it_says_nothing_else(
     directed: Directed,
     monkeypatch: pytest.MonkeyPatch,
-    orders: tuple[InjectorOrder, ...],
+    orders: Callable[[], tuple[InjectorOrder, ...]],
     said: list[Any],
 ) -> None:
-    found = announced(directed, monkeypatch, *orders, seconds=8.6)
+    found = announced(directed, monkeypatch, *orders(), seconds=8.6)
     assert [what for what, _ in found] == said
 
 
