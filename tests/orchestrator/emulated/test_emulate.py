@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import warm
 from console import family, run_testbed, wait_until_gone
-from processes import arguments
+from processes import arguments, gone, until
 from small_scenario import TEXT
 
 from ns3_scenarios.trace import load_trace
+from orchestrator.records.directory import part_of
 
 SLOWLY = ("--set", "emulation.dilation=5")
 """What others hold up is then a small part of a round."""
@@ -193,4 +195,31 @@ def test_nothing_is_left_whatever_ends_a_run(small: Path, tmp_path: Path, which:
         assert "SIGKILL" in said
     assert "Traceback" not in said
     wait_until_gone()
+    assert not out.exists()
+
+
+def test_a_run_whose_radio_process_is_killed_says_so(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    keys = ["air=ns3", "dilation=20", "calibrate=false"]
+    words = [word for key in keys for word in ("--set", f"emulation.{key}")]
+    for key in ("access=lte", "uplink_bandwidth_hz=5e6", "downlink_bandwidth_hz=5e6"):
+        words += ["--set", f"radio.{key}"]
+    with (tmp_path / "stderr").open("w") as errors:
+        process = warm.start("run", small, "--out", out, *words, stderr=errors)
+
+    def radios() -> list[psutil.Process]:
+        own = psutil.Process(process.pid).children(recursive=True)
+        return [each for each in own if "ns3-radio" in " ".join(arguments(each))]
+
+    part = part_of(out)
+    until(lambda: (part / "radio.bin").exists() or process.poll() is not None, 120)
+    time.sleep(2)
+    (radio,) = radios()
+    radio.kill()
+    assert process.wait(60) == 1
+    said = (tmp_path / "stderr").read_text()
+    assert "Traceback" not in said
+    assert said.splitlines()[-1].endswith("the radio process died (SIGKILL): it left no message")
+    wait_until_gone()
+    assert gone([radio])
     assert not out.exists()
