@@ -47,15 +47,6 @@ constexpr double WEAKEST_PREAMBLE = -82;
 constexpr double SLOT_METRES = 9e-6 / 2 * 299792458; // way there and back in a slot of 9 us
 /// Data, and requests for block acknowledgements.
 const std::list<WifiContainerQueueType> HELD_QUEUES = {WIFI_QOSDATA_QUEUE, WIFI_CTL_QUEUE};
-
-/// Protocol number of a packet of IP by its version.
-uint16_t
-EtherTypeOf(Ptr<const Packet> packet)
-{
-    uint8_t first = 0;
-    packet->CopyData(&first, 1);
-    return first >> 4 == 6 ? 0x86dd : IPV4;
-}
 } // namespace
 
 Wifi::Wifi(const Air& air, const WifiSettings& settings)
@@ -159,39 +150,27 @@ Wifi::Watch()
             Beacon([this, k](StaWifiMac::ApInfo) { ++m_stations[k].beacons; }));
         m_stations[k].device->GetMac()->TraceConnectWithoutContext(
             "DeAssoc",
-            Callback<void, Mac48Address>([this, k](Mac48Address) { Hold(k); }));
+            Callback<void, Mac48Address>([this, k](Mac48Address) { Hold(k, true); }));
         m_stations[k].device->GetMac()->TraceConnectWithoutContext(
             "Assoc",
-            Callback<void, Mac48Address>([this, k](Mac48Address) { Release(k); }));
+            Callback<void, Mac48Address>([this, k](Mac48Address) { Hold(k, false); }));
     }
 }
 
 void
-Wifi::Hold(std::size_t uav)
+Wifi::Hold(std::size_t uav, bool isHeld)
 {
     const Mac48Address to = m_stations[uav].device->GetMac()->GetAddress();
     const auto mac = m_accessPoint->GetMac();
-    mac->GetMacQueueScheduler()->BlockQueues(WifiQueueBlockedReason::POWER_SAVE_MODE,
+    const auto change =
+        isHeld ? &WifiMacQueueScheduler::BlockQueues : &WifiMacQueueScheduler::UnblockQueues;
+    ((*mac->GetMacQueueScheduler()).*change)(WifiQueueBlockedReason::POWER_SAVE_MODE,
                                              AC_BE,
                                              HELD_QUEUES,
                                              to,
                                              mac->GetAddress(),
                                              {0},
                                              {0});
-}
-
-void
-Wifi::Release(std::size_t uav)
-{
-    const Mac48Address to = m_stations[uav].device->GetMac()->GetAddress();
-    const auto mac = m_accessPoint->GetMac();
-    mac->GetMacQueueScheduler()->UnblockQueues(WifiQueueBlockedReason::POWER_SAVE_MODE,
-                                               AC_BE,
-                                               HELD_QUEUES,
-                                               to,
-                                               mac->GetAddress(),
-                                               {0},
-                                               {0});
 }
 
 Wifi::Frames*
@@ -307,7 +286,7 @@ Wifi::Carry(Direction direction, std::size_t uav, Ptr<Packet> packet)
     const auto& station = m_stations[uav].device;
     const auto& from = direction == UP ? station : m_accessPoint;
     const auto& to = direction == UP ? m_accessPoint : station;
-    from->Send(packet, to->GetAddress(), EtherTypeOf(packet));
+    from->Send(packet, to->GetAddress(), ProtocolOf(packet));
 }
 
 int64_t

@@ -66,10 +66,9 @@ class Wifi : public Stack
 
     void Install(const Air& air, const WifiSettings& settings);
     void Watch();
-    /// A UAV has lost its connection: the access point, which would try its packets before all
-    /// others, keeps them until it has one again.
-    void Hold(std::size_t uav);
-    void Release(std::size_t uav);
+    /// A UAV has lost its connection, or has one again: the access point keeps its packets
+    /// meanwhile, which it would try to send before all others.
+    void Hold(std::size_t uav, bool isHeld);
     void WatchPhy(ns3::Ptr<ns3::WifiNetDevice> device);
     /// What a frame counts for, as seen by the device of one of its ends; null: for nothing.
     Frames* FramesOf(ns3::Ptr<const ns3::Packet> frame,
