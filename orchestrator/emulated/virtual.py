@@ -11,7 +11,7 @@ from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.network import check_air
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.run import run
-from orchestrator.engine.plan import link_bytes
+from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import decider
 from orchestrator.scenario.channel import open_source
@@ -26,7 +26,8 @@ from testbed.virtual import guest
 def prepare(scenario: Scenario, trace: Path | None) -> None:
     """Compile and count in advance, so that a guest finds the results in the caches.
 
-    In a guest, this takes several times as long, and more memory.
+    In a guest, this takes several times as long, more memory, and some of the virtual time, so that
+    the first run would differ from later ones.
 
     Raises:
         InputError: The trace is too short, or does not fit; a model's weights are unavailable; or
@@ -35,7 +36,8 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
     check_air(scenario)
     inputs_of(scenario)
     with open_source(scenario, trace) as source:
-        predict(scenario, source, profile_of(scenario), sizing=link_bytes, rounds=1)
+        for sizing in (payload_bytes, link_bytes):
+            predict(scenario, source, profile_of(scenario), sizing=sizing, rounds=1)
 
 
 def run_in_guest(

@@ -23,6 +23,8 @@ import orchestrator as tb
 from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
+from orchestrator.emulated import virtual
+from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.records.directory import MANIFEST
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
@@ -48,6 +50,16 @@ def call(*words: object, timeout_s: float = 1000) -> "subprocess.CompletedProces
     return subprocess.run(
         [*TESTBED, *map(str, words)], capture_output=True, text=True, timeout=timeout_s
     )
+
+
+def test_both_predictions_are_compiled_before_a_guest_begins(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiling in a guest takes virtual time, so that the first run would differ."""
+    sizings = []
+    monkeypatch.setattr(virtual, "predict", lambda *_, sizing, rounds: sizings.append(sizing))
+    virtual.prepare(load(small), None)
+    assert set(sizings) == {payload_bytes, link_bytes}
 
 
 @pytest.mark.guest
