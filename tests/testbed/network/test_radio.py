@@ -535,6 +535,11 @@ def test_an_answer_that_does_not_come_is_not_waited_for(
         pytest.raises(RunError, match=r"^the radio process: waited 0\.1 s for its answer$"),
     ):
         process.counts(2)
+    with (
+        started(fabric, ATTACHED + "time.sleep(9)") as process,
+        pytest.raises(RunError, match=r"^the radio process: waited 0\.1 s for its answer$"),
+    ):
+        process.samples(2)
     monkeypatch.setattr(radio, "START_S", 0.1)
     with (
         pytest.raises(RunError, match=r"waited 0\.1 s"),
