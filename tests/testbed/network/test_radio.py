@@ -266,9 +266,9 @@ def at_now(start_s: float = 0.0) -> EmulatedClock:
 def test_it_warns_before_the_channel_ends_and_when_it_has(
     directed: Directed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orders = SetChannel(0, 10, 4, b""), Epoch(at_now(), 0.5)
+    orders = SetChannel(0, 10, 1, b""), Epoch(at_now(), 0.5)
     low, exhausted = announced(directed, monkeypatch, *orders, seconds=100)
-    assert low == (Low(10), pytest.approx(3.0, abs=0.1))  # At the start of slot 6.
+    assert low == (Low(10), pytest.approx(4.5, abs=0.1))  # At the start of slot 9.
     assert exhausted == (Exhausted(10), pytest.approx(5.0, abs=0.1))
 
 
@@ -538,6 +538,11 @@ def test_an_answer_that_does_not_come_is_not_waited_for(
         pytest.raises(RunError, match=r"^the radio process: waited 0\.1 s for its answer$"),
     ):
         process.counts(2)
+    with (
+        started(fabric, ATTACHED + "time.sleep(9)") as process,
+        pytest.raises(RunError, match=r"^the radio process: waited 0\.1 s for its answer$"),
+    ):
+        process.samples(2)
     monkeypatch.setattr(radio, "START_S", 0.1)
     with (
         pytest.raises(RunError, match=r"waited 0\.1 s"),
