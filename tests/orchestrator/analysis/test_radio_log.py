@@ -30,6 +30,7 @@ from orchestrator.analysis.radio_log import (
     grants,
     handovers,
     read_log,
+    slots_in,
 )
 from orchestrator.analysis.waterfall import PART_OF, PARTS, waterfall
 from orchestrator.engine.engine import RoundTimes, round_of, round_of_spans, simulate
@@ -431,7 +432,7 @@ def test_each_slot_has_the_cell_and_the_ratio_noted_at_its_end() -> None:
             served(500, 0, 8, 0.0),  # Of slot 4, after it
         )
     )
-    table = cells(in_slots(0.1, 0.25), log, SLOT_S)
+    table = cells(log, SLOT_S, slots_in(in_slots(0.1, 0.25), SLOT_S))
     assert table.columns.tolist() == ["slot", "time_s", "client", "cell", "sinr_db"]
     assert table["slot"].tolist() == [1, 1, 2, 2, 3, 3]
     assert table["time_s"].tolist() == pytest.approx([0.1, 0.1, 0.2, 0.2, 0.3, 0.3])
@@ -444,7 +445,7 @@ def test_each_slot_has_the_cell_and_the_ratio_noted_at_its_end() -> None:
 def test_a_slot_that_was_begun_again_counts_once() -> None:
     """A clock that starts in a slot begins it anew."""
     log = log_of(noted(served(100.0, 0, 0, 5.0), served(100.4, 0, 1, 6.0)))
-    table = cells(in_slots(0.0, 0.2), log, SLOT_S)
+    table = cells(log, SLOT_S, slots_in(in_slots(0.0, 0.2), SLOT_S))
     assert table[["slot", "client", "cell"]].values.tolist() == [[0, 1, 1]]
 
 

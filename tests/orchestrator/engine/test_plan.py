@@ -39,8 +39,9 @@ def scenario(**keys: Any) -> Any:
     return validate(TREE | SPEEDS | keys, "small")
 
 
-def emulation(**keys: Any) -> Any:
-    return scenario(emulation=keys).emulation
+def emulation(*, air: str = "links", **keys: Any) -> Any:
+    """The section; `air` is not checked against a radio."""
+    return scenario(emulation=keys).emulation.model_copy(update={"air": air})
 
 
 def test_durations_are_work_over_speed() -> None:

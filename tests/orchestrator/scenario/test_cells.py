@@ -163,7 +163,7 @@ def test_keys_without_an_effect_are_said() -> None:
 
 
 def test_emulated_links_have_one_cell() -> None:
-    with pytest.raises(InputError, match=r"radio.cells: must be empty"):
+    with pytest.raises(InputError, match=r"^radio\.cells: need emulation\.air 'ns3'"):
         check_machine(scenario_with(), None)
 
 

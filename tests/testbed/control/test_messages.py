@@ -61,6 +61,7 @@ from testbed.core.node import BS, NodeId, uav
 from testbed.core.orders import Prospects
 from testbed.core.paradigm import paradigm
 from testbed.network.shaping import Shape
+from testbed.network.taps import RadioProgram
 from testbed.runtimes import WORLD_NEWS, Exit, Module, NodeSpec, WorldLost, namespace
 from testbed.transport.accounts import Counts, TcpCount
 from testbed.transport.interface import Identity, TransportSettings
@@ -132,6 +133,7 @@ FULL = [
             Shape(initial_window=10),
             (Path("/w"),),
             None,
+            RadioProgram(("/r",), "{}", (1e-9, 0.0)),
         ),
     ),
     (namespace._ORDERS, namespace._Kill(uav(3))),
