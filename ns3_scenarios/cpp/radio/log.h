@@ -65,7 +65,7 @@ class Log
     };
 
     static_assert(sizeof(Record) == 16);
-    static constexpr std::size_t MOST = 4096;
+    static constexpr std::size_t MOST = 1 << 20; // a write may take milliseconds
 
     int m_file;
     std::vector<Record> m_records;
