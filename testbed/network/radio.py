@@ -49,7 +49,7 @@ from testbed.control.messages import (
     Stop,
     Watch,
 )
-from testbed.control.stream import ControlSocket
+from testbed.control.stream import ControlSocket, readable
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
 from testbed.core.signals import signal_name
@@ -191,7 +191,7 @@ class RadioProcess:
         return bytes(data)
 
     def _some(self, size: int, timeout_s: float) -> bytes:
-        if not select.select([self._stdout], [], [], timeout_s)[0]:
+        if not readable(self._stdout, timeout_s):
             raise RunError(f"the radio process: waited {timeout_s:g} s for its answer")
         data = os.read(self._stdout.fileno(), size)
         if not data:
@@ -234,8 +234,10 @@ class RadioDriver:
         """Wait for bytes of the orchestrator; say meanwhile when the channel runs low."""
         due_ns = self._due_ns()
         timeout = None if due_ns is None else max(0.0, (due_ns - time.monotonic_ns()) * 1e-9)
-        files = [self._control.fileno(), self._process.fileno()]
-        ready = select.select(files, [], [], timeout)[0]
+        poll = select.poll()  # Open files of many devices have numbers above those of `select`.
+        poll.register(self._control.fileno(), select.POLLIN)
+        poll.register(self._process.fileno(), select.POLLIN)
+        ready = dict(poll.poll(None if timeout is None else 1e3 * timeout))
         if self._process.fileno() in ready:
             raise self._process.died()
         if ready:

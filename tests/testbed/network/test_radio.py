@@ -230,17 +230,24 @@ def announced(
     directed: Directed, monkeypatch: pytest.MonkeyPatch, *orders: InjectorOrder, seconds: float
 ) -> list[tuple[Any, float]]:
     """What is said of the end of the channel in a time, each with its own time, in s, of a clock
-    that select alone advances."""
+    that polling alone advances."""
     start_ns, passed, found = time.monotonic_ns(), [0.0], []
 
-    def select(files: Any, _w: Any, _x: Any, timeout_s: float | None) -> tuple[Any, Any, Any]:
-        if timeout_s is None or passed[0] + timeout_s > seconds:
-            directed.control.send(*encode(Stop()))
-            return [files[0]], [], []
-        passed[0] += timeout_s
-        return [], [], []
+    class Poll:
+        def __init__(self) -> None:
+            self.files: list[int] = []
 
-    monkeypatch.setattr(radio, "select", SimpleNamespace(select=select))
+        def register(self, file: int, _: int) -> None:
+            self.files.append(file)
+
+        def poll(self, timeout_ms: float | None) -> list[tuple[int, int]]:
+            if timeout_ms is None or passed[0] + timeout_ms / 1e3 > seconds:
+                directed.control.send(*encode(Stop()))
+                return [(self.files[0], 1)]
+            passed[0] += timeout_ms / 1e3
+            return []
+
+    monkeypatch.setattr(radio, "select", SimpleNamespace(poll=Poll, POLLIN=1))
     now = SimpleNamespace(
         monotonic_ns=lambda: start_ns + round(passed[0] * 1e9), time_ns=time.time_ns
     )
