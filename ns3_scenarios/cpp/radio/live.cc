@@ -26,8 +26,9 @@ namespace radio
 
 namespace
 {
-/// As `next_tick` of testbed/core/clock.py: clocks begin at multiples of it.
-constexpr int64_t TICK = 10'000'000; // ns
+/// ns-3 starts at a multiple of it: the period of LTE's sounding, and a multiple of the ticks at which
+/// clocks begin. What is played then does not depend on how long it took to get there.
+constexpr int64_t TICK = 320'000'000; // ns
 constexpr std::size_t MOST_FRAME = 65536;
 /// Packets that were overtaken and may still come.
 constexpr std::size_t MOST_PASSED = 4096;
@@ -109,7 +110,7 @@ Live::Simulated(int64_t at) const
 }
 
 void
-Live::Run()
+Live::Start()
 {
     m_simulatedZero = ns3::Simulator::Now().GetNanoSeconds();
     m_zero = (KernelClock() / TICK + 1) * TICK;
@@ -119,6 +120,11 @@ Live::Run()
         return m_zero + std::llround(static_cast<double>(simulated) * m_settings.dilation);
     };
     SleepUntil(m_zero);
+}
+
+void
+Live::Run()
+{
     for (int64_t n = 1; ReadOrders(); ++n)
     {
         const auto simulated = static_cast<double>(n * m_settings.step);

@@ -47,6 +47,9 @@ class Live
   public:
     Live(Stack& stack, Air& air, const LiveSettings& settings, Log& log);
 
+    /// Wait until the moment from which ns-3 is coupled to the kernel's clock.
+    void Start();
+
     /// Couple until stdin ends.
     void Run();
 

@@ -95,23 +95,29 @@ List(const std::vector<Handover>& handovers, int64_t zero)
     return list.str();
 }
 
-/// Carry the frames of devices from now on, until stdin ends.
+/// Say who is missing, and carry the frames of devices from now on, until stdin ends.
 void
-PlayLive(Stack& stack, Air& air, const Json& settings, std::size_t steps)
+PlayLive(Stack& stack,
+         Air& air,
+         const Json& settings,
+         std::size_t steps,
+         const std::vector<std::size_t>& missing)
 {
     Log log(settings["log"].Text());
     stack.log = &log;
-    Live(stack,
-         air,
-         LiveSettings{Files(settings["uav_taps"]),
-                      Files(settings["station_taps"]),
-                      static_cast<int64_t>(settings["window_bytes"].Number()),
-                      std::llround(settings["step_s"].Number() * 1e9),
-                      settings["dilation"].Number(),
-                      steps,
-                      settings["placed"].Bool()},
-         log)
-        .Run();
+    Live live(stack,
+              air,
+              LiveSettings{Files(settings["uav_taps"]),
+                           Files(settings["station_taps"]),
+                           static_cast<int64_t>(settings["window_bytes"].Number()),
+                           std::llround(settings["step_s"].Number() * 1e9),
+                           settings["dilation"].Number(),
+                           steps,
+                           settings["placed"].Bool()},
+              log);
+    live.Start();
+    WriteMissing(missing);
+    live.Run();
 }
 
 /// Read gains and, where they are needed, positions of the slot from `start` to `end`.
@@ -148,12 +154,12 @@ Main()
     ReadSlot(air, INT64_MAX, INT64_MAX, steps, isPlaced);
     auto stack = MakeStack(settings, air);
     const auto missing = stack->Attach(settings["attach_s"].Number());
-    WriteMissing(missing);
     if (settings["mode"].Text() == "live")
     {
-        PlayLive(*stack, air, settings, steps);
+        PlayLive(*stack, air, settings, steps, missing);
         return 0;
     }
+    WriteMissing(missing);
     if (settings["mode"].Text() == "tcp")
     {
         return PlayMessages(*stack, settings, [&](int64_t from, int64_t to) {
