@@ -65,7 +65,7 @@ START_S = 120.0
 ANSWER_S = 60.0
 ENDING_S = 10.0
 _NUMBER = 8
-_FIELDS = 10
+_FIELDS = 8
 """Numbers of each direction of a link in the answer to `counts`."""
 
 
@@ -81,8 +81,6 @@ class _Count:
     refused_packets: int
     inside_packets: int
     held_bytes: int
-    delay_ns: int
-    longest_delay_ns: int
 
 
 class RadioProcess:

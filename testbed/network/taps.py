@@ -37,7 +37,7 @@ class RadioProgram:
 
 
 class TapEnd(End):
-    """One end of a link as a tap device, whose rate nobody sets."""
+    """One end of a link as a tap device, which has no rate."""
 
     def install(self) -> list[bytes]:
         """The messages that leave frames to the device's own queue, of that many frames."""

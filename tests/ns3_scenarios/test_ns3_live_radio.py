@@ -102,9 +102,9 @@ class Live:
         """Counts [K, 2, fields] and slots [n, 4]."""
         self.order("counts")
         _, rows, _ = self.line().split()
-        return self.numbers(UAVS * 2 * 10).reshape(UAVS, 2, 10), self.numbers(
-            4 * int(rows)
-        ).reshape(-1, 4)
+        return self.numbers(UAVS * 2 * 8).reshape(UAVS, 2, 8), self.numbers(4 * int(rows)).reshape(
+            -1, 4
+        )
 
 
 @contextmanager

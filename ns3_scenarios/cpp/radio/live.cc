@@ -63,7 +63,7 @@ SleepUntil(int64_t at)
 void
 Live::Way::Lose()
 {
-    passed.insert(inside.front());
+    passed.insert(inside.front().first);
     inside.pop_front();
     ++lost;
     if (passed.size() > MOST_PASSED)
@@ -306,25 +306,18 @@ Live::Arrived(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> 
     {
         way.Lose();
     }
-    int64_t entered = 0;
     if (!way.inside.empty() && way.inside.front().first == mark.serial)
     {
-        entered = way.inside.front().second;
         way.inside.pop_front();
     }
-    else if (const auto late = way.passed.find(mark.serial); late != way.passed.end())
+    else if (way.passed.erase(mark.serial))
     {
-        entered = late->second;
-        way.passed.erase(late);
         --way.lost;
     }
     else
     {
         return; // It is none of those that entered, or came twice.
     }
-    const auto delay = static_cast<uint64_t>(m_log.clock() - entered);
-    way.delay += delay;
-    way.maxDelay = std::max(way.maxDelay, delay);
     std::vector<uint8_t> bytes(Mark::ETHERNET + packet->GetSize());
     std::copy(mark.header.begin(), mark.header.end(), bytes.begin());
     packet->CopyData(bytes.data() + Mark::ETHERNET, packet->GetSize());
@@ -457,9 +450,7 @@ Live::AnswerCounts()
                                                          way.lost,
                                                          way.refused,
                                                          way.inside.size(),
-                                                         static_cast<uint64_t>(held),
-                                                         way.delay,
-                                                         way.maxDelay};
+                                                         static_cast<uint64_t>(held)};
             values.insert(values.end(), fields.begin(), fields.end());
         }
     }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,7 +55,7 @@ class Live
     void Run();
 
   private:
-    static constexpr std::size_t FIELDS = 10;
+    static constexpr std::size_t FIELDS = 8;
 
     /// One direction of one UAV's link.
     struct Way
@@ -62,15 +63,13 @@ class Live
         int from; // open file of the device whose frames enter
         int to;
         std::deque<std::pair<uint64_t, int64_t>> inside; // number and time of packets, ns
-        std::map<uint64_t, int64_t> passed; // those that were overtaken, likewise
+        std::set<uint64_t> passed; // numbers of those that were overtaken
         uint64_t entered{0};
         uint64_t enteredBytes{0}; // of frames
         uint64_t left{0};
         uint64_t leftBytes{0}; // of IP
         uint64_t lost{0};
         uint64_t refused{0}; // frames that are no packets of IP, and what a device did not take
-        uint64_t delay{0};     // ns, of all packets that left
-        uint64_t maxDelay{0};  // ns
         bool isBusy{false};
 
         /// Count the first packet inside as lost, unless it comes later.

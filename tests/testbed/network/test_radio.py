@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -104,12 +104,16 @@ class Directed:
     control: ControlSocket
     theirs: socket.socket
 
+    def driver(self) -> RadioDriver:
+        """A driver of the process that replaces that of ns-3."""
+        process = cast("RadioProcess", self.process)
+        return RadioDriver(ControlSocket(self.theirs), self.fabric, process)
+
     def serve(self, *orders: InjectorOrder) -> list[Any]:
         """What it answers to these orders, and then to one to stop."""
         for order in (*orders, Stop()):
             self.control.send(*encode(order))
-        driver: Any = RadioDriver(ControlSocket(self.theirs), self.fabric, self.process)  # type: ignore[arg-type]
-        driver.run()
+        self.driver().run()
         return self.said()
 
     def said(self) -> list[Any]:
@@ -213,7 +217,7 @@ def test_a_capture_has_the_devices_of_the_base_station(
 
 
 def test_an_end_that_is_gone_is_named(directed: Directed) -> None:
-    made = RadioDriver(ControlSocket(directed.theirs), directed.fabric, directed.process)  # type: ignore[arg-type]
+    made = directed.driver()
     os.write(directed.process.pipe[1], b"!")
     with pytest.raises(RunError, match=r"^the radio process died$"):
         made.run()
@@ -252,7 +256,7 @@ def announced(
         monotonic_ns=lambda: start_ns + round(passed[0] * 1e9), time_ns=time.time_ns
     )
     monkeypatch.setattr(radio, "time", now)
-    driver = RadioDriver(ControlSocket(directed.theirs), directed.fabric, directed.process)  # type: ignore[arg-type]
+    driver = directed.driver()
     send = driver._control.send
 
     def noted(header: Any, blob: Any = b"") -> None:
@@ -491,14 +495,14 @@ def test_uavs_that_are_not_connected_are_named(fabric: Fabric) -> None:
 def test_it_reads_counts_and_samples(fabric: Fabric) -> None:
     answers = f"""
 assert sys.stdin.buffer.readline() == b"counts\\n"
-answer("counts 2 9", *range(40), *range(100, 108))
+answer("counts 2 9", *range(32), *range(100, 108))
 assert sys.stdin.buffer.readline() == b"samples\\n"
 answer("samples 3 8", *range(3 * {WIDTH}))
 time.sleep(60)
 """
     with started(fabric, ATTACHED + answers) as process:
         counts, slots, exhausted = process.counts(2)
-        assert counts == [_Count(*range(at, at + 10)) for at in (0, 10, 20, 30)]
+        assert counts == [_Count(*range(at, at + 8)) for at in (0, 8, 16, 24)]
         assert np.frombuffer(slots, np.int64).tolist() == list(range(100, 108))
         assert exhausted == 9
         table, exhausted = process.samples(2)
