@@ -136,6 +136,17 @@ def test_the_channel_is_that_of_the_slot() -> None:
     assert 0.4 < now_ns / 1e9 < 0.7
 
 
+def test_acknowledgements_take_no_more_of_the_uplink_than_they_need() -> None:
+    """A UAV that sends nothing else has a few resource blocks, not half of them."""
+    upload, download = (1, False, 4_000_000), (2, True, 12_000_000)
+    with lte(2) as network:
+        [(_, _, alone_ns)] = carried(network, [upload])
+    with lte(2) as network:
+        (client, down, beside_ns), _ = carried(network, [upload, download])
+    assert (client, down) == (1, False)
+    assert alone_ns < beside_ns < 1.3 * alone_ns
+
+
 def test_tcp_outlives_a_long_outage() -> None:
     """Linux sends a segment again 15 times; ns-3's TCP would end the connection after 26 s."""
     nothing, strong = np.zeros((1, 1, 1)), np.full((1, 1, 1), 1e-9)
