@@ -23,7 +23,7 @@ Ints = npt.NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("orchestrator/engine", "orchestrator/theory", "testbed/core")
+SOURCES = ("orchestrator/engine", "orchestrator/theory", "orchestrator/flights", "testbed/core")
 """Folders of everything that is compiled, or is a constant in compiled code."""
 
 

@@ -1,0 +1,342 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Channel models fitted to measured flights: which one describes them best, and with what shadowing.
+
+A measured level in dB is the offset of its flight, less the path loss of a model, plus terms of the
+antenna, shadowing and scatter (`orchestrator.flights.likelihood`). Models are compared by the
+likelihood of segments of the flights that their parameters have not seen: neighbouring seconds
+resemble each other, so a random choice of seconds would reward models that remember.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ns3_scenarios.aerial import AERIAL
+from orchestrator.engine.compiling import Array
+from orchestrator.flights.geometry import LOG_DISTANCE, Path, log_distance
+from orchestrator.flights.likelihood import Estimate, Series, most_likely
+from orchestrator.flights.measured import MeasuredFlight
+from orchestrator.scenario.schema import RMA
+from testbed.core.errors import InputError
+from testbed.core.registry import CHANNELS
+
+MODELS = (RMA, *AERIAL, "free-space", "two-ray", LOG_DISTANCE)
+"""The testbed's own channel models."""
+SEGMENTS = 10
+"""Number of segments into which each flight is cut for cross-validation."""
+LEAST_VALUES = 100
+"""Smallest number of values of a flight that is fitted."""
+WEAKEST_SNR = 0.1
+"""Linear signal-to-noise ratio that is taken where no signal is above the noise."""
+HEADING, ELEVATION = "heading", "elevation"
+TERMS: Mapping[str, Callable[[Path], Array]] = {
+    HEADING: lambda path: path.away_m_s,
+    ELEVATION: lambda path: path.elevation_deg,
+}
+"""Terms of the antenna, with the quantity that each one is proportional to."""
+ANTENNAS: Sequence[tuple[str, ...]] = ((), (HEADING,), (ELEVATION,), (HEADING, ELEVATION))
+"""The sets of terms that are compared."""
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Flown:
+    """One UAV of a measured flight."""
+
+    name: str
+    measured: MeasuredFlight
+    uav: int
+    """Index of the UAV in the flight, from 0."""
+    path: Path
+
+    def values(self, field: str) -> Array:
+        """What was measured under this name, shape [S]; NaN where nothing was."""
+        return np.asarray(getattr(self.measured, field)[self.uav])
+
+    @cached_property
+    def lowest_m(self) -> float:
+        """Height from which the UAV is in flight: half of its median height."""
+        return float(np.median(self.path.height_m)) / 2
+
+    @property
+    def is_aloft(self) -> Bools:
+        """Whether the UAV is in flight, shape [S]."""
+        return np.asarray(self.path.height_m >= self.lowest_m)
+
+    @property
+    def snr_up_db(self) -> Array:
+        """Signal-to-noise ratio of the uplink in dB, shape [S].
+
+        The base station of srsRAN divides the power of all that it receives by that of the noise
+        (`chest_ul.c`), which is (S + N) / N; here the noise is subtracted. A ratio below -10 dB is
+        taken as -10 dB.
+        """
+        ratio = 10 ** (self.values("snr_up_db") / 10) - 1
+        return np.asarray(10 * np.log10(np.maximum(ratio, WEAKEST_SNR)))
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level in dB that was measured in all flights, where the UAVs were in flight."""
+
+    field: str
+    """Its name in `MeasuredFlight`."""
+    flights: Sequence[Flown]
+    used: Sequence[Bools]
+    """Whether each slot of each flight is used, shape [S] each."""
+    series: Series
+
+    @classmethod
+    def of(cls, flights: Sequence[Flown], field: str, values: Sequence[Array]) -> "Level":
+        """The level with these values of each flight, shape [S] each; NaN: not measured."""
+        used = [
+            flight.is_aloft & np.isfinite(measured)
+            for flight, measured in zip(flights, values, strict=True)
+        ]
+        for flight, which in zip(flights, used, strict=True):
+            if which.sum() < LEAST_VALUES:
+                raise InputError(
+                    f"`flight` {flight.name}: has {which.sum()} values of {field} in flight; a fit "
+                    f"needs {LEAST_VALUES}"
+                )
+        steps = [
+            np.concatenate([[np.inf], np.diff(flight.path.way_m[which])])
+            for flight, which in zip(flights, used, strict=True)
+        ]
+        series = Series(
+            np.concatenate([v[which] for v, which in zip(values, used, strict=True)]),
+            np.concatenate(steps),
+            np.repeat(np.arange(len(flights)), [which.sum() for which in used]),
+        )
+        return cls(field, flights, used, series)
+
+    def on_path(self, quantity: Callable[[Path], Array]) -> Array:
+        """A quantity of the paths at all values, shape [n]."""
+        return np.concatenate(
+            [
+                quantity(flight.path)[which]
+                for flight, which in zip(self.flights, self.used, strict=True)
+            ]
+        )
+
+    @cached_property
+    def folds(self) -> "npt.NDArray[np.int64]":
+        """Number of the segment of each value, shape [n]."""
+        folds = []
+        for number, which in enumerate(self.used):
+            n = int(which.sum())
+            folds.append(number * SEGMENTS + np.arange(n) * SEGMENTS // n)
+        return np.concatenate(folds)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A channel model fitted to a level."""
+
+    model: str
+    terms: tuple[str, ...]
+    """Terms of the antenna."""
+    estimate: Estimate
+    cv_log_likelihood: float
+    """Sum of the log-likelihoods of all segments, each under parameters from all others."""
+    flights: int
+    values: int
+    loss_db: Array
+    """Path loss of the model at all values, shape [n], without the part of a fitted exponent."""
+    design: Array
+    """The columns of offsets, exponent and terms, shape [n, p]."""
+    fits_exponent: bool
+
+    @property
+    def offsets_db(self) -> Array:
+        """Level less the negative path loss of each flight, shape [F].
+
+        With a fitted exponent it is the level at a distance of 1 m.
+        """
+        return self.estimate.coefficients[: self.flights]
+
+    @property
+    def offset_db(self) -> float:
+        """Mean of the flights' offsets."""
+        return float(self.offsets_db.mean())
+
+    @property
+    def between_db(self) -> float | None:
+        """Standard deviation of the flights' offsets; None with one flight."""
+        return float(self.offsets_db.std(ddof=1)) if self.flights > 1 else None
+
+    @property
+    def exponent(self) -> float | None:
+        """Fitted path loss exponent; None where the model has its own."""
+        return float(self.estimate.coefficients[self.flights]) if self.fits_exponent else None
+
+    def term(self, name: str) -> float:
+        """Coefficient of a term of the antenna; 0 where the fit is without it."""
+        if name not in self.terms:
+            return 0.0
+        at = self.flights + self.fits_exponent + self.terms.index(name)
+        return float(self.estimate.coefficients[at])
+
+    @property
+    def expected_db(self) -> Array:
+        """The level without shadowing and scatter at all values, shape [n]."""
+        return np.asarray(self.design @ self.estimate.coefficients - self.loss_db)
+
+    @property
+    def deviation_db(self) -> float:
+        """Standard deviation of shadowing and scatter together."""
+        return math.hypot(self.estimate.shadowing_db, self.estimate.scatter_db)
+
+
+def fitted(
+    level: Level,
+    model: str,
+    loss_db: Array,
+    terms: tuple[str, ...] = (),
+    *,
+    fits_exponent: bool = False,
+) -> Fit:
+    """The most likely parameters of a model.
+
+    Args:
+        level: The level.
+        model: Name of the model.
+        loss_db: Its path loss at all values, shape [n].
+        terms: Terms of the antenna.
+        fits_exponent: Whether 10 n log10(d / 1 m) is subtracted, where n is fitted, too.
+    """
+    offsets = (level.series.flight[:, None] == np.arange(len(level.flights))).astype(np.float64)
+    columns = [offsets]
+    if fits_exponent:
+        columns.append(-log_distance_of(level)[:, None])
+    columns += [level.on_path(TERMS[name])[:, None] for name in terms]
+    design = np.hstack(columns)
+    lossless = Series(level.series.value_db + loss_db, level.series.step_m, level.series.flight)
+    estimate = most_likely(lossless, design)
+    held_out = 0.0
+    for fold in np.unique(level.folds):
+        inside = level.folds == fold
+        others = most_likely(lossless.chosen(~inside), design[~inside])
+        held_out += others.log_likelihood_of(lossless.chosen(inside), design[inside])
+    return Fit(
+        model,
+        terms,
+        estimate,
+        held_out,
+        len(level.flights),
+        len(loss_db),
+        loss_db,
+        design,
+        fits_exponent,
+    )
+
+
+def log_distance_of(level: Level) -> Array:
+    """10 log10(d / 1 m) at all values, shape [n]."""
+    return level.on_path(lambda path: log_distance([path]))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The models fitted to a level, the best one first."""
+
+    fits: Sequence[Fit]
+    antennas: Sequence[Fit]
+    """The best model with each set of terms of the antenna that was tried."""
+    refused: Mapping[str, str]
+    """Models that do not hold along the flights, and why."""
+
+    @property
+    def best(self) -> Fit:
+        """The best model, without terms of the antenna."""
+        return self.fits[0]
+
+    @property
+    def chosen(self) -> Fit:
+        """The best model with the terms of the antenna that the data support."""
+        return supported(self.antennas)
+
+
+def supported(fits: Sequence[Fit]) -> Fit:
+    """The fit with the most likely unseen segments; more terms must improve AIC as well.
+
+    Args:
+        fits: Fits of one model with different terms; the first one has none.
+    """
+    better = [fit for fit in fits[1:] if fit.estimate.aic < fits[0].estimate.aic]
+    return max([fits[0], *better], key=lambda fit: fit.cv_log_likelihood)
+
+
+def rank(
+    level: Level,
+    carrier_hz: float,
+    models: Sequence[str],
+    progress: Callable[[str, int, int], None] = lambda text, done, total: None,
+) -> Ranking:
+    """Fit models to a level and rank them by the likelihood of unseen segments.
+
+    Args:
+        level: The level.
+        carrier_hz: Carrier frequency.
+        models: Names of channel models.
+        progress: Receives what is done, how many steps of how many.
+
+    Raises:
+        InputError: No model holds along the flights.
+    """
+    fits, refused = [], {}
+    total = len(models) + len(ANTENNAS) - 1
+    for done, model in enumerate(models):
+        progress(model, done, total)
+        try:
+            fits.append(_of_model(level, model, carrier_hz))
+        except InputError as error:
+            refused[model] = str(error)
+    if not fits:
+        raise InputError(f"`model`: none holds along the flights: {next(iter(refused.values()))}")
+    fits.sort(key=lambda fit: -fit.cv_log_likelihood)
+    best, antennas = fits[0], [fits[0]]
+    for done, terms in enumerate(ANTENNAS[1:], len(models)):
+        progress(" and ".join(terms), done, total)
+        antennas.append(
+            fitted(level, best.model, best.loss_db, terms, fits_exponent=best.fits_exponent)
+        )
+    return Ranking(fits, antennas, refused)
+
+
+def _of_model(level: Level, model: str, carrier_hz: float) -> Fit:
+    if model == LOG_DISTANCE:
+        none = np.zeros(len(level.series.value_db))
+        return fitted(level, model, none, fits_exponent=True)
+    loss_db = level.on_path(lambda path: path.loss_db(model, carrier_hz))
+    return fitted(level, model, loss_db)
+
+
+def with_antennas(level: Level, model: str, loss_db: Array) -> Fit:
+    """A model with the terms of the antenna that the data support; its path loss is given.
+
+    Args:
+        level: The level.
+        model: Name of the model.
+        loss_db: Path loss at all values, shape [n].
+    """
+    return supported([fitted(level, model, loss_db, terms) for terms in ANTENNAS])
+
+
+def known_models(asked: Sequence[str]) -> list[str]:
+    """The models to fit: those asked for, or all of the testbed and of plug-ins.
+
+    Raises:
+        InputError: One is unknown.
+    """
+    every = list(dict.fromkeys([*MODELS, *CHANNELS.names()]))
+    for name in asked:
+        if name not in every:
+            raise InputError(f"`model`: must be one of {', '.join(every)}, not {name!r}")
+    return list(dict.fromkeys(asked)) or every

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""A flight as a base station sees it: distances, velocities and elevations in each slot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ns3_scenarios.aerial import free_space_db
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import ChannelTrace, SlotTrace
+from orchestrator.engine.compiling import Array
+from orchestrator.scenario.channel import flown
+from orchestrator.scenario.loading import OWN, load
+from testbed.core.errors import InputError
+
+LOG_DISTANCE = "log-distance"
+"""The model whose exponent is fitted, too."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """The path of one UAV and the base station that it is connected to."""
+
+    start_m: Array
+    """Position at the start of each slot, shape [S, 3]: east, north, height above ground."""
+    slot_s: float
+    base_station_m: Array
+    """Shape [3]."""
+
+    @cached_property
+    def position_m(self) -> Array:
+        """Position at the middle of each slot, where the means over a slot belong, shape [S, 3]."""
+        ends = np.concatenate([self.start_m[1:], self.start_m[-1:]])
+        return np.asarray((self.start_m + ends) / 2)
+
+    @cached_property
+    def way_m(self) -> Array:
+        """Path flown until the middle of each slot, shape [S]."""
+        steps = np.linalg.norm(np.diff(self.position_m, axis=0), axis=1)
+        return np.concatenate([[0.0], np.cumsum(steps)])
+
+    @property
+    def height_m(self) -> Array:
+        """Height above ground, shape [S]."""
+        return np.asarray(self.position_m[:, 2])
+
+    @cached_property
+    def _offset_m(self) -> Array:
+        return np.asarray(self.position_m - self.base_station_m)
+
+    @cached_property
+    def far_m(self) -> Array:
+        """Distance from the base station in three dimensions, at least 1 m, shape [S]."""
+        return np.maximum(np.linalg.norm(self._offset_m, axis=1), 1.0)
+
+    @cached_property
+    def across_m(self) -> Array:
+        """Horizontal distance from the base station, shape [S]."""
+        return np.hypot(self._offset_m[:, 0], self._offset_m[:, 1])
+
+    @cached_property
+    def elevation_deg(self) -> Array:
+        """Elevation of the UAV seen from the base station in degrees, shape [S]."""
+        return np.degrees(np.arctan2(self._offset_m[:, 2], np.maximum(self.across_m, 1e-9)))
+
+    @cached_property
+    def away_m_s(self) -> Array:
+        """Horizontal velocity away from the base station in m/s, shape [S].
+
+        A multirotor tilts into the direction of its flight, about in proportion to its velocity,
+        and its antenna with it.
+        """
+        moved = np.diff(self.start_m[:, :2], axis=0, append=self.start_m[-1:, :2])
+        outwards = self._offset_m[:, :2] / np.maximum(self.across_m, 1e-9)[:, None]
+        return np.asarray((moved * outwards).sum(axis=1) / self.slot_s)
+
+    def loss_db(self, model: str, carrier_hz: float) -> Array:
+        """Path loss of a channel model in dB with line of sight and without shadowing, shape [S].
+
+        The loss of `log-distance` is that with the exponent 2.
+
+        Raises:
+            InputError: There is no such model, or it does not hold at some place of the flight.
+        """
+        if model in ("free-space", LOG_DISTANCE):
+            return free_space_db(self.far_m, carrier_hz)
+        x, y, z = self.base_station_m.tolist()
+        scenario = load(
+            OWN / "scenarios" / "paper.yaml",
+            [
+                f"radio.channel={model}",
+                f"radio.carrier_hz={carrier_hz!r}",
+                f"base_station.position_m=[{x!r}, {y!r}, {z!r}]",
+            ],
+        )
+        try:
+            made: SlotTrace = flown(scenario, self.position_m[None], self.slot_s)
+        except ChannelError as error:
+            raise InputError(str(error)) from None
+        assert isinstance(made, ChannelTrace)
+        return np.asarray(-10 * np.log10(np.maximum(made.gain[0], 1e-300)))
+
+
+def log_distance(paths: Sequence[Path]) -> Array:
+    """10 log10(d / 1 m) of all paths, one after the other, shape [n]."""
+    return 10 * np.log10(np.concatenate([path.far_m for path in paths]))

@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Linear models of what was measured along flights, with correlated shadowing, by maximum likelihood.
+
+A measured value in dB is y = X b + s + e. Shadowing s is a Gaussian process along the path: two
+values that are d metres of path apart have the correlation exp(-d / D) (Gudmundson, "Correlation
+model for shadow fading in mobile radio systems", Electron. Lett. 27(23), 1991). The scatter e is
+independent from one value to the next: small-scale fading that a second does not average out,
+turns of the UAV, and rounding. Such a process is Markov along the path, so that a Kalman filter
+gives the exact likelihood in a time that is proportional to the number of values.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.engine.compiling import Array, compiled
+
+LEAST_M, MOST_M = 0.1, 1e4
+"""Limits of the decorrelation distance."""
+LEAST_SHARE, MOST_SHARE = 1e-8, 1e4
+"""Limits of the variance of the scatter relative to that of shadowing."""
+STARTS = ((20.0, 0.1), (60.0, 1.0), (10.0, 0.01))
+"""Decorrelation distances in m and relative variances at which the search begins."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values in dB along the paths of flights, in the order of time."""
+
+    value_db: Array
+    """What was measured, shape [n]."""
+    step_m: Array
+    """Path from the value before in m, shape [n]; infinite at the first value of a flight."""
+    flight: npt.NDArray[np.int64]
+    """Index of the flight of each value, shape [n]."""
+
+    def chosen(self, which: "npt.NDArray[np.bool_]") -> "Series":
+        """Some of the values; the paths between them stay as long as they were.
+
+        Args:
+            which: Whether each value is chosen, shape [n].
+        """
+        way_m = np.cumsum(np.where(np.isinf(self.step_m), 0.0, self.step_m))[which]
+        flight = self.flight[which]
+        begins = np.diff(flight, prepend=-1) != 0
+        step_m = np.where(begins, np.inf, np.diff(way_m, prepend=0.0))
+        return Series(self.value_db[which], step_m, flight)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The most likely parameters of a linear model with correlated shadowing."""
+
+    coefficients: Array
+    """b, shape [p]."""
+    covariance: Array
+    """Covariance of the errors of b, shape [p, p]."""
+    shadowing_db: float
+    """Standard deviation of shadowing."""
+    scatter_db: float
+    """Standard deviation of what is independent from one value to the next."""
+    decorrelation_m: float
+    """D, the path after which the correlation of shadowing is 1/e."""
+    log_likelihood: float
+    """Of all values, natural logarithm."""
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters: b, both standard deviations and D."""
+        return len(self.coefficients) + 3
+
+    @property
+    def aic(self) -> float:
+        """Akaike's information criterion; the smaller, the better."""
+        return 2 * self.parameters - 2 * self.log_likelihood
+
+    def log_likelihood_of(self, series: Series, terms: Array) -> float:
+        """Log-likelihood of other values under these parameters.
+
+        Args:
+            series: The values.
+            terms: X, shape [n, p].
+        """
+        share = (self.scatter_db / self.shadowing_db) ** 2
+        rest = series.value_db - terms @ self.coefficients
+        white, log_scale = _whitened(
+            rest[:, None].copy(), series.step_m, self.decorrelation_m, share
+        )
+        variance = self.shadowing_db**2
+        n = len(rest)
+        return -0.5 * float(
+            n * math.log(2 * math.pi * variance) + log_scale + (white**2).sum() / variance
+        )
+
+
+def most_likely(series: Series, terms: Array) -> Estimate:
+    """The most likely parameters of y = X b + s + e.
+
+    Args:
+        series: y along the paths.
+        terms: X, shape [n, p], of full rank.
+    """
+    from scipy.optimize import minimize  # imported here, because it takes half a second
+
+    columns = np.column_stack([series.value_db, terms])
+
+    def misfit(point: Array) -> float:
+        return -_profiled(columns, series.step_m, *_inside(point))[0]
+
+    found = [
+        minimize(
+            misfit, np.log(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-4}
+        )
+        for start in STARTS
+    ]
+    best = min(found, key=lambda one: float(one.fun))
+    distance_m, share = _inside(best.x)
+    log_likelihood, coefficients, variance, spread = _profiled(
+        columns, series.step_m, distance_m, share
+    )
+    return Estimate(
+        coefficients,
+        variance * spread,
+        math.sqrt(variance),
+        math.sqrt(variance * share),
+        distance_m,
+        log_likelihood,
+    )
+
+
+def _inside(point: Array) -> tuple[float, float]:
+    """Decorrelation distance and relative variance at a point of the search, within limits."""
+    distance_m, share = np.exp(np.clip(point, -50, 50))
+    return (
+        float(np.clip(distance_m, LEAST_M, MOST_M)),
+        float(np.clip(share, LEAST_SHARE, MOST_SHARE)),
+    )
+
+
+def _profiled(
+    columns: Array, step_m: Array, distance_m: float, share: float
+) -> tuple[float, Array, float, Array]:
+    """The likelihood where all but two parameters are the most likely ones.
+
+    Returns:
+        The log-likelihood, b, the variance of shadowing, and (X' V^-1 X)^-1, where V is the
+        covariance of the values relative to that variance.
+    """
+    white, log_scale = _whitened(columns, step_m, distance_m, share)
+    values, terms = white[:, 0], white[:, 1:]
+    coefficients, *_ = np.linalg.lstsq(terms, values, rcond=None)
+    n = len(values)
+    variance = max(float(((values - terms @ coefficients) ** 2).sum()) / n, 1e-12)
+    log_likelihood = -0.5 * (n * (math.log(2 * math.pi * variance) + 1) + log_scale)
+    return log_likelihood, coefficients, variance, np.linalg.pinv(terms.T @ terms)
+
+
+def _whitening(
+    columns: Array, step_m: Array, distance_m: float, share: float
+) -> tuple[Array, float]:
+    """Innovations of each column under shadowing of variance 1, divided by their deviations.
+
+    Args:
+        columns: Shape [n, m].
+        step_m: Path from the value before, shape [n].
+        distance_m: The decorrelation distance.
+        share: Variance of the scatter.
+
+    Returns:
+        Shape [n, m], and the logarithm of the determinant of the values' covariance.
+    """
+    n, m = columns.shape
+    white = np.empty((n, m))
+    state = np.zeros(m)
+    variance, log_scale = 1.0, 0.0
+    for i in range(n):
+        kept = math.exp(-step_m[i] / distance_m)
+        variance = 1.0 + kept * kept * (variance - 1.0)
+        whole = variance + share
+        gain, scale = variance / whole, 1.0 / math.sqrt(whole)
+        log_scale += math.log(whole)
+        for j in range(m):
+            expected = kept * state[j]
+            innovation = columns[i, j] - expected
+            white[i, j] = innovation * scale
+            state[j] = expected + gain * innovation
+        variance *= 1.0 - gain
+    return white, log_scale
+
+
+_whitened: Callable[[Array, Array, float, float], tuple[Array, float]] = compiled(_whitening)
