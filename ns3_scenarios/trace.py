@@ -384,17 +384,25 @@ def load_trace(path: Path) -> ChannelTrace | RateTrace:
     Raises:
         TraceError: The file is no such trace; the message names the field.
     """
+    return trace_of(read_arrays(path, FIELDS), str(path))
+
+
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+    """Read those of the named arrays that an NPZ file has, without any pickled object.
+
+    Raises:
+        TraceError: The file is missing or broken, or an array is larger than it may be.
+    """
     try:
         data = read_regular(path, MOST_BYTES)
-        _check_sizes(data)
+        _check_sizes(data, names)
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            fields = {name: file[name] for name in FIELDS if name in file.files}
+            return {name: file[name] for name in names if name in file.files}
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
     except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TraceError(f"{path}: not an NPZ trace ({reason})") from None
-    return trace_of(fields, str(path))
 
 
 def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
@@ -419,18 +427,10 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
     gain, *down = (_values(fields[name], name, are_rates, refuse) for name in kind)
     if down and down[0].shape != gain.shape:
         raise refuse(f"{kind[1]} must have the shape of {kind[0]}, {gain.shape}")
-    slot = fields["slot_s"]
-    if (
-        slot.dtype.kind not in "fiu"
-        or slot.size != 1
-        or not (SHORTEST_S <= float(slot) <= LONGEST_S)
-    ):
-        raise refuse(
-            f"slot_s must be one number from {SHORTEST_S:g} to {LONGEST_S:g}, not {_shown(slot)}"
-        )
+    slot_s = checked_slot_s(fields["slot_s"], refuse)
     position = fields.get("position")
     if position is not None:
-        _check_positions(position, gain.shape, float(slot), refuse)
+        check_positions(position, gain.shape, slot_s, refuse)
     seed, scenario = fields.get("seed"), fields.get("scenario")
     if seed is not None and (seed.dtype.kind not in "iu" or seed.size != 1):
         raise refuse("seed must be one integer")
@@ -438,7 +438,7 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
         raise refuse("scenario must be one text")
     of_frames = [_of_frames(fields, what, gain.shape, refuse) for what in OF_FRAMES]
     common: dict[str, Any] = {
-        "slot_s": float(slot),
+        "slot_s": slot_s,
         "position_m": None if position is None else position.astype(np.float64),
         "seed": None if seed is None else int(seed),
         "scenario": None if scenario is None else str(scenario),
@@ -492,7 +492,7 @@ def _of_frames(
         values = fields[name]
         if values.dtype.kind not in "fiu" or values.shape != shape:
             raise refuse(f"{name} must be numbers of shape {shape}")
-        _check_each(name, values, (values >= 0) & (values <= most), f"from 0 to {most:g}", refuse)
+        check_each(name, values, (values >= 0) & (values <= most), f"from 0 to {most:g}", refuse)
         ways.append(values.astype(np.float64))
     return np.stack([ways[0], ways[-1]])
 
@@ -508,19 +508,46 @@ def _values(
     rule = "a linear power gain is at most 1; dB values are converted by 10**(dB/10)"
     if are_rates:
         rule = f"a rate is at most {MOST_BPS:g} bit/s, and not negative"
-    _check_each(name, values, (values >= 0) & (values <= most), rule, refuse)
+    check_each(name, values, (values >= 0) & (values <= most), rule, refuse)
     rule = f"must be 0, which is an outage, or at least {least:g}"
-    _check_each(name, values, (values == 0) | (values >= least), rule, refuse)
+    check_each(name, values, (values == 0) | (values >= least), rule, refuse)
     return np.ascontiguousarray(values)
 
 
-def _check_positions(
+def checked_slot_s(given: npt.NDArray[Any], refuse: Callable[[str], TraceError]) -> float:
+    """The length of a slot in s.
+
+    Raises:
+        TraceError: It is not one number, or out of range.
+    """
+    if (
+        given.dtype.kind not in "fiu"
+        or given.size != 1
+        or not (SHORTEST_S <= float(given.ravel()[0]) <= LONGEST_S)
+    ):
+        raise refuse(
+            f"slot_s must be one number from {SHORTEST_S:g} to {LONGEST_S:g}, not {_shown(given)}"
+        )
+    return float(given.ravel()[0])
+
+
+def check_positions(
     given: npt.NDArray[Any],
     shape: tuple[int, ...],
     slot_s: float,
     refuse: Callable[[str], TraceError],
 ) -> None:
-    """Refuse positions, or flights, that cannot be those of UAVs."""
+    """Refuse positions, or flights, that cannot be those of UAVs.
+
+    Args:
+        given: Positions in m, shape [K, S, 3].
+        shape: The shape that they must have, (K, S).
+        slot_s: Length of a slot, s.
+        refuse: Makes the exception.
+
+    Raises:
+        TraceError: A position, or the speed between two of them, is not possible.
+    """
     if given.dtype.kind not in "fiu" or given.shape != (*shape, 3):
         raise refuse(
             f"position must be numbers of shape {(*shape, 3)}, not {given.dtype} {given.shape}"
@@ -532,7 +559,7 @@ def _check_positions(
         far = np.abs(given[..., axis])
         fits = (far <= most).all(axis=2)
         rule = f"{what} at most {most:g} m from 0"
-        _check_each("position", given, fits, rule, refuse)
+        check_each("position", given, fits, rule, refuse)
     for first in range(0, shape[1] - 1, PIECE):
         path = given[:, first : first + PIECE + 1].astype(np.float64)
         speed_m_s = np.linalg.norm(np.diff(path, axis=1), axis=2) / slot_s
@@ -545,7 +572,7 @@ def _check_positions(
             )
 
 
-def _check_each(
+def check_each(
     name: str,
     values: npt.NDArray[Any],
     fits: npt.NDArray[np.bool_],
@@ -560,6 +587,9 @@ def _check_each(
         fits: Shape [K, S].
         rule: What values must be.
         refuse: Makes the exception.
+
+    Raises:
+        TraceError: A value does not fit.
     """
     if fits.all():
         return
@@ -575,7 +605,7 @@ def _shown(value: npt.NDArray[Any]) -> str:
     return words[0] if value.size == 1 else f"({', '.join(words)})"
 
 
-def _check_sizes(data: bytes) -> None:
+def _check_sizes(data: bytes, names: Sequence[str]) -> None:
     """Refuse a file that claims more data than it has or would need too much memory.
 
     Raises:
@@ -585,7 +615,7 @@ def _check_sizes(data: bytes) -> None:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for member in archive.infolist():
             name = member.filename.removesuffix(".npy")
-            if name not in FIELDS:
+            if name not in names:
                 continue
             total += member.file_size
             if total > max(EASY_BYTES, MOST_GROWTH * len(data)):

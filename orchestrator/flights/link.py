@@ -20,6 +20,7 @@ from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, uplink_steps
 from orchestrator.engine.lte_tables import UPLINK_TBS_INDEX, transport_block_bits
 from orchestrator.flights.fitting import Flown
 from orchestrator.scenario.cells import BLOCK_HZ
+from testbed.core.errors import InputError
 
 UAV_W, BASE_STATION_W = 0.2, 40.0
 """Powers for which gains of a fitted channel hold: 23 dBm of a UE of power class 3 (TS 36.101,
@@ -31,6 +32,8 @@ BLOCKS = 100
 FEWEST_BLOCKS_UP = 100
 """Fewest transport blocks of a second that says what the radio carries."""
 TTIS = 1000
+"""Per second."""
+NEAR_S = 3
 MARGINS_DB = np.arange(0.0, 15.01, 0.1)
 HIGHEST_DB = np.concatenate([np.arange(8.0, 40.01, 0.5), [np.inf]])
 QUANTILES = np.round(np.arange(0.05, 0.96, 0.05), 2)
@@ -51,32 +54,40 @@ class Seconds:
     rate_bps: Array
     """Goodput: what was decoded."""
     capacity_bps: Array
-    """What would have been decoded with a transport block in every TTI; NaN: hardly anything was
-    sent, so that nothing is known of it."""
+    """What would have been decoded with a transport block in every TTI; the goodput itself where
+    data waited, but hardly any block was sent; NaN where none waited: nothing is known."""
     blocks: int
     """Resource blocks of the carrier."""
     carrier_hz: float
 
     @property
     def tells(self) -> "np.typing.NDArray[np.bool_]":
-        """Whether enough was sent in the second to know its capacity, shape [n]."""
+        """Whether the capacity of each second is known, shape [n]."""
         return np.isfinite(self.capacity_bps)
 
 
 def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
-    """The seconds in flight with a signal-to-noise ratio and a rate of the uplink.
+    """The seconds in flight in which the rate of the uplink was measured.
+
+    A second in which the base station received too little for an estimate of the signal-to-noise
+    ratio has that of the nearest second, at most `NEAR_S` away.
 
     Returns:
         None where there are fewer than `FEWEST_BLOCKS_UP` such seconds.
+
+    Raises:
+        InputError: The flights have carriers of different widths.
     """
     parts = []
     for flight in flights:
-        snr_db, rate_bps = flight.snr_up_db, flight.values("uplink_bps")
-        sent = flight.values("blocks_up")
+        snr_db, rate_bps = _nearest(flight.snr_up_db), flight.values("uplink_bps")
         used = flight.is_aloft & np.isfinite(snr_db) & np.isfinite(rate_bps)
-        enough = sent >= FEWEST_BLOCKS_UP
-        part = np.minimum(np.where(enough, sent, np.nan) / TTIS, 1.0)
-        capacity_bps = rate_bps / part
+        sent = flight.values("blocks_up")
+        part = np.clip(sent / TTIS, FEWEST_BLOCKS_UP / TTIS, 1.0)
+        waits = flight.values("buffer_up_bytes") >= PACKET_BYTES
+        capacity_bps = np.where(
+            sent >= FEWEST_BLOCKS_UP, rate_bps / part, np.where(waits, rate_bps, np.nan)
+        )
         columns = (
             snr_db,
             flight.path.far_m,
@@ -87,9 +98,174 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
         )
         parts.append(np.stack([column[used] for column in columns]))
     table = np.concatenate(parts, axis=1)
-    if table.shape[1] < FEWEST_BLOCKS_UP or not np.isfinite(table[5]).any():
+    if np.isfinite(table[5]).sum() < FEWEST_BLOCKS_UP:
         return None
-    numbers = [flight.measured.resource_blocks for flight in flights]
-    if len(set(numbers)) > 1:
-        raise_different(numbers)
-    return Seconds(*table, blocks=numbers[0] or BLOCKS, carrier_hz=carrier_hz)
+    blocks = {flight.measured.resource_blocks or BLOCKS for flight in flights}
+    if len(blocks) > 1:
+        numbers = ", ".join(map(str, sorted(blocks)))
+        raise InputError(f"`flight`: the carriers have different resource blocks: {numbers}")
+    return Seconds(*table, blocks=blocks.pop(), carrier_hz=carrier_hz)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How an LTE uplink chooses its rate: the gap to Shannon's limit, and the highest ratio."""
+
+    margin_db: float
+    highest_db: float
+    """Signal-to-distortion ratio of the senders, which limits the signal-to-noise ratio."""
+
+    def steps(self, blocks: int) -> tuple[Array, Array, Array]:
+        """The rate of the transport blocks as steps of the signal-to-noise ratio.
+
+        Args:
+            blocks: Resource blocks of the carrier.
+
+        Returns:
+            The least linear ratio of each step but the first, shape [L]; bit/s of all transport
+            blocks and the MCS of each step, shape [L + 1]; 0 and -1 in the first one.
+        """
+        made: Steps = uplink_steps(blocks, self.margin_db, PACKET_BYTES)
+        left = 1 / made.least_snr - 10 ** (-self.highest_db / 10)
+        reached = left > 0
+        bits = transport_block_bits(UPLINK_TBS_INDEX["64QAM"][made.mcs[1:]], np.int64(blocks))
+        bps = np.concatenate([[0.0], TTIS * bits[reached]])
+        mcs = np.concatenate([[-1], made.mcs[1:][reached]])
+        return 1 / left[reached], bps, mcs
+
+    def of(self, snr_db: Array, blocks: int) -> tuple[Array, Array]:
+        """Bit/s of the whole carrier and MCS at these ratios, shape [n] each."""
+        least, bps, mcs = self.steps(blocks)
+        step = np.searchsorted(least, 10 ** (snr_db / 10), side="right")
+        return bps[step], mcs[step]
+
+
+PLAIN = Scheme(UPLINK_MARGIN_DB, np.inf)
+"""The LTE model of the testbed as it is without a fit."""
+
+
+def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
+    """The scheme that describes the measured capacities best, and the median of its error in dB.
+
+    The sum of absolute errors in dB is least, over seconds in which a UAV could use all resource
+    blocks; at a lower ratio the model uses fewer of them, and the measured radio did not.
+    """
+    use = seconds.tells & (seconds.capacity_bps > 0)
+    snr_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
+    best, least = PLAIN, np.inf
+    for margin_db in MARGINS_DB:
+        for highest_db in HIGHEST_DB:
+            scheme = Scheme(float(margin_db), float(highest_db))
+            modelled, _ = scheme.of(snr_db, seconds.blocks)
+            # Below the first step: the rate of the first one, in proportion to the power.
+            first = np.maximum(modelled, scheme.steps(seconds.blocks)[1][1])
+            error = float(np.abs(capacity_db - 10 * np.log10(first)).mean())
+            if error < least - 1e-12:
+                best, least = scheme, error
+    return best, least
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What was measured in steps of the signal-to-noise ratio; shapes are [B], or [B, Q]."""
+
+    snr_db: Array
+    """Median ratio of each step, ascending."""
+    seconds: Array
+    """Number of seconds in each step."""
+    capacity_bps: Array
+    """`QUANTILES` of the capacity."""
+    mcs: Array
+    """`QUANTILES` of the MCS."""
+    bler: Array
+    """Median block error rate."""
+
+    def capacity(self, snr_db: Array, quantile: Array) -> Array:
+        """Capacity in bit/s at a ratio, by its quantile among the seconds of such a ratio."""
+        return self._between(self.capacity_bps, snr_db, quantile)
+
+    def scheme(self, snr_db: Array, quantile: Array) -> Array:
+        """MCS at a ratio, by its quantile among the seconds of such a ratio."""
+        return self._between(self.mcs, snr_db, quantile)
+
+    def _between(self, table: Array, snr_db: Array, quantile: Array) -> Array:
+        """Bilinear interpolation in a table [B, Q]; beyond its edges the edges hold."""
+        step = np.interp(snr_db, self.snr_db, np.arange(len(self.snr_db), dtype=np.float64))
+        column = np.interp(quantile, QUANTILES, np.arange(len(QUANTILES), dtype=np.float64))
+        low, left = np.floor(step).astype(int), np.floor(column).astype(int)
+        high = np.minimum(low + 1, len(self.snr_db) - 1)
+        right = np.minimum(left + 1, len(QUANTILES) - 1)
+        up, over = step - low, column - left
+        return np.asarray(
+            (1 - up) * ((1 - over) * table[low, left] + over * table[low, right])
+            + up * ((1 - over) * table[high, left] + over * table[high, right])
+        )
+
+
+def curve_of(seconds: Seconds) -> Curve:
+    """The measured curve, in steps of 1 dB or wider ones of at least `FEWEST_SECONDS`."""
+    use = seconds.tells
+    snr_db = seconds.snr_db[use]
+    order = np.argsort(snr_db, kind="stable")
+    steps = np.floor(snr_db[order])
+    groups: list[Array] = []
+    for step in np.unique(steps):
+        group = order[steps == step]
+        if groups and len(groups[-1]) < FEWEST_SECONDS:
+            groups[-1] = np.concatenate([groups[-1], group])
+        else:
+            groups.append(group)
+    if len(groups) > 1 and len(groups[-1]) < FEWEST_SECONDS:
+        last = groups.pop()
+        groups[-1] = np.concatenate([groups[-1], last])
+    capacity, mcs, bler = (
+        column[use] for column in (seconds.capacity_bps, seconds.mcs, seconds.bler)
+    )
+    return Curve(
+        np.array([np.median(snr_db[group]) for group in groups]),
+        np.array([len(group) for group in groups], np.float64),
+        np.stack([np.nanquantile(capacity[group], QUANTILES) for group in groups]),
+        np.stack([np.nanquantile(mcs[group], QUANTILES) for group in groups]),
+        np.array([np.nanmedian(bler[group]) for group in groups]),
+    )
+
+
+def _nearest(values: Array) -> Array:
+    """Values with gaps filled by the nearest one, at most `NEAR_S` slots away, shape [S]."""
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return values
+    at = np.arange(len(values))
+    right = known[np.minimum(np.searchsorted(known, at), len(known) - 1)]
+    left = known[np.maximum(np.searchsorted(known, at, side="right") - 1, 0)]
+    near = np.where(np.abs(at - left) <= np.abs(at - right), left, right)
+    return np.where(np.abs(at - near) <= NEAR_S, values[near], np.nan)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step on the way from Shannon's rate to what was measured."""
+
+    name: str
+    rate_bps: Array
+    """Rate of each second, shape [n]."""
+
+
+def stages(seconds: Seconds, scheme: Scheme) -> list[Stage]:
+    """What the uplink would carry in each second under fewer and fewer idealisations."""
+    band_hz = seconds.blocks * BLOCK_HZ
+    noise_db = NOISE_DBM_PER_MHZ + 10 * np.log10(band_hz / 1e6)
+    nominal_db = 10 * np.log10(UAV_W * 1e3) - noise_db - free_space_db(
+        seconds.far_m, seconds.carrier_hz
+    )
+    return [
+        Stage(
+            "Shannon, 23 dBm in free space, thermal noise",
+            band_hz * np.log2(1 + 10 ** (nominal_db / 10)),
+        ),
+        Stage("Shannon at the measured SNR", band_hz * np.log2(1 + 10 ** (seconds.snr_db / 10))),
+        Stage("LTE model at the measured SNR", PLAIN.of(seconds.snr_db, seconds.blocks)[0]),
+        Stage("LTE model with the fitted margin", scheme.of(seconds.snr_db, seconds.blocks)[0]),
+        Stage("measured, if all TTIs were used", seconds.capacity_bps),
+        Stage("measured goodput", seconds.rate_bps),
+    ]

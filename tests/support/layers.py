@@ -27,7 +27,7 @@ PACKAGES = {
         *("nodes", "costs", "offload", "learning", "data", "aggregation", "codecs", "models"),
     ],
     "orchestrator": [
-        *("cli", "exchange", "archive", "studies", "campaign", "reporting", "emulated"),
+        *("cli", "exchange", "archive", "studies", "flights", "campaign", "reporting", "emulated"),
         *("records", "theory", "policies", "packet_simulation", "analysis", "engine", "scenario"),
     ],
 }
