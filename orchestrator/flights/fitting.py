@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Channel models fitted to measured flights: which one describes them best, and with what shadowing.
+"""Channel models fitted to measured flights: which one describes them best, with what shadowing.
 
 A measured level in dB is the offset of its flight, less the path loss of a model, plus terms of the
 antenna, shadowing and scatter (`orchestrator.flights.likelihood`). Models are compared by the
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ns3_scenarios.aerial import AERIAL
 from orchestrator.engine.compiling import Array
-from orchestrator.flights.geometry import LOG_DISTANCE, Path, log_distance
+from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from orchestrator.flights.likelihood import Estimate, Series, most_likely
 from orchestrator.flights.measured import MeasuredFlight
 from orchestrator.scenario.schema import RMA
@@ -214,7 +214,7 @@ def fitted(
     offsets = (level.series.flight[:, None] == np.arange(len(level.flights))).astype(np.float64)
     columns = [offsets]
     if fits_exponent:
-        columns.append(-log_distance_of(level)[:, None])
+        columns.append(-level.on_path(lambda path: path.decades_db)[:, None])
     columns += [level.on_path(TERMS[name])[:, None] for name in terms]
     design = np.hstack(columns)
     lossless = Series(level.series.value_db + loss_db, level.series.step_m, level.series.flight)
@@ -235,11 +235,6 @@ def fitted(
         design,
         fits_exponent,
     )
-
-
-def log_distance_of(level: Level) -> Array:
-    """10 log10(d / 1 m) at all values, shape [n]."""
-    return level.on_path(lambda path: log_distance([path]))
 
 
 @dataclass(frozen=True)

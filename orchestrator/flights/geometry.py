@@ -3,7 +3,6 @@
 
 """A flight as a base station sees it: distances, velocities and elevations in each slot."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +18,8 @@ from testbed.core.errors import InputError
 
 LOG_DISTANCE = "log-distance"
 """The model whose exponent is fitted, too."""
+LOWEST_M = 1.5
+"""Lowest UAV of TR 36.777's channels."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,12 @@ class Path:
     @cached_property
     def far_m(self) -> Array:
         """Distance from the base station in three dimensions, at least 1 m, shape [S]."""
-        return np.maximum(np.linalg.norm(self._offset_m, axis=1), 1.0)
+        return np.asarray(np.maximum(np.linalg.norm(self._offset_m, axis=1), 1.0))
+
+    @property
+    def decades_db(self) -> Array:
+        """10 log10(d / 1 m), shape [S]."""
+        return np.asarray(10 * np.log10(self.far_m))
 
     @cached_property
     def across_m(self) -> Array:
@@ -81,13 +87,15 @@ class Path:
     def loss_db(self, model: str, carrier_hz: float) -> Array:
         """Path loss of a channel model in dB with line of sight and without shadowing, shape [S].
 
-        The loss of `log-distance` is that with the exponent 2.
+        Places lower than `LOWEST_M` are taken as that high: below it, most models do not hold.
 
         Raises:
             InputError: There is no such model, or it does not hold at some place of the flight.
         """
-        if model in ("free-space", LOG_DISTANCE):
-            return free_space_db(self.far_m, carrier_hz)
+        if model == "free-space":
+            return np.asarray(free_space_db(self.far_m, carrier_hz))
+        position_m = self.position_m.copy()
+        position_m[:, 2] = np.maximum(position_m[:, 2], LOWEST_M)
         x, y, z = self.base_station_m.tolist()
         scenario = load(
             OWN / "scenarios" / "paper.yaml",
@@ -98,13 +106,8 @@ class Path:
             ],
         )
         try:
-            made: SlotTrace = flown(scenario, self.position_m[None], self.slot_s)
+            made: SlotTrace = flown(scenario, position_m[None], self.slot_s)
         except ChannelError as error:
             raise InputError(str(error)) from None
         assert isinstance(made, ChannelTrace)
         return np.asarray(-10 * np.log10(np.maximum(made.gain[0], 1e-300)))
-
-
-def log_distance(paths: Sequence[Path]) -> Array:
-    """10 log10(d / 1 m) of all paths, one after the other, shape [n]."""
-    return 10 * np.log10(np.concatenate([path.far_m for path in paths]))

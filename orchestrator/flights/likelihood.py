@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Linear models of what was measured along flights, with correlated shadowing, by maximum likelihood.
+"""Maximum likelihood of linear models with correlated shadowing along flights.
 
 A measured value in dB is y = X b + s + e. Shadowing s is a Gaussian process along the path: two
 values that are d metres of path apart have the correlation exp(-d / D) (Gudmundson, "Correlation
@@ -157,7 +157,8 @@ def _profiled(
     n = len(values)
     variance = max(float(((values - terms @ coefficients) ** 2).sum()) / n, 1e-12)
     log_likelihood = -0.5 * (n * (math.log(2 * math.pi * variance) + 1) + log_scale)
-    return log_likelihood, coefficients, variance, np.linalg.pinv(terms.T @ terms)
+    spread = np.asarray(np.linalg.pinv(terms.T @ terms), np.float64)
+    return log_likelihood, np.asarray(coefficients, np.float64), variance, spread
 
 
 def _whitening(

@@ -104,7 +104,8 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
     if len(blocks) > 1:
         numbers = ", ".join(map(str, sorted(blocks)))
         raise InputError(f"`flight`: the carriers have different resource blocks: {numbers}")
-    return Seconds(*table, blocks=blocks.pop(), carrier_hz=carrier_hz)
+    snr_db, far_m, mcs, bler, rate_bps, capacity_bps = table
+    return Seconds(snr_db, far_m, mcs, bler, rate_bps, capacity_bps, blocks.pop(), carrier_hz)
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class Scheme:
         made: Steps = uplink_steps(blocks, self.margin_db, PACKET_BYTES)
         left = 1 / made.least_snr - 10 ** (-self.highest_db / 10)
         reached = left > 0
-        bits = transport_block_bits(UPLINK_TBS_INDEX["64QAM"][made.mcs[1:]], np.int64(blocks))
+        bits = transport_block_bits(UPLINK_TBS_INDEX["64QAM"][made.mcs[1:]], np.array(blocks))
         bps = np.concatenate([[0.0], TTIS * bits[reached]])
         mcs = np.concatenate([[-1], made.mcs[1:][reached]])
         return 1 / left[reached], bps, mcs
@@ -255,8 +256,8 @@ def stages(seconds: Seconds, scheme: Scheme) -> list[Stage]:
     """What the uplink would carry in each second under fewer and fewer idealisations."""
     band_hz = seconds.blocks * BLOCK_HZ
     noise_db = NOISE_DBM_PER_MHZ + 10 * np.log10(band_hz / 1e6)
-    nominal_db = 10 * np.log10(UAV_W * 1e3) - noise_db - free_space_db(
-        seconds.far_m, seconds.carrier_hz
+    nominal_db = (
+        10 * np.log10(UAV_W * 1e3) - noise_db - free_space_db(seconds.far_m, seconds.carrier_hz)
     )
     return [
         Stage(

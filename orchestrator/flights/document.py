@@ -1,0 +1,211 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""FIT.json: what is fitted to measured flights, as a file that is sealed by a digest."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, Field
+
+from testbed.core.errors import InputError
+from testbed.system.files import read_regular, write_json
+
+MOST_BYTES = 16 << 20
+"""Size limit of the file."""
+
+
+class Part(BaseModel):
+    """A part of a document; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class Sealed(Part):
+    """A document with the digest of everything else in it."""
+
+    digest: str = ""
+    """SHA-256 of everything else."""
+
+    def sealed(self) -> Self:
+        """The document with its digest."""
+        return self.model_copy(update={"digest": digest_of(self.model_dump(mode="json"))})
+
+    def write(self, path: Path) -> None:
+        """Write the file, atomically."""
+        write_json(path, self.model_dump(mode="json"))
+
+    @classmethod
+    def read(cls, path: Path, option: str) -> Self:
+        """Read a document and check its digest.
+
+        Args:
+            path: The file.
+            option: The option that named the file, for messages.
+
+        Raises:
+            InputError: There is no such file, it is no such document, or it was changed; the
+                message names the field.
+        """
+        try:
+            found = cls.model_validate_json(read_regular(path, MOST_BYTES))
+        except FileNotFoundError:
+            raise InputError(f"`{option}`: {path}: no such file") from None
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the file"
+            raise InputError(f"`{option}`: {path}: {where}: {first['msg'].lower()}") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"`{option}`: {path}: cannot be read ({error})") from None
+        if found.digest != digest_of(found.model_dump(mode="json")):
+            raise InputError(f"`{option}`: {path}: digest: the file was changed after it was made")
+        return found
+
+
+class Model(Part):
+    """A channel model fitted to a level: its most likely parameters."""
+
+    name: str
+    offset_db: float
+    """Measured level plus path loss, mean of the flights; the level at 1 m for `log-distance`."""
+    offsets_db: list[float] = Field(min_length=1)
+    """The same for each flight."""
+    between_flights_db: float | None
+    """Standard deviation of the offsets; null with one flight."""
+    exponent: float | None
+    """Path loss exponent; null where the model has its own."""
+    sigma_db: float = Field(ge=0)
+    """Standard deviation of shadowing, which is correlated along the path."""
+    scatter_db: float = Field(ge=0)
+    """Standard deviation of what is independent from one slot to the next."""
+    decorrelation_m: float = Field(gt=0)
+    """Path after which the correlation of shadowing is 1/e."""
+    antenna: list[str]
+    """Terms of the antenna: `heading`, `elevation`."""
+    heading_db_per_m_s: float
+    """Gain per m/s of horizontal velocity away from the base station."""
+    elevation_db_per_deg: float
+    """Gain per degree of elevation."""
+    covariance: list[list[float]]
+    """Covariance of the errors of offsets, exponent and terms, in this order."""
+    values: int
+    """Number of values."""
+    aic: float
+    """Akaike's information criterion."""
+    cv_log_likelihood: float
+    """Log-likelihood of segments of the flights under parameters from all others."""
+
+
+class Uplink(Model):
+    """The uplink's signal-to-noise ratio along the flights."""
+
+    correlation: float = Field(ge=-1, le=1)
+    """Of its shadowing with that of the level."""
+
+
+class Curve(Part):
+    """What the uplink carried in steps of its signal-to-noise ratio."""
+
+    quantiles: list[float] = Field(min_length=2)
+    snr_db: list[float] = Field(min_length=1)
+    """Median of each step."""
+    seconds: list[int]
+    """Number of seconds in each step."""
+    capacity_bps: list[list[float]]
+    """Quantiles of the capacity in each step."""
+    mcs_up: list[list[float]]
+    """Quantiles of the modulation and coding scheme in each step."""
+    bler_up: list[float]
+    """Median block error rate of each step."""
+
+
+class Stage(Part):
+    """A step on the way from Shannon's rate to the measured goodput."""
+
+    name: str
+    median_bps: float
+
+
+class Reference(Part):
+    """Powers and noise for which the gains of the fitted channel hold."""
+
+    uav_tx_power_w: float
+    base_station_tx_power_w: float
+    noise_dbm_per_mhz: float
+
+
+class Link(Part):
+    """The link curve: keys of `radio.lte` that describe it, and the curve itself."""
+
+    resource_blocks: int
+    implementation_margin_db: float | None = None
+    highest_snr_db: float | None = None
+    error_db: float | None = None
+    """Mean absolute error of the LTE model's rate with these two keys."""
+    reference: Reference
+    curve: Curve | None = None
+    """Null where no rates were measured."""
+    stages: list[Stage] = []
+
+
+class Flight(Part):
+    """A fitted flight."""
+
+    name: str
+    start: str | None
+    slots: int
+    used: int
+    """Number of slots in flight with a measured level."""
+    lowest_m: float
+    """Height from which the UAV counts as in flight."""
+    nearest_m: float
+    farthest_m: float
+
+
+class Rician(Part):
+    """Rician K of small-scale fading."""
+
+    k_db: float | None
+    reason: str
+    """Why K is not known; empty where it is."""
+
+
+class Document(Sealed):
+    """FIT.json."""
+
+    sentence: str
+    """The result in a sentence."""
+    best: str
+    """The model with the highest `cv_log_likelihood`."""
+    models: list[Model] = Field(min_length=1)
+    """All models, the best one first."""
+    refused: dict[str, str]
+    """Models that do not hold along the flights, and why."""
+    antennas: list[Model] = Field(min_length=1)
+    """The best model with each set of terms of the antenna."""
+    chosen: Model
+    """The one of `antennas` that the data support."""
+    level: str
+    """What models were fitted to: `rsrp_dbm`, `gain_db`, `snr_db` or `snr_up_db`."""
+    carrier_hz: float
+    rician: Rician
+    flights: list[Flight] = Field(min_length=1)
+    uplink: Uplink | None
+    """Null where the uplink's signal-to-noise ratio was not measured."""
+    link: Link
+    downlink_noise_dbm: float | None
+    """RSRP at which the downlink's signal-to-noise ratio is 0 dB."""
+    channel: dict[str, Any] | None
+    """The channel as `radio.fitted` of a scenario; null where gains are not known."""
+
+
+def digest_of(value: Mapping[str, Any]) -> str:
+    """SHA-256 of a JSON object without its `digest`, in its canonical form: sorted keys, no
+    spaces."""
+    rest = {name: part for name, part in value.items() if name != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,376 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Forecasts of a flight from its positions alone, and how good they were.
+
+A forecast knows the fit of other flights and the path of this one. It draws what the fit leaves
+open: the offset of the flight (as far as the fitted flights differ), the errors of the parameters,
+shadowing and scatter along the path, and the uplink's capacity among the seconds of the same
+signal-to-noise ratio. Its digest covers inputs, time, version and values: if the digest is
+published before the flight, the file proves that the forecast was made before.
+"""
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.engine.compiling import Array
+from orchestrator.flights.document import Curve, Document, Model, Part, Sealed
+from orchestrator.flights.fitting import TERMS, Flown
+from orchestrator.flights.geometry import LOG_DISTANCE, Path
+
+DRAWS = 1000
+"""Number of flights that are drawn."""
+LOW, HIGH = 0.05, 0.95
+"""Limits of the band, which has 90 %."""
+NORMAL_90 = 1.6448536269514722
+"""Quantile of the standard normal distribution at `HIGH`."""
+LEVELS = np.linspace(0.0, 1.0, 201)
+"""Quantiles that describe the distribution of all seconds."""
+MINUTE_S = 60.0
+
+
+class Band(Part):
+    """Quantiles for each slot or minute."""
+
+    p5: list[float]
+    p50: list[float]
+    p95: list[float]
+
+
+class Total(Part):
+    """Quantiles of a sum over the flight."""
+
+    p5: float
+    p50: float
+    p95: float
+
+
+class Inputs(Part):
+    """Everything that determines a forecast, by its digest or value."""
+
+    fit: str
+    """Digest of FIT.json."""
+    flight: str
+    """Name of the flight."""
+    positions: str
+    """SHA-256 of the positions and of the base station's position, as float64."""
+    resource_blocks: int
+    offered_bps: float | None
+    """Rate of the application; null: data always wait."""
+    seed: int
+    draws: int
+
+
+class Forecast(Sealed):
+    """The forecast of a flight."""
+
+    made: str
+    """Date and time in UTC."""
+    version: str
+    """Version of the testbed."""
+    inputs: Inputs
+    level: str
+    """What models were fitted to, e.g. `rsrp_dbm`."""
+    slot_s: float
+    rsrp_dbm: Band
+    """The level for each slot: RSRP, or the one that `level` names."""
+    snr_up_db: Band | None
+    """The uplink's signal-to-noise ratio; null, as the following ones: not fitted."""
+    mcs_up: Band | None
+    uplink_bps: Band | None
+    """Goodput of the uplink for each slot."""
+    uplink_minutes_bps: Band | None
+    """Mean goodput of the uplink for each minute."""
+    uplink_distribution_bps: list[float] | None
+    """Goodput of all slots and draws at 201 quantiles from 0 to 1."""
+    uplink_bytes: Total | None
+    """Data carried in the whole flight."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is forecast, and how."""
+
+    name: str
+    """Name of the flight."""
+    path: Path
+    resource_blocks: int | None
+    """Resource blocks of the carrier; None: as in the fitted flights."""
+    offered_bps: float | None
+    seed: int
+    made: datetime.datetime
+    version: str
+    positions: str
+    """Digest of the positions."""
+
+
+def forecast(fit: Document, request: Request) -> Forecast:
+    """Forecast a flight.
+
+    Args:
+        fit: The fit of other flights.
+        request: The flight's path, without anything that was measured on it.
+    """
+    path, curve = request.path, fit.link.curve
+    loss_db = _loss_db(fit, fit.chosen, path)
+    mean_db, deviation_db = _normal(fit.chosen, path, loss_db)
+    blocks = request.resource_blocks or fit.link.resource_blocks
+    snr_up = mcs = rate = minutes = total = distribution = None
+    if fit.uplink is not None:
+        rng = np.random.default_rng(request.seed)
+        drawn_db = _drawn(rng, fit.uplink, path, _loss_db(fit, fit.uplink, path))
+        snr_up = _band(drawn_db)
+        if curve is not None:
+            quantile = rng.random(drawn_db.shape)
+            mcs = _band(_between(curve, curve.mcs_up, drawn_db, quantile))
+            bps = _between(curve, curve.capacity_bps, drawn_db, quantile)
+            bps *= blocks / fit.link.resource_blocks
+            if request.offered_bps is not None:
+                bps = np.minimum(bps, request.offered_bps)
+            rate, minutes = _band(bps), _band(by_minute(bps, path.slot_s))
+            distribution = np.round(np.quantile(bps, LEVELS), 1).tolist()
+            low, middle, high = np.quantile(bps.sum(axis=1) * path.slot_s / 8, (LOW, 0.5, HIGH))
+            total = Total(p5=round(low), p50=round(middle), p95=round(high))
+    edge_db = NORMAL_90 * deviation_db
+    return Forecast(
+        made=request.made.isoformat(timespec="seconds"),
+        version=request.version,
+        inputs=Inputs(
+            fit=fit.digest,
+            flight=request.name,
+            positions=request.positions,
+            resource_blocks=blocks,
+            offered_bps=request.offered_bps,
+            seed=request.seed,
+            draws=DRAWS,
+        ),
+        level=fit.level,
+        slot_s=path.slot_s,
+        rsrp_dbm=Band(
+            **{
+                name: np.round(values, 3).tolist()
+                for name, values in (
+                    ("p5", mean_db - edge_db),
+                    ("p50", mean_db),
+                    ("p95", mean_db + edge_db),
+                )
+            }
+        ),
+        snr_up_db=snr_up,
+        mcs_up=mcs,
+        uplink_bps=rate,
+        uplink_minutes_bps=minutes,
+        uplink_distribution_bps=distribution,
+        uplink_bytes=total,
+    ).sealed()
+
+
+def _loss_db(fit: Document, model: Model, path: Path) -> Array:
+    """Path loss along the path, shape [S], as far as the model's parameters do not contain it."""
+    if model.name != LOG_DISTANCE:
+        return path.loss_db(model.name, fit.carrier_hz)
+    # The exponent is a parameter of the level's model; the uplink's has it from there.
+    return (fit.chosen.exponent or 0.0) * path.decades_db * (model.exponent is None)
+
+
+def _design(model: Model, path: Path) -> tuple[Array, Array]:
+    """The columns for another flight, shape [S, p], and the most likely parameters, shape [p].
+
+    The offset of another flight is the mean of those of the fitted ones.
+    """
+    flights, slots = len(model.offsets_db), len(path.far_m)
+    columns = [np.full((slots, flights), 1 / flights)]
+    values = list(model.offsets_db)
+    if model.exponent is not None:
+        columns.append(-path.decades_db[:, None])
+        values.append(model.exponent)
+    for name in model.antenna:
+        columns.append(TERMS[name](path)[:, None])
+        values.append({"heading": model.heading_db_per_m_s}.get(name, model.elevation_db_per_deg))
+    return np.hstack(columns), np.array(values)
+
+
+def _between_db(model: Model) -> float:
+    """Standard deviation of the offset of another flight around the mean of the fitted ones."""
+    return (model.between_flights_db or 0.0) * math.sqrt(1 + 1 / len(model.offsets_db))
+
+
+def _normal(model: Model, path: Path, loss_db: Array) -> tuple[Array, Array]:
+    """Mean and standard deviation of the level in each slot, shape [S] each."""
+    design, values = _design(model, path)
+    of_parameters = np.einsum("sp,pq,sq->s", design, np.array(model.covariance), design)
+    variance = model.sigma_db**2 + model.scatter_db**2 + _between_db(model) ** 2 + of_parameters
+    return design @ values - loss_db, np.sqrt(variance)
+
+
+def _drawn(rng: np.random.Generator, model: Model, path: Path, loss_db: Array) -> Array:
+    """Draws of the level, shape [DRAWS, S]."""
+    design, values = _design(model, path)
+    spread = np.linalg.cholesky(np.array(model.covariance) + 1e-12 * np.eye(len(values)))
+    parameters = values + rng.standard_normal((DRAWS, len(values))) @ spread.T
+    level = parameters @ design.T - loss_db
+    level += _between_db(model) * rng.standard_normal((DRAWS, 1))
+    level += model.scatter_db * rng.standard_normal(level.shape)
+    steps = np.diff(path.way_m, prepend=path.way_m[0])
+    kept = np.exp(-steps / model.decorrelation_m)
+    shadowing = rng.standard_normal(DRAWS)
+    for slot, share in enumerate(kept):
+        fresh = math.sqrt(1 - share**2) * rng.standard_normal(DRAWS)
+        shadowing = share * shadowing + fresh
+        level[:, slot] += model.sigma_db * shadowing
+    return np.asarray(level)
+
+
+def _between(curve: Curve, table: Sequence[Sequence[float]], snr_db: Array, at: Array) -> Array:
+    """Values of the measured curve at ratios in dB and quantiles, bilinearly interpolated.
+
+    Beyond the edges of the curve its edges hold.
+    """
+    grid = np.array(table)
+    rows, columns = grid.shape
+    row = np.interp(snr_db, curve.snr_db, np.arange(rows, dtype=np.float64))
+    column = np.interp(at, curve.quantiles, np.arange(columns, dtype=np.float64))
+    low, left = np.floor(row).astype(np.int64), np.floor(column).astype(np.int64)
+    high, right = np.minimum(low + 1, rows - 1), np.minimum(left + 1, columns - 1)
+    up, over = row - low, column - left
+    below = (1 - over) * grid[low, left] + over * grid[low, right]
+    above = (1 - over) * grid[high, left] + over * grid[high, right]
+    return np.asarray((1 - up) * below + up * above)
+
+
+def _band(draws: Array) -> Band:
+    low, middle, high = np.round(np.quantile(draws, (LOW, 0.5, HIGH), axis=0), 3).tolist()
+    return Band(p5=low, p50=middle, p95=high)
+
+
+def by_minute(values: Array, slot_s: float) -> Array:
+    """Means over whole minutes; a part of a minute at the end is left out.
+
+    Args:
+        values: Shape [..., S]; slots with NaN do not count.
+        slot_s: Length of a slot.
+
+    Returns:
+        Shape [..., M]; NaN where no slot of a minute counts.
+    """
+    length = max(1, round(MINUTE_S / slot_s))
+    minutes = values.shape[-1] // length
+    parts = values[..., : minutes * length].reshape(*values.shape[:-1], minutes, length)
+    known = np.isfinite(parts)
+    count = known.sum(axis=-1)
+    sums = np.where(known, parts, 0.0).sum(axis=-1)
+    return np.asarray(np.where(count > 0, sums / np.maximum(count, 1), np.nan))
+
+
+# --- reveal --------------------------------------------------------------------------------------
+
+
+class Reveal(Part):
+    """A forecast compared with what was measured in flight; null: not measured, or not forecast."""
+
+    slots: int
+    """Number of slots in flight with a measured level."""
+    rsrp_coverage_90: float
+    """Part of the measured levels in the band of 90 %."""
+    rsrp_bias_db: float
+    """Mean of measured less forecast median."""
+    crps_db: float
+    """Mean continuous ranked probability score of the level."""
+    snr_up_coverage_90: float | None = None
+    uplink_coverage_90: float | None = None
+    """Part of the seconds whose goodput is in the band."""
+    uplink_minutes_coverage_90: float | None = None
+    uplink_median_bps: float | None = None
+    """Measured median of the goodput."""
+    uplink_median_forecast_bps: float | None = None
+    uplink_median_error: float | None = None
+    """Forecast over measured median, less 1."""
+    uplink_ks: float | None = None
+    """Kolmogorov-Smirnov distance of the distributions of goodput by second."""
+    uplink_bytes: float | None = None
+    """Data carried in the measured seconds in flight."""
+    uplink_bytes_error: float | None = None
+    """Forecast over measured data, less 1, in the same seconds (medians of the forecast)."""
+
+
+def revealed(made: Forecast, flight: Flown) -> Reveal:
+    """Compare a forecast with what was measured on the flight."""
+    level_db = flight.snr_up_db if made.level == "snr_up_db" else flight.values(made.level)
+    low, middle, high = (np.array(getattr(made.rsrp_dbm, name)) for name in ("p5", "p50", "p95"))
+    seen = flight.is_aloft & np.isfinite(level_db)
+    score_db = crps_normal(level_db, middle, (high - low) / (2 * NORMAL_90))
+    of_snr = made.snr_up_db and _coverage(made.snr_up_db, flight.snr_up_db, flight.is_aloft)
+    return Reveal(
+        slots=int(seen.sum()),
+        rsrp_coverage_90=float(((level_db >= low) & (level_db <= high))[seen].mean()),
+        rsrp_bias_db=float((level_db - middle)[seen].mean()),
+        crps_db=float(score_db[seen].mean()),
+        snr_up_coverage_90=of_snr,
+        **({} if made.uplink_bps is None else _revealed_rates(made, made.uplink_bps, flight)),
+    )
+
+
+def _revealed_rates(made: Forecast, band: Band, flight: Flown) -> dict[str, float | None]:
+    """The fields of `Reveal` on the goodput."""
+    bps = np.where(flight.is_aloft, flight.values("uplink_bps"), np.nan)
+    seen = np.isfinite(bps)
+    if not seen.any() or made.uplink_distribution_bps is None or made.uplink_minutes_bps is None:
+        return {}
+    measured = np.sort(bps[seen])
+    quantiles = np.array(made.uplink_distribution_bps)
+    median, expected = float(np.median(measured)), float(np.interp(0.5, LEVELS, quantiles))
+    sent, expected_sent = float(measured.sum()), float(np.array(band.p50)[seen].sum())
+    minutes = by_minute(bps, made.slot_s)
+    return {
+        "uplink_coverage_90": _coverage(band, bps, seen),
+        "uplink_minutes_coverage_90": _coverage(
+            made.uplink_minutes_bps, minutes, np.isfinite(minutes)
+        ),
+        "uplink_median_bps": median,
+        "uplink_median_forecast_bps": expected,
+        "uplink_median_error": expected / median - 1 if median else None,
+        "uplink_ks": ks_distance(measured, quantiles),
+        "uplink_bytes": sent * made.slot_s / 8,
+        "uplink_bytes_error": expected_sent / sent - 1 if sent else None,
+    }
+
+
+def _coverage(band: Band, values: Array, counts: "np.typing.NDArray[np.bool_]") -> float | None:
+    """Part of the values in the band, where they count and were measured."""
+    seen = counts & np.isfinite(values)
+    inside = (values >= np.array(band.p5)) & (values <= np.array(band.p95))
+    return float(inside[seen].mean()) if seen.any() else None
+
+
+def crps_normal(values: Array, mean: Array, deviation: Array) -> Array:
+    """Continuous ranked probability score of normal forecasts; Gneiting and Raftery, "Strictly
+    proper scoring rules", J. Am. Stat. Assoc. 102, 2007, equation 21."""
+    from scipy.stats import norm  # imported here, because it takes half a second
+
+    z = (values - mean) / deviation
+    spread = z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi)
+    return np.asarray(deviation * spread)
+
+
+def ks_distance(values: Array, quantiles: Array) -> float:
+    """Largest difference of the distribution of some values and of one given by its quantiles.
+
+    Args:
+        values: Ascending, shape [n].
+        quantiles: Quantiles at `LEVELS`, ascending; equal ones are a jump.
+    """
+    points = np.unique(np.concatenate([values, quantiles]))
+    between = np.interp(points, quantiles, LEVELS, left=0.0, right=1.0)
+    first = np.searchsorted(quantiles, points, side="left")
+    after = np.searchsorted(quantiles, points, side="right")
+    seen = (np.searchsorted(values, points, side="left") / len(values)) - np.where(
+        after > first, LEVELS[np.minimum(first, len(LEVELS) - 1)], between
+    )
+    seen_with = (np.searchsorted(values, points, side="right") / len(values)) - np.where(
+        after > first, LEVELS[after - 1], between
+    )
+    return float(np.abs(np.concatenate([seen, seen_with])).max())

@@ -1,0 +1,439 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The fit of measured flights as a whole: path loss, uplink, link curve, and its file FIT.json."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ns3_scenarios.aerial import free_space_db
+from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, ChannelTrace
+from orchestrator.engine.compiling import Array
+from orchestrator.flights import document
+from orchestrator.flights.fitting import (
+    ELEVATION,
+    HEADING,
+    Fit,
+    Flown,
+    Level,
+    Ranking,
+    known_models,
+    rank,
+    with_antennas,
+)
+from orchestrator.flights.geometry import Path
+from orchestrator.flights.link import (
+    BASE_STATION_W,
+    BLOCKS,
+    NOISE_DBM_PER_MHZ,
+    QUANTILES,
+    UAV_W,
+    Curve,
+    Scheme,
+    Seconds,
+    Stage,
+    curve_of,
+    scheme_of,
+    seconds_of,
+    stages,
+)
+from orchestrator.flights.measured import MeasuredFlight
+from orchestrator.flights.rician import Rician, rician_of
+from orchestrator.scenario.cells import BLOCK_HZ
+from testbed.core.errors import InputError
+
+CARRIER_HZ = 2e9
+"""Carrier frequency where the flights do not name theirs."""
+BASE_STATION_M = (0.0, 0.0, 30.0)
+"""Base station of a trace of gains, which does not name it: that of scenarios by default."""
+CLEAR_DB = (5.0, 18.0)
+"""Signal-to-noise ratios of the downlink in dB from which the noise follows: below, its estimate
+contains noise; above, distortion limits it."""
+AS_GOOD = 2.0
+"""Difference of AIC within which models describe the data equally well; Burnham and Anderson,
+"Multimodel inference", Sociol. Methods Res. 33(2), 2004."""
+LEVELS = ("gain_db", "rsrp_dbm", "snr_db", "snr_up_db")
+"""Levels to which models can be fitted: the first one that all flights have is used."""
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """The uplink's signal-to-noise ratio along the flights, and what it carried."""
+
+    level: Level
+    fit: Fit
+    correlation: float
+    """Of its shadowing with that of the level to which models were fitted."""
+    carried: "Carried | None"
+    """None: no rates were measured."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the uplink carried."""
+
+    seconds: Seconds
+    scheme: Scheme
+    error_db: float
+    """Mean absolute error of the scheme's rate."""
+    curve: Curve
+    stages: Sequence[Stage]
+
+    @classmethod
+    def of(cls, seconds: Seconds) -> "Carried":
+        """The link curve of these seconds."""
+        scheme, error_db = scheme_of(seconds)
+        return cls(seconds, scheme, error_db, curve_of(seconds), stages(seconds, scheme))
+
+
+@dataclass(frozen=True)
+class FlightFit:
+    """All that was fitted to some flights."""
+
+    flights: Sequence[Flown]
+    carrier_hz: float
+    """Of the level to which models were fitted."""
+    level: Level
+    ranking: Ranking
+    uplink: Uplink | None
+    noise_dbm: float | None
+    """RSRP at which the downlink's signal-to-noise ratio is 0 dB, on the scale of the receiver."""
+    rician: Rician
+
+    @property
+    def sentence(self) -> str:
+        """The result in a sentence."""
+        best = self.ranking.best
+        estimate = best.estimate
+        how = "" if best.exponent is None else f" with the exponent {best.exponent:.2f}"
+        alike = [
+            fit.model for fit in self.ranking.fits[1:] if fit.estimate.aic - estimate.aic <= AS_GOOD
+        ]
+        few = "this flight" if len(self.flights) == 1 else f"these {len(self.flights)} flights"
+        text = (
+            f"{best.model}{how} describes {few} best, with {estimate.shadowing_db:.1f} dB of "
+            f"shadowing, which is decorrelated after {estimate.decorrelation_m:.0f} m, and "
+            f"{estimate.scatter_db:.1f} dB of scatter from second to second"
+        )
+        if alike:
+            text += f"; as good (AIC within {AS_GOOD:g}): {', '.join(alike)}"
+        return text + "."
+
+    @property
+    def channel(self) -> dict[str, Any] | None:
+        """The fitted channel of a scenario (`radio.fitted`); None: the gain is not known.
+
+        RSRP of a receiver that is not calibrated gives no gain. Where the signal-to-noise ratio was
+        measured, a gain is such that the nominal powers with thermal noise have this ratio in the
+        whole carrier.
+        """
+        fit = self.ranking.chosen
+        band_dbm = NOISE_DBM_PER_MHZ + 10 * np.log10(self._blocks * BLOCK_HZ / 1e6)
+        up = down = None
+        if self.level.field == "gain_db":
+            down = _direction(fit, 0.0, self.carrier_hz)
+        elif self.level.field == "snr_db" or self.noise_dbm is not None:
+            nominal_db = band_dbm - 10 * np.log10(BASE_STATION_W * 1e3)
+            down = _direction(fit, nominal_db - (self.noise_dbm or 0.0), self.carrier_hz)
+        if self.uplink is not None:
+            nominal_db = band_dbm - 10 * np.log10(UAV_W * 1e3)
+            up = _direction(self.uplink.fit, nominal_db, self.carrier_hz)
+        if up is None and down is None:
+            return None
+        both = up is not None and down is not None
+        parameters = {} if fit.exponent is None else {"exponent": round(fit.exponent, 4)}
+        made = {
+            "model": fit.model,
+            "parameters": parameters,
+            "carrier_hz": self.carrier_hz,
+            "up": up or down,
+            "down": down or up,
+            "correlation": round(self.uplink.correlation, 4) if both and self.uplink else 1.0,
+        }
+        return made | {"digest": document.digest_of(made)}
+
+    @property
+    def _blocks(self) -> int:
+        return self.flights[0].measured.resource_blocks or BLOCKS
+
+    def document(self) -> document.Document:
+        """FIT.json, sealed."""
+        ranking, uplink = self.ranking, self.uplink
+        of_uplink = None
+        if uplink is not None:
+            correlation = round(uplink.correlation, 4)
+            of_uplink = document.Uplink(**_entry(uplink.fit), correlation=correlation)
+        return document.Document(
+            sentence=self.sentence,
+            best=ranking.best.model,
+            models=[document.Model(**_entry(fit)) for fit in ranking.fits],
+            refused=dict(ranking.refused),
+            antennas=[document.Model(**_entry(fit)) for fit in ranking.antennas],
+            chosen=document.Model(**_entry(ranking.chosen)),
+            level=self.level.field,
+            carrier_hz=self.carrier_hz,
+            rician=document.Rician(k_db=_rounded(self.rician.k_db, 2), reason=self.rician.reason),
+            flights=[
+                document.Flight(
+                    name=flight.name,
+                    start=flight.measured.start,
+                    slots=len(used),
+                    used=int(used.sum()),
+                    lowest_m=round(flight.lowest_m, 3),
+                    nearest_m=round(float(flight.path.far_m[used].min()), 1),
+                    farthest_m=round(float(flight.path.far_m[used].max()), 1),
+                )
+                for flight, used in zip(self.flights, self.level.used, strict=True)
+            ],
+            uplink=of_uplink,
+            link=_link(uplink, self._blocks),
+            downlink_noise_dbm=_rounded(self.noise_dbm, 2),
+            channel=self.channel,
+        ).sealed()
+
+    def replay(self, flight: Flown) -> ChannelTrace | None:
+        """The gains that a flight has measured, as a trace; None: the gain is not known.
+
+        The uplink's gain is from its signal-to-noise ratio, the downlink's from RSRP. A slot in
+        which one of them was not measured is an outage.
+        """
+        channel, uplink = self.channel, self.uplink
+        if channel is None:
+            return None
+        fit = self.ranking.chosen
+        level_db = flight.values(self.level.field)
+        down_db = level_db + channel["down"]["offset_db"] - _reported(fit, self.carrier_hz)
+        up_db = down_db
+        if uplink is not None:
+            up_db = (
+                flight.snr_up_db
+                + channel["up"]["offset_db"]
+                - _reported(uplink.fit, self.carrier_hz)
+            )
+        gains = [
+            np.where(np.isfinite(db), np.clip(10 ** (db / 10), LEAST_GAIN, MOST_GAIN), 0.0)
+            for db in (up_db, down_db)
+        ]
+        return ChannelTrace(
+            gains[0][None],
+            flight.path.slot_s,
+            flight.path.start_m[None],
+            gain_down=gains[1][None],
+        )
+
+
+def _reported(fit: Fit, carrier_hz: float) -> float:
+    """The offset of a fit to the path loss of its model as a channel.
+
+    That of `log-distance` starts with the loss of free space at 1 m.
+    """
+    first_db = float(free_space_db(1.0, carrier_hz)) if fit.fits_exponent else 0.0
+    return fit.offset_db + first_db
+
+
+def _direction(fit: Fit, to_gain_db: float, carrier_hz: float) -> dict[str, float]:
+    """One direction of the fitted channel; see `orchestrator.scenario.schema`."""
+    estimate = fit.estimate
+    return {
+        "offset_db": round(_reported(fit, carrier_hz) + to_gain_db, 4),
+        "shadowing_db": round(estimate.shadowing_db, 4),
+        "decorrelation_m": round(estimate.decorrelation_m, 4),
+        "scatter_db": round(estimate.scatter_db, 4),
+        "heading_db_per_m_s": round(fit.term(HEADING), 5),
+        "elevation_db_per_deg": round(fit.term(ELEVATION), 5),
+    }
+
+
+def _entry(fit: Fit) -> dict[str, Any]:
+    estimate = fit.estimate
+    return {
+        "name": fit.model,
+        "offset_db": round(fit.offset_db, 4),
+        "offsets_db": [round(float(one), 4) for one in fit.offsets_db],
+        "between_flights_db": _rounded(fit.between_db, 4),
+        "exponent": _rounded(fit.exponent, 4),
+        "sigma_db": round(estimate.shadowing_db, 4),
+        "scatter_db": round(estimate.scatter_db, 4),
+        "decorrelation_m": round(estimate.decorrelation_m, 3),
+        "antenna": list(fit.terms),
+        "heading_db_per_m_s": round(fit.term(HEADING), 5),
+        "elevation_db_per_deg": round(fit.term(ELEVATION), 5),
+        "covariance": np.round(estimate.covariance, 8).tolist(),
+        "values": fit.values,
+        "aic": round(estimate.aic, 3),
+        "cv_log_likelihood": round(fit.cv_log_likelihood, 3),
+    }
+
+
+def _link(uplink: Uplink | None, blocks: int) -> document.Link:
+    reference = document.Reference(
+        uav_tx_power_w=UAV_W,
+        base_station_tx_power_w=BASE_STATION_W,
+        noise_dbm_per_mhz=NOISE_DBM_PER_MHZ,
+    )
+    carried = None if uplink is None else uplink.carried
+    if carried is None:
+        return document.Link(resource_blocks=blocks, reference=reference)
+    curve, highest_db = carried.curve, carried.scheme.highest_db
+    return document.Link(
+        resource_blocks=blocks,
+        implementation_margin_db=round(carried.scheme.margin_db, 2),
+        highest_snr_db=None if np.isinf(highest_db) else round(highest_db, 2),
+        error_db=round(carried.error_db, 3),
+        reference=reference,
+        curve=document.Curve(
+            quantiles=QUANTILES.tolist(),
+            snr_db=np.round(curve.snr_db, 3).tolist(),
+            seconds=curve.seconds.astype(int).tolist(),
+            capacity_bps=np.round(curve.capacity_bps, 1).tolist(),
+            mcs_up=np.round(curve.mcs, 3).tolist(),
+            bler_up=np.round(curve.bler, 4).tolist(),
+        ),
+        stages=[
+            document.Stage(
+                name=stage.name, median_bps=round(float(np.nanmedian(stage.rate_bps)), 1)
+            )
+            for stage in carried.stages
+        ],
+    )
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+# --- making it -----------------------------------------------------------------------------------
+
+
+def flown_in(flights: Mapping[str, MeasuredFlight]) -> list[Flown]:
+    """The UAVs of some flights, by the names of their files.
+
+    Raises:
+        InputError: An imported flight does not name its base station.
+    """
+    found = []
+    for name, measured in flights.items():
+        for uav in range(measured.uavs):
+            alone = name if measured.uavs == 1 else f"{name} uav{uav + 1}"
+            found.append(Flown(alone, measured, uav, path_of(name, measured, uav)))
+    return found
+
+
+def path_of(name: str, measured: MeasuredFlight, uav: int) -> Path:
+    """The path of a UAV relative to the base station of its flight.
+
+    Raises:
+        InputError: An imported flight does not name its base station.
+    """
+    station = measured.base_station
+    if station is None:
+        if measured.source is not None:
+            raise InputError(
+                f"`flight` {name}: does not contain the base station's position; import it with "
+                "--base-station"
+            )
+        station = np.array(BASE_STATION_M)
+    return Path(measured.position[uav], measured.slot_s, station)
+
+
+def fit_flights(
+    flights: Mapping[str, MeasuredFlight],
+    models: Sequence[str] = (),
+    progress: Callable[[str, int, int], None] = lambda text, done, total: None,
+) -> FlightFit:
+    """Fit channel models and the link curve to flights.
+
+    Args:
+        flights: The flights by name.
+        models: Names of channel models; empty: all.
+        progress: Receives what is done, how many steps of how many.
+
+    Raises:
+        InputError: The flights lack values, or no model holds along them.
+    """
+    names = known_models(models)
+    flown = flown_in(flights)
+    fields = [
+        field
+        for field in LEVELS
+        if all(np.isfinite(flight.values(field)).any() for flight in flown)
+    ]
+    if not fields:
+        raise InputError(f"`flight`: all flights must have one of {', '.join(LEVELS)}")
+    field = fields[0]
+    way = "carrier_up_hz" if field == "snr_up_db" else "carrier_down_hz"
+    carriers = {getattr(flight.measured, way) or CARRIER_HZ for flight in flown}
+    if len(carriers) > 1:
+        raise InputError(
+            "`flight`: the flights have different carriers: "
+            + ", ".join(f"{hertz / 1e6:g} MHz" for hertz in sorted(carriers))
+        )
+    carrier_hz = carriers.pop()
+
+    def measured(flight: Flown) -> Array:
+        return flight.snr_up_db if field == "snr_up_db" else flight.values(field)
+
+    level = Level.of(flown, field, [measured(flight) for flight in flown])
+    ranking = rank(level, carrier_hz, names, progress)
+    return FlightFit(
+        flown,
+        carrier_hz,
+        level,
+        ranking,
+        _uplink(flown, level, ranking.chosen, carrier_hz),
+        _noise_dbm(flown) if field == "rsrp_dbm" else None,
+        rician_of(flown, field, carrier_hz),
+    )
+
+
+def _uplink(flown: Sequence[Flown], level: Level, chosen: Fit, carrier_hz: float) -> Uplink | None:
+    """The uplink; None where its signal-to-noise ratio was not measured in all flights."""
+    if not all(np.isfinite(flight.values("snr_up_db")).any() for flight in flown):
+        return None
+    up = Level.of(flown, "snr_up_db", [flight.snr_up_db for flight in flown])
+
+    def loss_db(path: Path) -> Array:
+        if chosen.exponent is None:
+            return path.loss_db(chosen.model, carrier_hz)
+        return chosen.exponent * path.decades_db
+
+    fit = with_antennas(up, chosen.model, up.on_path(loss_db))
+    seconds = seconds_of(flown, carrier_hz)
+    correlation = _correlation(level, chosen, up, fit)
+    return Uplink(up, fit, correlation, None if seconds is None else Carried.of(seconds))
+
+
+def _correlation(one: Level, its: Fit, other: Level, others: Fit) -> float:
+    """Correlation of the shadowing of two levels.
+
+    Scatter, which is independent, lowers the correlation of residuals; this is divided out.
+    """
+    residuals = []
+    for level, fit in ((one, its), (other, others)):
+        whole = [np.full(len(used), np.nan) for used in level.used]
+        rest = level.series.value_db - fit.expected_db
+        begins = np.cumsum([0, *(used.sum() for used in level.used)])
+        for filled, used, begin in zip(whole, level.used, begins[:-1], strict=True):
+            filled[used] = rest[begin : begin + used.sum()]
+        residuals.append(np.concatenate(whole))
+    both = np.isfinite(residuals[0]) & np.isfinite(residuals[1])
+    if both.sum() < 2:
+        return 0.0
+    seen = float(np.corrcoef(residuals[0][both], residuals[1][both])[0, 1])
+    of_shadowing = np.prod([fit.estimate.shadowing_db / fit.deviation_db for fit in (its, others)])
+    return float(np.clip(seen / of_shadowing, -1.0, 1.0)) if np.isfinite(seen) else 0.0
+
+
+def _noise_dbm(flown: Sequence[Flown]) -> float | None:
+    """Median of RSRP less the downlink's signal-to-noise ratio; None: one was not measured."""
+    low_db, high_db = CLEAR_DB
+    parts = []
+    for flight in flown:
+        snr_db, rsrp_dbm = flight.values("snr_db"), flight.values("rsrp_dbm")
+        clear = flight.is_aloft & (snr_db >= low_db) & (snr_db <= high_db) & np.isfinite(rsrp_dbm)
+        parts.append((rsrp_dbm - snr_db)[clear])
+    differences = np.concatenate(parts)
+    return float(np.median(differences)) if len(differences) else None
