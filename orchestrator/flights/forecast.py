@@ -303,7 +303,9 @@ def revealed(made: Forecast, flight: Flown) -> Reveal:
     low, middle, high = (np.array(getattr(made.rsrp_dbm, name)) for name in ("p5", "p50", "p95"))
     seen = flight.is_aloft & np.isfinite(level_db)
     score_db = crps_normal(level_db, middle, (high - low) / (2 * NORMAL_90))
-    of_snr = made.snr_up_db and _coverage(made.snr_up_db, flight.snr_up_db, flight.is_aloft)
+    of_snr = None
+    if made.snr_up_db is not None:
+        of_snr = _coverage(made.snr_up_db, flight.snr_up_db, flight.is_aloft)
     return Reveal(
         slots=int(seen.sum()),
         rsrp_coverage_90=float(((level_db >= low) & (level_db <= high))[seen].mean()),
