@@ -21,7 +21,17 @@ from typing import Annotated
 import typer
 
 from ns3_scenarios.errors import ChannelError
-from orchestrator.cli import archive, emulate, exchange, learning, machine, predict, programs, study
+from orchestrator.cli import (
+    archive,
+    emulate,
+    exchange,
+    flights,
+    learning,
+    machine,
+    predict,
+    programs,
+    study,
+)
 from orchestrator.cli.campaign import app as campaign_app
 from orchestrator.cli.console import log_to_stderr
 from orchestrator.cli.grouped import Grouped
@@ -34,7 +44,7 @@ from testbed.core.registry import OURS
 PACKAGE = "uav-sfl-testbed"
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.init, predict.show, predict.trace, predict.predict),
-    "Channels": (exchange.export_trace,),
+    "Channels": (exchange.export_trace, flights.fit, flights.forecast),
     "Emulate": (emulate.run, emulate.report, emulate.compare, emulate.perfetto),
     "Programs": (programs.up,),
     "Share": (archive.bundle, archive.verify),
@@ -61,6 +71,7 @@ FLAGS = {
             "fastest_m_s",
         ),
         *("longest_gap_s", "time_format", "same_time", "no_signal", "downlink"),
+        *("fit", "flight", "like", "model", "offered_bps", "sealed"),
         *("radio", "slots", "rts", "wifi_standard", "wifi_width_mhz", "wifi_ap_w"),
     )
 } | {"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"}

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from orchestrator.emulated.validity import Tenant
+    from orchestrator.flights.document import Document
+    from orchestrator.flights.document import Model as FittedModel
+    from orchestrator.flights.forecast import Reveal
     from orchestrator.records.comparison import Comparison
     from orchestrator.records.emulation import Check, Emulation
     from orchestrator.studies.cross_check import CrossCheck
@@ -217,6 +220,57 @@ def plain_table(frame: "pd.DataFrame") -> Table:
         table.add_row(
             *(f"{v:.3f}" if isinstance(v, float) else escape(str(v)) for v in row.values())
         )
+    return table
+
+
+def fit_tables(found: "Document") -> list[Table]:
+    """The models of a fit, the antenna, the uplink, and the way from Shannon's rate to goodput."""
+    tables = [_fitted("level", found.models, found.models[0].aic)]
+    tables.append(_fitted("level with antenna", found.antennas, found.models[0].aic))
+    if found.uplink is not None:
+        tables.append(_fitted("uplink SNR", [found.uplink], found.uplink.aic))
+    if found.link.stages:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("uplink, median of the seconds")
+        table.add_column("Mb/s", justify="right")
+        for stage in found.link.stages:
+            table.add_row(escape(stage.name), f"{stage.median_bps / 1e6:.2f}")
+        tables.append(table)
+    return tables
+
+
+def _fitted(title: str, models: "Sequence[FittedModel]", least_aic: float) -> Table:
+    """Fitted models, one row each."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column(title)
+    for column in (
+        *("offset dB", "exponent", "shadowing dB", "decorrelated m", "scatter dB"),
+        *("dB per m/s", "dB per degree", "AIC difference", "log-likelihood (CV)"),
+    ):
+        table.add_column(column, justify="right")
+    for model in models:
+        table.add_row(
+            escape(" + ".join([model.name, *model.antenna])),
+            f"{model.offset_db:.2f}",
+            "" if model.exponent is None else f"{model.exponent:.3f}",
+            f"{model.sigma_db:.2f}",
+            f"{model.decorrelation_m:.1f}",
+            f"{model.scatter_db:.2f}",
+            f"{model.heading_db_per_m_s:.3f}" if "heading" in model.antenna else "",
+            f"{model.elevation_db_per_deg:.3f}" if "elevation" in model.antenna else "",
+            f"{model.aic - least_aic:+.1f}",
+            f"{model.cv_log_likelihood:.1f}",
+        )
+    return table
+
+
+def reveal_table(found: "Reveal") -> Table:
+    """A forecast compared with what was measured."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("compared with what was measured")
+    table.add_column("", justify="right")
+    for name, text in found.lines():
+        table.add_row(escape(name), escape(text))
     return table
 
 

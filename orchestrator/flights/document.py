@@ -17,6 +17,8 @@ from testbed.system.files import read_regular, write_json
 
 MOST_BYTES = 16 << 20
 """Size limit of the file."""
+UNSEALED = ("digest", "reveal")
+"""Fields that a digest does not cover: itself, and what is known only later."""
 
 
 class Part(BaseModel):
@@ -204,8 +206,7 @@ class Document(Sealed):
 
 
 def digest_of(value: Mapping[str, Any]) -> str:
-    """SHA-256 of a JSON object without its `digest`, in its canonical form: sorted keys, no
-    spaces."""
-    rest = {name: part for name, part in value.items() if name != "digest"}
+    """SHA-256 of an object without `UNSEALED` as canonical JSON: sorted keys, no spaces."""
+    rest = {name: part for name, part in value.items() if name not in UNSEALED}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -11,6 +11,7 @@ published before the flight, the file proves that the forecast was made before.
 """
 
 import datetime
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ import numpy as np
 
 from orchestrator.engine.compiling import Array
 from orchestrator.flights.document import Curve, Document, Model, Part, Sealed
-from orchestrator.flights.fitting import TERMS, Flown
+from orchestrator.flights.fitting import ELEVATION, HEADING, TERMS, Flown
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
+from testbed.core.errors import InputError
 
 DRAWS = 1000
 """Number of flights that are drawn."""
@@ -61,8 +63,59 @@ class Inputs(Part):
     resource_blocks: int
     offered_bps: float | None
     """Rate of the application; null: data always wait."""
+    like: str | None
+    """The fitted flight whose offset is taken; null: that of any flight like them."""
     seed: int
     draws: int
+
+
+class Reveal(Part):
+    """A forecast compared with what was measured in flight; null: not measured, or not forecast."""
+
+    slots: int
+    """Number of slots in flight with a measured level."""
+    rsrp_coverage_90: float
+    """Part of the measured levels in the band of 90 %."""
+    rsrp_bias_db: float
+    """Mean of measured less forecast median."""
+    crps_db: float
+    """Mean continuous ranked probability score of the level."""
+    snr_up_coverage_90: float | None = None
+    uplink_coverage_90: float | None = None
+    """Part of the seconds whose goodput is in the band."""
+    uplink_minutes_coverage_90: float | None = None
+    uplink_median_bps: float | None = None
+    """Measured median of the goodput."""
+    uplink_median_forecast_bps: float | None = None
+    uplink_median_error: float | None = None
+    """Forecast over measured median, less 1."""
+    uplink_ks: float | None = None
+    """Kolmogorov-Smirnov distance of the distributions of goodput by second."""
+    uplink_bytes: float | None = None
+    """Data carried in the measured seconds in flight."""
+    uplink_bytes_error: float | None = None
+    """Forecast over measured data, less 1, in the same seconds (medians of the forecast)."""
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Each score in words, and its value; those that are not known are absent."""
+        values: list[tuple[str, float | None, str]] = [
+            ("level: part in the band of 90 %", self.rsrp_coverage_90, "{:.1%}"),
+            ("level: mean of measured less forecast", self.rsrp_bias_db, "{:+.2f} dB"),
+            ("level: continuous ranked probability score", self.crps_db, "{:.2f} dB"),
+            ("uplink SNR: part in the band of 90 %", self.snr_up_coverage_90, "{:.1%}"),
+            ("goodput by second: part in the band of 90 %", self.uplink_coverage_90, "{:.1%}"),
+            (
+                "goodput by minute: part in the band of 90 %",
+                self.uplink_minutes_coverage_90,
+                "{:.1%}",
+            ),
+            ("goodput: measured median", _in_mbps(self.uplink_median_bps), "{:.2f} Mb/s"),
+            ("goodput: forecast median", _in_mbps(self.uplink_median_forecast_bps), "{:.2f} Mb/s"),
+            ("goodput: error of the median", self.uplink_median_error, "{:+.1%}"),
+            ("goodput: Kolmogorov-Smirnov distance", self.uplink_ks, "{:.3f}"),
+            ("data in the flight: error", self.uplink_bytes_error, "{:+.1%}"),
+        ]
+        return [(name, form.format(value)) for name, value, form in values if value is not None]
 
 
 class Forecast(Sealed):
@@ -89,6 +142,8 @@ class Forecast(Sealed):
     """Goodput of all slots and draws at 201 quantiles from 0 to 1."""
     uplink_bytes: Total | None
     """Data carried in the whole flight."""
+    reveal: Reveal | None = None
+    """Comparison with what was measured, which the digest does not cover."""
 
 
 @dataclass(frozen=True)
@@ -104,8 +159,16 @@ class Request:
     seed: int
     made: datetime.datetime
     version: str
-    positions: str
-    """Digest of the positions."""
+    like: str | None = None
+    """The fitted flight whose offsets are taken, e.g. one with the same radio; None: any."""
+
+    @property
+    def positions(self) -> str:
+        """SHA-256 of the positions and of the base station's position."""
+        parts = (self.path.start_m, self.path.base_station_m)
+        return hashlib.sha256(
+            b"".join(np.asarray(part, "<f8").tobytes() for part in parts)
+        ).hexdigest()
 
 
 def forecast(fit: Document, request: Request) -> Forecast:
@@ -116,13 +179,14 @@ def forecast(fit: Document, request: Request) -> Forecast:
         request: The flight's path, without anything that was measured on it.
     """
     path, curve = request.path, fit.link.curve
-    loss_db = _loss_db(fit, fit.chosen, path)
-    mean_db, deviation_db = _normal(fit.chosen, path, loss_db)
+    like = _index(fit, request.like)
+    level = Level(fit.chosen, path, _loss_db(fit, fit.chosen, path), like)
+    mean_db, deviation_db = level.normal()
     blocks = request.resource_blocks or fit.link.resource_blocks
     snr_up = mcs = rate = minutes = total = distribution = None
     if fit.uplink is not None:
         rng = np.random.default_rng(request.seed)
-        drawn_db = _drawn(rng, fit.uplink, path, _loss_db(fit, fit.uplink, path))
+        drawn_db = Level(fit.uplink, path, _loss_db(fit, fit.uplink, path), like).drawn(rng)
         snr_up = _band(drawn_db)
         if curve is not None:
             quantile = rng.random(drawn_db.shape)
@@ -145,6 +209,7 @@ def forecast(fit: Document, request: Request) -> Forecast:
             positions=request.positions,
             resource_blocks=blocks,
             offered_bps=request.offered_bps,
+            like=request.like,
             seed=request.seed,
             draws=DRAWS,
         ),
@@ -177,52 +242,78 @@ def _loss_db(fit: Document, model: Model, path: Path) -> Array:
     return (fit.chosen.exponent or 0.0) * path.decades_db * (model.exponent is None)
 
 
-def _design(model: Model, path: Path) -> tuple[Array, Array]:
-    """The columns for another flight, shape [S, p], and the most likely parameters, shape [p].
-
-    The offset of another flight is the mean of those of the fitted ones.
-    """
-    flights, slots = len(model.offsets_db), len(path.far_m)
-    columns = [np.full((slots, flights), 1 / flights)]
-    values = list(model.offsets_db)
-    if model.exponent is not None:
-        columns.append(-path.decades_db[:, None])
-        values.append(model.exponent)
-    for name in model.antenna:
-        columns.append(TERMS[name](path)[:, None])
-        values.append({"heading": model.heading_db_per_m_s}.get(name, model.elevation_db_per_deg))
-    return np.hstack(columns), np.array(values)
+def _index(fit: Document, like: str | None) -> int | None:
+    """Index of the flight with this name among the fitted ones."""
+    names = [flight.name for flight in fit.flights]
+    if like is None:
+        return None
+    if like not in names:
+        raise InputError(f"`like`: must be one of {', '.join(names)}, not {like!r}")
+    return names.index(like)
 
 
-def _between_db(model: Model) -> float:
-    """Standard deviation of the offset of another flight around the mean of the fitted ones."""
-    return (model.between_flights_db or 0.0) * math.sqrt(1 + 1 / len(model.offsets_db))
+@dataclass(frozen=True)
+class Level:
+    """A fitted level on another path."""
 
+    model: Model
+    path: Path
+    loss_db: Array
+    like: int | None
+    """Index of the fitted flight whose offset is taken; None: their mean, and how they differ."""
 
-def _normal(model: Model, path: Path, loss_db: Array) -> tuple[Array, Array]:
-    """Mean and standard deviation of the level in each slot, shape [S] each."""
-    design, values = _design(model, path)
-    of_parameters = np.einsum("sp,pq,sq->s", design, np.array(model.covariance), design)
-    variance = model.sigma_db**2 + model.scatter_db**2 + _between_db(model) ** 2 + of_parameters
-    return design @ values - loss_db, np.sqrt(variance)
+    @property
+    def between_db(self) -> float:
+        """Standard deviation of the offset of another flight around the mean of the fitted ones."""
+        between_db, flights = self.model.between_flights_db, len(self.model.offsets_db)
+        if between_db is None or self.like is not None:
+            return 0.0
+        return between_db * math.sqrt(1 + 1 / flights)
 
+    def design(self) -> tuple[Array, Array]:
+        """The columns of offsets, exponent and terms of the antenna, shape [S, p], and the most
+        likely parameters, shape [p]."""
+        model, path = self.model, self.path
+        flights = len(model.offsets_db)
+        weights = np.full(flights, 1 / flights)
+        if self.like is not None:
+            weights = np.eye(flights)[self.like]
+        columns = [np.tile(weights, (len(path.far_m), 1))]
+        values = list(model.offsets_db)
+        if model.exponent is not None:
+            columns.append(-path.decades_db[:, None])
+            values.append(model.exponent)
+        of_term = {HEADING: model.heading_db_per_m_s, ELEVATION: model.elevation_db_per_deg}
+        for name in model.antenna:
+            columns.append(TERMS[name](path)[:, None])
+            values.append(of_term[name])
+        return np.hstack(columns), np.array(values)
 
-def _drawn(rng: np.random.Generator, model: Model, path: Path, loss_db: Array) -> Array:
-    """Draws of the level, shape [DRAWS, S]."""
-    design, values = _design(model, path)
-    spread = np.linalg.cholesky(np.array(model.covariance) + 1e-12 * np.eye(len(values)))
-    parameters = values + rng.standard_normal((DRAWS, len(values))) @ spread.T
-    level = parameters @ design.T - loss_db
-    level += _between_db(model) * rng.standard_normal((DRAWS, 1))
-    level += model.scatter_db * rng.standard_normal(level.shape)
-    steps = np.diff(path.way_m, prepend=path.way_m[0])
-    kept = np.exp(-steps / model.decorrelation_m)
-    shadowing = rng.standard_normal(DRAWS)
-    for slot, share in enumerate(kept):
-        fresh = math.sqrt(1 - share**2) * rng.standard_normal(DRAWS)
-        shadowing = share * shadowing + fresh
-        level[:, slot] += model.sigma_db * shadowing
-    return np.asarray(level)
+    def normal(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of the level in each slot, shape [S] each."""
+        model = self.model
+        design, values = self.design()
+        of_parameters = np.einsum("sp,pq,sq->s", design, np.array(model.covariance), design)
+        independent = model.sigma_db**2 + model.scatter_db**2 + self.between_db**2
+        return design @ values - self.loss_db, np.sqrt(independent + of_parameters)
+
+    def drawn(self, rng: np.random.Generator) -> Array:
+        """Draws of the level, shape [DRAWS, S]."""
+        model = self.model
+        design, values = self.design()
+        spread = np.linalg.cholesky(np.array(model.covariance) + 1e-12 * np.eye(len(values)))
+        parameters = values + rng.standard_normal((DRAWS, len(values))) @ spread.T
+        level = parameters @ design.T - self.loss_db
+        level += self.between_db * rng.standard_normal((DRAWS, 1))
+        level += model.scatter_db * rng.standard_normal(level.shape)
+        way_m = self.path.way_m
+        kept = np.exp(-np.diff(way_m, prepend=way_m[0]) / model.decorrelation_m)
+        shadowing = rng.standard_normal(DRAWS)
+        for slot, share in enumerate(kept):
+            fresh = math.sqrt(1 - share**2) * rng.standard_normal(DRAWS)
+            shadowing = share * shadowing + fresh
+            level[:, slot] += model.sigma_db * shadowing
+        return np.asarray(level)
 
 
 def _between(curve: Curve, table: Sequence[Sequence[float]], snr_db: Array, at: Array) -> Array:
@@ -266,35 +357,30 @@ def by_minute(values: Array, slot_s: float) -> Array:
     return np.asarray(np.where(count > 0, sums / np.maximum(count, 1), np.nan))
 
 
+def _in_mbps(bps: float | None) -> float | None:
+    return None if bps is None else bps / 1e6
+
+
+def sentence(made: Forecast) -> str:
+    """A forecast, and how it compares with what was measured, in a sentence."""
+    level = float(np.median(made.rsrp_dbm.p50))
+    unit = "dBm" if made.level == "rsrp_dbm" else "dB"
+    text = f"{made.inputs.flight}: {made.level} {level:.0f} {unit} (median of the flight)"
+    if made.uplink_distribution_bps is not None and made.uplink_bytes is not None:
+        low, middle, high = np.interp((LOW, 0.5, HIGH), LEVELS, made.uplink_distribution_bps) / 1e6
+        text += (
+            f", uplink {middle:.1f} Mb/s (90 % of the seconds: {low:.1f} to {high:.1f}), "
+            f"{made.uplink_bytes.p50 / 1e9:.2f} GB (90 %: {made.uplink_bytes.p5 / 1e9:.2f} to "
+            f"{made.uplink_bytes.p95 / 1e9:.2f})"
+        )
+    if made.reveal is not None:
+        text += f"; the band of 90 % has {made.reveal.rsrp_coverage_90:.1%} of the measured levels"
+        if made.reveal.uplink_median_bps is not None:
+            text += f", measured median {made.reveal.uplink_median_bps / 1e6:.1f} Mb/s"
+    return text + "."
+
+
 # --- reveal --------------------------------------------------------------------------------------
-
-
-class Reveal(Part):
-    """A forecast compared with what was measured in flight; null: not measured, or not forecast."""
-
-    slots: int
-    """Number of slots in flight with a measured level."""
-    rsrp_coverage_90: float
-    """Part of the measured levels in the band of 90 %."""
-    rsrp_bias_db: float
-    """Mean of measured less forecast median."""
-    crps_db: float
-    """Mean continuous ranked probability score of the level."""
-    snr_up_coverage_90: float | None = None
-    uplink_coverage_90: float | None = None
-    """Part of the seconds whose goodput is in the band."""
-    uplink_minutes_coverage_90: float | None = None
-    uplink_median_bps: float | None = None
-    """Measured median of the goodput."""
-    uplink_median_forecast_bps: float | None = None
-    uplink_median_error: float | None = None
-    """Forecast over measured median, less 1."""
-    uplink_ks: float | None = None
-    """Kolmogorov-Smirnov distance of the distributions of goodput by second."""
-    uplink_bytes: float | None = None
-    """Data carried in the measured seconds in flight."""
-    uplink_bytes_error: float | None = None
-    """Forecast over measured data, less 1, in the same seconds (medians of the forecast)."""
 
 
 def revealed(made: Forecast, flight: Flown) -> Reveal:

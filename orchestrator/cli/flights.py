@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""`testbed fit`, `forecast`: channels fitted to measured flights, and forecasts of others."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli.console import out, shown
+from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile
+from testbed.core.errors import InputError
+
+if TYPE_CHECKING:
+    from orchestrator.flights.fitting import Flown
+    from orchestrator.flights.forecast import Forecast
+
+Output = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Write a page and its data to DIR.")
+]
+
+
+def fit(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FLIGHT.npz…", help="Flights of `testbed import`.")
+    ],
+    models: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="NAME", help="Fit this channel model (default: all)."),
+    ] = None,
+    json_file: JsonFile = None,
+    output: Output = None,
+) -> None:
+    """Fit channel models to measured flights: path loss, shadowing, antenna and link curve."""
+    from orchestrator.cli.tables import fit_tables
+    from orchestrator.exchange.files import names_of
+    from orchestrator.flights.measured import load_flight
+    from orchestrator.flights.page import fit_page
+    from orchestrator.flights.result import fit_flights
+    from testbed.system.files import check_no_link, check_writable, write_whole
+
+    check_writable("json", json_file)
+    check_no_link(output)
+    flights = {name: load_flight(path) for path, name in names_of(files).items()}
+    with shown("models") as show:
+        found = fit_flights(flights, models or (), show)
+    document = found.document()
+    for table in fit_tables(document):
+        out.print(table)
+    out.print(document.sentence, markup=False, highlight=False)
+    if json_file is not None:
+        document.write(json_file)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        document.write(output / "fit.json")
+        page = fit_page(found)
+        write_whole(output / "fit.html", lambda part: part.write_text(page, encoding="utf-8"))
+        for flight in found.flights:
+            replayed = found.replay(flight)
+            if replayed is not None:
+                replayed.save(output / f"{Path(flight.name).name}-replay.npz")
+        out.print(f"{output / 'fit.html'}", markup=False, highlight=False)
+
+
+def forecast(
+    scenario: ScenarioFile,
+    fit_file: Annotated[Path, typer.Option("--fit", metavar="FIT.json", help="A fit.")],
+    flight_file: Annotated[
+        Path, typer.Option("--flight", metavar="OTHER.npz", help="The flight; its positions count.")
+    ],
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="Compare with what was measured on the flight.")
+    ] = False,
+    sealed: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --reveal: a forecast that was made before."),
+    ] = None,
+    offered_bps: Annotated[
+        float | None,
+        typer.Option(help="Rate of the application (default: data always wait)."),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The radio is that of this fitted flight."),
+    ] = None,
+    overrides: Overrides = None,
+    json_file: JsonFile = None,
+    output: Output = None,
+) -> None:
+    """Forecast the radio of a flight from its positions, with bands of 90 %."""
+    import datetime
+    from importlib.metadata import version
+
+    from orchestrator.flights.document import Document
+    from orchestrator.flights.forecast import Forecast, Request, revealed
+    from orchestrator.flights.forecast import forecast as made_now
+    from orchestrator.flights.measured import load_flight
+    from orchestrator.flights.page import forecast_page
+    from orchestrator.flights.result import flown_in
+    from orchestrator.scenario.loading import load
+    from orchestrator.scenario.schema import LTE_BLOCKS
+    from testbed.system.files import check_no_link, check_writable, write_whole
+
+    check_writable("json", json_file)
+    check_no_link(output)
+    parsed = load(scenario, overrides or [])
+    document = Document.read(fit_file, "fit")
+    measured = load_flight(flight_file)
+    flown = flown_in({flight_file.stem: measured})
+    if len(flown) > 1:
+        raise InputError(f"`flight`: {flight_file} has {len(flown)} UAVs; a forecast is for one")
+    (flight,) = flown
+    if offered_bps is not None and not 1 <= offered_bps <= 1e12:
+        raise InputError(f"`offered_bps`: must be from 1 to 1e12, not {offered_bps:g}")
+    radio = parsed.radio
+    blocks = radio.lte.resource_blocks or LTE_BLOCKS.get(radio.uplink_bandwidth_hz)
+    request = Request(
+        name=flight.name,
+        path=flight.path,
+        resource_blocks=blocks,
+        offered_bps=offered_bps,
+        seed=parsed.seed,
+        made=datetime.datetime.now(datetime.UTC),
+        version=version("uav-sfl-testbed"),
+        like=like,
+    )
+    if sealed is None:
+        made = made_now(document, request)
+    else:
+        if not reveal:
+            raise InputError("`sealed`: needs --reveal, which compares it")
+        made = Forecast.read(sealed, "sealed")
+        if made.inputs.positions != request.positions:
+            raise InputError(f"`sealed`: {sealed} is the forecast of another flight")
+    if reveal:
+        made = made.model_copy(update={"reveal": revealed(made, flight)})
+    _say(made, flight)
+    if json_file is not None:
+        made.write(json_file)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        made.write(output / "forecast.json")
+        page = forecast_page(made, flight)
+        write_whole(output / "forecast.html", lambda part: part.write_text(page, encoding="utf-8"))
+        out.print(f"{output / 'forecast.html'}", markup=False, highlight=False)
+
+
+def _say(made: "Forecast", flight: "Flown") -> None:
+    """Print a forecast, and what it was worth."""
+    from orchestrator.cli.tables import reveal_table
+    from orchestrator.flights.forecast import sentence
+
+    out.print(sentence(made), markup=False, highlight=False)
+    out.print(
+        f"made {made.made} by version {made.version}; digest {made.digest}",
+        markup=False,
+        highlight=False,
+    )
+    if made.reveal is not None:
+        out.print(reveal_table(made.reveal))
