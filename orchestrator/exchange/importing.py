@@ -16,7 +16,7 @@ import pandas as pd
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, describe, trace_of
-from orchestrator.exchange import mahimahi, ns2, tables
+from orchestrator.exchange import mahimahi, ns2, srsran, tables
 from orchestrator.exchange.bounds import (
     Bounds,
     Where,
@@ -36,7 +36,7 @@ from orchestrator.exchange.files import (
     slots_of,
     text_of,
 )
-from orchestrator.exchange.formats import FORMATS
+from orchestrator.exchange.formats import FORMATS, TRACES
 from orchestrator.exchange.gpx import read_gpx
 from orchestrator.exchange.kml import read_kml
 from orchestrator.exchange.qgc import read_qgc, read_wpl
@@ -54,11 +54,17 @@ SHOWN_NAMES = 8
 _TIMED = {"csv", "kml", "gpx", "ulog"}
 _IN_DEGREES = {"csv", "kml", "gpx", "ulog", "qgc"}
 _PLACED = _IN_DEGREES | {"ns2"}
+_OF_LOGS = ("ue", "enb", "vehicle", "base_station")
 _OF_TABLES = ("columns", "tx_dbm", "time_format", "same_time", "no_signal", "header")
 _USED_BY: Sequence[tuple[Sequence[str], set[str]]] = (
-    (("scenario", "height_m", "within_km", "fastest_m_s"), _PLACED),
-    (("ground_m", "origin"), _IN_DEGREES),
-    (("longest_gap_s", "clock"), _TIMED),
+    (("slot_s", "first", "last", "repeat"), {*TRACES}),
+    (("scenario", "height_m"), _PLACED),
+    (("within_km", "fastest_m_s"), _PLACED | {"srsran"}),
+    (("origin",), _IN_DEGREES),
+    (("ground_m",), _IN_DEGREES | {"srsran"}),
+    (("longest_gap_s",), _TIMED | {"srsran"}),
+    (("clock",), _TIMED),
+    (_OF_LOGS, {"srsran"}),
     (_OF_TABLES, {"csv"}),
     (("speed_m_s",), {"kml", "gpx", "qgc"}),
     (("down",), {"mahimahi"}),
@@ -109,6 +115,11 @@ class Options:
     same_time: str | None = None
     no_signal: str | None = None
     header: bool = True
+    ue: Path | None = None
+    """Logs and positions of srsRAN, see `srsran.Files`, as the following ones."""
+    enb: Path | None = None
+    vehicle: Path | None = None
+    base_station: tuple[float, float, float] | None = None
 
     @property
     def bounds(self) -> Bounds:
@@ -150,12 +161,11 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:
     Raises:
         InputError: A file or an option is not valid; the message names it and the problem.
     """
-    if kind not in FORMATS:
+    if kind not in TRACES:
         raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
-    _check(options)
-    for names, kinds in _USED_BY:
-        if kind not in kinds:
-            _refuse_given(options, names, kind)
+    _check_used(options, kind)
+    if not files:
+        raise InputError("`files`: is missing; give the files to import")
     if kind == "mahimahi":
         found = _of_rates(files, options)
     elif kind == "csv":
@@ -165,6 +175,33 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:
     else:
         found = _of_tracks(files, options, kind)
     return replace(found, trace=_repeated(found.trace, options.repeat, files[0]))
+
+
+def measured(files: Sequence[Path], options: Options) -> srsran.Found:
+    """The flight that the logs of srsRAN describe.
+
+    Raises:
+        InputError: A file or an option is not valid; the message names it and the problem.
+    """
+    _check_used(options, "srsran")
+    if files:
+        raise InputError("`files`: are not used by the format srsran; see `ue`, `enb`, `vehicle`")
+    paths = [options.ue, options.enb, options.vehicle]
+    given = [path for path in paths if path is not None]
+    if len(given) < len(paths):
+        name = ("ue", "enb", "vehicle")[paths.index(None)]
+        raise InputError(f"`{name}`: is missing; the format srsran needs it")
+    ue, enb, vehicle = given
+    logs = srsran.Files(ue, enb, vehicle, options.base_station, options.ground_m)
+    return srsran.read(logs, options.bounds)
+
+
+def _check_used(options: Options, kind: str) -> None:
+    """Refuse options that are out of range, or that the format does not use."""
+    _check(options)
+    for names, kinds in _USED_BY:
+        if kind not in kinds:
+            _refuse_given(options, names, kind)
 
 
 def _check(options: Options) -> None:
