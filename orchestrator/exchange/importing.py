@@ -16,6 +16,7 @@ import pandas as pd
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, describe, trace_of
+from orchestrator.engine.radio import ACCESS
 from orchestrator.exchange import mahimahi, ns2, srsran, tables
 from orchestrator.exchange.bounds import (
     Bounds,
@@ -24,6 +25,7 @@ from orchestrator.exchange.bounds import (
     check_distance,
     check_gaps,
     check_speed,
+    first,
     placed,
 )
 from orchestrator.exchange.files import (
@@ -49,6 +51,8 @@ from testbed.core.words import not_one_of
 
 BASE_STATION_M, CARRIER_HZ, NEAREST_M = (0.0, 0.0, 30.0), 2e9, 1.0
 """Values without a scenario, as in the paper; NEAREST_M limits the gain of free space."""
+SNR_FIELDS = {"snr": ("gain", 0), "snr_up": ("gain_up", 0), "snr_down": ("gain_down", 1)}
+"""The gain that a signal-to-noise ratio becomes, and the direction whose power and noise count."""
 CLOCKS = ("common", "each")
 SHOWN_NAMES = 8
 _TIMED = {"csv", "kml", "gpx", "ulog"}
@@ -400,7 +404,9 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     reading = tables.Reading(**{name: getattr(options, name) for name in _OF_TABLES})
     table = tables.read(files, reading)
     has_values, has_places = bool(table.uavs[0].values), table.uavs[0].places is not None
-    if has_values:
+    if any(name in SNR_FIELDS for name in table.uavs[0].values):
+        table = _with_gains_of_snr(table, options)
+    elif has_values:
         _refuse_given(options, ("scenario",), "csv", ": the table itself has gains or rates")
     if not has_places:
         unused = ("height_m", "ground_m", "origin", "within_km", "fastest_m_s")
@@ -441,6 +447,34 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     except TraceError as error:
         raise InputError(str(error)) from None
     return Imported(replace(trace, position_m=position), names, notes, origin)
+
+
+def _with_gains_of_snr(table: tables.Table, options: Options) -> tables.Table:
+    """The table with gains instead of signal-to-noise ratios, by a scenario's powers and noise."""
+    scenario = options.scenario
+    if scenario is None:
+        raise InputError(
+            "`scenario`: is missing; a signal-to-noise ratio becomes a gain by its power and noise"
+        )
+    if scenario.uavs.count != len(table.uavs):
+        raise InputError(
+            f"`scenario`: uavs.count is {scenario.uavs.count}; the table's number of UAVs is "
+            f"{len(table.uavs)}"
+        )
+    unit_snr = ACCESS[scenario.radio.access].of(scenario).unit_snr
+    uavs = []
+    for k, rows in enumerate(table.uavs):
+        gains = {}
+        for name, snr in rows.values.items():
+            gain, way = SNR_FIELDS[name]
+            gains[gain] = snr / unit_snr[way, k]
+            if (i := first(gains[gain] > 1)) is not None:
+                raise InputError(
+                    f"{rows.where(i)}: {name}_db {10 * np.log10(snr[i]):.6g} would need a gain of "
+                    f"{10 * np.log10(gains[gain][i]):.4g} dB with the scenario's power and noise"
+                )
+        uavs.append(replace(rows, values=gains))
+    return replace(table, uavs=uavs)
 
 
 def _flights_of(
