@@ -329,16 +329,21 @@ def describe(trace: SlotTrace) -> str:
         f"({_short(trace.slots * trace.slot_s)} s)",
     ]
     if trace.position_m is not None:
-        east, north, _ = np.ptp(trace.position_m, axis=(0, 1)).round(1)
-        words += [
-            f"{_short(east)} m east-west x {_short(north)} m north-south",
-            f"heights {_span(trace.position_m[..., 2].round(1))} m",
-        ]
+        words.append(extent(trace.position_m))
     words += [_range_of(name, values) for name, values in trace.named().items()]
     up, down = both_ways(trace.values)
     if outages := int(((up == 0) | (down == 0)).sum()):
         words.append(_several(outages, "outage"))
     return ", ".join(words)
+
+
+def extent(position_m: Array) -> str:
+    """The extent and the heights of positions [K, S, 3] in words."""
+    east, north, _ = np.ptp(position_m, axis=(0, 1)).round(1)
+    return (
+        f"{_short(east)} m east-west x {_short(north)} m north-south, "
+        f"heights {span(position_m[..., 2].round(1))} m"
+    )
 
 
 def _range_of(name: str, values: Array) -> str:
@@ -347,10 +352,10 @@ def _range_of(name: str, values: Array) -> str:
     gains = {"gain_up": "uplink gains", "gain_down": "downlink gains", "gain": "gains"}
     if what := gains.get(name):
         decibels = (10 * np.log10(known)).round(1)
-        return f"{what} {_span(decibels)} dB" if known.size else f"{what} 0"
+        return f"{what} {span(decibels)} dB" if known.size else f"{what} 0"
     units = {1e9: "Gbit/s", 1e6: "Mbit/s", 1e3: "kbit/s", 1.0: "bit/s"}
     factor = max((factor for factor in units if values.max() >= factor), default=1.0)
-    return f"{name.removesuffix('_bps')} {_span(known / factor)} {units[factor]}"
+    return f"{name.removesuffix('_bps')} {span(known / factor)} {units[factor]}"
 
 
 def _several(count: int, what: str) -> str:
@@ -363,7 +368,7 @@ def _short(number: float) -> str:
     return f"{number:.9g}" if number == round(number, 1) else f"{number:.4g}"
 
 
-def _span(values: Array) -> str:
+def span(values: Array) -> str:
     """The smallest and the largest value, or 0 where there is none."""
     if not values.size:
         return "0"

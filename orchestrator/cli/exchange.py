@@ -13,6 +13,10 @@ from orchestrator.cli.options import Overrides
 from orchestrator.exchange.formats import FORMATS
 
 _RATES, _TABLES, _PLACES, _BOUNDS = "mahimahi", "csv", "Places and channel", "Bounds and clock"
+_LOGS = "srsran"
+
+HIGHEST_STATION_M = 1000.0
+"""Largest height of a base station's antenna above the ground."""
 
 Scenario = Annotated[
     Path | None,
@@ -22,8 +26,13 @@ Scenario = Annotated[
 
 def import_(
     kind: Annotated[str, typer.Argument(metavar="FORMAT", help=", ".join(FORMATS) + ".")],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files to import.")],
-    output: Annotated[Path, typer.Option("--out", metavar="T.npz", help="The trace to write.")],
+    output: Annotated[
+        Path, typer.Option("--out", metavar="T.npz", help="The trace or flight to write.")
+    ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="FILE…", help="Files to import; none for srsran."),
+    ] = None,
     slot_s: Annotated[float, typer.Option(help="Length of a slot in seconds.")] = 0.1,
     first: Annotated[
         str | None,
@@ -118,9 +127,31 @@ def import_(
             rich_help_panel=_BOUNDS,
         ),
     ] = None,
+    ue: Annotated[
+        Path | None, typer.Option(metavar="LOG", help="Log of srsUE.", rich_help_panel=_LOGS)
+    ] = None,
+    enb: Annotated[
+        Path | None, typer.Option(metavar="LOG", help="Log of srsENB.", rich_help_panel=_LOGS)
+    ] = None,
+    vehicle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV",
+            help="Positions of the UAV: a table without a header, or a GPX file.",
+            rich_help_panel=_LOGS,
+        ),
+    ] = None,
+    base_station: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LAT,LON,HEIGHT",
+            help="Place of the base station's antenna: degrees, and m above the ground.",
+            rich_help_panel=_LOGS,
+        ),
+    ] = None,
 ) -> None:
-    """Make a channel trace from other tools' files: rates, measurements, movements, flights."""
-    from orchestrator.exchange.importing import Options, imported
+    """Make a channel trace, or a measured flight, from other tools' files."""
+    from orchestrator.exchange.importing import Options, imported, measured
     from orchestrator.scenario.loading import load
     from testbed.core.errors import InputError
     from testbed.system.files import check_writable
@@ -149,10 +180,21 @@ def import_(
         same_time=same_time,
         no_signal=no_signal,
         header=not no_header,
+        ue=ue,
+        enb=enb,
+        vehicle=vehicle,
+        base_station=None if base_station is None else _base_station(base_station),
     )
-    found = imported(kind, files, options)
-    found.trace.save(output)
-    out.print(f"{output}: {found.line()}", highlight=False, markup=False)
+    if kind == "srsran":
+        flown = measured(files or [], options)
+        flown.flight.save(output)
+        lines = flown.lines()
+    else:
+        found = imported(kind, files or [], options)
+        found.trace.save(output)
+        lines = [found.line()]
+    for line in lines:
+        out.print(f"{output}: {line}", highlight=False, markup=False)
 
 
 def _pairs(given: list[str]) -> dict[str, str]:
@@ -179,6 +221,21 @@ def _origin(text: str) -> tuple[float, float]:
     if not (abs(latitude) < 90 and abs(longitude) <= 180):
         raise InputError(f"`origin`: must be LAT,LON in degrees, not {text[:40]!r}")
     return latitude, longitude
+
+
+def _base_station(text: str) -> tuple[float, float, float]:
+    from testbed.core.errors import InputError
+
+    try:
+        latitude, longitude, height = map(float, text.split(","))
+    except ValueError:
+        latitude, longitude, height = 999.0, 999.0, 0.0
+    if not (abs(latitude) < 90 and abs(longitude) <= 180 and 0 <= height <= HIGHEST_STATION_M):
+        raise InputError(
+            f"`base_station`: must be LAT,LON,HEIGHT in degrees and 0 to {HIGHEST_STATION_M:g} m, "
+            f"not {text[:40]!r}"
+        )
+    return latitude, longitude, height
 
 
 def export_trace(

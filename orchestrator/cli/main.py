@@ -70,6 +70,7 @@ FLAGS = {
             "within_km",
             "fastest_m_s",
         ),
+        *("ue", "enb", "vehicle", "base_station"),
         *("longest_gap_s", "time_format", "same_time", "no_signal", "downlink"),
         *("fit", "flight", "like", "model", "offered_bps", "sealed"),
         *("radio", "slots", "rts", "wifi_standard", "wifi_width_mhz", "wifi_ap_w"),

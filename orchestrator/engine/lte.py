@@ -202,6 +202,13 @@ class Lte:
         )
 
     @property
+    def unit_snr(self) -> Array:
+        """Signal-to-noise ratio of each UAV's link in the whole band, without others, at gain 1:
+        uplink and downlink, linear, shape [2, K]."""
+        up = self._uplink_snr / self.blocks[0]
+        return np.stack([up, np.full_like(up, self._downlink_snr)])
+
+    @property
     def _uplink_snr(self) -> Array:
         """Of each UAV that sends in one resource block, at gain 1, shape [K]."""
         return np.asarray(self.uplink_power_w / (BLOCK_HZ * self.noise_w_per_hz))

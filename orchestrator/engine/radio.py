@@ -100,6 +100,14 @@ class ShannonFdma:
             downlink = self._snr(shares.beta * self.downlink_hz, power_w, down)
         return np.stack([uplink, downlink, broadcast])
 
+    @property
+    def unit_snr(self) -> Array:
+        """Signal-to-noise ratio of each UAV's link in the whole band, without others, at gain 1:
+        uplink and downlink, linear, shape [2, K]."""
+        up = self._snr(self.uplink_hz, self.uplink_power_w, np.ones(1))
+        down = self._snr(self.downlink_hz, self.downlink_power_w, np.ones_like(up))
+        return np.stack([up, down])[..., 0]
+
     def bands(self) -> FdmaBands:
         """See `RadioAccess.bands`."""
         return FdmaBands(

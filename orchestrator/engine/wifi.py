@@ -134,6 +134,13 @@ class Wifi:
             ),
         )
 
+    @property
+    def unit_snr(self) -> Array:
+        """Signal-to-noise ratio of each UAV's link in the whole band, without others, at gain 1:
+        uplink and downlink, linear, shape [2, K]."""
+        up = self.uplink_power_w / self.noise_w
+        return np.stack([up, np.full_like(up, self.access_point_power_w / self.noise_w)])
+
     def link_rates(
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
     ) -> LinkRates:

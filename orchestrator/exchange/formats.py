@@ -3,4 +3,7 @@
 
 """Formats that `testbed import` reads; a module of its own, because help texts need it early."""
 
-FORMATS = ("mahimahi", "ns2", "csv", "kml", "gpx", "ulog", "qgc")
+TRACES = ("mahimahi", "ns2", "csv", "kml", "gpx", "ulog", "qgc")
+"""Formats that become traces."""
+FORMATS = (*TRACES, "srsran")
+"""All formats; the last one becomes a measured flight."""

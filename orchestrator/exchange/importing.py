@@ -16,7 +16,8 @@ import pandas as pd
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, describe, trace_of
-from orchestrator.exchange import mahimahi, ns2, tables
+from orchestrator.engine.radio import ACCESS
+from orchestrator.exchange import mahimahi, ns2, srsran, tables
 from orchestrator.exchange.bounds import (
     Bounds,
     Where,
@@ -24,6 +25,7 @@ from orchestrator.exchange.bounds import (
     check_distance,
     check_gaps,
     check_speed,
+    first,
     placed,
 )
 from orchestrator.exchange.files import (
@@ -36,7 +38,7 @@ from orchestrator.exchange.files import (
     slots_of,
     text_of,
 )
-from orchestrator.exchange.formats import FORMATS
+from orchestrator.exchange.formats import FORMATS, TRACES
 from orchestrator.exchange.gpx import read_gpx
 from orchestrator.exchange.kml import read_kml
 from orchestrator.exchange.qgc import read_qgc, read_wpl
@@ -49,16 +51,24 @@ from testbed.core.words import not_one_of
 
 BASE_STATION_M, CARRIER_HZ, NEAREST_M = (0.0, 0.0, 30.0), 2e9, 1.0
 """Values without a scenario, as in the paper; NEAREST_M limits the gain of free space."""
+SNR_FIELDS = {"snr": ("gain", 0), "snr_up": ("gain_up", 0), "snr_down": ("gain_down", 1)}
+"""The gain that a signal-to-noise ratio becomes, and the direction whose power and noise count."""
 CLOCKS = ("common", "each")
 SHOWN_NAMES = 8
 _TIMED = {"csv", "kml", "gpx", "ulog"}
 _IN_DEGREES = {"csv", "kml", "gpx", "ulog", "qgc"}
 _PLACED = _IN_DEGREES | {"ns2"}
+_OF_LOGS = ("ue", "enb", "vehicle", "base_station")
 _OF_TABLES = ("columns", "tx_dbm", "time_format", "same_time", "no_signal", "header")
 _USED_BY: Sequence[tuple[Sequence[str], set[str]]] = (
-    (("scenario", "height_m", "within_km", "fastest_m_s"), _PLACED),
-    (("ground_m", "origin"), _IN_DEGREES),
-    (("longest_gap_s", "clock"), _TIMED),
+    (("slot_s", "first", "last", "repeat"), {*TRACES}),
+    (("scenario", "height_m"), _PLACED),
+    (("within_km", "fastest_m_s"), _PLACED | {"srsran"}),
+    (("origin",), _IN_DEGREES),
+    (("ground_m",), _IN_DEGREES | {"srsran"}),
+    (("longest_gap_s",), _TIMED | {"srsran"}),
+    (("clock",), _TIMED),
+    (_OF_LOGS, {"srsran"}),
     (_OF_TABLES, {"csv"}),
     (("speed_m_s",), {"kml", "gpx", "qgc"}),
     (("down",), {"mahimahi"}),
@@ -109,6 +119,11 @@ class Options:
     same_time: str | None = None
     no_signal: str | None = None
     header: bool = True
+    ue: Path | None = None
+    """Logs and positions of srsRAN, see `srsran.Files`, as the following ones."""
+    enb: Path | None = None
+    vehicle: Path | None = None
+    base_station: tuple[float, float, float] | None = None
 
     @property
     def bounds(self) -> Bounds:
@@ -150,12 +165,11 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:
     Raises:
         InputError: A file or an option is not valid; the message names it and the problem.
     """
-    if kind not in FORMATS:
+    if kind not in TRACES:
         raise InputError(f"`format`: {not_one_of(kind, FORMATS)}")
-    _check(options)
-    for names, kinds in _USED_BY:
-        if kind not in kinds:
-            _refuse_given(options, names, kind)
+    _check_used(options, kind)
+    if not files:
+        raise InputError("`files`: is missing; give the files to import")
     if kind == "mahimahi":
         found = _of_rates(files, options)
     elif kind == "csv":
@@ -165,6 +179,33 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:
     else:
         found = _of_tracks(files, options, kind)
     return replace(found, trace=_repeated(found.trace, options.repeat, files[0]))
+
+
+def measured(files: Sequence[Path], options: Options) -> srsran.Found:
+    """The flight that the logs of srsRAN describe.
+
+    Raises:
+        InputError: A file or an option is not valid; the message names it and the problem.
+    """
+    _check_used(options, "srsran")
+    if files:
+        raise InputError("`files`: are not used by the format srsran; see `ue`, `enb`, `vehicle`")
+    paths = [options.ue, options.enb, options.vehicle]
+    given = [path for path in paths if path is not None]
+    if len(given) < len(paths):
+        name = ("ue", "enb", "vehicle")[paths.index(None)]
+        raise InputError(f"`{name}`: is missing; the format srsran needs it")
+    ue, enb, vehicle = given
+    logs = srsran.Files(ue, enb, vehicle, options.base_station, options.ground_m)
+    return srsran.read(logs, options.bounds)
+
+
+def _check_used(options: Options, kind: str) -> None:
+    """Refuse options that are out of range, or that the format does not use."""
+    _check(options)
+    for names, kinds in _USED_BY:
+        if kind not in kinds:
+            _refuse_given(options, names, kind)
 
 
 def _check(options: Options) -> None:
@@ -363,7 +404,9 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     reading = tables.Reading(**{name: getattr(options, name) for name in _OF_TABLES})
     table = tables.read(files, reading)
     has_values, has_places = bool(table.uavs[0].values), table.uavs[0].places is not None
-    if has_values:
+    if any(name in SNR_FIELDS for name in table.uavs[0].values):
+        table = _with_gains_of_snr(table, options)
+    elif has_values:
         _refuse_given(options, ("scenario",), "csv", ": the table itself has gains or rates")
     if not has_places:
         unused = ("height_m", "ground_m", "origin", "within_km", "fastest_m_s")
@@ -404,6 +447,34 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     except TraceError as error:
         raise InputError(str(error)) from None
     return Imported(replace(trace, position_m=position), names, notes, origin)
+
+
+def _with_gains_of_snr(table: tables.Table, options: Options) -> tables.Table:
+    """The table with gains instead of signal-to-noise ratios, by a scenario's powers and noise."""
+    scenario = options.scenario
+    if scenario is None:
+        raise InputError(
+            "`scenario`: is missing; a signal-to-noise ratio becomes a gain by its power and noise"
+        )
+    if scenario.uavs.count != len(table.uavs):
+        raise InputError(
+            f"`scenario`: uavs.count is {scenario.uavs.count}; the table's number of UAVs is "
+            f"{len(table.uavs)}"
+        )
+    unit_snr = ACCESS[scenario.radio.access].of(scenario).unit_snr
+    uavs = []
+    for k, rows in enumerate(table.uavs):
+        gains = {}
+        for name, snr in rows.values.items():
+            gain, way = SNR_FIELDS[name]
+            gains[gain] = snr / unit_snr[way, k]
+            if (i := first(gains[gain] > 1)) is not None:
+                raise InputError(
+                    f"{rows.where(i)}: {name}_db {10 * np.log10(snr[i]):.6g} would need a gain of "
+                    f"{10 * np.log10(gains[gain][i]):.4g} dB with the scenario's power and noise"
+                )
+        uavs.append(replace(rows, values=gains))
+    return replace(table, uavs=uavs)
 
 
 def _flights_of(

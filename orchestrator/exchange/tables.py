@@ -38,6 +38,8 @@ VALUES = (
     ("gain_db",),
     ("loss_db",),
     ("rsrp_dbm",),
+    ("snr_db",),
+    ("snr_up_db", "snr_down_db"),
     ("gain_up_db", "gain_down_db"),
     ("uplink_bps", "downlink_bps"),
     ("rate_bps",),
@@ -50,6 +52,7 @@ UNITS: Mapping[str, Mapping[str, float]] = {
     **dict.fromkeys(("gain_db", "gain_up_db", "gain_down_db"), _GAINS),
     "loss_db": {"dB": 1.0},
     "rsrp_dbm": {"dBm": 1.0},
+    **{name: {"dB": 1.0} for name in ("snr_db", "snr_up_db", "snr_down_db")},
     **dict.fromkeys(("uplink_bps", "downlink_bps", "rate_bps"), _RATES),
 }
 """Units of each column, with the factor to the first one, which is the default."""
@@ -58,6 +61,8 @@ COLUMNS = ("time", "uav", *(name for name in UNITS if name != "time"))
 LEAST_GAIN_DB, MOST_BPS, SLOW_BPS = -250.0, 1e11, 1e4
 RSRP_DBM = (-156.0, -31.0)
 """Range that devices report, 3GPP TS 36.133 (table 9.1.4-1) and TS 38.133 (table 10.1.6.1-1)."""
+SNR_DB = (-40.0, 60.0)
+"""Range of signal-to-noise ratios that receivers measure."""
 SAME_TIME = ("first", "last", "mean")
 EMPTY = "empty"
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|[+-]\d\d:?\d\d))?)?")
@@ -82,6 +87,8 @@ _CONTRARY = (
     ("downlink_bps", r"(?i)up|(^|[^a-z])ul"),
     ("gain_up_db", r"(?i)down|(^|[^a-z])dl"),
     ("gain_down_db", r"(?i)up|(^|[^a-z])ul"),
+    ("snr_up_db", r"(?i)down|(^|[^a-z])dl"),
+    ("snr_down_db", r"(?i)up|(^|[^a-z])ul"),
     ("east", r"(?i)^n(orth)?($|[^a-z])"),
     ("north", r"(?i)^e(ast)?($|[^a-z])"),
 )
@@ -114,7 +121,8 @@ class Rows:
     times_s: Array
     """Shape [n], strictly increasing."""
     values: Mapping[str, Array]
-    """By field of a trace: linear gains or rates in bit/s, shape [n] each."""
+    """By field of a trace: linear gains or rates in bit/s, shape [n] each; or `snr`, `snr_up` and
+    `snr_down`: linear signal-to-noise ratios."""
     places: Array | None
     """Latitude, longitude, height, or east, north, height, shape [n, 3]; heights may be NaN."""
     where: Callable[[int], str]
@@ -452,7 +460,7 @@ def _gain(
     tx_dbm: float | None,
     where: _Where,
 ) -> Array:
-    """Linear power gains."""
+    """Linear power gains, or signal-to-noise ratios."""
     if unit == "linear":
         _check_range(numbers, 0.0, 1.0, name, "linear", silent, where)
         return numbers.copy()
@@ -461,6 +469,9 @@ def _gain(
         if tx_dbm is None:
             raise InputError("`tx_dbm`: is missing; rsrp_dbm needs the transmit power")
         decibels, what = numbers - tx_dbm, "gain_db (rsrp_dbm - tx_dbm)"
+    elif name.startswith("snr"):
+        _check_range(numbers, *SNR_DB, name, "dB", silent, where)
+        return np.asarray(10 ** (numbers / 10))
     else:
         decibels, what = (-numbers, "-loss_db") if name == "loss_db" else (numbers, name)
     _check_range(decibels, LEAST_GAIN_DB, 0.0, what, "dB", silent, where)

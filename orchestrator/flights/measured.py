@@ -144,6 +144,13 @@ class MeasuredFlight:
         """Start of each slot in s, shape [S]."""
         return self.slot_s * np.arange(self.slots, dtype=np.float64)
 
+    @property
+    def distances_m(self) -> Array | None:
+        """Distance of each UAV from the base station in m, shape [K, S]; None: it is unknown."""
+        if self.base_station is None:
+            return None
+        return np.asarray(np.linalg.norm(self.position - self.base_station, axis=2))
+
     def save(self, path: Path) -> None:
         """Write the flight as an NPZ file, atomically, with the arrays that have a value.
 

@@ -231,6 +231,68 @@ def test_rows_of_the_same_time_follow_a_rule(tmp_path: Path) -> None:
         ]
 
 
+ONE_UAV = {"uavs": {"count": 1, "tx_power_w": [0.5]}, "paradigm": "sfl-pp"}
+SHANNON_HZ = {"uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 20e6}
+
+
+@pytest.mark.parametrize(
+    ("radio", "noise_w"),
+    [
+        # Noise in the whole band of each direction: -114 dBm/MHz is 10^-17.4 mW/Hz.
+        (SHANNON_HZ, (5e6 * 10**-20.4, 20e6 * 10**-20.4)),
+        (
+            {"access": "lte", "lte": {"noise_figure_db": 9.0, "resource_blocks": 50}}
+            | {"uplink_bandwidth_hz": 20e6, "downlink_bandwidth_hz": 20e6},
+            (50 * 180e3 * 10**-19.5, 100 * 180e3 * 10**-19.5),
+        ),
+        (
+            {"access": "wifi", "wifi": {"noise_figure_db": 7.0, "width_mhz": 40}},
+            (40e6 * 10**-19.7,) * 2,
+        ),
+    ],
+)
+def test_a_signal_to_noise_ratio_is_a_gain_by_the_scenarios_power_and_noise(
+    radio: Any, noise_w: tuple[float, float], tmp_path: Path
+) -> None:
+    station = {"base_station": {"tx_power_w": 10.0}}
+    scenario = validate(ONE_UAV | station | {"radio": {"noise_dbm_per_mhz": -114.0} | radio}, "t")
+    found = of(tmp_path, "time,snr_db\n0,20\n1,-3\n", slot_s=1.0, scenario=scenario)
+    expected = np.array([[1e2, 10**-0.3]])
+    assert isinstance(found.trace, ChannelTrace)
+    np.testing.assert_allclose(found.trace.gain * 0.5 / noise_w[0], expected, rtol=1e-9)
+    assert found.trace.gain_down is None
+    text = "time,snr_up_db,snr_down_db\n0,20,10\n1,-3,0\n2,empty,5\n"
+    found = of(
+        tmp_path, text.replace("empty", "-99"), slot_s=1.0, scenario=scenario, no_signal="-99"
+    )
+    assert isinstance(found.trace, ChannelTrace)
+    assert found.trace.gain_down is not None
+    np.testing.assert_allclose(
+        found.trace.gain * 0.5 / noise_w[0], [[1e2, 10**-0.3, 0.0]], rtol=1e-9
+    )
+    down = found.trace.gain_down * (scenario.access_point_power_w if "wifi" in radio else 10.0)
+    np.testing.assert_allclose(down / noise_w[1], [[10.0, 1.0, 10**0.5]], rtol=1e-9)
+
+
+def test_what_a_gain_of_a_ratio_needs_is_said(tmp_path: Path) -> None:
+    text = "time,snr_db\n0,20\n1,59\n"
+    with pytest.raises(
+        InputError, match=r"`scenario`: is missing; a signal-to-noise ratio becomes"
+    ):
+        of(tmp_path, text, slot_s=1.0)
+    three = load(Path("quickstart"))
+    with pytest.raises(InputError, match=r"`scenario`: uavs.count is 3; the table's number of UA"):
+        of(tmp_path, text, slot_s=1.0, scenario=three)
+    weak = {"uavs": {"count": 1, "tx_power_w": [1e-6]}, "radio": {"noise_dbm_per_mhz": -90.0}}
+    scenario = validate(ONE_UAV | weak, "t")
+    with pytest.raises(InputError, match=r"line 3: snr_db 59 would need a gain of \d"):
+        of(tmp_path, text, slot_s=1.0, scenario=scenario)
+    with pytest.raises(InputError, match=r"line 3: snr_db 61 is not from -40 to 60 dB"):
+        of(tmp_path, text.replace("59", "61"), slot_s=1.0, scenario=scenario)
+    with pytest.raises(InputError, match="snr_up_db is missing"):
+        of(tmp_path, text.replace("snr", "snr_down"), slot_s=1.0, scenario=scenario)
+
+
 def test_a_link_without_signal_is_an_outage_if_the_user_says_so(tmp_path: Path) -> None:
     text = "time,rsrp_dbm\n0,-95\n1,0\n2,-96\n"
     found = of(tmp_path, text, slot_s=1.0, tx_dbm=18.0, no_signal="0")
