@@ -36,7 +36,6 @@ def fit(
     from orchestrator.cli.tables import fit_tables
     from orchestrator.exchange.files import names_of
     from orchestrator.flights.measured import load_flight
-    from orchestrator.flights.page import fit_page
     from orchestrator.flights.result import fit_flights
     from testbed.system.files import check_no_link, check_writable, write_whole
 
@@ -52,6 +51,8 @@ def fit(
     if json_file is not None:
         document.write(json_file)
     if output is not None:
+        from orchestrator.flights.page import fit_page
+
         output.mkdir(parents=True, exist_ok=True)
         document.write(output / "fit.json")
         page = fit_page(found)
@@ -96,7 +97,6 @@ def forecast(
     from orchestrator.flights.forecast import Forecast, Request, revealed
     from orchestrator.flights.forecast import forecast as made_now
     from orchestrator.flights.measured import load_flight
-    from orchestrator.flights.page import forecast_page
     from orchestrator.flights.result import flown_in
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.schema import LTE_BLOCKS
@@ -139,6 +139,8 @@ def forecast(
     if json_file is not None:
         made.write(json_file)
     if output is not None:
+        from orchestrator.flights.page import forecast_page
+
         output.mkdir(parents=True, exist_ok=True)
         made.write(output / "forecast.json")
         page = forecast_page(made, flight)
@@ -147,11 +149,13 @@ def forecast(
 
 
 def _say(made: "Forecast", flight: "Flown") -> None:
-    """Print a forecast, and what it was worth."""
+    """Print a forecast, and how it compares with what was measured."""
     from orchestrator.cli.tables import reveal_table
-    from orchestrator.flights.forecast import sentence
+    from orchestrator.flights.forecast import caveat, sentence
 
     out.print(sentence(made), markup=False, highlight=False)
+    if (text := caveat(made)) is not None:
+        out.print(text, markup=False, highlight=False)
     out.print(
         f"made {made.made} by version {made.version}; digest {made.digest}",
         markup=False,

@@ -123,6 +123,10 @@ class Curve(Part):
     """Quantiles of the modulation and coding scheme in each step."""
     bler_up: list[float]
     """Median block error rate of each step."""
+    memory_s: float = Field(gt=0)
+    """Time after which the correlation of a second's place among those of its step is 1/e."""
+    memory_share: float = Field(ge=0, le=1)
+    """Part of the variance of this place that is so correlated."""
 
 
 class Stage(Part):

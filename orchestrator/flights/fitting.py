@@ -17,17 +17,13 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.aerial import AERIAL
 from orchestrator.engine.compiling import Array
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from orchestrator.flights.likelihood import Estimate, Series, most_likely
 from orchestrator.flights.measured import MeasuredFlight
-from orchestrator.scenario.schema import RMA
 from testbed.core.errors import InputError
 from testbed.core.registry import CHANNELS
 
-MODELS = (RMA, *AERIAL, "free-space", "two-ray", LOG_DISTANCE)
-"""The testbed's own channel models."""
 SEGMENTS = 10
 """Number of segments into which each flight is cut for cross-validation."""
 LEAST_VALUES = 100
@@ -330,7 +326,7 @@ def known_models(asked: Sequence[str]) -> list[str]:
     Raises:
         InputError: One is unknown.
     """
-    every = list(dict.fromkeys([*MODELS, *CHANNELS.names()]))
+    every = list(dict.fromkeys([*CHANNELS.names(), LOG_DISTANCE]))
     for name in asked:
         if name not in every:
             raise InputError(f"`model`: must be one of {', '.join(every)}, not {name!r}")

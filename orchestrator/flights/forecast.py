@@ -56,6 +56,8 @@ class Inputs(Part):
 
     fit: str
     """Digest of FIT.json."""
+    fitted_flights: int
+    """Number of flights in the fit."""
     flight: str
     """Name of the flight."""
     positions: str
@@ -189,7 +191,7 @@ def forecast(fit: Document, request: Request) -> Forecast:
         drawn_db = Level(fit.uplink, path, _loss_db(fit, fit.uplink, path), like).drawn(rng)
         snr_up = _band(drawn_db)
         if curve is not None:
-            quantile = rng.random(drawn_db.shape)
+            quantile = _quantiles(rng, curve, drawn_db.shape[1], path.slot_s)
             mcs = _band(_between(curve, curve.mcs_up, drawn_db, quantile))
             bps = _between(curve, curve.capacity_bps, drawn_db, quantile)
             bps *= blocks / fit.link.resource_blocks
@@ -205,6 +207,7 @@ def forecast(fit: Document, request: Request) -> Forecast:
         version=request.version,
         inputs=Inputs(
             fit=fit.digest,
+            fitted_flights=len(fit.flights),
             flight=request.name,
             positions=request.positions,
             resource_blocks=blocks,
@@ -306,14 +309,34 @@ class Level:
         level = parameters @ design.T - self.loss_db
         level += self.between_db * rng.standard_normal((DRAWS, 1))
         level += model.scatter_db * rng.standard_normal(level.shape)
-        way_m = self.path.way_m
-        kept = np.exp(-np.diff(way_m, prepend=way_m[0]) / model.decorrelation_m)
-        shadowing = rng.standard_normal(DRAWS)
-        for slot, share in enumerate(kept):
-            fresh = math.sqrt(1 - share**2) * rng.standard_normal(DRAWS)
-            shadowing = share * shadowing + fresh
-            level[:, slot] += model.sigma_db * shadowing
+        level += model.sigma_db * _correlated(rng, self.path.way_m / model.decorrelation_m)
         return np.asarray(level)
+
+
+def _correlated(rng: np.random.Generator, at: Array) -> Array:
+    """Standard normal values, of which two at a distance d are correlated by exp(-d).
+
+    Args:
+        rng: Source of random numbers.
+        at: Ascending places of the values, shape [S].
+
+    Returns:
+        Shape [DRAWS, S].
+    """
+    values = rng.standard_normal((DRAWS, len(at)))
+    for slot, kept in enumerate(np.exp(-np.diff(at)), 1):
+        values[:, slot] = kept * values[:, slot - 1] + math.sqrt(1 - kept**2) * values[:, slot]
+    return np.asarray(values)
+
+
+def _quantiles(rng: np.random.Generator, curve: Curve, slots: int, slot_s: float) -> Array:
+    """Places among the seconds of the same signal-to-noise ratio, 0 to 1, shape [DRAWS, S]."""
+    from scipy.stats import norm  # imported here, because it takes half a second
+
+    lasting = _correlated(rng, np.arange(slots, dtype=np.float64) * (slot_s / curve.memory_s))
+    share = curve.memory_share
+    fresh = rng.standard_normal(lasting.shape)
+    return np.asarray(norm.cdf(math.sqrt(share) * lasting + math.sqrt(1 - share) * fresh))
 
 
 def _between(curve: Curve, table: Sequence[Sequence[float]], snr_db: Array, at: Array) -> Array:
@@ -359,6 +382,18 @@ def by_minute(values: Array, slot_s: float) -> Array:
 
 def _in_mbps(bps: float | None) -> float | None:
     return None if bps is None else bps / 1e6
+
+
+def caveat(made: Forecast) -> str | None:
+    """What the bands of a forecast do not contain, in a sentence; None: nothing more is known."""
+    if made.inputs.like is not None:
+        return f"The bands hold for a flight with the radio of {made.inputs.like}."
+    if made.inputs.fitted_flights == 1:
+        return (
+            "The fit has one flight, so it is not known how much flights differ: the bands hold "
+            "for a flight with the same radio."
+        )
+    return None
 
 
 def sentence(made: Forecast) -> str:

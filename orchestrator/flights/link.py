@@ -19,6 +19,7 @@ from orchestrator.engine.compiling import Array
 from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, uplink_steps
 from orchestrator.engine.lte_tables import UPLINK_TBS_INDEX, transport_block_bits
 from orchestrator.flights.fitting import Flown
+from orchestrator.flights.likelihood import Series, most_likely
 from orchestrator.scenario.cells import BLOCK_HZ
 from testbed.core.errors import InputError
 
@@ -47,6 +48,8 @@ PACKET_BYTES = 1500.0
 class Seconds:
     """Seconds of flights in which the uplink was measured; shapes are [n]."""
 
+    step_s: Array
+    """Time since the second before; infinite at the first one of a flight."""
     snr_db: Array
     far_m: Array
     mcs: Array
@@ -88,6 +91,7 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
         capacity_bps = np.where(
             sent >= FEWEST_BLOCKS_UP, rate_bps / part, np.where(waits, rate_bps, np.nan)
         )
+        at_s = flight.path.slot_s * np.flatnonzero(used)
         columns = (
             snr_db,
             flight.path.far_m,
@@ -96,16 +100,19 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
             rate_bps,
             capacity_bps,
         )
-        parts.append(np.stack([column[used] for column in columns]))
+        step_s = np.diff(at_s, prepend=-np.inf)
+        parts.append(np.stack([step_s, *(column[used] for column in columns)]))
     table = np.concatenate(parts, axis=1)
-    if np.isfinite(table[5]).sum() < FEWEST_BLOCKS_UP:
+    if np.isfinite(table[6]).sum() < FEWEST_BLOCKS_UP:
         return None
     blocks = {flight.measured.resource_blocks or BLOCKS for flight in flights}
     if len(blocks) > 1:
         numbers = ", ".join(map(str, sorted(blocks)))
         raise InputError(f"`flight`: the carriers have different resource blocks: {numbers}")
-    snr_db, far_m, mcs, bler, rate_bps, capacity_bps = table
-    return Seconds(snr_db, far_m, mcs, bler, rate_bps, capacity_bps, blocks.pop(), carrier_hz)
+    step_s, snr_db, far_m, mcs, bler, rate_bps, capacity_bps = table
+    return Seconds(
+        step_s, snr_db, far_m, mcs, bler, rate_bps, capacity_bps, blocks.pop(), carrier_hz
+    )
 
 
 @dataclass(frozen=True)
@@ -180,27 +187,10 @@ class Curve:
     """`QUANTILES` of the MCS."""
     bler: Array
     """Median block error rate."""
-
-    def capacity(self, snr_db: Array, quantile: Array) -> Array:
-        """Capacity in bit/s at a ratio, by its quantile among the seconds of such a ratio."""
-        return self._between(self.capacity_bps, snr_db, quantile)
-
-    def scheme(self, snr_db: Array, quantile: Array) -> Array:
-        """MCS at a ratio, by its quantile among the seconds of such a ratio."""
-        return self._between(self.mcs, snr_db, quantile)
-
-    def _between(self, table: Array, snr_db: Array, quantile: Array) -> Array:
-        """Bilinear interpolation in a table [B, Q]; beyond its edges the edges hold."""
-        step = np.interp(snr_db, self.snr_db, np.arange(len(self.snr_db), dtype=np.float64))
-        column = np.interp(quantile, QUANTILES, np.arange(len(QUANTILES), dtype=np.float64))
-        low, left = np.floor(step).astype(int), np.floor(column).astype(int)
-        high = np.minimum(low + 1, len(self.snr_db) - 1)
-        right = np.minimum(left + 1, len(QUANTILES) - 1)
-        up, over = step - low, column - left
-        return np.asarray(
-            (1 - up) * ((1 - over) * table[low, left] + over * table[low, right])
-            + up * ((1 - over) * table[high, left] + over * table[high, right])
-        )
+    memory_s: float
+    """Time after which the correlation of a second's place among those of its step is 1/e."""
+    memory_share: float
+    """Part of the variance of this place that is so correlated; the rest is independent."""
 
 
 def curve_of(seconds: Seconds) -> Curve:
@@ -222,13 +212,36 @@ def curve_of(seconds: Seconds) -> Curve:
     capacity, mcs, bler = (
         column[use] for column in (seconds.capacity_bps, seconds.mcs, seconds.bler)
     )
+    memory_s, share = _memory(seconds, capacity, groups)
     return Curve(
         np.array([np.median(snr_db[group]) for group in groups]),
         np.array([len(group) for group in groups], np.float64),
         np.stack([np.nanquantile(capacity[group], QUANTILES) for group in groups]),
         np.stack([np.nanquantile(mcs[group], QUANTILES) for group in groups]),
         np.array([np.nanmedian(bler[group]) for group in groups]),
+        memory_s,
+        share,
     )
+
+
+def _memory(seconds: Seconds, capacity_bps: Array, groups: Sequence[Array]) -> tuple[float, float]:
+    """`memory_s` and `memory_share` of a curve: of the normal scores of capacities in their steps.
+
+    Args:
+        seconds: All seconds.
+        capacity_bps: The known capacities, shape [m].
+        groups: Indices of the capacities in each step.
+    """
+    from scipy.stats import norm, rankdata  # imported here, because it takes half a second
+
+    scores = np.empty(len(capacity_bps))
+    for group in groups:
+        scores[group] = norm.ppf((rankdata(capacity_bps[group]) - 0.5) / len(group))
+    flight = np.cumsum(np.isinf(seconds.step_s)) - 1
+    known = Series(np.zeros(len(flight)), seconds.step_s, flight).chosen(seconds.tells)
+    found = most_likely(Series(scores, known.step_m, known.flight), np.ones((len(scores), 1)))
+    share = found.shadowing_db**2 / (found.shadowing_db**2 + found.scatter_db**2)
+    return found.decorrelation_m, share
 
 
 def _nearest(values: Array) -> Array:

@@ -291,6 +291,8 @@ def _link(uplink: Uplink | None, blocks: int) -> document.Link:
             capacity_bps=np.round(curve.capacity_bps, 1).tolist(),
             mcs_up=np.round(curve.mcs, 3).tolist(),
             bler_up=np.round(curve.bler, 4).tolist(),
+            memory_s=round(curve.memory_s, 3),
+            memory_share=round(curve.memory_share, 4),
         ),
         stages=[
             document.Stage(
