@@ -25,7 +25,8 @@ from testbed.core.errors import InputError
 from testbed.core.registry import CHANNELS
 
 SEGMENTS = 10
-"""Number of segments into which each flight is cut for cross-validation."""
+"""Number of segments into which each flight is cut for cross-validation; one of each is left out at
+a time."""
 LEAST_VALUES = 100
 """Smallest number of values of a flight that is fitted."""
 WEAKEST_SNR = 0.1
@@ -124,11 +125,8 @@ class Level:
     @cached_property
     def folds(self) -> "npt.NDArray[np.int64]":
         """Number of the segment of each value, shape [n]."""
-        folds = []
-        for number, which in enumerate(self.used):
-            n = int(which.sum())
-            folds.append(number * SEGMENTS + np.arange(n) * SEGMENTS // n)
-        return np.concatenate(folds)
+        counts = [int(which.sum()) for which in self.used]
+        return np.concatenate([np.arange(n) * SEGMENTS // n for n in counts])
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ def fitted(
     held_out = 0.0
     for fold in np.unique(level.folds):
         inside = level.folds == fold
-        others = most_likely(lossless.chosen(~inside), design[~inside])
+        others = most_likely(lossless.chosen(~inside), design[~inside], [estimate])
         held_out += others.log_likelihood_of(lossless.chosen(inside), design[inside])
     return Fit(
         model,

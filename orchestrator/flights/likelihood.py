@@ -12,7 +12,7 @@ gives the exact likelihood in a time that is proportional to the number of value
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +75,11 @@ class Estimate:
         return len(self.coefficients) + 3
 
     @property
+    def start(self) -> tuple[float, float]:
+        """Decorrelation distance and relative variance of the scatter, as in `STARTS`."""
+        return self.decorrelation_m, (self.scatter_db / self.shadowing_db) ** 2
+
+    @property
     def aic(self) -> float:
         """Akaike's information criterion; the smaller, the better."""
         return 2 * self.parameters - 2 * self.log_likelihood
@@ -86,11 +91,9 @@ class Estimate:
             series: The values.
             terms: X, shape [n, p].
         """
-        share = (self.scatter_db / self.shadowing_db) ** 2
+        distance_m, share = self.start
         rest = series.value_db - terms @ self.coefficients
-        white, log_scale = _whitened(
-            rest[:, None].copy(), series.step_m, self.decorrelation_m, share
-        )
+        white, log_scale = _whitened(rest[:, None].copy(), series.step_m, distance_m, share)
         variance = self.shadowing_db**2
         n = len(rest)
         return -0.5 * float(
@@ -98,12 +101,13 @@ class Estimate:
         )
 
 
-def most_likely(series: Series, terms: Array) -> Estimate:
+def most_likely(series: Series, terms: Array, near: Sequence[Estimate] = ()) -> Estimate:
     """The most likely parameters of y = X b + s + e.
 
     Args:
         series: y along the paths.
         terms: X, shape [n, p], of full rank.
+        near: Where the search begins, e.g. at the estimate of most of the same values.
     """
     from scipy.optimize import minimize  # imported here, because it takes half a second
 
@@ -114,9 +118,12 @@ def most_likely(series: Series, terms: Array) -> Estimate:
 
     found = [
         minimize(
-            misfit, np.log(start), method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-4}
+            misfit,
+            np.log(np.maximum(start, 1e-12)),
+            method="Nelder-Mead",
+            options={"xatol": 1e-4, "fatol": 1e-4},
         )
-        for start in STARTS
+        for start in ([one.start for one in near] or STARTS)
     ]
     best = min(found, key=lambda one: float(one.fun))
     distance_m, share = _inside(best.x)
@@ -152,13 +159,12 @@ def _profiled(
         covariance of the values relative to that variance.
     """
     white, log_scale = _whitened(columns, step_m, distance_m, share)
-    values, terms = white[:, 0], white[:, 1:]
-    coefficients, *_ = np.linalg.lstsq(terms, values, rcond=None)
-    n = len(values)
-    variance = max(float(((values - terms @ coefficients) ** 2).sum()) / n, 1e-12)
+    n, products = len(white), white.T @ white
+    spread = np.asarray(np.linalg.pinv(products[1:, 1:], hermitian=True), np.float64)
+    coefficients = spread @ products[1:, 0]
+    variance = max(float(products[0, 0] - products[0, 1:] @ coefficients) / n, 1e-12)
     log_likelihood = -0.5 * (n * (math.log(2 * math.pi * variance) + 1) + log_scale)
-    spread = np.asarray(np.linalg.pinv(terms.T @ terms), np.float64)
-    return log_likelihood, np.asarray(coefficients, np.float64), variance, spread
+    return log_likelihood, coefficients, variance, spread
 
 
 def _whitening(
