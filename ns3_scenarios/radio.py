@@ -183,7 +183,7 @@ class Air:
 
     @property
     def of_all_cells(self) -> tuple[Array, Array]:
-        """Gains of uplink and downlink to the base station and to the C further ones after it, shape
+        """Gains of uplink and downlink to the base station and then to the C further ones, shape
         [1 + C, K, S * m] each."""
         none = np.empty((0, *self.uplink_gain.shape))
         up = none if self.gain_cells is None else self.gain_cells

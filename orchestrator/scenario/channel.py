@@ -386,7 +386,12 @@ def _gain(scenario: Scenario, uavs: int, slot_s: float) -> Gain | None:
     )
     if radio.model in AERIAL:
         return aerial(AERIAL[radio.model], space)
-    gain: Gain = CHANNELS.make(radio.model, radio.model_parameters, space)
+    try:
+        gain: Gain = CHANNELS.make(radio.model, radio.model_parameters, space)
+    except InputError as error:
+        if radio.fitted is None:
+            raise
+        raise InputError(f"radio.fitted: {error}") from error
     return gain
 
 

@@ -97,7 +97,7 @@ def with_fits(tree: Any, folder: Path, key: str = "") -> Any:
     Raises:
         InputError: A fit cannot be read; the message names its file.
     """
-    if key == FITTED_KEY and isinstance(tree, str):
+    if key == FITTED_KEY and isinstance(tree, str | Path):
         return read_fit(folder / tree, FITTED_KEY)["channel"]
     if isinstance(tree, list):
         return [with_fits(value, folder, key) for value in tree]
