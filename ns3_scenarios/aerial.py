@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""UMa-AV and UMi-AV, the urban channels of aerial vehicles, and free-space and two-ray models.
+"""UMa-AV and UMi-AV, the urban channels of aerial vehicles, and free-space, two-ray and
+log-distance models.
 
 Source: 3GPP TR 36.777 v15.0.0, Annex B: path loss (table B-2), LOS probability (B-1), shadow fading
 (B-3), for UAVs above 22.5 m; up to 22.5 m TR 38.901's UMa and UMi apply (`ground`). Correlation
@@ -12,6 +13,7 @@ FriisPropagationLossModel and TwoRayGroundPropagationLossModel.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,9 @@ Array = npt.NDArray[np.float64]
 Loss = Callable[[Array, Array, float], Array]
 """Path loss in dB, from height in m, 3D distance in m and carrier frequency in Hz."""
 LIGHT_M_S = 299_792_458.0
+LOG_DISTANCE = "log-distance"
+EXPONENTS = 0.5, 8.0
+"""The smallest and the largest path loss exponent."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,25 @@ def two_ray_db(
     crossover_m = 4 * np.pi * heights * carrier_hz / LIGHT_M_S
     beyond = 40 * np.log10(distance) - 20 * np.log10(heights)
     return np.where(distance <= crossover_m, free_space_db(distance, carrier_hz), beyond)
+
+
+def log_distance_db(distance_m: npt.ArrayLike, carrier_hz: float, exponent: float = 2.0) -> Array:
+    """Free space up to 1 m, and 10 · exponent dB per decade of the distance beyond it."""
+    return np.asarray(free_space_db(1.0, carrier_hz) + 10 * exponent * np.log10(distance_m))
+
+
+def check_exponent(exponent: Any = 2.0) -> None:
+    """Check the parameter of the log-distance model.
+
+    Raises:
+        ValueError: It is not a number, or not within `EXPONENTS`.
+    """
+    low, high = EXPONENTS
+    is_number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
+    if not (is_number and low <= exponent <= high):
+        raise ValueError(
+            f"parameters.exponent: must be a number from {low:g} to {high:g}, not {exponent!r}"
+        )
 
 
 def _by_distance(distance_m: Array, p1: Array, d1: Array) -> Array:

@@ -16,8 +16,7 @@ from typing import Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import Array, ChannelTrace, Served
+from ns3_scenarios.trace import Array, ChannelTrace, Served, SlotTrace
 
 
 @dataclass(frozen=True)
@@ -68,9 +67,7 @@ class Cells:
         Args:
             trace: A trace with gains to all base stations.
         """
-        assert trace.gain_cells is not None
-        down = trace.gain if trace.gain_down is None else trace.gain_down
-        up, down = (np.concatenate([g[None], trace.gain_cells]) for g in (trace.gain, down))
+        up, down = trace.of_all_cells
         received_w = np.array(self.power_w)[:, None, None] * down
         with np.errstate(divide="ignore"):
             cells = self.serving(10 * np.log10(received_w), trace.slot_s)
@@ -88,6 +85,15 @@ class Cells:
             ]
         )
         return replace(trace, served=Served(gain, cells))
+
+
+def with_cells(trace: ChannelTrace, further: Sequence[SlotTrace]) -> ChannelTrace:
+    """The trace with the gains of those to further base stations."""
+    gains = [each for each in further if isinstance(each, ChannelTrace)]
+    up = np.stack([each.gain for each in gains])
+    differ = any(each.gain_down is not None for each in gains)
+    down = [each.gain if each.gain_down is None else each.gain_down for each in gains]
+    return replace(trace, gain_cells=up, gain_cells_down=np.stack(down) if differ else None)
 
 
 def _of(gains: Array, cells: npt.NDArray[np.int64]) -> Array:
@@ -175,17 +181,11 @@ class CellsChannel:
         if made is None or made.slots < slots:
             whole = self._source.trace(slots)
             assert whole.position_m is not None
-            gains = []
+            made_there = []
             for c, further in enumerate(self._further):
                 self._check(c, whole.position_m)
-                there = further.trace(whole.slots)
-                if there.gain_down is not None:
-                    raise ChannelError(
-                        "radio.cells: need a channel model with the same gain in both directions"
-                    )
-                gains.append(there.gain[:, : whole.slots])
-            cells = replace(whole, gain_cells=np.stack(gains))
-            self._made = made = self._cells.served(cells)
+                made_there.append(further.trace(whole.slots).first(whole.slots))
+            self._made = made = self._cells.served(with_cells(whole, made_there))
         return made
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.channel import Ns3Channel
+from ns3_scenarios.fitted import FittedChannel
 from ns3_scenarios.modelled import ModelledChannel
 from ns3_scenarios.trace import Array, ChannelSource, ChannelTrace, SlotTrace, TraceError
 
@@ -127,7 +128,7 @@ class FadingChannel:
 
     def close(self) -> None:
         """Close the source, if it can be closed."""
-        if isinstance(self.source, Ns3Channel | ModelledChannel):
+        if isinstance(self.source, Ns3Channel | ModelledChannel | FittedChannel):
             self.source.close()
 
     def __enter__(self) -> Self:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from ns3_scenarios import ground
-from ns3_scenarios.aerial import Aerial
+from ns3_scenarios.aerial import Aerial, log_distance_db
 from ns3_scenarios.channel import Ns3Channel
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace
@@ -229,5 +229,15 @@ def aerial(model: Aerial, space: Surroundings) -> Gain:
                 nlos_deviation_db * nlos.along(position_m),
             )
         return np.asarray(10 ** (-loss_db / 10))
+
+    return gain
+
+
+def log_distance(space: Surroundings, exponent: float = 2.0) -> Gain:
+    """The log-distance channel, with this path loss exponent and distances in three dimensions."""
+
+    def gain(position_m: Array, times_s: Array) -> Array:
+        distance_m = np.linalg.norm(position_m - np.array(space.bs_position_m), axis=2)
+        return np.asarray(10 ** (-log_distance_db(distance_m, space.carrier_hz, exponent) / 10))
 
     return gain

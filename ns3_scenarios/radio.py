@@ -126,8 +126,10 @@ class Air:
     way: Literal["both", "up", "down"] = "both"
     """The directions in which there is a backlog."""
     gain_cells: Array | None = None
-    """Gains of both directions to C further base stations of LTE, shape [C, K, S * m]; None: there
-    are none."""
+    """Gains to C further base stations of LTE, shape [C, K, S * m], the uplink's where the
+    directions differ; None: there are none."""
+    gain_cells_down: Array | None = None
+    """The downlink's, where they differ."""
     power_cells_w: Array | None = None
     """Transmit powers of the further base stations, shape [C]."""
 
@@ -159,10 +161,14 @@ class Air:
             cells = len(self.power_cells_w)
             if not 1 <= cells < MOST_CELLS:
                 raise ValueError(f"power_cells_w must have 1 to {MOST_CELLS - 1} further cells")
-            if self.gain_cells.shape != (cells, uavs, values):
-                raise ValueError(f"gain_cells must have shape [{cells}, {uavs}, {values}]")
-            if not ((self.gain_cells >= 0) & (self.gain_cells <= 1)).all():
-                raise ValueError("gain_cells must be linear, from 0 to 1")
+            for name in ("gain_cells", "gain_cells_down"):
+                gains = getattr(self, name)
+                if gains is None:
+                    continue
+                if gains.shape != (cells, uavs, values):
+                    raise ValueError(f"{name} must have shape [{cells}, {uavs}, {values}]")
+                if not ((gains >= 0) & (gains <= 1)).all():
+                    raise ValueError(f"{name} must be linear, from 0 to 1")
             if not ((self.power_cells_w > 0) & np.isfinite(self.power_cells_w)).all():
                 raise ValueError("power_cells_w must be positive")
         if self.position_m is not None and (
@@ -175,11 +181,17 @@ class Air:
         """K."""
         return int(self.uplink_gain.shape[0])
 
-    def of_all_cells(self, gain: Array) -> Array:
-        """The gains of the base station, shape [K, S * m], and those of the further ones after
-        them, shape [1 + C, K, S * m]."""
-        further = np.empty((0, *gain.shape)) if self.gain_cells is None else self.gain_cells
-        return np.concatenate([gain[None], further])
+    @property
+    def of_all_cells(self) -> tuple[Array, Array]:
+        """Gains of uplink and downlink to the base station and then to the C further ones, shape
+        [1 + C, K, S * m] each."""
+        none = np.empty((0, *self.uplink_gain.shape))
+        up = none if self.gain_cells is None else self.gain_cells
+        down = up if self.gain_cells_down is None else self.gain_cells_down
+        return (
+            np.concatenate([self.uplink_gain[None], up]),
+            np.concatenate([self.downlink_gain[None], down]),
+        )
 
     @property
     def steps(self) -> int:
@@ -477,13 +489,12 @@ def _simulated(
     is_lte = settings["radio"] == "lte"
     counted = len(_FIELDS) * 2 * air.uavs
     made = np.empty((air.slots, counted + 2 * air.uavs * is_lte))
+    gains = air.of_all_cells
 
     def slot(s: int) -> bytes:
         here = slice(s * steps, (s + 1) * steps)
         position_m = None if air.position_m is None else air.position_m[:, s]
-        up, down = (
-            air.of_all_cells(gain)[..., here] for gain in (air.uplink_gain, air.downlink_gain)
-        )
+        up, down = (gain[..., here] for gain in gains)
         return slot_bytes(up, down, position_m)
 
     try:

@@ -61,9 +61,7 @@ class RadioPacketNetwork(Network):
         super().__init__(start(plain, launch))
         self._slot: tuple[int, bytes] | None = None
         steps = plain["steps"]
-        up, down = (
-            air.of_all_cells(gain)[..., :steps] for gain in (air.uplink_gain, air.downlink_gain)
-        )
+        up, down = (gain[..., :steps] for gain in air.of_all_cells)
         self._shape = up.shape
         self._is_placed = air.position_m is not None
         position_m = None if air.position_m is None else air.position_m[:, 0]

@@ -40,7 +40,8 @@ FIELDS = (
         for kind in (*KINDS, *(k for kinds in OF_FRAMES.values() for k in kinds))
         for name in kind
     ),
-    *("slot_s", "position", "seed", "scenario", "downlink_is", "gain_cells"),
+    *("slot_s", "position", "seed", "scenario", "downlink_is"),
+    *("gain_cells", "gain_cells_down"),
 )
 DownlinkIs = Literal["link", "cell"]
 """Whether a downlink's rate is that of each link, whichever other links are in use, or that of the
@@ -226,6 +227,8 @@ class SlotTrace:
             arrays["scenario"] = np.str_(self.scenario)
         if isinstance(self, ChannelTrace) and self.gain_cells is not None:
             arrays["gain_cells"] = self.gain_cells
+            if self.gain_cells_down is not None:
+                arrays["gain_cells_down"] = self.gain_cells_down
         if isinstance(self, RateTrace) and self.downlink_is is not None:
             arrays["downlink_is"] = np.str_(self.downlink_is)
 
@@ -254,8 +257,10 @@ class ChannelTrace(SlotTrace):
     fading: npt.NDArray[np.float32] | None = None
     """Small-scale fading as `TwoWay.fading`, which is not in `gain` and is not saved."""
     gain_cells: Array | None = None
-    """Gains of both directions to C further base stations, shape [C, K, S]; None: there are
-    none."""
+    """Gains to C further base stations, shape [C, K, S], the uplink's where the directions differ;
+    None: there are none."""
+    gain_cells_down: Array | None = None
+    """The downlink's, where they differ."""
     served: Served | None = None
     """The cell of each UAV with what is left of its gains beside interference; not saved."""
 
@@ -268,6 +273,16 @@ class ChannelTrace(SlotTrace):
             return self.gain
         down = self.gain if self.gain_down is None else self.gain_down
         return TwoWay(np.stack([self.gain, down]), self.fading)
+
+    @property
+    def of_all_cells(self) -> tuple[Array, Array]:
+        """Gains of uplink and downlink to the base station and then to the C further ones, shape
+        [1 + C, K, S] each."""
+        none = np.empty((0, *self.gain.shape))
+        up = none if self.gain_cells is None else self.gain_cells
+        down = up if self.gain_cells_down is None else self.gain_cells_down
+        own = self.gain if self.gain_down is None else self.gain_down
+        return np.concatenate([self.gain[None], up]), np.concatenate([own[None], down])
 
     def named(self) -> dict[str, Array]:
         """See `SlotTrace.named`."""
@@ -378,7 +393,8 @@ def span(values: Array) -> str:
 
 PER_SLOT = {
     **dict.fromkeys(("gain", "gain_down", "uplink_bps", "downlink_bps", "position_m"), 1),
-    **dict.fromkeys(("loss", "delay_s", "jitter_s", "fading", "gain_cells", "served"), 2),
+    **dict.fromkeys(("loss", "delay_s", "jitter_s", "fading", "served"), 2),
+    **dict.fromkeys(("gain_cells", "gain_cells_down"), 2),
 }
 """Fields of traces that have an entry for each slot, with the axis of the slots."""
 
@@ -452,28 +468,33 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
     downlink_is = fields.get("downlink_is")
     if downlink_is is not None and not are_rates:
         raise refuse("downlink_is belongs to rates; this trace has gains")
-    further = fields.get("gain_cells")
-    if further is not None and are_rates:
-        raise refuse("gain_cells belongs to gains; this trace has rates")
+    cells = {name: fields[name] for name in ("gain_cells", "gain_cells_down") if name in fields}
+    if cells and are_rates:
+        raise refuse(f"{next(iter(cells))} belongs to gains; this trace has rates")
+    if list(cells) == ["gain_cells_down"]:
+        raise refuse("gain_cells_down needs gain_cells, which are the gains of the uplink then")
     if downlink_is is not None and str(downlink_is) not in get_args(DownlinkIs):
         raise refuse(f"downlink_is must be 'link' or 'cell', not {str(downlink_is)[:40]!r}")
     if are_rates:
         whose: Any = None if downlink_is is None else str(downlink_is)
         return RateTrace(gain, down[0], **common, downlink_is=whose)
-    cells = None if further is None else _further(further, gain.shape, refuse)
-    return ChannelTrace(gain, gain_down=down[0] if down else None, gain_cells=cells, **common)
+    common |= {name: _further(name, given, gain.shape, refuse) for name, given in cells.items()}
+    if len({given.shape for given in cells.values()}) > 1:
+        raise refuse("gain_cells_down must have the shape of gain_cells")
+    return ChannelTrace(gain, gain_down=down[0] if down else None, **common)
 
 
 def _further(
-    given: npt.NDArray[Any], shape: tuple[int, ...], refuse: Callable[[str], TraceError]
+    name: str,
+    given: npt.NDArray[Any],
+    shape: tuple[int, ...],
+    refuse: Callable[[str], TraceError],
 ) -> Array:
     """Checked gains to further base stations, shape [C, K, S]."""
     if given.ndim != 3 or not given.size or given.shape[1:] != shape:
         of = ", ".join(map(str, shape))
-        raise refuse(f"gain_cells must be numbers of shape [C, {of}], not {given.shape}")
-    return np.stack(
-        [_values(cell, f"gain_cells[{c}]", False, refuse) for c, cell in enumerate(given)]
-    )
+        raise refuse(f"{name} must be numbers of shape [C, {of}], not {given.shape}")
+    return np.stack([_values(cell, f"{name}[{c}]", False, refuse) for c, cell in enumerate(given)])
 
 
 def _of_frames(

@@ -24,7 +24,7 @@ from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
 from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.channel import check_comparable, is_open, open_source, replay
 from orchestrator.scenario.loading import load as load_file
-from orchestrator.scenario.loading import put, validate
+from orchestrator.scenario.loading import set_key, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import say_unused
@@ -467,7 +467,7 @@ def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     """
     tree = scenario.model_dump(mode="json")
     for key, value in changes.items():
-        put(tree, key, value, "`overrides`")
+        set_key(tree, key, value, "`overrides`")
     return validate(tree, "`overrides`")
 
 

@@ -121,11 +121,9 @@ def channel_of(
         base stations, and, if needed, positions relative to the base station, [n, K, 3].
     """
     assert isinstance(trace, ChannelTrace)
-    gains = trace.gain, trace.gain if trace.gain_down is None else trace.gain_down
-    further = np.empty((0, *trace.gain.shape)) if trace.gain_cells is None else trace.gain_cells
     ways = []
-    for way, (gain, value) in enumerate(zip(gains, both_ways(values), strict=True)):
-        of_cells = np.where(value > 0, np.concatenate([gain[None], further]), 0.0)[..., None]
+    for way, (gain, value) in enumerate(zip(trace.of_all_cells, both_ways(values), strict=True)):
+        of_cells = np.where(value > 0, gain, 0.0)[..., None]
         if trace.fading is not None:
             of_cells = of_cells * trace.fading[way]
         ways.append(of_cells.transpose(2, 0, 1, 3))

@@ -130,6 +130,8 @@ class Lte:
         packet_bytes, modulation = scenario.emulation.mtu, lte.highest_modulation
         up = uplink_steps(blocks[0], margins_db[0], packet_bytes)
         down = downlink_steps(blocks[1], margins_db[1], packet_bytes, lte.layers, modulation)
+        if lte.highest_snr_db is not None:
+            up, down = (_limited(steps, lte.highest_snr_db) for steps in (up, down))
         return cls(
             uplink_power_w=scenario.fleet.tx_power_w,
             downlink_power_w=scenario.base_station.tx_power_w,
@@ -322,6 +324,34 @@ def _steps(
         mcs=np.array([step[2] for step in kept]),
         layers=np.array([step[1] for step in kept]),
         bps=np.ascontiguousarray(np.stack([step[3] for step in kept], axis=1)),
+    )
+
+
+def _limited(steps: Steps, highest_db: float) -> Steps:
+    """The steps of a link whose sender and receiver distort the signal.
+
+    The ratio of signal to noise and distortion is 1 / (1 / SNR + 1 / highest).
+
+    Args:
+        steps: The steps without distortion.
+        highest_db: Signal-to-distortion ratio in dB; steps that need as much cannot be reached.
+
+    Raises:
+        InputError: No step can be reached.
+    """
+    highest = 10 ** (highest_db / 10)
+    reached = int(np.searchsorted(steps.least_snr, highest))
+    if not reached:
+        least_db = 10 * math.log10(steps.least_snr[0])
+        raise InputError(
+            f"radio.lte.highest_snr_db: must be above {least_db:.2f}, which the lowest modulation "
+            f"and coding scheme needs with this implementation margin, not {highest_db:g}"
+        )
+    return Steps(
+        least_snr=1 / (1 / steps.least_snr[:reached] - 1 / highest),
+        mcs=steps.mcs[: reached + 1],
+        layers=steps.layers[: reached + 1],
+        bps=np.ascontiguousarray(steps.bps[:, : reached + 1]),
     )
 
 

@@ -169,7 +169,12 @@ def air_of(
         if isinstance(radio, WifiSettings):
             raise InputError("radio.cells: ns3-wifi has one access point")
         powers_w = np.array([cell.tx_power_w for cell in cells])
-        air = replace(air, gain_cells=channel.gain_cells, power_cells_w=powers_w)
+        air = replace(
+            air,
+            gain_cells=channel.gain_cells,
+            gain_cells_down=channel.gain_cells_down,
+            power_cells_w=powers_w,
+        )
     return (
         air if isinstance(radio, LteSettings) else _placed(scenario, channel, air, access_point_w)
     )
@@ -180,10 +185,11 @@ def slot_of(scenario: Scenario, channel: SlotTrace, slot: int) -> tuple[Array, A
     stations and B blocks of fading; and positions relative to the base station, [K, 3], if they are
     known."""
     assert isinstance(channel, ChannelTrace)
-    up, down = (gain[None] for gain in _faded(channel, slice(slot, slot + 1)))
-    if channel.gain_cells is not None:
-        further = channel.gain_cells[:, :, slot : slot + 1]
-        up, down = (np.concatenate([gain, further]) for gain in (up, down))
+    here = channel.at(np.array([slot]))
+    if channel.gain_cells is None:
+        up, down = (gain[None] for gain in _faded(here))
+    else:
+        up, down = here.of_all_cells
     if channel.position_m is None:
         return up, down, None
     return up, down, channel.position_m[:, slot] - scenario.base_station.position_m
@@ -246,11 +252,10 @@ def cell_of(scenario: Scenario) -> LteSettings:
             f"{hertz[0]:g} Hz, is no bandwidth of LTE"
         )
     plain = Lte()
-    for name in ("layers", "highest_modulation", "implementation_margin_db"):
+    for name in ("layers", "highest_modulation", "implementation_margin_db", "highest_snr_db"):
         if getattr(lte, name) != getattr(plain, name):
-            raise InputError(
-                f"radio.lte.{name}: ns-3's LTE has {getattr(plain, name) or 'its own'} only"
-            )
+            has = "none" if name == "highest_snr_db" else getattr(plain, name) or "its own"
+            raise InputError(f"radio.lte.{name}: ns-3's LTE has {has} only")
     blocks = lte.resource_blocks or band
     own: tuple[int, ...] | None = None
     if lte.scheduler == "shares":
@@ -277,13 +282,12 @@ def cell_of(scenario: Scenario) -> LteSettings:
     )
 
 
-def _faded(channel: ChannelTrace, slots: slice = slice(None)) -> tuple[Array, Array]:
+def _faded(channel: ChannelTrace) -> tuple[Array, Array]:
     """Gains of uplink and downlink with small-scale fading: [K, S], or [K, S B] with B blocks."""
-    ways = channel.gain, channel.gain if channel.gain_down is None else channel.gain_down
-    up, down = (gain[:, slots] for gain in ways)
+    up, down = channel.gain, channel.gain if channel.gain_down is None else channel.gain_down
     if channel.fading is None:
         return up, down
-    faded = zip((up, down), channel.fading[:, :, slots], strict=True)
+    faded = zip((up, down), channel.fading, strict=True)
     up, down = ((gain[..., None] * power).reshape(len(gain), -1) for gain, power in faded)
     return up, down
 

@@ -21,7 +21,7 @@ import psutil
 from orchestrator.engine.faults import planned
 from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.schema import Scenario
-from testbed.core.registry import ANALYTICAL_MODELS, GROUPS, METRICS, ORDERS, Registry
+from testbed.core.registry import ANALYTICAL_MODELS, CHANNELS, GROUPS, METRICS, ORDERS, Registry
 from testbed.host.doctor import has_netem
 from testbed.system import inside
 
@@ -146,7 +146,8 @@ def plugins_of(scenario: Scenario) -> dict[Registry, str]:
     for group in GROUPS:
         # Scenarios do not have a single key for these.
         if group not in (METRICS, ANALYTICAL_MODELS):
-            name = scenario.scheme.order if group is ORDERS else attrgetter(group.key)(scenario)
+            key = {ORDERS: "scheme.order", CHANNELS: "radio.model"}.get(group, group.key)
+            name = attrgetter(key)(scenario)
             if group.origin(name) is not None:
                 found[group] = name
     return found

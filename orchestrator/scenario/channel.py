@@ -11,15 +11,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ns3_scenarios.aerial import AERIAL, free_space_db, two_ray_db
-from ns3_scenarios.cells import CellsChannel, Followed
+from ns3_scenarios.aerial import (
+    AERIAL,
+    LOG_DISTANCE,
+    free_space_db,
+    log_distance_db,
+    two_ray_db,
+)
+from ns3_scenarios.cells import CellsChannel, Followed, with_cells
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.fading import Fading, FadingChannel
+from ns3_scenarios.fitted import Direction, FittedChannel
 from ns3_scenarios.mobility import (
     FARTHEST_M,
     HIGHEST_M,
@@ -73,10 +81,15 @@ NOISE = 0x0B5
 scenario's seed."""
 LOWEST_PLAIN_M = 1e-3
 """Smallest height of a UAV where the channel itself has no limit."""
+SAME_CARRIER = 0.05
+"""Largest relative difference of a carrier from that of a fit that is not logged."""
 TTI_S = 1e-3
 """Time in which small-scale fading is constant: a transmission time interval of LTE."""
 FIRST_SLOTS = 1024
 """Number of slots that are requested from a channel at first; it doubles when more are needed."""
+
+FlownChannel = Ns3Channel | ModelledChannel | FittedChannel
+"""A channel at the positions of ns-3."""
 
 
 class Channel:
@@ -190,7 +203,10 @@ def channel_settings(scenario: Scenario) -> ChannelSettings:
         slot_s=scenario.slot_s,
         seed=scenario.seed,
         mobility=None if model == GAUSS_MARKOV else (model, json.dumps(parameters, sort_keys=True)),
-        channel=(scenario.radio.channel, json.dumps(scenario.radio.parameters, sort_keys=True)),
+        channel=(
+            scenario.radio.model,
+            json.dumps(scenario.radio.model_parameters, sort_keys=True),
+        ),
     )
 
 
@@ -212,10 +228,12 @@ def fading_of(scenario: Scenario) -> Fading | None:
 def channel_key(scenario: Scenario) -> Hashable:
     """What determines the scenario's channel with its fading; equal keys have equal channels."""
     further = tuple(channel_settings(there) for there in _there(scenario))
-    return channel_settings(scenario), fading_of(scenario), further, cells_of(scenario)
+    fitted = scenario.radio.fitted
+    fit = None if fitted is None else fitted.model_dump_json()
+    return channel_settings(scenario), fit, fading_of(scenario), further, cells_of(scenario)
 
 
-def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel | FadingChannel | CellsChannel:
+def ns3_source(scenario: Scenario) -> FlownChannel | FadingChannel | CellsChannel:
     """A channel that ns-3 makes on demand, or a model on the positions of ns-3; close it after use.
 
     Raises:
@@ -226,7 +244,7 @@ def ns3_source(scenario: Scenario) -> Ns3Channel | ModelledChannel | FadingChann
     check_trace(scenario, None)
     gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
     flight = Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
-    source = flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
+    source = _on(scenario, gain, flight)
     fading, cells = fading_of(scenario), cells_of(scenario)
     if cells is not None:
         further = [_further(each, flight) for each in _there(scenario)]
@@ -249,13 +267,41 @@ def _there(scenario: Scenario) -> list[Scenario]:
     ]
 
 
-def _further(there: Scenario, flight: Ns3Channel) -> Ns3Channel | ModelledChannel:
+def _further(there: Scenario, flight: Ns3Channel) -> FlownChannel:
     """The channel of a further base station."""
     gain = _gain(there, flight.uavs, flight.slot_s)
-    if gain is not None:
-        return ModelledChannel(there.radio.channel, gain, flight)
-    settings = _on_flight(there, flight.uavs, flight.slot_s)
-    return Ns3Channel(settings, Followed(flight), ns3_launch())
+    if gain is None:
+        settings = _on_flight(there, flight.uavs, flight.slot_s)
+        flight = Ns3Channel(settings, Followed(flight), ns3_launch())
+    return _on(there, gain, flight)
+
+
+def _on(scenario: Scenario, gain: Gain | None, flight: Ns3Channel) -> FlownChannel:
+    """The scenario's channel for UAVs on a flight.
+
+    Args:
+        scenario: The scenario.
+        gain: The model that computes gains from positions; None: the flight has the gains.
+        flight: The UAVs as ns-3 moves them.
+    """
+    radio = scenario.radio
+    source = flight if gain is None else ModelledChannel(radio.model, gain, flight)
+    fitted = radio.fitted
+    if fitted is None:
+        return source
+    if abs(radio.carrier_hz / fitted.carrier_hz - 1) > SAME_CARRIER:
+        _log_once(
+            f"radio.carrier_hz: is {radio.carrier_hz / 1e6:g} MHz, but radio.fitted is from "
+            f"{fitted.carrier_hz / 1e6:g} MHz; the difference in loss is that of {radio.model!r}"
+        )
+    return FittedChannel(
+        source,
+        Direction(**fitted.up.model_dump()),
+        Direction(**fitted.down.model_dump()),
+        correlation=fitted.correlation,
+        bs_position_m=scenario.base_station.position_m,
+        seed=scenario.seed,
+    )
 
 
 def _check_cell(scenario: Scenario, cell: int, position_m: Array) -> None:
@@ -274,10 +320,11 @@ def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
     settings = _on_flight(scenario, uavs, slot_s)
     _check_known(_known(scenario), scenario.base_station.position_m, position_m, slot_s)
     gain = _gain(scenario, uavs, slot_s)
+    if slots == 1:  # a fitted channel needs two, for a velocity
+        position_m = np.repeat(position_m, 2, axis=1)
     flight = Ns3Channel(settings, _Given(position_m), ns3_launch())
-    source = flight if gain is None else ModelledChannel(scenario.radio.channel, gain, flight)
-    with source:
-        return replace(source.trace(slots), seed=None)
+    with _on(scenario, gain, flight) as source:
+        return replace(source.trace(slots).first(slots), seed=None)
 
 
 def _on_flight(scenario: Scenario, uavs: int, slot_s: float) -> ChannelSettings:
@@ -326,7 +373,7 @@ def _check_known(
 def _gain(scenario: Scenario, uavs: int, slot_s: float) -> Gain | None:
     """The model that computes gains from positions; None where ns-3 does."""
     radio = scenario.radio
-    if radio.channel == RMA or radio.channel in PLAIN:
+    if radio.model == RMA or radio.model in PLAIN:
         return None
     space = Surroundings(
         uavs=uavs,
@@ -337,18 +384,35 @@ def _gain(scenario: Scenario, uavs: int, slot_s: float) -> Gain | None:
         slot_s=slot_s,
         seed=scenario.seed,
     )
-    if radio.channel in AERIAL:
-        return aerial(AERIAL[radio.channel], space)
-    gain: Gain = CHANNELS.make(radio.channel, radio.parameters, space)
+    if radio.model in AERIAL:
+        return aerial(AERIAL[radio.model], space)
+    try:
+        gain: Gain = CHANNELS.make(radio.model, radio.model_parameters, space)
+    except InputError as error:
+        if radio.fitted is None:
+            raise
+        raise InputError(f"radio.fitted: {error}") from error
     return gain
 
 
 def mean_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
     """A function from height and 3D distance in m to the path loss in dB with line of sight.
 
-    None where the plug-in channel does not define one.
+    That of a fitted channel has the mean offset of both directions. None where the plug-in channel
+    does not define one.
     """
-    name, carrier_hz = scenario.radio.channel, scenario.radio.carrier_hz
+    fitted = scenario.radio.fitted
+    loss = _model_loss(scenario)
+    if fitted is None or loss is None:
+        return loss
+    offset_db = (fitted.up.offset_db + fitted.down.offset_db) / 2
+    return lambda height_m, far_m: loss(height_m, far_m) - offset_db
+
+
+def _model_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
+    """The path loss of the channel's model; see `mean_loss`."""
+    name, carrier_hz = scenario.radio.model, scenario.radio.carrier_hz
+    parameters: dict[str, Any] = scenario.radio.model_parameters
     bs_height_m = scenario.base_station.position_m[2]
     losses: dict[str, Callable[[Array, Array], Array]] = {
         RMA: lambda height_m, far_m: np.where(
@@ -358,6 +422,7 @@ def mean_loss(scenario: Scenario) -> Callable[[Array, Array], Array] | None:
         ),
         "free-space": lambda _, far_m: free_space_db(far_m, carrier_hz),
         "two-ray": lambda height_m, far_m: two_ray_db(height_m, bs_height_m, far_m, carrier_hz),
+        LOG_DISTANCE: lambda _, far_m: log_distance_db(far_m, carrier_hz, **parameters),
     }
     if name in AERIAL:
         return lambda height_m, far_m: AERIAL[name].los_db(height_m, far_m, carrier_hz)
@@ -395,7 +460,7 @@ def _track(scenario: Scenario) -> Track | None:
 
 def _known(scenario: Scenario) -> Known:
     """The region where the scenario's channel holds."""
-    name, blind = scenario.radio.channel, scenario.radio.line_of_sight == "never"
+    name, blind = scenario.radio.model, scenario.radio.line_of_sight == "never"
     if name == RMA:
         near = scenario.radio.line_of_sight != "always"
         return Known(
@@ -509,13 +574,11 @@ def _with_cells(scenario: Scenario, trace: SlotTrace, name: str) -> SlotTrace:
             f"{name} has no gain_cells: gains to radio.cells follow from its positions by "
             f"radio.channel {scenario.radio.channel!r}"
         )
-        gains = []
+        made = []
         for cell, there in enumerate(_there(scenario)):
             _check_cell(scenario, cell, trace.position_m)
-            made = flown(there, trace.position_m, trace.slot_s)
-            assert isinstance(made, ChannelTrace)
-            gains.append(made.gain)
-        trace = replace(trace, gain_cells=np.stack(gains))
+            made.append(flown(there, trace.position_m, trace.slot_s))
+        trace = with_cells(trace, made)
     elif len(trace.gain_cells) != count:
         raise InputError(
             f"radio.cells: has {count} further base stations, but gain_cells of {name} "

@@ -3,6 +3,7 @@
 
 """Reads scenarios: YAML and ``key=value`` overrides become a `Scenario`; errors are one line."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import Fitted, Scenario
 from orchestrator.scenario.unused import say_unused
 from testbed.core.errors import InputError
 from testbed.core.words import did_you_mean
@@ -29,6 +30,7 @@ MOST_VALUES = 200_000
 OWN = Path(__file__).parents[1]
 """Folder of the `scenarios` and `campaigns` that come with the testbed."""
 PAPER = OWN / "scenarios" / "paper.yaml"
+FITTED_KEY = "radio.fitted"
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
@@ -61,13 +63,15 @@ def own_or(path: Path, what: str) -> Path:
 
 
 def read_tree(path: Path, what: str) -> dict[str, Any]:
-    """The keys and values of a YAML file; see `own_or`.
+    """The keys and values of a YAML file, with fits of channels in place of their paths; see
+    `own_or` and `with_fits`.
 
     Raises:
-        InputError: There is no such file, or it is not a YAML mapping.
+        InputError: There is no such file, it is not a YAML mapping, or a fit cannot be read.
     """
+    file = own_or(path, what)
     try:
-        text = read_regular(own_or(path, what), 4 * MOST_BYTES).decode()
+        text = read_regular(file, 4 * MOST_BYTES).decode()
     except FileNotFoundError:
         raise InputError(f"{path}: no such {what} file") from None
     except (OSError, ValueError) as error:
@@ -75,7 +79,80 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
     tree = _parsed(text, str(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a mapping of keys to values")
-    return tree
+    made: dict[str, Any] = with_fits(tree, file.parent)
+    return made
+
+
+def with_fits(tree: Any, folder: Path, key: str = "") -> Any:
+    """Plain values with the channel of a fit in place of each path of one.
+
+    Paths are the values of `radio.fitted`, wherever a scenario, a campaign or a space has that key.
+    On an axis of a campaign, they become names of points.
+
+    Args:
+        tree: The values.
+        folder: Paths are relative to this folder.
+        key: The key of the values.
+
+    Raises:
+        InputError: A fit cannot be read; the message names its file.
+    """
+    if key == FITTED_KEY and isinstance(tree, str | Path):
+        return read_fit(folder / tree, FITTED_KEY)["channel"]
+    if isinstance(tree, list):
+        return [with_fits(value, folder, key) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if key == "axes":
+        tree = {name: _with_points(name, axis) for name, axis in tree.items()}
+    is_fit = {FITTED_KEY: True, "fitted": key == "radio", "choice": key == FITTED_KEY}
+    return {
+        name: with_fits(value, folder, FITTED_KEY if is_fit.get(name) else name)
+        for name, value in tree.items()
+    }
+
+
+def _with_points(name: Any, axis: Any) -> Any:
+    """An axis of a campaign with points in place of the paths of fits."""
+    given = {"values": axis} if isinstance(axis, list) else axis
+    if not isinstance(given, dict) or not isinstance(given.get("values"), list):
+        return axis
+    if given.get("key", name) != FITTED_KEY:
+        return axis
+    others = {key: value for key, value in given.items() if key not in ("key", "values")}
+    return others | {"points": {str(path): {FITTED_KEY: path} for path in given["values"]}}
+
+
+def read_fit(path: Path, key: str) -> dict[str, Any]:
+    """The content of a file of a fitted channel, whose object `channel` is checked.
+
+    Args:
+        path: The file.
+        key: The key or option that names it, for error messages.
+
+    Raises:
+        InputError: There is no such file, or it has no such channel.
+    """
+    where = f"{key}: {path}"
+    try:
+        data = read_regular(path, MOST_BYTES)
+    except FileNotFoundError:
+        raise InputError(f"{where}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{where}: cannot be read ({error})") from None
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{where}: not JSON ({_one_line(error)})") from None
+    channel = tree.get("channel") if isinstance(tree, dict) else None
+    if not isinstance(channel, dict):
+        raise InputError(f"{where}: has no object 'channel'; it is no fit of a channel")
+    try:
+        Fitted.model_validate(channel)
+    except ValidationError as error:
+        reason = explain(error.errors(include_url=False), Fitted)
+        raise InputError(f"{where}: channel.{reason}") from None
+    return dict(tree)
 
 
 def _parsed(text: str, source: str) -> Any:
@@ -227,8 +304,16 @@ def _override(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise InputError(f"`overrides` {override}: must be dotted.key=value")
-    value = _parsed(text, f"`overrides` {key}")
-    put(tree, key, value, f"`overrides` {key}")
+    set_key(tree, key, _parsed(text, f"`overrides` {key}"), f"`overrides` {key}")
+
+
+def set_key(tree: dict[str, Any], key: str, value: Any, source: str) -> None:
+    """Set a dotted key as `put`; the path of a fit is relative to the working directory.
+
+    Raises:
+        InputError: See `put` and `with_fits`.
+    """
+    put(tree, key, with_fits({key: value}, Path())[key], source)
 
 
 def put(tree: dict[str, Any], key: str, value: Any, source: str) -> None:

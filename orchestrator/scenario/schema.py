@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from ns3_scenarios.aerial import AERIAL
+from ns3_scenarios.aerial import AERIAL, LOG_DISTANCE, check_exponent
 from ns3_scenarios.mobility import FARTHEST_M
 from ns3_scenarios.radio import MOST_WIFI_MTU, WIFI_WIDTHS_MHZ
 from ns3_scenarios.rma_av import FARTHEST_GROUND_NLOS_M, GROUND_BS_HEIGHT_M, GROUND_HEIGHT_M
@@ -85,7 +85,9 @@ GAUSS_MARKOV = "gauss-markov"
 RMA = "rma-av"
 PLAIN = ("free-space", "two-ray")
 MOBILITY.add({GAUSS_MARKOV: None})
-CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN)})
+FITTED = "fitted"
+CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN), FITTED: None})
+CHANNELS.add({LOG_DISTANCE: "ns3_scenarios.modelled:log_distance"})
 PARTICIPATION.add(
     {
         "random": "orchestrator.engine.selection:random",
@@ -301,6 +303,12 @@ class Lte(Section):
     implementation_margin_db: Annotated[float, Field(ge=0, le=30)] | None = None
     """Gap to Shannon's limit at which a modulation and coding scheme is chosen. Default: those of
     ns-3, 7.43 dB in the uplink and 3 dB in the downlink: docs/lte.md."""
+    highest_snr_db: Annotated[float, Field(ge=0, le=60)] | None = Field(
+        default=None, exclude_if=lambda db: db is None
+    )
+    """Signal-to-distortion ratio of sender and receiver together (error vector magnitude, TS 36.101
+    and TS 36.104, section 6.5.2), which limits the signal-to-noise ratio of both directions.
+    Default: no limit."""
     layers: Annotated[int, Field(ge=1, le=2)] = 1
     """Largest number of spatial layers in the downlink: 2 is open-loop 2x2 MIMO."""
     highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
@@ -364,6 +372,62 @@ class Cell(Section):
 
 MOST_CELLS = 15
 """Largest number of further base stations."""
+
+
+def _check_model(name: str, parameters: dict[str, Any]) -> None:
+    """Refuse an unknown channel model, or parameters that it does not take."""
+    CHANNELS.check(name, parameters)
+    if name == LOG_DISTANCE:
+        check_exponent(**parameters)
+
+
+Decibels = Annotated[float, Field(ge=-200, le=200)]
+Deviation = Annotated[float, Field(ge=0, le=100)]
+
+
+class FittedDirection(Section):
+    """One direction of a fitted channel."""
+
+    offset_db: Decibels
+    """Gain in dB that is added to that of the model."""
+    shadowing_db: Deviation
+    """Standard deviation of shadowing in dB, which is correlated along the path of the UAV."""
+    decorrelation_m: Annotated[float, Field(ge=1e-3, le=1e6)]
+    """Distance at which the correlation of shadowing is 1/e."""
+    scatter_db: Deviation = 0.0
+    """Standard deviation, in dB, of the part of the gain that is independent from second to second.
+    """
+    heading_db_per_m_s: Annotated[float, Field(ge=-100, le=100)] = 0.0
+    """Gain in dB per m/s of the horizontal velocity away from the base station, e.g. because the
+    antenna of a UAV tilts."""
+    elevation_db_per_deg: Annotated[float, Field(ge=-10, le=10)] = 0.0
+    """Gain in dB per degree of the elevation of the UAV seen from the base station."""
+
+
+class Fitted(Section):
+    """A channel that was fitted to measured flights: docs/channels.md."""
+
+    model: str
+    """The channel model on which it is based: a name as in `radio.channel`, but not `fitted`."""
+    parameters: dict[str, JsonValue] = {}
+    """Parameters of that model."""
+    carrier_hz: Hertz
+    """Carrier frequency of the flights, for which the offsets hold."""
+    up: FittedDirection
+    down: FittedDirection
+    correlation: Annotated[float, Field(ge=-1, le=1)] = 0.0
+    """Correlation of the shadowing of both directions."""
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """SHA-256 that identifies the fit."""
+
+    @model_validator(mode="after")
+    def _model_known(self) -> "Fitted":
+        models = [name for name in CHANNELS.names() if name != FITTED]
+        if self.model not in models:
+            raise ValueError(f"model: {not_one_of(self.model, models)}")
+        with _within("radio"):
+            _check_model(self.model, self.parameters)
+        return self
 
 
 class Radio(Section):
@@ -431,16 +495,37 @@ class Radio(Section):
     """`rma-av`, another model of docs/channels.md, or one that a package registers as
     `testbed.channels`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
-    """Parameters of a plug-in channel."""
+    """Parameters of `log-distance` (`exponent`) or of a plug-in channel."""
+    fitted: Fitted | None = Field(default=None, exclude_if=lambda fitted: fitted is None)
+    """The fit of `radio.channel: fitted`: the path of a file with the object `channel`, which
+    replaces it when the scenario is loaded. It is relative to the scenario's file, or with `--set`
+    to the working directory."""
 
     @model_validator(mode="after")
     def _channel_known(self) -> "Radio":
         with _within("radio"):
-            CHANNELS.check(self.channel, self.parameters)
-        for name in ("line_of_sight", "shadow_fading") if self.channel in PLAIN else ():
+            _check_model(self.channel, self.parameters)
+        without = "models neither obstacles nor fading"
+        reasons = dict.fromkeys((*PLAIN, LOG_DISTANCE), without)
+        reasons[FITTED] = "has the line of sight and the shadowing of its fit"
+        for name in ("line_of_sight", "shadow_fading") if self.channel in reasons else ():
             if getattr(self, name) != Radio.model_fields[name].default:
-                raise ValueError(f"{name}: {self.channel!r} models neither obstacles nor fading")
+                raise ValueError(f"{name}: {self.channel!r} {reasons[self.channel]}")
+        if self.channel == FITTED and self.fitted is None:
+            raise ValueError("fitted: is missing; radio.channel 'fitted' needs a fit")
+        if self.channel != FITTED and self.fitted is not None:
+            raise ValueError(f"fitted: needs radio.channel 'fitted', not {self.channel!r}")
         return self
+
+    @property
+    def model(self) -> str:
+        """The name of the model that gives the path loss: the channel, or that which is fitted."""
+        return self.channel if self.fitted is None else self.fitted.model
+
+    @property
+    def model_parameters(self) -> dict[str, JsonValue]:
+        """The parameters of `model`."""
+        return self.parameters if self.fitted is None else self.fitted.parameters
 
     @property
     def dividing_key(self) -> str | None:
@@ -1369,19 +1454,19 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _nlos_has_a_model(self) -> "Scenario":
-        model, height_m = AERIAL.get(self.radio.channel), ends(self.uavs.height_m)
-        nlos_m = 40.0 if self.radio.channel == RMA else model.highest_nlos_m if model else math.inf
+        model, height_m = AERIAL.get(self.radio.model), ends(self.uavs.height_m)
+        nlos_m = 40.0 if self.radio.model == RMA else model.highest_nlos_m if model else math.inf
         if self.radio.line_of_sight == "never" and height_m[1] > nlos_m:
             raise ValueError(
                 f"radio.line_of_sight: 'never' holds for uavs.height_m up to {nlos_m:g}, "
                 f"not {height_m[1]:g}; TR 36.777 has no NLOS model above"
             )
-        if self.radio.channel == RMA and height_m[0] <= GROUND_HEIGHT_M:
+        if self.radio.model == RMA and height_m[0] <= GROUND_HEIGHT_M:
             self._check_ground()
         if self.mobility.model != GAUSS_MARKOV:
             return self
         far_m = max(outer for _, outer in self.uavs.ring_m)
-        if self.radio.channel == RMA or model is not None:
+        if self.radio.model == RMA or model is not None:
             most_m = FARTHEST_M if model is None else model.farthest_m
             for name, position_m in self.station_m.items():
                 away_m = math.dist(position_m[:2], self.base_station.position_m[:2])
@@ -1389,7 +1474,7 @@ class Scenario(Section):
                     raise ValueError(
                         f"{name}.position_m: is {away_m:g} m from base_station, and UAVs fly up to "
                         f"{far_m:g} m on the other side of it; radio.channel "
-                        f"{self.radio.channel!r} is valid up to {most_m:g} m"
+                        f"{self.radio.model!r} is valid up to {most_m:g} m"
                     )
         if model is None:
             return self

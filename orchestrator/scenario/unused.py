@@ -43,7 +43,7 @@ OF_LEARNING = (
 OF_DATA = ("source", "samples", "partition", "concentration", "noise")
 OF_CHANNEL = (
     *(f"mobility.{name}" for name in Mobility.model_fields),
-    *(f"radio.{name}" for name in ("carrier_hz", "channel", "parameters")),
+    *(f"radio.{name}" for name in ("carrier_hz", "channel", "parameters", "fitted")),
     *("radio.line_of_sight", "radio.shadow_fading", "uavs.height_m", "uavs.rings_m", "uavs.ring"),
 )
 OF_RADIO = (

@@ -21,7 +21,7 @@ from orchestrator.engine.lte_tables import transport_block_bits
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.radio_kernel import link_bps, link_of, shared_bps
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
-from orchestrator.scenario.loading import validate
+from orchestrator.scenario.loading import validate, varied
 from testbed.core.errors import InputError
 from testbed.core.paradigm import paradigm
 
@@ -192,6 +192,39 @@ def test_the_margin_shifts_all_thresholds_alike():
     assert shifted.least_snr == pytest.approx(steps.least_snr * 10**0.3)
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_highest_snr_limits_the_signal_like_noise(layers):
+    """At 18 dB, rates are those of a gain whose SNR is 1 / (1 / SNR + 1 / 63.1)."""
+    highest = 10**1.8
+    noise_w = 10 ** ((-114 + 10 * math.log10(0.18) - 30) / 10)
+    seen = set()
+    for way, watts, blocks in ((0, 1.0, 10), (1, 40.0, 100)):
+        for gain in 10.0 ** np.arange(-13.9 if way == 0 else -14.5, -9, 0.033):
+            snr = watts * gain / (blocks * noise_w)
+            limited = gain / (1 + snr / highest)
+            found = rates(gain=gain, highest_snr_db=18.0, layers=layers)[way]
+            assert found == pytest.approx(rates(gain=limited, layers=layers)[way])
+            seen.add((way, found))
+    assert len(seen) > 10
+    best = rates(gain=1.0, highest_snr_db=18.0, layers=layers)
+    assert best[0] < rates(gain=1.0, layers=layers)[0]
+    assert rates(highest_snr_db=60.0, gain=1e-11) == rates(gain=1e-11)
+
+
+def test_a_step_that_needs_the_highest_snr_is_never_reached():
+    steps = Lte.of(scenario()).steps
+    needed_db = 10 * math.log10(steps[1].least_snr[3])
+    kept = Lte.of(scenario(highest_snr_db=needed_db + 1e-9)).steps[1]
+    assert len(kept.least_snr) == 4
+    assert len(kept.mcs) == len(kept.layers) == kept.bps.shape[1] == 5
+    assert len(Lte.of(scenario(highest_snr_db=needed_db - 1e-9)).steps[1].least_snr) == 3
+    assert (np.diff(kept.least_snr) > 0).all()
+    with pytest.raises(
+        InputError, match=r"^radio.lte.highest_snr_db: must be above 20\.50.*not 20$"
+    ):
+        Lte.of(scenario(highest_snr_db=20, implementation_margin_db=30))
+
+
 def test_a_uav_has_whole_blocks_of_its_share():
     assert assigned(np.array([0.29, 0.3, 0.01, 0.1 + 0.2]), 100).tolist() == [29, 30, 1, 30]
     radio = Lte.of(scenario(2, scheduler="shares"))
@@ -233,12 +266,17 @@ def compiled_shared(links, way, k, value, active):
     return shared_bps(link_of(links, way, k), value, active, 0)
 
 
+def limited(chosen):
+    """The scenario with sender and receiver that limit the signal-to-noise ratio."""
+    return varied(chosen, {"radio.lte.highest_snr_db": 16.0})
+
+
 def cases():
     """Plans, cells and gains: from an outage to a neighbour, and at every step of the rate."""
     rng = np.random.default_rng(1)
     for name in ("sfl-pp", "cpsfl") * 12:
         plan, chosen, *_ = random_lte_case(rng, paradigm(name))
-        radio = Lte.of(chosen)
+        radio = Lte.of(limited(chosen) if rng.random() < 0.3 else chosen)
         values = 10 ** rng.uniform(-18, -8, (2, plan.clients, 60))
         values[..., ::9] = 0.0
         way = TwoWay(values)

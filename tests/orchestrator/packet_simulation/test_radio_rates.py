@@ -117,7 +117,7 @@ def test_the_cell_is_that_of_the_scenario(caplog: pytest.LogCaptureFixture) -> N
     assert "2e+06 Hz, is no bandwidth of LTE" in caplog.text
     with pytest.raises(InputError, match="downlink_bandwidth_hz: ns-3's LTE needs that of the up"):
         cell(uplink_bandwidth_hz=10e6)
-    for name, value in (("layers", 2), ("highest_modulation", "256QAM")):
+    for name, value in (("layers", 2), ("highest_modulation", "256QAM"), ("highest_snr_db", 30)):
         with pytest.raises(InputError, match=rf"radio\.lte\.{name}: ns-3's LTE has"):
             cell(lte={name: value})
 

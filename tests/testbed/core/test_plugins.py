@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import fits
 import numpy as np
 import pytest
 from packages import importable, write_package
@@ -20,6 +21,7 @@ from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.mobility import Airspace, Known, Track
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import decider
+from orchestrator.records.manifest import plugins_of
 from orchestrator.scenario.channel import ns3_source, open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
@@ -246,6 +248,29 @@ def test_a_packages_channel_says_what_the_air_gives_each_direction() -> None:
     np.testing.assert_allclose(-10 * np.log10(trace.gain), loss_db, atol=1e-9)
     np.testing.assert_array_equal(trace.gain_down, 2 * trace.gain)
     assert foresee(*given).rounds[0].latency_s > 0
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_channel_may_be_fitted_on_a_packages_model(tmp_path: Path) -> None:
+    way = {"shadowing_db": 0.0, "decorrelation_m": 30.0}
+    ways = {"up": way | {"offset_db": -2.0}, "down": way | {"offset_db": -9.0}}
+    keys = {"model": "rain", "parameters": {"db_per_km": 3}, **ways}
+    given = [
+        "radio.channel=fitted",
+        f"radio.fitted={fits.write_fit(tmp_path / 'FIT.json', **keys)}",
+    ]
+    scenario = load(QUICK, given)
+    assert list(plugins_of(scenario).values()) == ["rain"]
+    alone = load(QUICK, ["radio.channel=rain", "radio.parameters.db_per_km=3"])
+    with ns3_source(scenario) as source, ns3_source(alone) as other:
+        trace, modelled = source.trace(10), other.trace(10)
+    assert trace.gain_down is not None
+    assert modelled.gain_down is not None
+    np.testing.assert_allclose(10 * np.log10(trace.gain / modelled.gain), -2, atol=1e-9)
+    np.testing.assert_allclose(10 * np.log10(trace.gain_down / modelled.gain_down), -9, atol=1e-9)
+    fits.write_fit(tmp_path / "FIT.json", **keys | {"parameters": {}})
+    with pytest.raises(InputError, match=r"FIT.json: channel.parameters.db_per_km: is missing"):
+        load(QUICK, given)
 
 
 @pytest.mark.parametrize(
