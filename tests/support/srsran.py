@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-START = "2022-06-10 19:53:22.033180"
+START = "2024-05-14 10:20:30.250000"
 """Local time of the first position."""
-STATION = (35.72747884, -78.69591754)
+STATION = (48.2653, 11.6707)
 """Latitude and longitude of x = y = 0."""
-SETTING = "Setting frequency: DL=3500.0 Mhz, UL=3400.0 MHz for cc_idx=0 nof_prb=100"
-FOUND = "Found Cell:  Mode=FDD, PCI=1, PRB=100, Ports=1, CP=Normal, CFO=-4.2 KHz"
-EARFCN = 'RRC Connection Reestablishment to PCI=1, EARFCN=6600 (Cause: "otherFailure")'
+SETTING = "Setting frequency: DL=2680.0 Mhz, UL=2560.0 MHz for cc_idx=0 nof_prb=100"
+FOUND = "Found Cell:  Mode=FDD, PCI=7, PRB=100, Ports=1, CP=Normal, CFO=0.3 KHz"
+EARFCN = 'RRC Connection Reestablishment to PCI=7, EARFCN=3400 (Cause: "otherFailure")'
 UE_HEADER = (
     "---------Signal-----------|-----------------DL-----------------|-----------UL-----------",
     " cc  pci  rsrp   pl   cfo | mcs  snr  iter  brate  bler  ta_us | mcs   buff  brate  bler",
@@ -74,7 +74,7 @@ def at(seconds: float, start: str = START) -> str:
 def ue_row(rsrp: float, snr: float, mcs: float, buffer: float, bps: float) -> str:
     """A row of srsUE."""
     return (
-        f"   0    1  {rsrp:4.0f}  {-rsrp:3.0f} -4.2k |   0  {snr:3.0f}   0.0    0.0    0%    1.6 | "
+        f"   0    7  {rsrp:4.0f}  {-rsrp:3.0f}  0.3k |   0  {snr:3.0f}   0.0    0.0    0%    1.6 | "
         f"{mcs:3.0f} {short(buffer):>6}  {short(bps):>5}    0%"
     )
 

@@ -6,6 +6,7 @@
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import srsran as made
-from srsran import FOUND, STATION, Logs, at, enb_row, write_flight
+from srsran import FOUND, START, STATION, Logs, at, enb_row, write_flight
 from typer.testing import CliRunner
 
 from orchestrator.cli.main import app
@@ -90,7 +91,7 @@ def test_each_second_has_what_was_printed_for_it(tmp_path: Path) -> None:
     assert flight.origin is not None
     assert flight.base_station.tolist() == [0, 0, HEIGHT_M]
     assert flight.origin.tolist() == list(STATION)
-    assert flight.start == "2022-06-10T19:53:22.033180"
+    assert flight.start == START.replace(" ", "T")
     assert flight.resource_blocks == 100
     source = json.loads(str(flight.source))
     for name, path in logs._asdict().items():
@@ -210,7 +211,7 @@ def test_a_ue_is_not_connected_from_a_failure_until_it_is_again(tmp_path: Path) 
     silent = np.isin(T, [*range(10, 15), 20, 21, 25, 30, 31])
     events = [
         (9.98, "ue", "Warning: Detected Radio-Link Failure"),
-        (10.3, "ue", "Random Access Complete.     c-rnti=0x51, ta=5"),
+        (10.3, "ue", "Random Access Complete.     c-rnti=0x61, ta=2"),
         (12.0, "ue", "RRC IDLE"),
         (15.02, "ue", "RRC Connected"),
         # It is about the second before.
@@ -220,7 +221,7 @@ def test_a_ue_is_not_connected_from_a_failure_until_it_is_again(tmp_path: Path) 
         (27.5, "ue", "Warning: Detected Radio-Link Failure"),
         (27.6, "ue", "Reestablishment OK"),
         (30.0, "ue", "Received RRC Connection Release (releaseCause: other)"),
-        (31.0, "ue", "Network attach successful. IP: 172.16.0.2"),
+        (31.0, "ue", "Network attach successful. IP: 10.45.0.9"),
     ]
     rsrp = np.where(silent, np.nan, -70.0)
     found = found_in(write_flight(tmp_path, CIRCLE, rsrp_dbm=rsrp, events=events))
@@ -234,7 +235,7 @@ def test_a_ue_is_not_connected_from_a_failure_until_it_is_again(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("number", "mhz"),
     [
-        ("6600", (3510.0, 3410.0)),
+        ("6670", (3517.0, 3417.0)),
         ("0", (2110.0, 1920.0)),
         ("599", (2169.9, 1979.9)),
         ("1575", (1842.5, 1747.5)),
@@ -247,25 +248,25 @@ def test_a_ue_is_not_connected_from_a_failure_until_it_is_again(tmp_path: Path) 
 def test_the_carrier_is_that_of_the_channel_number(
     number: str, mhz: tuple[float, float] | None, tmp_path: Path
 ) -> None:
-    line = made.EARFCN.replace("6600", number)
+    line = made.EARFCN.replace("3400", number)
     found = found_in(write_flight(tmp_path, CIRCLE, events=[(5.0, "ue", line)]))
     flight = found.flight
-    expected = mhz or (3500.0, 3400.0)
+    expected = mhz or (2680.0, 2560.0)
     assert (flight.carrier_down_hz, flight.carrier_up_hz) == tuple(1e6 * f for f in expected)
     says = f"that of EARFCN {number}, {expected[0]:g} MHz down" if mhz else "is not of bands 1 to"
     assert says in found.lines()[0]
 
 
 def test_several_channel_numbers_are_no_carrier(tmp_path: Path) -> None:
-    events = [(t, "ue", made.EARFCN.replace("6600", str(6600 + t))) for t in (5, 9)]
+    events = [(t, "ue", made.EARFCN.replace("3400", str(3400 + t))) for t in (5, 9)]
     found = found_in(write_flight(tmp_path, CIRCLE, events=events))
     assert found.flight.carrier_down_hz is None
-    assert "several carriers (EARFCN 6605, 6609)" in found.lines()[0]
+    assert "several carriers (EARFCN 3405, 3409)" in found.lines()[0]
 
 
 def test_other_columns_of_newer_versions_are_read_by_name(tmp_path: Path) -> None:
     logs = write_flight(tmp_path, CIRCLE, rsrp_dbm=-60 - T)
-    text = logs.ue.read_text().replace(" cc  pci", "rat  pci").replace("   0    1 ", " lte    1 ")
+    text = logs.ue.read_text().replace(" cc  pci", "rat  pci").replace("   0    7 ", " lte    7 ")
     logs.ue.write_text(text)
     enb = (
         logs.enb.read_text()
@@ -284,7 +285,7 @@ def test_incomplete_rows_and_rows_without_a_fix_are_passed_over_and_counted(tmp_
     torn = [lines[row][:70] + "RRC IDLE", lines[row][:-1], lines[row] + " 5", "no time | at | all"]
     logs.ue.write_text("\n".join([*lines[:row], *torn, *lines[row + 1 :]]))
     places = logs.vehicle.read_text().splitlines()
-    places[3] = places[3].replace(",5,12", ",1,2").replace("35.72", "35.99")
+    places[3] = places[3].replace(",5,12", ",1,2").replace("48.26", "48.99")
     logs.vehicle.write_text("\n".join(places))
     found = found_in(logs)
     assert np.isnan(found.flight.rsrp_dbm[0, 5])
@@ -296,11 +297,11 @@ def test_incomplete_rows_and_rows_without_a_fix_are_passed_over_and_counted(tmp_
 
 
 def test_a_gpx_file_has_the_positions_in_utc(tmp_path: Path) -> None:
-    zone = "Software Radio Systems RAN (srsRAN) 10/6/2022 23:52:59 TZ:0"
+    zone = "Software Radio Systems RAN (srsRAN) 14/5/2024 8:20:07 TZ:0"
     logs = write_flight(tmp_path, CIRCLE, rsrp_dbm=-60 - T, events=[(-22.9, "ue", zone)])
     points = "".join(
         f'<trkpt lat="{latitude:.9f}" lon="{longitude:.9f}"><ele>{100 + height:.3f}</ele>'
-        f"<time>{datetime.fromisoformat(at(t + 4 * 3600)).isoformat()}Z</time></trkpt>"
+        f"<time>{datetime.fromisoformat(at(t - 2 * 3600)).isoformat()}Z</time></trkpt>"
         for t, (latitude, longitude), height in zip(
             T, made.degrees(CIRCLE), CIRCLE[:, 2], strict=True
         )
@@ -312,7 +313,7 @@ def test_a_gpx_file_has_the_positions_in_utc(tmp_path: Path) -> None:
     flight = flight_of(logs._replace(vehicle=gpx), ground_m="100")
     np.testing.assert_allclose(flight.position, [CIRCLE], atol=0.01)
     np.testing.assert_array_equal(flight.rsrp_dbm, [-60 - T])
-    assert flight.start == "2022-06-10T19:53:22.033180"
+    assert flight.start == START.replace(" ", "T")
     without = write_flight(tmp_path, CIRCLE)._replace(vehicle=gpx)
     with pytest.raises(InputError, match="does not say its time zone"):
         flight_of(without, ground_m="100")
@@ -336,7 +337,7 @@ def test_the_command_says_what_was_understood(
     assert done.exit_code == 0, done.output
     first, second = done.stdout.splitlines()
     assert first == (
-        f"{out}: 40 slots of 1 s, 40 of them in flight, 2022-06-10 19:53:22 to 19:54:02 local "
+        f"{out}: 40 slots of 1 s, 40 of them in flight, 2024-05-14 10:20:30 to 10:21:10 local "
         "time, 195 m east-west x 0 m north-south, heights 25 m, 52.2 to 245.5 m from the base "
         f"station, RSRP {rsrp.min():g} to {rsrp.max():g} dBm, SNR of the downlink 20 dB, SNR of "
         "the uplink 15 dB, MCS of the uplink 10, rate of the uplink 8 Mbit/s, 0 seconds without "
@@ -475,21 +476,21 @@ REFUSED: list[tuple[Callable[[Logs], Logs], str]] = [
     ),
     (line_of("enb", 9, lambda line: line.replace(" 10 ", " 99 ")), "line 9: cqi 99 is not from 0"),
     (replaced("enb", "lte ", " nr "), "is a row of NR or of a further carrier"),
-    (replaced("ue", "   0    1 ", "   1    1 "), "is a row of NR or of a further carrier"),
+    (replaced("ue", "   0    7 ", "   1    7 "), "is a row of NR or of a further carrier"),
     (replaced("ue", "PRB=100", "PRB=50"), "its resource blocks (PRB) are not those of"),
-    (replaced("enb", "DL=3500.0", "DL=3.5.0"), "DL=3.5.0, UL=3400.0 are no frequencies"),
+    (replaced("enb", "DL=2680.0", "DL=2.6.0"), "DL=2.6.0, UL=2560.0 are no frequencies"),
     # Clocks
-    (line_of("ue", 9, lambda line: line.replace("19:", "18:")), "line 9: its time is 3599 s befor"),
+    (line_of("ue", 9, lambda line: line.replace("10:", "09:")), "line 9: its time is 3599 s befor"),
     (
-        line_of("ue", 9, lambda line: line.replace("19:53:2", "19:53:1")),
+        line_of("ue", 9, lambda line: line.replace("10:20:33", "10:20:23")),
         "line 9: its time is 9 s b",
     ),
     (
-        line_of("ue", 9, lambda line: line.replace("06-10", "06-31")),
-        "06-31 19:53:24.983180' does no",
+        line_of("ue", 9, lambda line: line.replace("05-14", "05-32")),
+        "'2024-05-32 10:20:33.200000' does no",
     ),
-    (replaced("enb", "06-10", "06-03"), "rows are from 2022-06-03 19:53:23 to 2022-06-03 19:54:02"),
-    (replaced("ue", " 19:5", " 23:5"), "the flight of"),
+    (replaced("enb", "05-14", "05-07"), "rows are from 2024-05-07 10:20:31 to 2024-05-07 10:21:10"),
+    (replaced("ue", " 10:2", " 14:2"), "the flight of"),
     (changed("enb", half_seconds), "its rows come every 0.5 s; they must come each second"),
     # Positions
     (cell(9, 1, ""), "vehicle.txt, line 9: longitude must be a number, not ''"),
@@ -497,9 +498,9 @@ REFUSED: list[tuple[Callable[[Logs], Logs], str]] = [
     (line_of("vehicle", 9, lambda line: line[:-3]), "line 9: must have 9 columns (number, longit"),
     (cell(1, 0, "number"), "vehicle.txt, line 1: number must be a number, not 'number'"),
     (cell(9, 6, "soon"), "vehicle.txt, line 9: time must be a local date and time, not 'soon'"),
-    (cell(9, 6, "2022-06-10 19:61:00"), "line 9: the time '2022-06-10 19:61:00' does not exist"),
-    (cell(9, 6, at(6.5)), "the time 2022-06-10 19:53:28.533180 comes after"),
-    (cell(9, 6, at(7.0)), "the time 2022-06-10 19:53:29.033180 comes again"),
+    (cell(9, 6, "2024-05-14 10:61:00"), "line 9: the time '2024-05-14 10:61:00' does not exist"),
+    (cell(9, 6, at(6.5)), "the time 2024-05-14 10:20:36.750000 comes after"),
+    (cell(9, 6, at(7.0)), "the time 2024-05-14 10:20:37.250000 comes again"),
     (
         line_of("vehicle", 40, lambda line: line.replace(at(39), at(700))),
         "line 40: nothing is known",
@@ -510,8 +511,8 @@ REFUSED: list[tuple[Callable[[Logs], Logs], str]] = [
         "line 9: latitude and longitude are 0",
     ),
     (cell(9, 2, "95"), "line 9: latitude 95 is outside ±90 degrees"),
-    (cell(9, 2, "35.7374"), "line 9: is reached at "),
-    (cell(9, 2, "36.8"), "line 9: lies 119 km away from the origin"),
+    (cell(9, 2, "48.2753"), "line 9: is reached at "),
+    (cell(9, 2, "49.3365"), "line 9: lies 119 km away from the origin"),
     (cell(9, 3, "1200"), "line 9: height 1200 m above take-off is not from -5 to 300 m"),
     (cell(9, 3, "-40"), "line 9: height -40 m above take-off is not from -5 to 300 m"),
     (cell(9, 5, "399"), "line 9: battery 399 % and fix 5 are not possible; the columns are"),
@@ -534,3 +535,130 @@ def test_what_cannot_be_right_is_one_line(
     assert says in str(done.exception)
     assert "\n" not in str(done.exception)
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--slot-s", "0.5"], "`slot_s`: is not used by the format srsran"),
+        (["--from", "3"], "`from`: is not used by the format srsran"),
+        (["--to", "3"], "`to`: is not used by the format srsran"),
+        (["--repeat", "2"], "`repeat`: is not used by the format srsran"),
+        (["--scenario", "quickstart"], "`scenario`: is not used by the format srsran"),
+        (["--height-m", "30"], "`height_m`: is not used by the format srsran"),
+        (["--origin", "1,2"], "`origin`: is not used by the format srsran"),
+        (["--speed", "3"], "`speed`: is not used by the format srsran"),
+        (["--clock", "each"], "`clock`: is not used by the format srsran"),
+        (["--column", "time=t"], "`columns`: is not used by the format srsran"),
+        (["--down", "x"], "`down`: is not used by the format srsran"),
+        (["--ground-m", "100"], "`ground_m`: is not used: the heights of"),
+        (["more.txt"], "`files`: are not used by the format srsran"),
+        (["--fastest-m-s", "3.9"], "line 2: is reached at 6 m/s; at most 3.9 m/s"),
+        (["--within-km", "0.08"], "lies 0 km away from the origin"),
+        (["--longest-gap-s", "0.5"], "nothing is known for 1 s before it"),
+        (["--base-station", "48.2653,11.6707"], "`base_station`: must be LAT,LON,HEIGHT"),
+        (["--base-station", "48.2653,11.6707,-3"], "`base_station`: must be LAT,LON,HEIGHT"),
+        (["--base-station", "nan,11.6707,3"], "`base_station`: must be LAT,LON,HEIGHT"),
+        (["--base-station", "11.6707,48.2653,10"], "km away from the origin 11.670700,48.265300"),
+    ],
+)
+def test_an_option_that_is_wrong_or_not_used_is_refused(
+    more: list[str], says: str, tmp_path: Path
+) -> None:
+    logs = write_flight(tmp_path, CIRCLE)
+    out = tmp_path / "f.npz"
+    words = ["import", "srsran", *logs.options(), "--out", str(out)]
+    if "--base-station" not in more:
+        words.append(f"--base-station={STATION[0]},{STATION[1]},{HEIGHT_M}")
+    done = CliRunner().invoke(app, [*words, *more])
+    assert isinstance(done.exception, InputError), done.output
+    assert says in str(done.exception)
+    assert not out.exists()
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    logs = write_flight(tmp_path, CIRCLE)
+    for name in logs._fields:
+        given = logs._asdict() | {name: None}
+        with pytest.raises(InputError, match=f"`{name}`: is missing; the format srsran needs it"):
+            measured([], Options(**given))
+    done = CliRunner().invoke(app, ["import", "csv", "--out", str(tmp_path / "t.npz")])
+    assert str(done.exception) == "`files`: is missing; give the files to import"
+
+
+# --- real flights --------------------------------------------------------------------------------
+
+
+LW1 = (35.72747884, -78.69591754)
+"""The tower of AERPAW at which these flights were measured."""
+
+
+def plain(word: str) -> float:
+    """A number of a console log."""
+    if word == "n/a":
+        return np.nan
+    return float(word.replace("k", "e3").replace("M", "e6"))
+
+
+def rows_of(path: Path, is_row: Callable[[str], bool]) -> list[tuple[datetime, list[str]]]:
+    """Time and words of the rows of a log."""
+    return [
+        (datetime.fromisoformat(line[1:27]), line[28:].replace("|", " ").split())
+        for line in path.read_text().splitlines()
+        if is_row(line)
+    ]
+
+
+@pytest.mark.skipif(
+    "TESTBED_FLIGHTS" not in os.environ,
+    reason="TESTBED_FLIGHTS does not name a folder with measured flights",
+)
+def test_ten_seconds_of_each_real_flight_are_as_the_logs_have_them() -> None:
+    folders = [path for path in Path(os.environ["TESTBED_FLIGHTS"]).iterdir() if path.is_dir()]
+    assert folders
+    for folder in folders:
+        logs = Logs(
+            *(folder / f"{name}.txt" for name in ("ue_radio_log", "enb_radio_log", "vehicleOut"))
+        )
+        flight = flight_of(logs, base_station=(*LW1, HEIGHT_M))
+        table = [line.split(",") for line in logs.vehicle.read_text().splitlines()]
+        start = datetime.fromisoformat(table[0][6])
+        times = [(datetime.fromisoformat(row[6]) - start).total_seconds() for row in table]
+        longitude, latitude, height = np.array([row[1:4] for row in table], float).T
+        assert flight.slots == int(times[-1]) + 1
+        of_ue = rows_of(logs.ue, lambda line: line.count("%") == 2 and "mcs" not in line)
+        of_enb = rows_of(logs.enb, lambda line: " lte " in line)
+
+        def of_second(rows: Any, second: int, start: datetime = start) -> list[list[str]]:
+            offsets = [((time - start).total_seconds() - 1 - second, row) for time, row in rows]
+            return [row for offset, row in offsets if -0.5 <= offset < 0.5]
+
+        chosen = np.random.default_rng(1).permutation(flight.slots)
+        checked = 0
+        for second in map(int, chosen):
+            if checked == 10:
+                break
+            ue, enb = of_second(of_ue, second), of_second(of_enb, second)
+            if len(ue) != 1 or len(enb) != 1:
+                continue
+            (seen,), (served,) = ue, enb
+            place = np.interp(second, times, latitude), np.interp(second, times, longitude)
+            across = apart_m(LW1, (float(place[0]), float(place[1])))
+            away = math.hypot(across, np.interp(second, times, height) - HEIGHT_M)
+            assert flight.distances_m is not None
+            assert flight.distances_m[0, second] == pytest.approx(away, rel=5e-3)
+            ok, nok = plain(served[14]), plain(served[15])
+            for name, expected in {
+                "rsrp_dbm": plain(seen[2]),
+                "snr_db": plain(seen[6]),
+                "buffer_up_bytes": plain(seen[12]),
+                "snr_up_db": plain(served[9]),
+                "mcs_up": plain(served[12]) if ok + nok else np.nan,
+                "uplink_bps": plain(served[13]),
+                "blocks_up": ok + nok,
+                "bler_up": nok / (ok + nok) if ok + nok else np.nan,
+            }.items():
+                found = getattr(flight, name)[0, second]
+                np.testing.assert_equal(found, expected, err_msg=f"{folder} {second} {name}")
+            checked += 1
+        assert checked == 10
