@@ -219,7 +219,7 @@ def read(files: Files, bounds: Bounds) -> Found:
         chosen = slots_of_rows(shifted_s, slots)
         within = (shifted_s >= -0.5) & (shifted_s < slots - 0.5)
         if lost := int((within & (chosen < 0)).sum()):
-            notes.append(f"{counted(lost, 'row')} of {log.path} next to another of its second")
+            notes.append(f"{counted(lost, 'row')} of {log.path} not used: others are nearer")
         if not (chosen >= 0).any():
             raise InputError(f"{log.path}: has no row of metrics during the flight")
         for name in rows[0].values:
@@ -711,9 +711,8 @@ def _hint(flight: MeasuredFlight) -> str:
 
 def _correlation(one: Array, other: Array, lag: int) -> float:
     """Correlation of a column with another one that comes some slots later; -1: undefined."""
-    slots = len(one)
-    early = one[max(0, -lag) : slots - max(0, lag)]
-    late = other[max(0, lag) : slots + min(0, lag)]
+    both = max(0, len(one) - abs(lag))
+    early, late = one[max(0, -lag) :][:both], other[max(0, lag) :][:both]
     known = np.isfinite(early) & np.isfinite(late)
     early, late = early[known], late[known]
     if len(early) < 3 or np.ptp(early) == 0 or np.ptp(late) == 0:

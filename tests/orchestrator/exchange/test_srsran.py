@@ -354,6 +354,15 @@ def test_the_command_says_what_was_understood(
     np.testing.assert_array_equal(load_flight(out).rsrp_dbm, [rsrp])
 
 
+def test_rows_that_are_not_used_are_counted_also_of_a_short_flight(tmp_path: Path) -> None:
+    row = made.ue_row(-99, 3, 1, 1e3, 1e3)
+    logs = write_flight(tmp_path, CIRCLE[:8], events=[(2.2, "ue", row)])
+    found = found_in(logs)
+    np.testing.assert_array_equal(found.flight.rsrp_dbm, [[-70] * 8])
+    assert f"1 row of {logs.ue} not used: others are nearer" in found.lines()[0]
+    assert "RSRP does not follow the distance; the smallest" in found.lines()[1]
+
+
 @pytest.mark.parametrize("lag", [-7, 3, 10])
 def test_a_clock_that_is_late_is_noticed(lag: int, tmp_path: Path) -> None:
     t = np.arange(200)
