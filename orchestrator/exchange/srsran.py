@@ -6,6 +6,7 @@ with the UAV's positions."""
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -323,27 +324,30 @@ def _header(path: Path, kind: _Kind, texts: Sequence[str]) -> Sequence[Sequence[
     ]
     if any(other.mark in header[0] for header in headers):
         raise InputError(f"{path}: is a log of {other.name}; a log of {kind.name} is needed here")
-    missing = {
-        header: [
-            name
-            for group, name in kind.columns.values()
-            if group >= len(header) or name not in header[group]
-        ]
-        for header in headers
-        if kind.mark in header[0]
-    }
+    own = Counter(header for header in headers if kind.mark in header[0])
     # Other output may have cut a header; the next one is whole.
-    whole = [header for header, names in missing.items() if not names]
-    if len(whole) > 1:
+    whole = [header for header in own if not _missing(header, kind)]
+    if len({tuple(_places(header, kind)) for header in whole}) > 1:
         raise InputError(f"{path}: has tables of metrics with different columns")
     if whole:
-        return whole[0]
-    if missing:
-        (name, *_), *_ = missing.values()
+        return max(whole, key=own.__getitem__)
+    if own:
+        name = _missing(next(iter(own)), kind)[0]
         raise InputError(f"{path}: has no column {name!r} as the metrics of {kind.name} have")
     raise InputError(
         f"{path}: has no table of metrics of {kind.name} in lines that begin with [DATE TIME]"
     )
+
+
+def _missing(header: Sequence[Sequence[str]], kind: _Kind) -> list[str]:
+    """The columns that a header lacks."""
+    columns = kind.columns.values()
+    return [name for group, name in columns if name not in [*header, (), ()][group]]
+
+
+def _places(header: Sequence[Sequence[str]], kind: _Kind) -> list[int]:
+    """The place of each column that is read in its group."""
+    return [header[group].index(name) for group, name in kind.columns.values()]
 
 
 def _words(text: str, header: Sequence[Sequence[str]]) -> dict[tuple[int, str], str] | None:

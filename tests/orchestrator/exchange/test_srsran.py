@@ -373,10 +373,16 @@ def test_a_clock_that_is_late_is_noticed(lag: int, tmp_path: Path) -> None:
 
 
 def test_a_cut_header_is_passed_over(tmp_path: Path) -> None:
-    logs = line_of("ue", 18, lambda line: line.replace("snr", "RRC IDLE"))(
-        write_flight(tmp_path, CIRCLE, rsrp_dbm=-60 - T)
-    )
-    np.testing.assert_array_equal(flight_of(logs).rsrp_dbm, [-60 - T])
+    for name, number, cut in (
+        ("ue", 18, lambda line: line.replace("snr", "RRC IDLE")),
+        ("ue", 5, lambda line: line[:60]),
+        ("enb", 5, lambda line: line.replace(" bsr", "")),
+        ("enb", 5, lambda line: line[:80]),
+    ):
+        logs = write_flight(tmp_path, CIRCLE, rsrp_dbm=-60 - T, snr_up_db=T / 10)
+        flight = flight_of(line_of(name, number, cut)(logs))
+        np.testing.assert_array_equal(flight.rsrp_dbm, [-60 - T])
+        np.testing.assert_allclose(flight.snr_up_db, [T / 10])
 
 
 def test_a_clock_that_jumps_during_the_flight_is_refused(tmp_path: Path) -> None:
