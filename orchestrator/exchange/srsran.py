@@ -6,6 +6,7 @@ with the UAV's positions."""
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -42,6 +43,8 @@ LONGEST_JUMP_S = 600.0
 """Longest time between two rows of a log during the flight."""
 LAGS_S = range(-10, 11)
 """Shifts of the radio's clock that are compared."""
+LEAST_CORRELATION = 0.1
+"""Smallest correlation of RSRP and distance that is one."""
 LOWEST_M = -5.0
 """Lowest height above take-off, with the error of a barometer over half an hour."""
 FLYING_M = 2.0
@@ -217,7 +220,7 @@ def read(files: Files, bounds: Bounds) -> Found:
         chosen = slots_of_rows(shifted_s, slots)
         within = (shifted_s >= -0.5) & (shifted_s < slots - 0.5)
         if lost := int((within & (chosen < 0)).sum()):
-            notes.append(f"{counted(lost, 'row')} of {log.path} next to another of its second")
+            notes.append(f"{counted(lost, 'row')} of {log.path} not used: others are nearer")
         if not (chosen >= 0).any():
             raise InputError(f"{log.path}: has no row of metrics during the flight")
         for name in rows[0].values:
@@ -265,7 +268,7 @@ def read_log(path: Path, kind: _Kind) -> Log:
     """
     log = Log(path)
     lines = list(_lines(path))
-    header = _header(path, kind, [text for _, _, text in lines])
+    header = _header(path, kind, [text for _, at, text in lines if at is not None])
     before_s = -np.inf
     for line, time_s, text in lines:
         where = f"{path}, line {line}"
@@ -314,23 +317,37 @@ def _seconds(moment: datetime) -> float:
 def _header(path: Path, kind: _Kind, texts: Sequence[str]) -> Sequence[Sequence[str]]:
     """The names of the columns in each group."""
     other = ENB if kind is UE else UE
-    headers = {
+    headers = [
         tuple(tuple(group.split()) for group in text.split("|"))
         for text in texts
         if "|" in text and "mcs" in text.split("|")[-1].split()
-    }
+    ]
     if any(other.mark in header[0] for header in headers):
         raise InputError(f"{path}: is a log of {other.name}; a log of {kind.name} is needed here")
-    headers = {header for header in headers if kind.mark in header[0]}
-    if not headers:
-        raise InputError(f"{path}: has no table of metrics of {kind.name}")
-    if len(headers) > 1:
+    own = Counter(header for header in headers if kind.mark in header[0])
+    # Other output may have cut a header; the next one is whole.
+    whole = [header for header in own if not _missing(header, kind)]
+    if len({tuple(_places(header, kind)) for header in whole}) > 1:
         raise InputError(f"{path}: has tables of metrics with different columns")
-    (header,) = headers
-    for group, name in kind.columns.values():
-        if group >= len(header) or name not in header[group]:
-            raise InputError(f"{path}: has no column {name!r} as the metrics of {kind.name} have")
-    return header
+    if whole:
+        return max(whole, key=own.__getitem__)
+    if own:
+        name = _missing(next(iter(own)), kind)[0]
+        raise InputError(f"{path}: has no column {name!r} as the metrics of {kind.name} have")
+    raise InputError(
+        f"{path}: has no table of metrics of {kind.name} in lines that begin with [DATE TIME]"
+    )
+
+
+def _missing(header: Sequence[Sequence[str]], kind: _Kind) -> list[str]:
+    """The columns that a header lacks."""
+    columns = kind.columns.values()
+    return [name for group, name in columns if name not in [*header, (), ()][group]]
+
+
+def _places(header: Sequence[Sequence[str]], kind: _Kind) -> list[int]:
+    """The place of each column that is read in its group."""
+    return [header[group].index(name) for group, name in kind.columns.values()]
 
 
 def _words(text: str, header: Sequence[Sequence[str]]) -> dict[tuple[int, str], str] | None:
@@ -494,33 +511,34 @@ def _connected(
     ue: Log, start_s: float, has_row: "np.typing.NDArray[np.bool_]"
 ) -> tuple[Array, int]:
     """Whether the UE was connected in each slot (1, 0, or NaN), and how often it lost this."""
-    steps = sorted(
-        [(row.time_s, True) for row in ue.rows] + list(_steps(ue.events)), key=lambda step: step[0]
-    )
-    slots = len(has_row)
-    lost_s, lost, was = np.zeros(slots), 0, None
-    edges_s = start_s + np.arange(slots + 1) * SLOT_S
-    ends = [at for at, _ in steps[1:]] + [float(edges_s[-1])]
-    for (at, is_connected), end in zip(steps, ends, strict=True):
+    edges_s = start_s + SLOT_S * np.arange(len(has_row) + 1)
+    lost_s, lost, was = np.zeros(len(has_row)), 0, False
+    steps = [*_steps(ue), (float(edges_s[-1]), True)]
+    for (at, is_connected), (end, _) in pairwise(steps):
         if not is_connected:
-            lost += was is True and edges_s[0] <= at < edges_s[-1]
+            lost += was and edges_s[0] <= at < edges_s[-1]
             lost_s += np.clip(np.minimum(edges_s[1:], end) - np.maximum(edges_s[:-1], at), 0, None)
         was = is_connected
     without = (lost_s >= SLOT_S / 2) | (~has_row & (lost_s > 0))
     return np.where(without, 0.0, np.where(has_row, 1.0, np.nan)), int(lost)
 
 
-def _steps(events: Sequence[tuple[float, str]]) -> Iterator[tuple[float, bool]]:
-    """Times at which a UE's log says that it is connected, or not."""
-    connected_s = -np.inf
-    for at, text in events:
-        if any(word in text for word in _CONNECTED):
-            connected_s = at
-            yield at, True
+def _steps(ue: Log) -> Iterator[tuple[float, bool]]:
+    """Times at which a UE becomes connected, or is found not to be."""
+    rows = [(row.time_s, "") for row in ue.rows]
+    last_s, is_connected, connected_s = -np.inf, False, -np.inf
+    for at, text in sorted(rows + ue.events, key=lambda line: line[0]):
+        if not text or any(word in text for word in _CONNECTED):
+            # A row without a word on the connection before it is about a whole second.
+            since_s = at if text or is_connected else max(at - SLOT_S, last_s)
+            last_s, is_connected, connected_s = since_s, True, at if text else connected_s
         elif any(word in text for word in _LOST) or (
             "--- disconnected ---" in text and at - connected_s >= DISCONNECTED_S
         ):
-            yield at, False
+            last_s, is_connected = at, False
+        else:
+            continue
+        yield last_s, is_connected
 
 
 def _carriers(ue: Log, enb: Log) -> tuple[dict[str, Any], list[str]]:
@@ -680,11 +698,16 @@ def _hint(flight: MeasuredFlight) -> str:
         return "clock and base station: not checked, for the base station is unknown"
     rsrp, closer = flight.rsrp_dbm[0], -np.log10(np.maximum(distances[0], 1.0))
     by_lag = {lag: _correlation(closer, rsrp, lag) for lag in LAGS_S}
-    best = max(by_lag, key=lambda lag: (by_lag[lag], -abs(lag)))
+    best = max(LAGS_S, key=lambda lag: (by_lag[lag], -abs(lag)))
+    follows = (
+        f"RSRP follows the distance best {best:+d} s later (correlation {by_lag[best]:.2f}; "
+        f"{by_lag[0]:.2f} without a shift)"
+    )
+    if by_lag[best] < LEAST_CORRELATION:
+        follows = "RSRP does not follow the distance"
     nearest, loudest = int(distances[0].argmin()), int(np.nanargmax(rsrp))
     return (
-        f"clock and base station: RSRP follows the distance best {best:+d} s later (correlation "
-        f"{by_lag[best]:.2f}; {by_lag[0]:.2f} without a shift); the smallest distance, "
+        f"clock and base station: {follows}; the smallest distance, "
         f"{distances[0, nearest]:.1f} m, is at {nearest} s, the largest RSRP, {rsrp[loudest]:g} "
         f"dBm, at {loudest} s, {distances[0, loudest]:.1f} m away"
     )
@@ -692,9 +715,8 @@ def _hint(flight: MeasuredFlight) -> str:
 
 def _correlation(one: Array, other: Array, lag: int) -> float:
     """Correlation of a column with another one that comes some slots later; -1: undefined."""
-    slots = len(one)
-    early = one[max(0, -lag) : slots - max(0, lag)]
-    late = other[max(0, lag) : slots + min(0, lag)]
+    both = max(0, len(one) - abs(lag))
+    early, late = one[max(0, -lag) :][:both], other[max(0, lag) :][:both]
     known = np.isfinite(early) & np.isfinite(late)
     early, late = early[known], late[known]
     if len(early) < 3 or np.ptp(early) == 0 or np.ptp(late) == 0:

@@ -32,7 +32,7 @@ def test_a_flight_comes_back_as_it_was_saved(tmp_path: Path) -> None:
         carrier_up_hz=3.41e9,
         carrier_down_hz=3.51e9,
         resource_blocks=100,
-        start="2022-06-10T19:53:22.033180",
+        start="2024-05-14T10:20:30.250000",
         source=json.dumps({"ue": {"file": "u", "sha256": "0"}}),
     )
     given.save(tmp_path / "f.npz")
