@@ -52,10 +52,8 @@ def test_the_log_likelihood_is_that_of_the_full_covariance(
     coefficients = np.array([-69.0, -66.0, 0.7])
     estimate = Estimate(coefficients, np.eye(3), sigma, tau, distance_m, 0.0)
     whole = covariance(way_m, series.flight, sigma, distance_m, tau)
-    if tau == 0:  # two values at one place would be equal: the covariance is singular
-        rows = np.array([i for i in range(N) if i not in (5, 30)])
-    else:
-        rows = np.arange(N)
+    # Without scatter, two values at one place would be equal: the covariance is singular.
+    rows = np.flatnonzero(~np.isin(np.arange(N), (5, 30) if tau == 0 else ()))
     right = multivariate_normal(terms[rows] @ coefficients, whole[np.ix_(rows, rows)]).logpdf(
         series.value_db[rows]
     )
