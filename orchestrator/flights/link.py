@@ -11,6 +11,7 @@ as a bad radio.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -126,7 +127,7 @@ class Scheme:
             The least linear ratio of each step but the first, shape [L]; bit/s of all transport
             blocks and the MCS of each step, shape [L + 1]; 0 and -1 in the first one.
         """
-        made: Steps = uplink_steps(blocks, self.margin_db, PACKET_BYTES)
+        made = _without_distortion(blocks, self.margin_db)
         left = 1 / made.least_snr - 10 ** (-self.highest_db / 10)
         reached = left > 0
         bits = transport_block_bits(UPLINK_TBS_INDEX["64QAM"][made.mcs[1:]], np.array(blocks))
@@ -141,15 +142,21 @@ class Scheme:
         return bps[step], mcs[step]
 
 
+@cache
+def _without_distortion(blocks: int, margin_db: float) -> Steps:
+    return uplink_steps(blocks, margin_db, PACKET_BYTES)
+
+
 PLAIN = Scheme(UPLINK_MARGIN_DB, np.inf)
 """The LTE model of the testbed as it is without a fit."""
 
 
 def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
-    """The scheme that describes the measured capacities best, and the median of its error in dB.
+    """The scheme that describes the measured capacities best, and its mean absolute error in dB.
 
-    The sum of absolute errors in dB is least, over seconds in which a UAV could use all resource
-    blocks; at a lower ratio the model uses fewer of them, and the measured radio did not.
+    The mean absolute error is least over all seconds in which anything was decoded. At a ratio
+    below the first step the model would use fewer resource blocks, and the measured radio did not:
+    there, the rate of the first step is taken.
     """
     use = seconds.tells & (seconds.capacity_bps > 0)
     snr_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
@@ -158,7 +165,6 @@ def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
         for highest_db in HIGHEST_DB:
             scheme = Scheme(float(margin_db), float(highest_db))
             modelled, _ = scheme.of(snr_db, seconds.blocks)
-            # Below the first step: the rate of the first one, in proportion to the power.
             first = np.maximum(modelled, scheme.steps(seconds.blocks)[1][1])
             error = float(np.abs(capacity_db - 10 * np.log10(first)).mean())
             if error < least - 1e-12:

@@ -14,6 +14,7 @@ from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, ChannelTrace
 from orchestrator.engine.compiling import Array
 from orchestrator.flights import document
 from orchestrator.flights.fitting import (
+    AS_GOOD,
     ELEVATION,
     HEADING,
     Fit,
@@ -52,9 +53,6 @@ BASE_STATION_M = (0.0, 0.0, 30.0)
 CLEAR_DB = (5.0, 18.0)
 """Signal-to-noise ratios of the downlink in dB from which the noise follows: below, its estimate
 contains noise; above, distortion limits it."""
-AS_GOOD = 2.0
-"""Difference of AIC within which models describe the data equally well; Burnham and Anderson,
-"Multimodel inference", Sociol. Methods Res. 33(2), 2004."""
 LEVELS = ("gain_db", "rsrp_dbm", "snr_db", "snr_up_db")
 """Levels to which models can be fitted: the first one that all flights have is used."""
 
