@@ -117,10 +117,10 @@ class Curve(Part):
     """Number of seconds in each step."""
     capacity_bps: list[list[float]]
     """Quantiles of the capacity in each step."""
-    mcs_up: list[list[float]]
-    """Quantiles of the modulation and coding scheme in each step."""
-    bler_up: list[float]
-    """Median block error rate of each step."""
+    mcs_up: list[list[float]] | None
+    """Quantiles of the modulation and coding scheme in each step; null: it was never measured."""
+    bler_up: list[float] | None
+    """Median block error rate of each step; null: it was never measured."""
 
 
 class Stage(Part):

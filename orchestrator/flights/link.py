@@ -19,9 +19,8 @@ from ns3_scenarios.aerial import free_space_db
 from orchestrator.engine.compiling import Array
 from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, uplink_steps
 from orchestrator.engine.lte_tables import UPLINK_TBS_INDEX, transport_block_bits
-from orchestrator.flights.fitting import Flown
+from orchestrator.flights.fitting import LEAST_VALUES, Flown
 from orchestrator.scenario.cells import BLOCK_HZ
-from testbed.core.errors import InputError
 
 UAV_W, BASE_STATION_W = 0.2, 40.0
 """Powers for which gains of a fitted channel hold: 23 dBm of a UE of power class 3 (TS 36.101,
@@ -73,11 +72,12 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
     A second in which the base station received too little for an estimate of the signal-to-noise
     ratio has that of the nearest second, at most `NEAR_S` away.
 
-    Returns:
-        None where there are fewer than `FEWEST_BLOCKS_UP` such seconds.
+    Args:
+        flights: The flights, whose carriers have the same number of resource blocks.
+        carrier_hz: Carrier frequency.
 
-    Raises:
-        InputError: The flights have carriers of different widths.
+    Returns:
+        None where data were carried in fewer than `LEAST_VALUES` such seconds.
     """
     parts = []
     for flight in flights:
@@ -99,14 +99,9 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
         )
         parts.append(np.stack([column[used] for column in columns]))
     table = np.concatenate(parts, axis=1)
-    if np.isfinite(table[5]).sum() < FEWEST_BLOCKS_UP:
+    if (table[5] > 0).sum() < LEAST_VALUES:
         return None
-    blocks = {flight.measured.resource_blocks or BLOCKS for flight in flights}
-    if len(blocks) > 1:
-        numbers = ", ".join(map(str, sorted(blocks)))
-        raise InputError(f"`flight`: the carriers have different resource blocks: {numbers}")
-    snr_db, far_m, mcs, bler, rate_bps, capacity_bps = table
-    return Seconds(snr_db, far_m, mcs, bler, rate_bps, capacity_bps, blocks.pop(), carrier_hz)
+    return Seconds(*table, flights[0].measured.resource_blocks or BLOCKS, carrier_hz)
 
 
 @dataclass(frozen=True)
@@ -183,9 +178,9 @@ class Curve:
     capacity_bps: Array
     """`QUANTILES` of the capacity."""
     mcs: Array
-    """`QUANTILES` of the MCS."""
+    """`QUANTILES` of the MCS; NaN: it was never measured."""
     bler: Array
-    """Median block error rate."""
+    """Median block error rate; NaN: it was never measured."""
 
     def capacity(self, snr_db: Array, quantile: Array) -> Array:
         """Capacity in bit/s at a ratio, by its quantile among the seconds of such a ratio."""
@@ -232,9 +227,27 @@ def curve_of(seconds: Seconds) -> Curve:
         np.array([np.median(snr_db[group]) for group in groups]),
         np.array([len(group) for group in groups], np.float64),
         np.stack([np.nanquantile(capacity[group], QUANTILES) for group in groups]),
-        np.stack([np.nanquantile(mcs[group], QUANTILES) for group in groups]),
-        np.array([np.nanmedian(bler[group]) for group in groups]),
+        _quantiles(mcs, groups, QUANTILES),
+        _quantiles(bler, groups, np.array([0.5]))[:, 0],
     )
+
+
+def _quantiles(values: Array, groups: Sequence[Array], levels: Array) -> Array:
+    """Quantiles of what was measured in each group, shape [B, Q].
+
+    Nothing is measured in a group without transport blocks; it has the quantiles of the nearest
+    group. NaN: nothing was measured in any.
+    """
+    made = np.full((len(groups), len(levels)), np.nan)
+    for row, group in zip(made, groups, strict=True):
+        known = values[group][np.isfinite(values[group])]
+        if len(known):
+            row[:] = np.quantile(known, levels)
+    seen = np.flatnonzero(np.isfinite(made[:, 0]))
+    if not len(seen):
+        return made
+    nearest = np.abs(np.arange(len(made))[:, None] - seen).argmin(axis=1)
+    return np.asarray(made[seen[nearest]])
 
 
 def _nearest(values: Array) -> Array:

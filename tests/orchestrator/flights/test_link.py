@@ -22,7 +22,6 @@ from orchestrator.flights.link import (
     stages,
 )
 from orchestrator.flights.result import flown_in
-from testbed.core.errors import InputError
 
 Array = npt.NDArray[np.float64]
 EFFICIENCY = (
@@ -220,17 +219,33 @@ def test_seconds_on_the_ground_do_not_count() -> None:
     assert seconds_of([flown(Route(start_m))], CARRIER_HZ) is None
 
 
-def test_carriers_of_different_widths_are_refused() -> None:
+def test_the_resource_blocks_are_those_of_the_flights() -> None:
     narrow = {"resource_blocks": 50}
-    assert known(seconds_of([flown(**narrow), flown(**narrow)], CARRIER_HZ)).blocks == 50
-    with pytest.raises(
-        InputError, match=r"^`flight`: the carriers have different resource blocks: 50, 100$"
-    ):
-        seconds_of([flown(**narrow), flown()], CARRIER_HZ)
+    found = known(seconds_of([flown(**narrow), flown(**narrow)], CARRIER_HZ))
+    assert found.blocks == 50
+    assert len(found.snr_db) == 800
 
 
-def test_rates_that_were_never_measured_give_no_curve() -> None:
+def test_no_rates_give_no_curve() -> None:
     assert seconds_of([flown(uplink_bps=None)], CARRIER_HZ) is None
+    rates = np.zeros(400)
+    rates[:99] = 1e6
+    assert seconds_of([flown(uplink_bps=rates)], CARRIER_HZ) is None
+    rates[99] = 1e6
+    assert seconds_of([flown(uplink_bps=rates)], CARRIER_HZ) is not None
+
+
+def test_a_step_without_transport_blocks_has_the_mcs_of_the_nearest_step() -> None:
+    snr_db = np.repeat([1.5, 3.5, 5.5, 7.5], 20)
+    mcs = np.repeat([np.nan, 4.0, 9.0, np.nan], 20)
+    mcs[20] = np.nan
+    found = curve_of(seconds(snr_db, np.full(80, 1e6), mcs=mcs, bler=mcs / 10))
+    np.testing.assert_array_equal(found.mcs[:, 9], [4, 4, 9, 9])
+    np.testing.assert_array_equal(found.bler, [0.4, 0.4, 0.9, 0.9])
+    nothing = np.full(80, np.nan)
+    never = curve_of(seconds(snr_db, np.full(80, 1e6), mcs=nothing, bler=nothing))
+    assert np.isnan(never.mcs).all()
+    assert np.isnan(never.bler).all()
 
 
 def test_the_curve_has_medians_and_quantiles_of_each_decibel() -> None:
