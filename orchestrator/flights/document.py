@@ -119,10 +119,10 @@ class Curve(Part):
     """Number of seconds in each step."""
     capacity_bps: list[list[float]]
     """Quantiles of the capacity in each step."""
-    mcs_up: list[list[float]]
-    """Quantiles of the modulation and coding scheme in each step."""
-    bler_up: list[float]
-    """Median block error rate of each step."""
+    mcs_up: list[list[float]] | None
+    """Quantiles of the modulation and coding scheme in each step; null: it was never measured."""
+    bler_up: list[float] | None
+    """Median block error rate of each step; null: it was never measured."""
     memory_s: float = Field(gt=0)
     """Time after which the correlation of a second's place among those of its step is 1/e."""
     memory_share: float = Field(ge=0, le=1)

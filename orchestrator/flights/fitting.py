@@ -39,6 +39,9 @@ TERMS: Mapping[str, Callable[[Path], Array]] = {
 """Terms of the antenna, with the quantity that each one is proportional to."""
 ANTENNAS: Sequence[tuple[str, ...]] = ((), (HEADING,), (ELEVATION,), (HEADING, ELEVATION))
 """The sets of terms that are compared."""
+AS_GOOD = 2.0
+"""Difference of AIC within which models describe the data equally well; Burnham and Anderson,
+"Multimodel inference", Sociol. Methods Res. 33(2), 2004."""
 Bools = npt.NDArray[np.bool_]
 
 
@@ -253,12 +256,13 @@ class Ranking:
 
 
 def supported(fits: Sequence[Fit]) -> Fit:
-    """The fit with the most likely unseen segments; more terms must improve AIC as well.
+    """The fit with the most likely unseen segments; terms must improve AIC by `AS_GOOD` as well.
 
     Args:
         fits: Fits of one model with different terms; the first one has none.
     """
-    better = [fit for fit in fits[1:] if fit.estimate.aic < fits[0].estimate.aic]
+    most = fits[0].estimate.aic - AS_GOOD
+    better = [fit for fit in fits[1:] if fit.estimate.aic < most]
     return max([fits[0], *better], key=lambda fit: fit.cv_log_likelihood)
 
 
@@ -289,7 +293,8 @@ def rank(
             refused[model] = str(error)
     if not fits:
         raise InputError(f"`model`: none holds along the flights: {next(iter(refused.values()))}")
-    fits.sort(key=lambda fit: -fit.cv_log_likelihood)
+    # Models that are equal along the flights keep their order, whatever the last digits are.
+    fits.sort(key=lambda fit: -round(fit.cv_log_likelihood, 2))
     best, antennas = fits[0], [fits[0]]
     for done, terms in enumerate(ANTENNAS[1:], len(models)):
         progress(" and ".join(terms), done, total)

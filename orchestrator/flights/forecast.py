@@ -192,7 +192,8 @@ def forecast(fit: Document, request: Request) -> Forecast:
         snr_up = _band(drawn_db)
         if curve is not None:
             quantile = _quantiles(rng, curve, drawn_db.shape[1], path.slot_s)
-            mcs = _band(_between(curve, curve.mcs_up, drawn_db, quantile))
+            if curve.mcs_up is not None:
+                mcs = _band(_between(curve, curve.mcs_up, drawn_db, quantile))
             bps = _between(curve, curve.capacity_bps, drawn_db, quantile)
             bps *= blocks / fit.link.resource_blocks
             if request.offered_bps is not None:
@@ -419,10 +420,16 @@ def sentence(made: Forecast) -> str:
 
 
 def revealed(made: Forecast, flight: Flown) -> Reveal:
-    """Compare a forecast with what was measured on the flight."""
+    """Compare a forecast with what was measured on the flight.
+
+    Raises:
+        InputError: The level was not measured in flight.
+    """
     level_db = flight.snr_up_db if made.level == "snr_up_db" else flight.values(made.level)
     low, middle, high = (np.array(getattr(made.rsrp_dbm, name)) for name in ("p5", "p50", "p95"))
     seen = flight.is_aloft & np.isfinite(level_db)
+    if not seen.any():
+        raise InputError(f"`flight` {flight.name}: has no value of {made.level} in flight")
     score_db = crps_normal(level_db, middle, (high - low) / (2 * NORMAL_90))
     of_snr = None
     if made.snr_up_db is not None:
@@ -474,6 +481,7 @@ def crps_normal(values: Array, mean: Array, deviation: Array) -> Array:
     proper scoring rules", J. Am. Stat. Assoc. 102, 2007, equation 21."""
     from scipy.stats import norm  # imported here, because it takes half a second
 
+    deviation = np.maximum(deviation, 1e-9)  # of a certain forecast, it is the absolute error
     z = (values - mean) / deviation
     spread = z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi)
     return np.asarray(deviation * spread)

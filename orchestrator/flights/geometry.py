@@ -90,7 +90,8 @@ class Path:
         Places lower than `LOWEST_M` are taken as that high: below it, most models do not hold.
 
         Raises:
-            InputError: There is no such model, or it does not hold at some place of the flight.
+            InputError: There is no such model, it fails, or it does not hold at some place of the
+                flight.
         """
         if model == "free-space":
             return np.asarray(free_space_db(self.far_m, carrier_hz))
@@ -110,4 +111,8 @@ class Path:
         except ChannelError as error:
             raise InputError(str(error)) from None
         assert isinstance(made, ChannelTrace)
-        return np.asarray(-10 * np.log10(np.maximum(made.gain[0], 1e-300)))
+        gain = made.gain[0]
+        if not gain.all():
+            slot = int(np.argmin(gain))
+            raise InputError(f"radio.channel {model!r} at {slot * self.slot_s:g} s: an outage")
+        return np.asarray(-10 * np.log10(gain))

@@ -11,6 +11,7 @@ as a bad radio.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -18,10 +19,9 @@ from ns3_scenarios.aerial import free_space_db
 from orchestrator.engine.compiling import Array
 from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, uplink_steps
 from orchestrator.engine.lte_tables import UPLINK_TBS_INDEX, transport_block_bits
-from orchestrator.flights.fitting import Flown
+from orchestrator.flights.fitting import LEAST_VALUES, Flown
 from orchestrator.flights.likelihood import Series, most_likely
 from orchestrator.scenario.cells import BLOCK_HZ
-from testbed.core.errors import InputError
 
 UAV_W, BASE_STATION_W = 0.2, 40.0
 """Powers for which gains of a fitted channel hold: 23 dBm of a UE of power class 3 (TS 36.101,
@@ -75,11 +75,12 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
     A second in which the base station received too little for an estimate of the signal-to-noise
     ratio has that of the nearest second, at most `NEAR_S` away.
 
-    Returns:
-        None where there are fewer than `FEWEST_BLOCKS_UP` such seconds.
+    Args:
+        flights: The flights, whose carriers have the same number of resource blocks.
+        carrier_hz: Carrier frequency.
 
-    Raises:
-        InputError: The flights have carriers of different widths.
+    Returns:
+        None where data were carried in fewer than `LEAST_VALUES` such seconds.
     """
     parts = []
     for flight in flights:
@@ -103,16 +104,11 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
         step_s = np.diff(at_s, prepend=-np.inf)
         parts.append(np.stack([step_s, *(column[used] for column in columns)]))
     table = np.concatenate(parts, axis=1)
-    if np.isfinite(table[6]).sum() < FEWEST_BLOCKS_UP:
+    if (table[6] > 0).sum() < LEAST_VALUES:
         return None
-    blocks = {flight.measured.resource_blocks or BLOCKS for flight in flights}
-    if len(blocks) > 1:
-        numbers = ", ".join(map(str, sorted(blocks)))
-        raise InputError(f"`flight`: the carriers have different resource blocks: {numbers}")
     step_s, snr_db, far_m, mcs, bler, rate_bps, capacity_bps = table
-    return Seconds(
-        step_s, snr_db, far_m, mcs, bler, rate_bps, capacity_bps, blocks.pop(), carrier_hz
-    )
+    blocks = flights[0].measured.resource_blocks or BLOCKS
+    return Seconds(step_s, snr_db, far_m, mcs, bler, rate_bps, capacity_bps, blocks, carrier_hz)
 
 
 @dataclass(frozen=True)
@@ -133,7 +129,7 @@ class Scheme:
             The least linear ratio of each step but the first, shape [L]; bit/s of all transport
             blocks and the MCS of each step, shape [L + 1]; 0 and -1 in the first one.
         """
-        made: Steps = uplink_steps(blocks, self.margin_db, PACKET_BYTES)
+        made = _without_distortion(blocks, self.margin_db)
         left = 1 / made.least_snr - 10 ** (-self.highest_db / 10)
         reached = left > 0
         bits = transport_block_bits(UPLINK_TBS_INDEX["64QAM"][made.mcs[1:]], np.array(blocks))
@@ -148,15 +144,21 @@ class Scheme:
         return bps[step], mcs[step]
 
 
+@cache
+def _without_distortion(blocks: int, margin_db: float) -> Steps:
+    return uplink_steps(blocks, margin_db, PACKET_BYTES)
+
+
 PLAIN = Scheme(UPLINK_MARGIN_DB, np.inf)
 """The LTE model of the testbed as it is without a fit."""
 
 
 def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
-    """The scheme that describes the measured capacities best, and the median of its error in dB.
+    """The scheme that describes the measured capacities best, and its mean absolute error in dB.
 
-    The sum of absolute errors in dB is least, over seconds in which a UAV could use all resource
-    blocks; at a lower ratio the model uses fewer of them, and the measured radio did not.
+    The mean absolute error is least over all seconds in which anything was decoded. At a ratio
+    below the first step the model would use fewer resource blocks, and the measured radio did not:
+    there, the rate of the first step is taken.
     """
     use = seconds.tells & (seconds.capacity_bps > 0)
     snr_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
@@ -165,7 +167,6 @@ def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
         for highest_db in HIGHEST_DB:
             scheme = Scheme(float(margin_db), float(highest_db))
             modelled, _ = scheme.of(snr_db, seconds.blocks)
-            # Below the first step: the rate of the first one, in proportion to the power.
             first = np.maximum(modelled, scheme.steps(seconds.blocks)[1][1])
             error = float(np.abs(capacity_db - 10 * np.log10(first)).mean())
             if error < least - 1e-12:
@@ -184,9 +185,9 @@ class Curve:
     capacity_bps: Array
     """`QUANTILES` of the capacity."""
     mcs: Array
-    """`QUANTILES` of the MCS."""
+    """`QUANTILES` of the MCS; NaN: it was never measured."""
     bler: Array
-    """Median block error rate."""
+    """Median block error rate; NaN: it was never measured."""
     memory_s: float
     """Time after which the correlation of a second's place among those of its step is 1/e."""
     memory_share: float
@@ -217,8 +218,8 @@ def curve_of(seconds: Seconds) -> Curve:
         np.array([np.median(snr_db[group]) for group in groups]),
         np.array([len(group) for group in groups], np.float64),
         np.stack([np.nanquantile(capacity[group], QUANTILES) for group in groups]),
-        np.stack([np.nanquantile(mcs[group], QUANTILES) for group in groups]),
-        np.array([np.nanmedian(bler[group]) for group in groups]),
+        _quantiles(mcs, groups, QUANTILES),
+        _quantiles(bler, groups, np.array([0.5]))[:, 0],
         memory_s,
         share,
     )
@@ -242,6 +243,24 @@ def _memory(seconds: Seconds, capacity_bps: Array, groups: Sequence[Array]) -> t
     found = most_likely(Series(scores, known.step_m, known.flight), np.ones((len(scores), 1)))
     share = found.shadowing_db**2 / (found.shadowing_db**2 + found.scatter_db**2)
     return found.decorrelation_m, share
+
+
+def _quantiles(values: Array, groups: Sequence[Array], levels: Array) -> Array:
+    """Quantiles of what was measured in each group, shape [B, Q].
+
+    Nothing is measured in a group without transport blocks; it has the quantiles of the nearest
+    group. NaN: nothing was measured in any.
+    """
+    made = np.full((len(groups), len(levels)), np.nan)
+    for row, group in zip(made, groups, strict=True):
+        known = values[group][np.isfinite(values[group])]
+        if len(known):
+            row[:] = np.quantile(known, levels)
+    seen = np.flatnonzero(np.isfinite(made[:, 0]))
+    if not len(seen):
+        return made
+    nearest = np.abs(np.arange(len(made))[:, None] - seen).argmin(axis=1)
+    return np.asarray(made[seen[nearest]])
 
 
 def _nearest(values: Array) -> Array:

@@ -14,6 +14,7 @@ from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, ChannelTrace
 from orchestrator.engine.compiling import Array
 from orchestrator.flights import document
 from orchestrator.flights.fitting import (
+    AS_GOOD,
     ELEVATION,
     HEADING,
     Fit,
@@ -52,9 +53,6 @@ BASE_STATION_M = (0.0, 0.0, 30.0)
 CLEAR_DB = (5.0, 18.0)
 """Signal-to-noise ratios of the downlink in dB from which the noise follows: below, its estimate
 contains noise; above, distortion limits it."""
-AS_GOOD = 2.0
-"""Difference of AIC within which models describe the data equally well; Burnham and Anderson,
-"Multimodel inference", Sociol. Methods Res. 33(2), 2004."""
 LEVELS = ("gain_db", "rsrp_dbm", "snr_db", "snr_up_db")
 """Levels to which models can be fitted: the first one that all flights have is used."""
 
@@ -204,7 +202,9 @@ class FlightFit:
         if channel is None:
             return None
         fit = self.ranking.chosen
-        level_db = flight.values(self.level.field)
+        # A trace of gains has both directions.
+        field = "gain_down_db" if self.level.field == "gain_db" else self.level.field
+        level_db = flight.snr_up_db if field == "snr_up_db" else flight.values(field)
         down_db = level_db + channel["down"]["offset_db"] - _reported(fit, self.carrier_hz)
         up_db = down_db
         if uplink is not None:
@@ -261,7 +261,7 @@ def _entry(fit: Fit) -> dict[str, Any]:
         "antenna": list(fit.terms),
         "heading_db_per_m_s": round(fit.term(HEADING), 5),
         "elevation_db_per_deg": round(fit.term(ELEVATION), 5),
-        "covariance": np.round(estimate.covariance, 8).tolist(),
+        "covariance": estimate.covariance.tolist(),  # rounded, it may not be positive definite
         "values": fit.values,
         "aic": round(estimate.aic, 3),
         "cv_log_likelihood": round(fit.cv_log_likelihood, 3),
@@ -289,8 +289,8 @@ def _link(uplink: Uplink | None, blocks: int) -> document.Link:
             snr_db=np.round(curve.snr_db, 3).tolist(),
             seconds=curve.seconds.astype(int).tolist(),
             capacity_bps=np.round(curve.capacity_bps, 1).tolist(),
-            mcs_up=np.round(curve.mcs, 3).tolist(),
-            bler_up=np.round(curve.bler, 4).tolist(),
+            mcs_up=_known(np.round(curve.mcs, 3)),
+            bler_up=_known(np.round(curve.bler, 4)),
             memory_s=round(curve.memory_s, 3),
             memory_share=round(curve.memory_share, 4),
         ),
@@ -301,6 +301,11 @@ def _link(uplink: Uplink | None, blocks: int) -> document.Link:
             for stage in carried.stages
         ],
     )
+
+
+def _known(values: Array) -> Any:
+    """Values as lists; None: they were never measured."""
+    return values.tolist() if np.isfinite(values).all() else None
 
 
 def _rounded(value: float | None, digits: int) -> float | None:
@@ -314,7 +319,7 @@ def flown_in(flights: Mapping[str, MeasuredFlight]) -> list[Flown]:
     """The UAVs of some flights, by the names of their files.
 
     Raises:
-        InputError: An imported flight does not name its base station.
+        InputError: A flight with measured levels does not name its base station.
     """
     found = []
     for name, measured in flights.items():
@@ -328,11 +333,11 @@ def path_of(name: str, measured: MeasuredFlight, uav: int) -> Path:
     """The path of a UAV relative to the base station of its flight.
 
     Raises:
-        InputError: An imported flight does not name its base station.
+        InputError: A flight with measured levels does not name its base station.
     """
     station = measured.base_station
     if station is None:
-        if measured.source is not None:
+        if not np.isfinite(measured.gain_db).any():
             raise InputError(
                 f"`flight` {name}: does not contain the base station's position; import it with "
                 "--base-station"
@@ -358,22 +363,17 @@ def fit_flights(
     """
     names = known_models(models)
     flown = flown_in(flights)
-    fields = [
-        field
-        for field in LEVELS
-        if all(np.isfinite(flight.values(field)).any() for flight in flown)
-    ]
+    fields = [field for field in LEVELS if _measure(flown, field)]
     if not fields:
         raise InputError(f"`flight`: all flights must have one of {', '.join(LEVELS)}")
     field = fields[0]
-    way = "carrier_up_hz" if field == "snr_up_db" else "carrier_down_hz"
-    carriers = {getattr(flight.measured, way) or CARRIER_HZ for flight in flown}
-    if len(carriers) > 1:
-        raise InputError(
-            "`flight`: the flights have different carriers: "
-            + ", ".join(f"{hertz / 1e6:g} MHz" for hertz in sorted(carriers))
-        )
-    carrier_hz = carriers.pop()
+    carrier_hz = _carrier_hz(flown, "carrier_up_hz" if field == "snr_up_db" else "carrier_down_hz")
+    if _measure(flown, "snr_up_db"):
+        _carrier_hz(flown, "carrier_up_hz")
+    blocks = {flight.measured.resource_blocks or BLOCKS for flight in flown}
+    if len(blocks) > 1:
+        numbers = ", ".join(map(str, sorted(blocks)))
+        raise InputError(f"`flight`: the carriers have different resource blocks: {numbers}")
 
     def measured(flight: Flown) -> Array:
         return flight.snr_up_db if field == "snr_up_db" else flight.values(field)
@@ -391,9 +391,25 @@ def fit_flights(
     )
 
 
+def _measure(flown: Sequence[Flown], field: str) -> bool:
+    """Whether all flights have values with this name."""
+    return all(np.isfinite(flight.values(field)).any() for flight in flown)
+
+
+def _carrier_hz(flown: Sequence[Flown], way: str) -> float:
+    """The carrier frequency of a direction, which must be the same in all flights."""
+    carriers = {getattr(flight.measured, way) or CARRIER_HZ for flight in flown}
+    if len(carriers) > 1:
+        raise InputError(
+            "`flight`: the flights have different carriers: "
+            + ", ".join(f"{hertz / 1e6:g} MHz" for hertz in sorted(carriers))
+        )
+    return carriers.pop()
+
+
 def _uplink(flown: Sequence[Flown], level: Level, chosen: Fit, carrier_hz: float) -> Uplink | None:
     """The uplink; None where its signal-to-noise ratio was not measured in all flights."""
-    if not all(np.isfinite(flight.values("snr_up_db")).any() for flight in flown):
+    if not _measure(flown, "snr_up_db"):
         return None
     up = Level.of(flown, "snr_up_db", [flight.snr_up_db for flight in flown])
 

@@ -64,9 +64,12 @@ def rician_of(flights: Sequence[Flown], field: str, carrier_hz: float) -> Rician
             found.append(float(direct / max(mean - direct, 1e-12 * mean)))
     if len(found) < FEWEST_WINDOWS:
         median = float(np.median(np.concatenate(steps)))
-        return Rician(
-            None,
-            f"values are {median:.3g} wavelengths of path apart (median); K needs {DENSEST:g}",
-        )
+        why = f"values are {median:.3g} wavelengths of path apart (median); K needs {DENSEST:g}"
+        if median <= DENSEST:
+            why = (
+                f"values are dense enough on {len(found)} stretches of {WINDOW:g} wavelengths of "
+                f"path; K needs {FEWEST_WINDOWS}"
+            )
+        return Rician(None, why)
     k_db = 10 * np.log10(max(float(np.median(found)), 1e-9))
     return Rician(float(np.clip(k_db, *LEVEL_K_DB)), "")
