@@ -90,11 +90,11 @@ def _uplink_sentences(uplink: Uplink | None) -> list[str]:
 
 
 LOSSES = (
-    "signal power: the measured SNR is lower than that of 23 dBm in free space",
-    "the LTE model: its margin to Shannon's limit, and a finite number of rates",
-    "a larger margin than that of the LTE model",
-    "something that the LTE model does not describe",
-    "TTIs without a transport block, i.e. the application or the scheduler",
+    "signal power, not the model",
+    "the margin of the LTE model and its finite number of rates",
+    "a margin that is larger than that of the LTE model",
+    "block errors and whatever else the LTE model does not describe",
+    "TTIs without a transport block",
 )
 """What is lost between each stage and the next one."""
 
@@ -103,13 +103,13 @@ def _link_sentence(carried: Carried) -> str:
     """How the LTE model compares with the measured rate, and where most of Shannon's is lost."""
     mbps = [max(float(np.nanmedian(stage.rate_bps)), 1.0) / 1e6 for stage in carried.stages]
     shannon, model, measured = mbps[0], mbps[2], mbps[4]
-    drops = np.array(mbps[:-1]) / np.array(mbps[1:])
-    most = int(drops.argmax())
+    factors = np.array(mbps[:-1]) / np.array(mbps[1:])
+    most = int(factors.argmax())
     return (
         f"At the measured SNR the LTE model with a margin of {PLAIN.margin_db:.1f} dB says "
-        f"{model:.1f} Mb/s, measured were {measured:.1f} Mb/s: what is "
-        f"missing most to Shannon's {shannon:.0f} Mb/s is {LOSSES[most]} "
-        f"({mbps[most]:.1f} to {mbps[most + 1]:.1f} Mb/s)."
+        f"{model:.1f} Mb/s, measured were {measured:.1f} Mb/s: what is missing to Shannon's "
+        f"{shannon:.0f} Mb/s is above all {LOSSES[most]} ({mbps[most]:.1f} to "
+        f"{mbps[most + 1]:.1f} Mb/s)."
     )
 
 
@@ -477,7 +477,7 @@ def _forecast_sentence(made: Forecast) -> str:
     parts.append(f"median {title} {level} {unit}")
     return (
         f"Forecast for {made.inputs.flight} from its positions: {'; '.join(parts)}; sealed at "
-        f"{made.made}, digest {made.digest[:16]}…"
+        f"{made.made.replace('T', ' ').replace('+00:00', ' UTC')}, digest {made.digest[:16]}…"
     )
 
 
@@ -489,8 +489,8 @@ def _data(size: float) -> str:
 def _reveal_sentence(made: Forecast, reveal: Reveal) -> str:
     """How a forecast compares with what was measured, in a sentence."""
     text = (
-        f"The 90 % band contains {100 * reveal.rsrp_coverage_90:.1f} % of the measured values of "
-        f"the {UNITS[made.level][0]}"
+        f"The 90 % band contains {100 * reveal.rsrp_coverage_90:.1f} % of the measured "
+        f"{UNITS[made.level][0]}"
     )
     forecast_bps, measured_bps = reveal.uplink_median_forecast_bps, reveal.uplink_median_bps
     if forecast_bps is not None and measured_bps is not None:
@@ -600,8 +600,8 @@ def _miss_sentence(scores: Sequence[dict[str, Any]], made: Forecast, flight: Flo
     if not missed:
         return f"All {len(judged)} goals are met."
     text = (
-        f"{len(judged) - missed} of {len(judged)} goals are met; the largest miss: "
-        f"{worst['name']} is {worst['text']} (goal: {worst['goal']})"
+        f"{len(judged) - missed} of {len(judged)} goals are met; the largest miss is that of "
+        f"“{worst['name']}” with {worst['text']} (goal: {worst['goal']})"
     )
     if made.snr_up_db is not None:
         bias_db = np.where(flight.is_aloft, flight.snr_up_db - np.array(made.snr_up_db.p50), np.nan)
@@ -640,7 +640,7 @@ def _forecast_charts(made: Forecast, flight: Flown, reveal: Reveal | None) -> Ch
             charts["minutes"] = _band_chart(
                 "Goodput by minute",
                 label,
-                (np.arange(len(minutes)) + 0.5) * length,
+                np.linspace(0.5, len(minutes) - 0.5, len(minutes)) * length,
                 made.uplink_minutes_bps,
                 minutes,
                 1e6,

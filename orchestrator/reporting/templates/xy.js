@@ -34,8 +34,11 @@ function look(series) {
   const ink = `var(--${series.colour})`;
   if (series.kind === "band") return { style: `fill:${ink}`, "fill-opacity": 0.16 };
   if (series.kind === "bars") return { style: `fill:${ink}`, "fill-opacity": 0.5 };
-  if (series.kind === "points")
-    return { style: `stroke:${ink}`, "stroke-width": 3, "stroke-linecap": "round", "stroke-opacity": 0.45 };
+  if (series.kind === "points") {
+    const few = series.x.length < 100;
+    const opacity = few ? 0.9 : 0.45;
+    return { style: `stroke:${ink}`, "stroke-width": few ? 6 : 3, "stroke-linecap": "round", "stroke-opacity": opacity };
+  }
   return { style: `stroke:${ink}`, fill: "none", "stroke-width": series.width, "stroke-dasharray": series.dash };
 }
 
