@@ -143,8 +143,8 @@ def _level_charts(fit: FlightFit, title: str, unit: str) -> Charts:
     height_m = float(path.height_m[0])
     charts = {
         "distance": chart(
-            f"{title} against distance: values of {len(seen)} flights, {best.model} with its band "
-            f"of 90 %, and {len(lines)} other models",
+            f"{title} against distance: values of all flights, {best.model} with its band of 90 %, "
+            "and the other models",
             "distance in m",
             axis,
             [
@@ -444,7 +444,10 @@ def forecast_page(made: Forecast, flight: Flown, reveal: Reveal | None) -> str:
         else [_reveal_sentence(made, reveal), _miss_sentence(scores, made, flight)],
         before=None if reveal is None else _forecast_sentence(made),
         scores=scores,
-        inputs={INPUTS.get(name, name): value for name, value in made.inputs},
+        inputs={
+            INPUTS.get(name, name): MISSING.get(name) if value is None else value
+            for name, value in made.inputs
+        },
         charts=charts,
     )
 
@@ -454,12 +457,14 @@ INPUTS = {
     "flight": "Flight",
     "positions": "Positions (SHA-256)",
     "resource_blocks": "Resource blocks",
-    "offered_bps": "Rate of the application in bit/s (–: data always wait)",
-    "like": "Fitted flight with the same radio (–: any)",
+    "offered_bps": "Rate of the application in bit/s",
+    "like": "Fitted flight with the same radio",
     "seed": "Seed",
     "draws": "Number of draws",
 }
 """Titles of the inputs of a forecast."""
+MISSING = {"offered_bps": "no limit: data always wait", "like": "any"}
+"""What it means that an input is absent."""
 
 
 def _forecast_sentence(made: Forecast) -> str:
@@ -512,8 +517,7 @@ def _signed(value: float, digits: int) -> str:
 def _scores(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
     """The scores of a forecast: value, goal, whether it is met, and meaning.
 
-    `miss` is the distance from the goal's middle relative to half of its width: above 1, the goal
-    is missed.
+    `miss` is the distance from the middle of the goal relative to half of its width.
     """
     title = UNITS[made.level][0]
     found: list[dict[str, Any]] = []
@@ -523,26 +527,27 @@ def _scores(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
         value: float | None,
         text: str,
         meaning: str,
-        goal: str = "none",
-        miss: float | None = None,
+        goal: tuple[str, float, float] | None = None,
     ) -> None:
-        if value is not None:
-            found.append(
-                {"name": name, "text": text, "meaning": meaning, "goal": goal, "miss": miss}
-            )
+        if value is None:
+            return
+        score: dict[str, Any] = {"name": name, "text": text, "meaning": meaning}
+        score |= {"goal": "none", "met": None}
+        if goal is not None:
+            words, low, high = goal
+            miss = abs(2 * value - low - high) / (high - low)
+            score |= {"goal": words, "met": low <= value <= high, "miss": miss}
+        found.append(score)
 
     def coverage(name: str, share: float | None, what: str) -> None:
         low, high = COVERAGE
-        middle, half = (low + high) / 2, (high - low) / 2
-        value = share or 0.0
         add(
             f"{name} in the 90 % band",
             share,
-            f"{100 * value:.1f} %",
+            f"{100 * (share or 0.0):.1f} %",
             f"The part of {what} that the band contains. Less than 90 %: the forecast is too sure "
             "of itself, or off; more: it is too vague.",
-            f"{100 * low:.0f} to {100 * high:.0f} %",
-            abs(value - middle) / half,
+            (f"{100 * low:.0f} to {100 * high:.0f} %", low, high),
         )
 
     coverage(title, reveal.rsrp_coverage_90, "the measured values")
@@ -569,8 +574,7 @@ def _scores(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
         reveal.uplink_median_error,
         f"{_signed(100 * error, 1)} %",
         "Forecast over measured median, less 1.",
-        f"−{100 * MEDIAN:.0f} to +{100 * MEDIAN:.0f} %",
-        abs(error) / MEDIAN,
+        (f"−{100 * MEDIAN:.0f} to +{100 * MEDIAN:.0f} %", -MEDIAN, MEDIAN),
     )
     distance = reveal.uplink_ks or 0.0
     add(
@@ -579,8 +583,8 @@ def _scores(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
         f"{distance:.3f}",
         "Largest difference of the forecast and the measured distribution of the seconds: 0 if "
         "they are the same, 1 if they do not overlap.",
-        f"at most {KS:g}",
-        distance / KS,
+        # A distance has no middle to be near to: half of the goal's width is all of it.
+        (f"at most {KS:g}", -KS, KS),
     )
     data_error = reveal.uplink_bytes_error or 0.0
     add(
@@ -594,13 +598,13 @@ def _scores(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
 
 def _miss_sentence(scores: Sequence[dict[str, Any]], made: Forecast, flight: Flown) -> str:
     """How many goals are met, and the largest miss."""
-    judged = [score for score in scores if score["miss"] is not None]
-    missed = sum(score["miss"] > 1 for score in judged)
-    worst = max(judged, key=lambda score: float(score["miss"]))
+    judged = [score for score in scores if score["met"] is not None]
+    missed = [score for score in judged if not score["met"]]
     if not missed:
         return f"All {len(judged)} goals are met."
+    worst = max(missed, key=lambda score: float(score["miss"]))
     text = (
-        f"{len(judged) - missed} of {len(judged)} goals are met; the largest miss is that of "
+        f"{len(judged) - len(missed)} of {len(judged)} goals are met; the largest miss is that of "
         f"“{worst['name']}” with {worst['text']} (goal: {worst['goal']})"
     )
     if made.snr_up_db is not None:

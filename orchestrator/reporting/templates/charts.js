@@ -371,10 +371,10 @@ function fitText(node, width) {
   if (kept < whole.length) shape(node, "title", {}, whole);
 }
 
-/* Round numbers between low and high, which are logarithms, as [place, value]: 1, 2 and 5 of each
-   decade, or only its 1 where decades are narrower than a label each. */
+/* Round numbers between two logarithms, more of each decade if there is room for more labels. */
 function decades(low, high, count) {
-  const factors = count / (high - low || 1) > 4 ? [1, 2, 5] : [1];
+  const each = count / (high - low || 1);
+  const factors = each > 9 ? [1, 1.5, 2, 3, 5, 7] : each > 4 ? [1, 2, 5] : [1];
   const found = [];
   for (let power = Math.floor(low); power <= high; power++)
     for (const factor of factors) found.push(factor * 10 ** power);
@@ -387,9 +387,10 @@ function axes(svg, { x, y, box, xText, yText, xLabel, yLabel, xLog }) {
   const [left, top, right, bottom] = box;
   const across = scale(x, [left, right]);
   const up = scale(y, [bottom, top]);
+  const sparse = ticks(...x, (right - left) / 90);
   const xs = xLog
     ? decades(...x, (right - left) / 45).map(Math.log10)
-    : ticks(...x, (right - left) / 90);
+    : sparse.length > 2 ? sparse : ticks(...x, (right - left) / 50);
   const ys = ticks(...y, (bottom - top) / 38);
   const xName = xText ?? (xLog ? (value) => String(+(10 ** value).toPrecision(6)) : tickText(xs));
   const yName = yText ?? tickText(ys);
