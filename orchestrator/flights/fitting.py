@@ -125,6 +125,16 @@ class Level:
             ]
         )
 
+    def by_slot(self, values: Array) -> list[Array]:
+        """Values of shape [n] in the slots of each flight, shape [S] each; NaN: the slot is not
+        used."""
+        found = []
+        for number, which in enumerate(self.used):
+            slots = np.full(len(which), np.nan)
+            slots[which] = values[self.series.flight == number]
+            found.append(slots)
+        return found
+
     @cached_property
     def folds(self) -> "npt.NDArray[np.int64]":
         """Number of the segment of each value, shape [n]."""

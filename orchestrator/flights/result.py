@@ -429,14 +429,10 @@ def _correlation(one: Level, its: Fit, other: Level, others: Fit) -> float:
 
     Scatter, which is independent, lowers the correlation of residuals; this is divided out.
     """
-    residuals = []
-    for level, fit in ((one, its), (other, others)):
-        whole = [np.full(len(used), np.nan) for used in level.used]
-        rest = level.series.value_db - fit.expected_db
-        begins = np.cumsum([0, *(used.sum() for used in level.used)])
-        for filled, used, begin in zip(whole, level.used, begins[:-1], strict=True):
-            filled[used] = rest[begin : begin + used.sum()]
-        residuals.append(np.concatenate(whole))
+    residuals = [
+        np.concatenate(level.by_slot(level.series.value_db - fit.expected_db))
+        for level, fit in ((one, its), (other, others))
+    ]
     both = np.isfinite(residuals[0]) & np.isfinite(residuals[1])
     if both.sum() < 2:
         return 0.0

@@ -61,7 +61,7 @@ TERMS: dict[str, tuple[Term, ...]] = {
     "Steps of a round": tuple(_steps()),
     "Symbols": (
         _word("u", "split point: how many stages of the model the client computes", r"\bu\b"),
-        _word("K", "number of UAVs, the clients", r"\bK\b"),
+        _word("K", "number of UAVs, the clients", r"\bK\b(?! needs)"),
         _word("I", "local iterations: how often CF to CB repeat in a round", r"\bI\b"),
         _word("τ0", "length of a slot, 0.1 s in the paper", "τ0|τ₀"),
         _word(
@@ -123,6 +123,62 @@ TERMS: dict[str, tuple[Term, ...]] = {
             "block)",
         ),
         _word("resource block", "180 kHz of an LTE cell, the unit that its scheduler assigns"),
+        _word("TTI", "transmission time interval of LTE, 1 ms: a transport block is sent in it"),
+        _word(
+            "RSRP",
+            "reference signal received power: the mean power of one subcarrier of LTE's "
+            "reference signals at the UAV",
+        ),
+        _word("SNR", "signal-to-noise ratio"),
+        _word("block error rate", "part of the transport blocks that cannot be decoded"),
+        _word("goodput", "rate of the data that are received without errors"),
+        _word(
+            "path loss exponent",
+            "n, where the path loss in dB is 10 n log10 of the distance",
+            r"(?i:\bexponents?\b)",
+        ),
+        _word(
+            "shadowing",
+            "slow variation of the level around that of the path loss, which is "
+            "correlated along the path of a UAV",
+        ),
+        _word(
+            "decorrelation distance",
+            "path after which the correlation of shadowing is 1/e",
+            r"(?i:\bdecorrelat)",
+        ),
+        _word("scatter", "variation of the level that is independent from one value to the next"),
+    ),
+    "Fits and forecasts": (
+        _word(
+            "AIC",
+            "Akaike's information criterion: twice the number of parameters less twice "
+            "the log-likelihood; the smaller, the better",
+        ),
+        _word(
+            "cross-validation",
+            "CV: each segment of the flights is judged by its likelihood "
+            "under parameters that were fitted to all other segments",
+            r"(?i:cross-validation)|\bCV\b",
+        ),
+        _word("residual", "a measured value less the expected one"),
+        _word(
+            "90 % band",
+            "the range between the 5 % and the 95 % quantile",
+            r"90 % band|band of 90 %",
+        ),
+        _word(
+            "CRPS",
+            "continuous ranked probability score: the integral of the squared difference "
+            "between the forecast distribution and that of the measured value; the smaller, the "
+            "better",
+        ),
+        _word(
+            "KS distance",
+            "Kolmogorov-Smirnov distance: the largest difference between two "
+            "cumulative distributions, from 0 to 1",
+        ),
+        _word("Rician factor", "power of the direct path over that of all other paths"),
     ),
     "Predicted and measured": (
         _word("payload", "only the bytes of the tensors, as in the paper"),

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,9 +25,12 @@ import pandas as pd
 from chromium import Page, chromium
 from finished_campaign import finished_campaign
 from packet_cases import small
+from small_flights import small_fit, small_forecast
 from small_scenario import TREE
 from synthetic_run import make_run, make_session, manifest
 
+from orchestrator.flights.forecast import revealed
+from orchestrator.flights.page import fit_page, forecast_page
 from orchestrator.reporting import plots
 from orchestrator.reporting.comparison import write_comparison
 from orchestrator.reporting.live import serve
@@ -55,6 +59,8 @@ KINDS = (
     "radio",
     "validation",
     "session",
+    "fit",
+    "forecast",
 )
 """Pages that are files; `broken` is the report of a run over LTE that is not valid."""
 LIVE = ("live", "live-session")
@@ -79,6 +85,7 @@ def written(base: Path) -> dict[str, Path]:
         "radio": _radio(base / "radio"),
         "validation": _validation(base / "validation"),
         "session": write_session_report(session),
+        **_flights(base),
     }
 
 
@@ -155,6 +162,20 @@ def _validation(folder: Path) -> Path:
     asked = Request(small(), "tau2", Space.model_validate({"keys": keys}), samples=32, packets=0)
     write(study.validate(asked, folder, cluster=Cluster(workers=0)), folder)
     return folder / "validation.html"
+
+
+def _flights(base: Path) -> dict[str, Path]:
+    """The fit of two flights, a refused model included, and a forecast with what was measured."""
+    fit = small_fit()
+    refused = {"uma-av": "heights from 22.5 to 300 m; the flight goes down to 10.2 m " * 2}
+    made, flight = small_forecast()
+    pages = {
+        "fit": fit_page(replace(fit, ranking=replace(fit.ranking, refused=refused))),
+        "forecast": forecast_page(made, flight, revealed(made, flight)),
+    }
+    for name, page in pages.items():
+        (base / f"{name}.html").write_text(page, encoding="utf-8")
+    return {name: base / f"{name}.html" for name in pages}
 
 
 @contextmanager

@@ -371,14 +371,28 @@ function fitText(node, width) {
   if (kept < whole.length) shape(node, "title", {}, whole);
 }
 
-/* Frame, grid and labels of a plot in an SVG; answers its two scales. */
-function axes(svg, { x, y, box, xText, yText, xLabel, yLabel }) {
+/* Round numbers between two logarithms, more of each decade if there is room for more labels. */
+function decades(low, high, count) {
+  const each = count / (high - low || 1);
+  const factors = each > 9 ? [1, 1.5, 2, 3, 5, 7] : each > 4 ? [1, 2, 5] : [1];
+  const found = [];
+  for (let power = Math.floor(low); power <= high; power++)
+    for (const factor of factors) found.push(factor * 10 ** power);
+  return found.filter((value) => Math.log10(value) >= low - 1e-9 && Math.log10(value) <= high + 1e-9);
+}
+
+/* Frame, grid and labels of a plot in an SVG; answers its two scales. An axis with `xLog` is of
+   logarithms. */
+function axes(svg, { x, y, box, xText, yText, xLabel, yLabel, xLog }) {
   const [left, top, right, bottom] = box;
   const across = scale(x, [left, right]);
   const up = scale(y, [bottom, top]);
-  const xs = ticks(...x, (right - left) / 90);
+  const sparse = ticks(...x, (right - left) / 90);
+  const xs = xLog
+    ? decades(...x, (right - left) / 45).map(Math.log10)
+    : sparse.length > 2 ? sparse : ticks(...x, (right - left) / 50);
   const ys = ticks(...y, (bottom - top) / 38);
-  const xName = xText ?? tickText(xs);
+  const xName = xText ?? (xLog ? (value) => String(+(10 ** value).toPrecision(6)) : tickText(xs));
   const yName = yText ?? tickText(ys);
   for (const value of ys) {
     shape(svg, "line", { class: "grid", x1: left, x2: right, y1: up(value), y2: up(value) });

@@ -1,0 +1,721 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The pages of a fit and of a forecast, each one file that needs nothing but itself."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import yaml
+
+from orchestrator.engine.compiling import Array
+from orchestrator.flights import document
+from orchestrator.flights.fitting import HEADING, TERMS, Fit, Flown, Level
+from orchestrator.flights.forecast import LEVELS, NORMAL_90, Band, Forecast, Reveal, by_minute
+from orchestrator.flights.geometry import LOG_DISTANCE, Path
+from orchestrator.flights.link import PLAIN, QUANTILES
+from orchestrator.flights.result import AS_GOOD, Carried, FlightFit, Uplink
+from orchestrator.reporting.formatting import number
+from orchestrator.reporting.pages import render_page
+from orchestrator.reporting.xy import band, bars, chart, line, points
+
+SCRIPTS = ("charts", "frame", "xy", "plain")
+UNITS = {
+    "rsrp_dbm": ("RSRP", "dBm"),
+    "gain_db": ("channel gain", "dB"),
+    "snr_db": ("SNR of the downlink", "dB"),
+    "snr_up_db": ("SNR of the uplink", "dB"),
+}
+"""Title and unit of each level."""
+FLIGHT_COLOURS = ("ring-1", "ring-2", "ring-3", "ring-4")
+DASHES = ("7 4", "2 3", "9 3 2 3", "12 4", "4 4 1 4", "1 5")
+BINS = 30
+"""Number of bars of a histogram, and of distances of an autocorrelation."""
+MOST_SLOTS = 600
+"""Largest number of slots between two residuals that are compared."""
+FEWEST = 10
+"""Fewest values of a median that is drawn."""
+MINUTE_S = 60.0
+
+Charts = dict[str, dict[str, Any]]
+
+# --- fit -----------------------------------------------------------------------------------------
+
+
+def fit_page(fit: FlightFit) -> str:
+    """The page of a fit, as HTML."""
+    made, uplink = fit.document(), fit.uplink
+    title, unit = UNITS[made.level]
+    charts = _level_charts(fit, title, unit) | _residual_charts(fit.level, fit.ranking.chosen)
+    if uplink is None:
+        charts |= _heading_chart(fit.level, fit.ranking.chosen, title)
+    else:
+        charts |= _heading_chart(uplink.level, uplink.fit, "SNR of the uplink")
+        if uplink.carried is not None:
+            charts |= _link_charts(uplink.carried)
+    return render_page(
+        "fit.html",
+        SCRIPTS,
+        {"charts": charts},
+        sentences=[fit.sentence, *_uplink_sentences(uplink)],
+        made=made,
+        title=title,
+        unit=unit,
+        as_good=AS_GOOD,
+        models=[_model_row(one, made.models[0]) for one in made.models],
+        antennas=[_model_row(one, made.antennas[0]) for one in made.antennas],
+        uplink_antenna=None if made.uplink is None else _model_row(made.uplink, made.uplink),
+        stages=_stage_rows(made.link.stages),
+        flights=_flight_rows(fit, made),
+        keys=_keys(made),
+        charts=charts,
+    )
+
+
+def _uplink_sentences(uplink: Uplink | None) -> list[str]:
+    """What came out on the uplink: its antenna, and its link curve."""
+    found = []
+    if uplink is not None and HEADING in uplink.fit.terms:
+        slope, away = uplink.fit.term(HEADING), uplink.level.on_path(TERMS[HEADING])
+        fast = round(float(np.quantile(np.abs(away), 0.95)))
+        found.append(
+            f"The uplink's SNR {'rises' if slope > 0 else 'falls'} by {abs(slope):.2f} dB per m/s "
+            f"of velocity away from the base station: at {fast} m/s the same place differs by "
+            f"{2 * fast * abs(slope):.0f} dB between outbound and inbound."
+        )
+    if uplink is not None and uplink.carried is not None:
+        found.append(_link_sentence(uplink.carried))
+    return found
+
+
+LOSSES = (
+    "signal power, not the model",
+    "the margin of the LTE model and its finite number of rates",
+    "a margin that is larger than that of the LTE model",
+    "block errors and whatever else the LTE model does not describe",
+    "TTIs without a transport block",
+)
+"""What is lost between each stage and the next one."""
+
+
+def _link_sentence(carried: Carried) -> str:
+    """How the LTE model compares with the measured rate, and where most of Shannon's is lost."""
+    mbps = [max(float(np.nanmedian(stage.rate_bps)), 1.0) / 1e6 for stage in carried.stages]
+    shannon, model, measured = mbps[0], mbps[2], mbps[4]
+    factors = np.array(mbps[:-1]) / np.array(mbps[1:])
+    most = int(factors.argmax())
+    return (
+        f"At the measured SNR the LTE model with a margin of {PLAIN.margin_db:.1f} dB says "
+        f"{model:.1f} Mb/s, measured were {measured:.1f} Mb/s: what is missing to Shannon's "
+        f"{shannon:.0f} Mb/s is above all {LOSSES[most]} ({mbps[most]:.1f} to "
+        f"{mbps[most + 1]:.1f} Mb/s)."
+    )
+
+
+def _colour(flight: int) -> str:
+    return FLIGHT_COLOURS[flight % len(FLIGHT_COLOURS)]
+
+
+def _minutes(flight: Flown) -> Array:
+    """The middle of each slot in minutes, shape [S]."""
+    slot_s = flight.measured.slot_s
+    return np.asarray((np.arange(len(flight.path.far_m)) + 0.5) * slot_s / MINUTE_S)
+
+
+def _level_charts(fit: FlightFit, title: str, unit: str) -> Charts:
+    """The level against distance, and of each flight against time."""
+    level, best, chosen = fit.level, fit.ranking.best, fit.ranking.chosen
+    axis = f"{title} in {unit}"
+    far_m = level.on_path(lambda path: path.far_m)
+    path = _straight(level)
+    at_m = path.far_m
+    lines = []
+    for one, dash in zip(fit.ranking.fits[1:], DASHES * len(fit.ranking.fits), strict=False):
+        expected = _over_distance(fit, one, path)
+        lines.append(line(one.model, at_m, expected, "muted", dash=dash, width=1.2))
+    middle, edge = _over_distance(fit, best, path), NORMAL_90 * best.deviation_db
+    seen = [
+        points(flight.name, far_m[which], level.series.value_db[which], _colour(index))
+        for index, flight in enumerate(fit.flights)
+        for which in [level.series.flight == index]
+    ]
+    height_m = float(path.height_m[0])
+    charts = {
+        "distance": chart(
+            f"{title} against distance: values of all flights, {best.model} with its band of 90 %, "
+            "and the other models",
+            "distance in m",
+            axis,
+            [
+                *seen,
+                band("90 % band", at_m, middle - edge, middle + edge, "accent"),
+                *lines,
+                line(f"{best.model}, height {height_m:.0f} m", at_m, middle, "ink", width=2.4),
+            ],
+            log_x=True,
+        )
+    }
+    expected_db = level.by_slot(chosen.expected_db)
+    edge = NORMAL_90 * chosen.deviation_db
+    for index, (flight, middle) in enumerate(zip(fit.flights, expected_db, strict=True)):
+        at = _minutes(flight)
+        measured = level.by_slot(level.series.value_db)[index]
+        charts[f"time-{index}"] = chart(
+            f"{title} of {flight.name} against time: measured, and expected with its band of 90 %",
+            "time in min",
+            axis,
+            [
+                band("90 % band", at, middle - edge, middle + edge, "accent"),
+                points("measured", at, measured, _colour(index)),
+                line("expected from the position", at, middle, "ink", width=1.6),
+            ],
+        )
+    return charts
+
+
+def _straight(level: Level) -> Path:
+    """A path away from the base station in the median height, over the distances flown."""
+    across = level.on_path(lambda path: path.across_m)
+    height_m = float(np.median(level.on_path(lambda path: path.height_m)))
+    at = np.geomspace(max(float(across.min()), 1.0), max(float(across.max()), 2.0), 150)
+    station = level.flights[0].path.base_station_m
+    start = np.stack([station[0] + at, np.full_like(at, station[1]), np.full_like(at, height_m)])
+    return Path(start.T, level.flights[0].path.slot_s, station)
+
+
+def _over_distance(fit: FlightFit, one: Fit, path: Path) -> Array:
+    """The level that a fit without terms of the antenna expects along a path, shape [S]."""
+    if one.model == LOG_DISTANCE:
+        return np.asarray(one.offset_db - (one.exponent or 0.0) * path.decades_db)
+    return np.asarray(one.offset_db - path.loss_db(one.model, fit.carrier_hz))
+
+
+def _residual_charts(level: Level, chosen: Fit) -> Charts:
+    """What the fit does not explain: against time, as a histogram, and its autocorrelation."""
+    rest = level.series.value_db - chosen.expected_db
+    estimate, deviation_db = chosen.estimate, chosen.deviation_db
+    heights, edges = np.histogram(rest, BINS)
+    middles = (edges[1:] + edges[:-1]) / 2
+    normal = np.exp(-((middles / deviation_db) ** 2) / 2) / (deviation_db * np.sqrt(2 * np.pi))
+    apart_m, correlation = _autocorrelation(level, rest, 4 * estimate.decorrelation_m)
+    share = (estimate.shadowing_db / deviation_db) ** 2
+    smooth_m = np.linspace(0, apart_m.max(), 200)
+    return {
+        "residuals": chart(
+            "Residuals against time",
+            "time in min",
+            "measured less expected in dB",
+            [
+                points(flight.name, _minutes(flight), values, _colour(index))
+                for index, (flight, values) in enumerate(
+                    zip(level.flights, level.by_slot(rest), strict=True)
+                )
+            ],
+        ),
+        "histogram": chart(
+            f"Histogram of the residuals, and the normal distribution of {deviation_db:.1f} dB",
+            "measured less expected in dB",
+            "number of values",
+            [
+                bars("residuals", edges, heights.astype(np.float64), "accent"),
+                line(
+                    f"normal distribution, {deviation_db:.1f} dB",
+                    middles,
+                    len(rest) * np.diff(edges) * normal,
+                    "ink",
+                ),
+            ],
+            from_zero=True,
+        ),
+        "autocorrelation": chart(
+            "Autocorrelation of the residuals against the path between them, and the fitted one",
+            "path between two values in m",
+            "autocorrelation",
+            [
+                points("residuals", apart_m, correlation, "ring-1"),
+                line(
+                    f"fitted: {share:.2f} exp(−d / {estimate.decorrelation_m:.0f} m)",
+                    smooth_m,
+                    share * np.exp(-smooth_m / estimate.decorrelation_m),
+                    "ink",
+                ),
+            ],
+            digits=(1, 2),
+        ),
+    }
+
+
+def _autocorrelation(level: Level, rest: Array, farthest_m: float) -> tuple[Array, Array]:
+    """Correlation of residuals by the path between them, in up to `BINS` steps.
+
+    Args:
+        level: The level.
+        rest: Residuals, shape [n].
+        farthest_m: Longest path between two of them.
+
+    Returns:
+        Mean path of the pairs in each step, and their correlation, shape [B] each.
+    """
+    way_m = level.on_path(lambda path: path.way_m)
+    width_m = farthest_m / BINS
+    sums = np.zeros((3, BINS))
+    for gap in range(1, min(MOST_SLOTS, len(rest))):
+        apart_m = way_m[gap:] - way_m[:-gap]
+        pairs = (level.series.flight[gap:] == level.series.flight[:-gap]) & (apart_m < farthest_m)
+        step = np.minimum(apart_m[pairs] / width_m, BINS - 1).astype(np.int64)
+        products = (rest[gap:] * rest[:-gap])[pairs]
+        for row, weights in zip(sums, (np.ones(len(step)), apart_m[pairs], products), strict=True):
+            row += np.bincount(step, weights, BINS)
+    count, paths_m, products = sums[:, sums[0] >= FEWEST]
+    return paths_m / count, products / count / (rest**2).mean()
+
+
+def _heading_chart(level: Level, fit: Fit, title: str) -> Charts:
+    """Residuals without the term of the heading, against the velocity away."""
+    away = level.on_path(TERMS[HEADING])
+    slope = fit.term(HEADING)
+    rest = level.series.value_db - fit.expected_db + slope * away
+    drawn = [
+        points(flight.name, away[which], rest[which], _colour(index))
+        for index, flight in enumerate(level.flights)
+        for which in [level.series.flight == index]
+    ]
+    steps = np.round(away)
+    many = [step for step in np.unique(steps) if (steps == step).sum() >= FEWEST]
+    medians = np.array([np.median(rest[steps == step]) for step in many])
+    drawn.append(line("median of each m/s", np.array(many), medians, "more", width=1.6))
+    if slope:
+        ends = np.array([away.min(), away.max()])
+        drawn.append(line(f"fitted: {slope:.2f} dB per m/s", ends, slope * ends, "ink"))
+    return {
+        "heading": chart(
+            f"{title}: residuals without the term of the heading against the velocity away",
+            "velocity away from the base station in m/s",
+            "measured less expected in dB",
+            drawn,
+        )
+    }
+
+
+def _link_charts(carried: Carried) -> Charts:
+    """The measured link curve, and that of the LTE model."""
+    curve, seconds = carried.curve, carried.seconds
+    snr_db = np.linspace(float(curve.snr_db.min()), float(curve.snr_db.max()), 400)
+    schemes = [
+        (f"LTE model, margin {PLAIN.margin_db:.1f} dB", PLAIN, "ring-2", "7 4"),
+        (f"LTE model, {_scheme_text(carried)}", carried.scheme, "ink", ""),
+    ]
+    modelled = {}
+    for name, scheme, _, _ in schemes:
+        bps, mcs = scheme.of(snr_db, seconds.blocks)
+        modelled[name] = bps, np.where(mcs < 0, np.nan, mcs)
+    low, middle, high = (int(np.abs(QUANTILES - q).argmin()) for q in (0.05, 0.5, 0.95))
+
+    def measured(table: Array, name: str, y_label: str, of_model: int, scale: float) -> Any:
+        return chart(
+            f"{name} of the uplink against its SNR: measured, and that of the LTE model",
+            "SNR of the uplink in dB",
+            y_label,
+            [
+                band("measured, 90 %", curve.snr_db, table[:, low], table[:, high], "ring-1"),
+                line("measured, median", curve.snr_db, table[:, middle], "ring-1", width=2.6),
+                *(
+                    line(text, snr_db, modelled[text][of_model] / scale, colour,
+                         dash=dash, width=1.6)
+                    for text, _, colour, dash in schemes
+                ),
+            ],
+            from_zero=True,
+        )  # fmt: skip
+
+    return {
+        "capacity": measured(curve.capacity_bps / 1e6, "Capacity", "capacity in Mb/s", 0, 1e6),
+        "mcs": measured(curve.mcs, "MCS", "MCS", 1, 1.0),
+        "bler": chart(
+            "Block error rate of the uplink against its SNR: measured medians",
+            "SNR of the uplink in dB",
+            "block error rate",
+            [line("measured, median", curve.snr_db, curve.bler, "ring-1", width=2.6)],
+            from_zero=True,
+            digits=(1, 3),
+        ),
+    }
+
+
+def _scheme_text(carried: Carried) -> str:
+    highest_db = carried.scheme.highest_db
+    text = f"fitted margin {carried.scheme.margin_db:.1f} dB"
+    return text if np.isinf(highest_db) else f"{text}, highest SNR {highest_db:.1f} dB"
+
+
+def _model_row(model: document.Model, best: document.Model) -> dict[str, Any]:
+    """A row of the tables of models: what is fitted, with standard errors of terms."""
+    errors = np.sqrt(np.diag(np.array(model.covariance))).tolist()
+    of_terms = errors[len(errors) - len(model.antenna) :]
+    return {
+        "model": model,
+        "difference": model.aic - best.aic,
+        "is_best": model is best,
+        "errors": dict(zip(model.antenna, of_terms, strict=True)),
+    }
+
+
+def _stage_rows(stages: Sequence[document.Stage]) -> list[dict[str, Any]]:
+    """A row for each stage: its median, and what is lost since the stage before."""
+    before: Sequence[document.Stage | None] = [None, *stages]
+    most = max((stage.median_bps for stage in stages), default=0.0) or 1.0
+    return [
+        {
+            "name": stage.name,
+            "mbps": stage.median_bps / 1e6,
+            "change": stage.median_bps / last.median_bps - 1 if last and last.median_bps else None,
+            "percent": 100 * stage.median_bps / most,
+        }
+        for stage, last in zip(stages, before, strict=False)
+    ]
+
+
+def _flight_rows(fit: FlightFit, made: document.Document) -> list[dict[str, Any]]:
+    """A row for each flight: what was used of it, and its offsets."""
+    rows = []
+    for index, (flight, used) in enumerate(zip(fit.flights, fit.level.used, strict=True)):
+        height_m = flight.path.height_m[used]
+        rows.append(
+            {
+                "flight": made.flights[index],
+                "seconds": float(used.sum()) * flight.measured.slot_s,
+                "heights": (float(height_m.min()), float(height_m.max())),
+                "level": _offset(made.chosen, index),
+                "uplink": None if made.uplink is None else _offset(made.uplink, index),
+            }
+        )
+    return rows
+
+
+def _offset(model: document.Model, index: int) -> tuple[float, float]:
+    """The offset of a flight, and its difference to the mean of the flights."""
+    offset_db = model.offsets_db[index]
+    return offset_db, offset_db - model.offset_db
+
+
+def _keys(made: document.Document) -> str | None:
+    """The keys of a scenario with the fitted channel and link, as YAML; None: no channel."""
+    if made.channel is None:
+        return None
+    radio: dict[str, Any] = {"channel": "fitted", "fitted": "FIT.json"}
+    link = {
+        "implementation_margin_db": made.link.implementation_margin_db,
+        "highest_snr_db": made.link.highest_snr_db,
+    }
+    known = {name: value for name, value in link.items() if value is not None}
+    if known:
+        radio |= {"access": "lte", "lte": known}
+    return yaml.safe_dump({"radio": radio}, sort_keys=False)
+
+
+# --- forecast ------------------------------------------------------------------------------------
+
+COVERAGE = (0.85, 0.95)
+"""Goal of the part of the measured values in the band of 90 %."""
+MEDIAN = 0.2
+"""Goal of the size of the median's error."""
+KS = 0.2
+"""Goal of the Kolmogorov-Smirnov distance."""
+
+
+def forecast_page(made: Forecast, flight: Flown, reveal: Reveal | None) -> str:
+    """The page of a forecast, as HTML.
+
+    Args:
+        made: The forecast.
+        flight: The flight. Its measured values are shown only with `reveal`.
+        reveal: The forecast compared with what was measured; None: a forecast alone.
+    """
+    scores = [] if reveal is None else _scores(made, reveal)
+    return render_page(
+        "forecast.html",
+        SCRIPTS,
+        {"charts": (charts := _forecast_charts(made, flight, reveal))},
+        made=made,
+        title=UNITS[made.level][0],
+        sentences=[_forecast_sentence(made)]
+        if reveal is None
+        else [_reveal_sentence(made, reveal), _miss_sentence(scores, made, flight)],
+        before=None if reveal is None else _forecast_sentence(made),
+        scores=scores,
+        inputs={
+            INPUTS.get(name, name): MISSING.get(name) if value is None else value
+            for name, value in made.inputs
+        },
+        charts=charts,
+    )
+
+
+INPUTS = {
+    "fit": "FIT.json (SHA-256)",
+    "flight": "Flight",
+    "positions": "Positions (SHA-256)",
+    "resource_blocks": "Resource blocks",
+    "offered_bps": "Rate of the application in bit/s",
+    "like": "Fitted flight with the same radio",
+    "seed": "Seed",
+    "draws": "Number of draws",
+}
+"""Titles of the inputs of a forecast."""
+MISSING = {"offered_bps": "no limit: data always wait", "like": "any"}
+"""What it means that an input is absent."""
+
+
+def _forecast_sentence(made: Forecast) -> str:
+    """A forecast in a sentence."""
+    title, unit = UNITS[made.level]
+    parts = []
+    minutes = len(made.rsrp_dbm.p50) * made.slot_s / MINUTE_S
+    if made.uplink_distribution_bps is not None and made.uplink_bytes is not None:
+        low, middle, high = np.interp((0.05, 0.5, 0.95), LEVELS, made.uplink_distribution_bps) / 1e6
+        parts.append(
+            f"median goodput {middle:.1f} Mb/s (90 % of the seconds between {low:.1f} and "
+            f"{high:.1f}), {_data(made.uplink_bytes.p50)} in {minutes:.0f} minutes"
+        )
+    level = number(float(np.median(made.rsrp_dbm.p50)), 0)
+    parts.append(f"median {title} {level} {unit}")
+    return (
+        f"Forecast for {made.inputs.flight} from its positions: {'; '.join(parts)}; sealed at "
+        f"{made.made.replace('T', ' ').replace('+00:00', ' UTC')}, digest {made.digest[:16]}…"
+    )
+
+
+def _data(size: float) -> str:
+    """An amount of data in GB, or in MB below 0.1 GB."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
+
+
+def _reveal_sentence(made: Forecast, reveal: Reveal) -> str:
+    """How a forecast compares with what was measured, in a sentence."""
+    text = (
+        f"The 90 % band contains {100 * reveal.rsrp_coverage_90:.1f} % of the measured "
+        f"{UNITS[made.level][0]}"
+    )
+    forecast_bps, measured_bps = reveal.uplink_median_forecast_bps, reveal.uplink_median_bps
+    if forecast_bps is not None and measured_bps is not None:
+        text += (
+            f"; median goodput forecast {forecast_bps / 1e6:.1f} Mb/s, measured "
+            f"{measured_bps / 1e6:.1f} Mb/s"
+        )
+        if reveal.uplink_median_error is not None:
+            text += f" ({_signed(100 * reveal.uplink_median_error, 0)} %)"
+        if reveal.uplink_ks is not None:
+            text += f", KS distance {reveal.uplink_ks:.2f}"
+    return text + "."
+
+
+def _signed(value: float, digits: int) -> str:
+    return "+" * (round(value, digits) > 0) + number(value, digits)
+
+
+def _scores(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
+    """The scores of a forecast: value, goal, whether it is met, and meaning.
+
+    `miss` is the distance from the middle of the goal relative to half of its width.
+    """
+    title = UNITS[made.level][0]
+    found: list[dict[str, Any]] = []
+
+    def add(
+        name: str,
+        value: float | None,
+        text: str,
+        meaning: str,
+        goal: tuple[str, float, float] | None = None,
+    ) -> None:
+        if value is None:
+            return
+        score: dict[str, Any] = {"name": name, "text": text, "meaning": meaning}
+        score |= {"goal": "none", "met": None}
+        if goal is not None:
+            words, low, high = goal
+            miss = abs(2 * value - low - high) / (high - low)
+            score |= {"goal": words, "met": low <= value <= high, "miss": miss}
+        found.append(score)
+
+    def coverage(name: str, share: float | None, what: str) -> None:
+        low, high = COVERAGE
+        add(
+            f"{name} in the 90 % band",
+            share,
+            f"{100 * (share or 0.0):.1f} %",
+            f"The part of {what} that the band contains. Less than 90 %: the forecast is too sure "
+            "of itself, or off; more: it is too vague.",
+            (f"{100 * low:.0f} to {100 * high:.0f} %", low, high),
+        )
+
+    coverage(title, reveal.rsrp_coverage_90, "the measured values")
+    bias_db, crps_db = reveal.rsrp_bias_db, reveal.crps_db
+    add(
+        f"{title}, mean error",
+        bias_db,
+        f"{_signed(bias_db, 2)} dB",
+        "Mean of measured less forecast median.",
+    )
+    add(
+        f"{title}, CRPS",
+        crps_db,
+        f"{crps_db:.2f} dB",
+        "Distance of the forecast distributions from the measured values; for a forecast without "
+        "a band it is the mean absolute error. The smaller, the better.",
+    )
+    coverage("SNR of the uplink", reveal.snr_up_coverage_90, "the measured values")
+    coverage("Goodput by second", reveal.uplink_coverage_90, "the seconds")
+    coverage("Goodput by minute", reveal.uplink_minutes_coverage_90, "the minutes")
+    error = reveal.uplink_median_error or 0.0
+    add(
+        "Median goodput, error",
+        reveal.uplink_median_error,
+        f"{_signed(100 * error, 1)} %",
+        "Forecast over measured median, less 1.",
+        (f"−{100 * MEDIAN:.0f} to +{100 * MEDIAN:.0f} %", -MEDIAN, MEDIAN),
+    )
+    distance = reveal.uplink_ks or 0.0
+    add(
+        "Goodput, KS distance",
+        reveal.uplink_ks,
+        f"{distance:.3f}",
+        "Largest difference of the forecast and the measured distribution of the seconds: 0 if "
+        "they are the same, 1 if they do not overlap.",
+        # A distance has no middle to be near to: half of the goal's width is all of it.
+        (f"at most {KS:g}", -KS, KS),
+    )
+    data_error = reveal.uplink_bytes_error or 0.0
+    add(
+        "Data in the flight, error",
+        reveal.uplink_bytes_error,
+        f"{_signed(100 * data_error, 1)} %",
+        "Forecast over measured data in the same seconds, less 1.",
+    )
+    return found
+
+
+def _miss_sentence(scores: Sequence[dict[str, Any]], made: Forecast, flight: Flown) -> str:
+    """How many goals are met, and the largest miss."""
+    judged = [score for score in scores if score["met"] is not None]
+    missed = [score for score in judged if not score["met"]]
+    if not missed:
+        return f"All {len(judged)} goals are met."
+    worst = max(missed, key=lambda score: float(score["miss"]))
+    text = (
+        f"{len(judged) - len(missed)} of {len(judged)} goals are met; the largest miss is that of "
+        f"“{worst['name']}” with {worst['text']} (goal: {worst['goal']})"
+    )
+    if made.snr_up_db is not None:
+        bias_db = np.where(flight.is_aloft, flight.snr_up_db - np.array(made.snr_up_db.p50), np.nan)
+        if np.isfinite(bias_db).any():
+            mean_db = float(np.nanmean(bias_db))
+            text += (
+                f"; the measured SNR of the uplink is on average {abs(mean_db):.1f} dB "
+                f"{'above' if mean_db > 0 else 'below'} the forecast"
+            )
+    return text + "."
+
+
+def _forecast_charts(made: Forecast, flight: Flown, reveal: Reveal | None) -> Charts:
+    """Bands over time, and the distribution of the goodput."""
+    title, unit = UNITS[made.level]
+    aloft = flight.is_aloft & (reveal is not None)
+
+    def seen(values: Array) -> Array:
+        return np.asarray(np.where(aloft, values, np.nan))
+
+    level = flight.snr_up_db if made.level == "snr_up_db" else flight.values(made.level)
+    at, goodput_bps = _minutes(flight), seen(flight.values("uplink_bps"))
+    charts = {"level": _band_chart(title, f"{title} in {unit}", at, made.rsrp_dbm, seen(level))}
+    if made.snr_up_db is not None:
+        charts["snr"] = _band_chart(
+            "SNR of the uplink", "SNR in dB", at, made.snr_up_db, seen(flight.snr_up_db)
+        )
+    if made.uplink_bps is not None and made.uplink_minutes_bps is not None:
+        label = "goodput in Mb/s"
+        charts["goodput"] = _band_chart(
+            "Goodput by second", label, at, made.uplink_bps, goodput_bps, 1e6
+        )
+        minutes = by_minute(goodput_bps, made.slot_s)
+        if len(minutes):
+            length = max(1, round(MINUTE_S / made.slot_s)) * made.slot_s / MINUTE_S
+            charts["minutes"] = _band_chart(
+                "Goodput by minute",
+                label,
+                np.linspace(0.5, len(minutes) - 0.5, len(minutes)) * length,
+                made.uplink_minutes_bps,
+                minutes,
+                1e6,
+            )
+    if made.uplink_distribution_bps is not None:
+        quantiles = np.array(made.uplink_distribution_bps)
+        charts["distribution"] = _distribution_chart(quantiles, goodput_bps)
+    return charts
+
+
+def _band_chart(
+    title: str, y_label: str, at: Array, forecast: Band, measured: Array, unit: float = 1.0
+) -> dict[str, Any]:
+    """A forecast over minutes, with what was measured where this is not NaN."""
+    low, middle, high = (
+        np.array(values) / unit for values in (forecast.p5, forecast.p50, forecast.p95)
+    )
+    drawn = [band("forecast, 90 % band", at, low, high, "accent")]
+    if np.isfinite(measured).any():
+        drawn.append(points("measured", at, measured / unit, "ring-2"))
+    drawn.append(line("forecast, median", at, middle, "ink", width=1.6))
+    words = " and measured" * (len(drawn) > 2)
+    return chart(
+        f"{title} against time: forecast with its band of 90 %{words}",
+        "time in min",
+        y_label,
+        drawn,
+        from_zero=unit > 1,
+    )
+
+
+def _distribution_chart(quantiles: Array, goodput_bps: Array) -> dict[str, Any]:
+    """Cumulative distributions of the goodput by second, and where they differ most."""
+    drawn = [line("forecast", quantiles / 1e6, LEVELS, "ink")]
+    measured = np.sort(goodput_bps[np.isfinite(goodput_bps)])
+    words = "forecast"
+    if len(measured):
+        share = np.arange(1, len(measured) + 1) / len(measured)
+        at_bps, low, high = _farthest_apart(measured, quantiles)
+        drawn += [
+            line("measured", measured / 1e6, share, "ring-2", dash="7 4"),
+            line(
+                f"KS distance {abs(high - low):.2f} at {at_bps / 1e6:.1f} Mb/s",
+                np.full(2, at_bps / 1e6),
+                np.array([low, high]),
+                "bad",
+                width=3,
+            ),
+        ]
+        words = "forecast and measured"
+    return chart(
+        f"Cumulative distribution of the goodput by second, {words}",
+        "goodput in Mb/s",
+        "part of the seconds",
+        drawn,
+        from_zero=True,
+        digits=(1, 2),
+    )
+
+
+def _farthest_apart(measured: Array, quantiles: Array) -> tuple[float, float, float]:
+    """Where two distributions differ most, and both cumulative distributions there.
+
+    Args:
+        measured: Values of the one, ascending.
+        quantiles: Quantiles of the other at `LEVELS`.
+    """
+    places = np.unique(np.concatenate([measured, quantiles]))
+    # A jump counts on either side.
+    sides = np.concatenate([np.nextafter(places, -np.inf), np.nextafter(places, np.inf)])
+    seen = np.searchsorted(measured, sides, side="right") / len(measured)
+    expected = np.interp(sides, quantiles, LEVELS, left=0.0, right=1.0)
+    most = int(np.abs(seen - expected).argmax())
+    return float(sides[most]), float(seen[most]), float(expected[most])
