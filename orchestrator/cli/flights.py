@@ -143,7 +143,7 @@ def forecast(
 
         output.mkdir(parents=True, exist_ok=True)
         made.write(output / "forecast.json")
-        page = forecast_page(made, flight)
+        page = forecast_page(made, flight, made.reveal)
         write_whole(output / "forecast.html", lambda part: part.write_text(page, encoding="utf-8"))
         out.print(f"{output / 'forecast.html'}", markup=False, highlight=False)
 

@@ -11,11 +11,11 @@ import yaml
 
 from orchestrator.engine.compiling import Array
 from orchestrator.flights import document
-from orchestrator.flights.fitting import HEADING, TERMS, Fit, Flown, Level
+from orchestrator.flights.fitting import AS_GOOD, HEADING, TERMS, Fit, Flown, Level
 from orchestrator.flights.forecast import LEVELS, NORMAL_90, Band, Forecast, Reveal, by_minute
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from orchestrator.flights.link import PLAIN, QUANTILES
-from orchestrator.flights.result import AS_GOOD, Carried, FlightFit, Uplink
+from orchestrator.flights.result import Carried, FlightFit, Uplink
 from orchestrator.reporting.formatting import number
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.xy import band, bars, chart, line, points
