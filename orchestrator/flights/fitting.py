@@ -21,6 +21,7 @@ from orchestrator.engine.compiling import Array
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from orchestrator.flights.likelihood import Estimate, Series, most_likely
 from orchestrator.flights.measured import MeasuredFlight
+from orchestrator.scenario.schema import FITTED
 from testbed.core.errors import InputError
 from testbed.core.registry import CHANNELS
 
@@ -339,7 +340,7 @@ def known_models(asked: Sequence[str]) -> list[str]:
     Raises:
         InputError: One is unknown.
     """
-    every = list(dict.fromkeys([*CHANNELS.names(), LOG_DISTANCE]))
+    every = [name for name in CHANNELS.names() if name != FITTED]
     for name in asked:
         if name not in every:
             raise InputError(f"`model`: must be one of {', '.join(every)}, not {name!r}")
