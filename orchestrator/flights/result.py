@@ -25,7 +25,7 @@ from orchestrator.flights.fitting import (
     rank,
     with_antennas,
 )
-from orchestrator.flights.geometry import Path
+from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from orchestrator.flights.link import (
     BASE_STATION_W,
     BLOCKS,
@@ -202,11 +202,12 @@ class FlightFit:
         if channel is None:
             return None
         fit = self.ranking.chosen
-        # A trace of gains has both directions.
-        field = "gain_down_db" if self.level.field == "gain_db" else self.level.field
+        field = self.level.field
         level_db = flight.snr_up_db if field == "snr_up_db" else flight.values(field)
         down_db = level_db + channel["down"]["offset_db"] - _reported(fit, self.carrier_hz)
         up_db = down_db
+        if field == "gain_db":
+            down_db = flight.values("gain_down_db")
         if uplink is not None:
             up_db = (
                 flight.snr_up_db
@@ -230,7 +231,7 @@ def _reported(fit: Fit, carrier_hz: float) -> float:
 
     That of `log-distance` starts with the loss of free space at 1 m.
     """
-    first_db = float(free_space_db(1.0, carrier_hz)) if fit.fits_exponent else 0.0
+    first_db = float(free_space_db(1.0, carrier_hz)) if fit.model == LOG_DISTANCE else 0.0
     return fit.offset_db + first_db
 
 
