@@ -157,6 +157,8 @@ class Air:
             raise ValueError("uplink_power_w and downlink_power_w must be positive")
         if (self.gain_cells is None) != (self.power_cells_w is None):
             raise ValueError("gain_cells and power_cells_w go together")
+        if self.gain_cells is None and self.gain_cells_down is not None:
+            raise ValueError("gain_cells_down needs gain_cells")
         if self.gain_cells is not None and self.power_cells_w is not None:
             cells = len(self.power_cells_w)
             if not 1 <= cells < MOST_CELLS:

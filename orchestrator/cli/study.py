@@ -18,6 +18,7 @@ class Radio(StrEnum):
     """Radios other than the paper's."""
 
     LTE = "lte"
+    FITTED = "fitted"
 
 
 def theory(
@@ -186,17 +187,27 @@ def reproduce(
         Radio | None,
         typer.Option(help="Judge the statements on figures 3 to 7 with this radio, too."),
     ] = None,
+    fit: Annotated[
+        Path | None,
+        typer.Option(
+            "--fit", metavar="FIT.json", help="Fitted channel and LTE link, for --radio fitted."
+        ),
+    ] = None,
 ) -> None:
     """Reproduce the paper's table and figures, and compare the values."""
     from orchestrator.campaign.spec import load_campaign
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.paper_figures import run as reproduce_all
 
+    if fit is not None and radio is not Radio.FITTED:
+        raise InputError("--fit: must be absent without --radio fitted")
+    if fit is None and radio is Radio.FITTED:
+        raise InputError("--fit: is missing; --radio fitted needs the file of a fit")
     if radio is not None:
         for name in ("table2", "fig8"):
             if name in what:
                 raise InputError(f"--radio: must be absent for {name}; it is for figures 3 to 7")
-        _judge(what, output, rounds)
+        _judge(what, output, rounds, fit)
         return
     if "fig8" in what:
         if what != ["fig8"]:
@@ -219,18 +230,20 @@ def reproduce(
     out.print(f"written to {output}")
 
 
-def _judge(what: list[str], output: Path, rounds: int | None) -> None:
+def _judge(what: list[str], output: Path, rounds: int | None, fit: Path | None) -> None:
     from orchestrator.campaign.spec import load_campaign
-    from orchestrator.scenario.loading import OWN
+    from orchestrator.scenario.loading import OWN, read_fit
     from orchestrator.studies.radio_figures import ROUNDS
     from orchestrator.studies.radio_figures import run as judge
 
+    content = None if fit is None else read_fit(fit, "--fit")
     with shown("points") as show:
         made = judge(
             what,
             output,
             load_campaign(OWN / "campaigns" / "paper.yaml"),
             rounds=rounds or ROUNDS,
+            fit=content,
             progress=lambda done, total: show("reproduce", done, total),
         )
     out.print(made)

@@ -42,6 +42,8 @@ from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
 
 LONGEST_OUTAGE_S = 600.0
+TOO_WEAK = "the signal is too weak"
+"""The end of the message about a link that carries nothing for so long."""
 """Time after which a link that has carried nothing is taken for one that never will."""
 
 
@@ -362,7 +364,7 @@ def check_range(radio: RadioAccess, shares: Allocation, trace: SlotTrace, start_
         if (silent := np.flatnonzero(~bps.any(axis=1)) + 1).size:
             raise InputError(
                 f"radio: the {name} of UAV {', '.join(map(str, silent))} carries nothing for "
-                f"{LONGEST_OUTAGE_S:g} s from {start_s:.1f} s on: the signal is too weak"
+                f"{LONGEST_OUTAGE_S:g} s from {start_s:.1f} s on: {TOO_WEAK}"
             )
 
 

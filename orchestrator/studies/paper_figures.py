@@ -26,6 +26,7 @@ from orchestrator.campaign.results import MEANS
 from orchestrator.campaign.spec import Campaign, Cell, Study, cells, narrowed
 from orchestrator.campaign.worker import Files
 from orchestrator.engine.plan import Array, fixed_allocation, plan_round
+from orchestrator.engine.rounds import TOO_WEAK
 from orchestrator.reporting import plots
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -201,18 +202,38 @@ class Answer:
 
 
 def answers_of(
-    placed: Sequence[Cell], seed: int, cluster: Cluster, progress: Progress
+    placed: Sequence[Cell],
+    seed: int,
+    cluster: Cluster,
+    progress: Progress,
+    too_weak: dict[str, str] | None = None,
 ) -> dict[str, Answer]:
-    """The results of the points, by point ID."""
+    """The results of the points, by point ID.
+
+    Args:
+        placed: The cells.
+        seed: Seed of the order of execution.
+        cluster: Workers.
+        progress: Called with the number of finished points and of all points.
+        too_weak: Takes the reason of each point whose rounds do not end because the signal of a UAV
+            is too weak, by point ID; None: such a point is an error.
+
+    Raises:
+        RunError: A point failed.
+    """
     points = distinct(placed)
     answers: dict[str, Answer] = {}
     if points:
         with closing(compute_points(list(points.values()), seed, cluster)) as computing:
             for result in computing:
-                if "failure" in result:
-                    raise RunError(f"reproduce: {result['failure']['failure']}")
-                answers[result["id"]] = Answer(points[result["id"]].scenario, result["files"])
-                progress(len(answers), len(points))
+                reason = result["failure"]["failure"] if "failure" in result else None
+                if reason is None:
+                    answers[result["id"]] = Answer(points[result["id"]].scenario, result["files"])
+                elif too_weak is not None and reason.endswith(TOO_WEAK):
+                    too_weak[result["id"]] = reason
+                else:
+                    raise RunError(f"reproduce: {reason}")
+                progress(len(answers) + len(too_weak or ()), len(points))
     return answers
 
 

@@ -5,13 +5,13 @@
 
 The points of `campaigns/paper.yaml` are predicted with each radio of `radios`, on the same channels
 with the same seeds. Every statement of `orchestrator.studies.radio_statements` gets one verdict per
-radio.
+radio. With a fit, LTE on the fitted channel is compared with Shannon's rates on the paper's one.
 """
 
 import base64
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -28,13 +28,15 @@ from orchestrator.campaign.cluster import POOL, Progress
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.lte_kernel import turn
+from orchestrator.engine.lte_tables import MCS_OF_CQI
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access
+from orchestrator.engine.rounds import LONGEST_OUTAGE_S, TOO_WEAK
 from orchestrator.records.manifest import environment
 from orchestrator.reporting import plots
 from orchestrator.reporting.formatting import number
 from orchestrator.reporting.pages import render_page
-from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.channel import channel_key, open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.paper_figures import (
@@ -46,15 +48,19 @@ from orchestrator.studies.paper_figures import (
     place_of,
 )
 from orchestrator.studies.radio_statements import FIGURES, STATEMENTS, Statement, Verdict
+from testbed.core.errors import InputError
 from testbed.core.timeline import CA, CM, SG, SM, Round, Timeline
 from testbed.host.dask_cluster import Cluster
 from testbed.system.files import write_csv, write_json, write_whole
 
-SHANNON, LTE = "shannon", "lte"
-TITLES = {SHANNON: "Shannon", LTE: "LTE"}
+SHANNON, LTE, FITTED = "shannon", "lte", "fitted"
+TITLES = {SHANNON: "Shannon", LTE: "LTE", FITTED: "LTE, fitted"}
 ROUNDS = 40
 """Rounds per mean; fewer than for the figures alone, since there are many radios."""
 SEEDS = (1, 2, 3)
+LEAST_BPS = 1e5
+"""Mean rate of a link below which a UAV counts as out of range on a fitted channel: the paper's
+rounds would take hours."""
 FACT_SLOTS = 600
 """Number of slots from the start of the flight that `_facts` looks at."""
 FACTS = {
@@ -70,6 +76,7 @@ MARKS: dict[Verdict, tuple[str, str]] = {
     "holds": ("✓", "good"),
     "weaker": ("≈", "unsure"),
     "fails": ("✕", "bad"),
+    "not judged": ("–", "unsure"),
 }
 """By verdict: its sign, and its colour on the page."""
 
@@ -104,8 +111,30 @@ def radios(noise_dbm_per_mhz: float) -> dict[str, dict[str, Any]]:
     return made | {f"{LTE}, scheduler shares": access[LTE] | {"radio.lte.scheduler": "shares"}}
 
 
+def fitted_radios(fit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Shannon's rates and LTE on a fitted channel: by name, the scenario keys that they set.
+
+    Args:
+        fit: The content of the file of the fit: `channel`, and optionally `link` with
+            `implementation_margin_db` and `highest_snr_db`, each of which may be null.
+
+    Raises:
+        InputError: `link` is no object.
+    """
+    link = fit.get("link") or {}
+    if not isinstance(link, Mapping):
+        raise InputError("--fit: link: must be an object with implementation_margin_db and others")
+    keys = {"radio.access": "lte", "radio.channel": "fitted", "radio.fitted": fit["channel"]}
+    for name in ("implementation_margin_db", "highest_snr_db"):
+        if link.get(name) is not None:
+            keys[f"radio.lte.{name}"] = link[name]
+    return {SHANNON: {}, FITTED: keys}
+
+
 def condition_of(radio: str) -> str:
     """The signal of a radio in words: its name without `shannon` or `lte`."""
+    if radio == FITTED:
+        return "fitted channel"
     return radio.partition(", ")[2] or "paper's signal"
 
 
@@ -115,6 +144,9 @@ class Judged:
 
     statement: Statement
     values: dict[str, float]
+    """By radio; NaN: there is none."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """By radio: a sentence about channels on which rounds do not end."""
 
     @property
     def rule(self) -> str:
@@ -133,8 +165,9 @@ class Judged:
                 "statement": self.statement.text,
                 "radio": radio,
                 "verdict": self.verdict(radio),
-                "value": value,
+                "value": None if np.isnan(value) else value,
                 "paper": self.statement.paper,
+                **({"note": self.notes[radio]} if radio in self.notes else {}),
             }
             for radio, value in self.values.items()
         ]
@@ -145,7 +178,7 @@ class Judged:
 
     def cell(self, radio: str) -> str:
         """Verdict and value, e.g. `✓ 31.5`."""
-        return f"{MARKS[self.verdict(radio)][0]} {self.shown(radio)}"
+        return f"{MARKS[self.verdict(radio)][0]} {self.shown(radio)}".rstrip()
 
     def __rich__(self) -> RenderableType:
         said = self.statement
@@ -158,13 +191,18 @@ class Judged:
                     for radio in self.values
                     if radio.startswith(name)
                 )
-                for name in TITLES
+                for name in titles_of(self.values)
             ),
         ]
         head = f"{said.figure}  {said.text}"
         return Group(
             Text(head, "bold"), *(Padding(Text(line), (0, 0, 0, 6), expand=False) for line in lines)
         )
+
+
+def titles_of(radios: Iterable[str]) -> dict[str, str]:
+    """The titles of those that are among the radios, by name."""
+    return {name: title for name, title in TITLES.items() if name in radios}
 
 
 @dataclass(frozen=True)
@@ -176,6 +214,24 @@ class Verdicts:
     """One row per radio; see `_facts`."""
     settings: str
     """Numbers of rounds and seeds that means are over."""
+    fitted: Scenario | None = None
+    """The scenario of figure 3 on the fitted channel, if there is one."""
+
+    @property
+    def main(self) -> str:
+        """The radio that is compared with Shannon's rates first."""
+        return LTE if self.fitted is None else FITTED
+
+    @property
+    def marks(self) -> dict[Verdict, tuple[str, str]]:
+        """Signs and colours of the verdicts; `not judged` is among them only if it occurs."""
+        found = {each.verdict(radio) for each in self.judged for radio in self.radios}
+        return {v: mark for v, mark in MARKS.items() if v != "not judged" or v in found}
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about channels on which rounds do not end."""
+        return list(dict.fromkeys(note for each in self.judged for note in each.notes.values()))
 
     @property
     def radios(self) -> list[str]:
@@ -188,19 +244,23 @@ class Verdicts:
 
     def headline(self) -> str:
         """What came out, in one sentence."""
-        lte, shannon, total = self.counts(LTE), self.counts(SHANNON), len(self.judged)
+        main, weak = self.main, f"{LTE}, 20 dB less"
+        lte, shannon, total = self.counts(main), self.counts(SHANNON), len(self.judged)
+        where = "" if self.fitted is None else " on the fitted channel"
+        none = f", and {lte['not judged']} cannot be judged" if lte["not judged"] else ""
         said = (
-            f"Under LTE, {lte['holds']} of the paper's {total} statements hold, {lte['weaker']} "
-            f"are weaker and {lte['fails']} fail; with Shannon's rates, {shannon['holds']} hold"
+            f"Under LTE{where}, {lte['holds']} of the paper's {total} statements hold, "
+            f"{lte['weaker']} are weaker and {lte['fails']} fail{none}; with Shannon's rates, "
+            f"{shannon['holds']} hold"
         )
         found = {e.statement.text: e for e in self.judged if e.statement.figure == "fig4"}
-        if found:
+        if found and found[GAIN].verdict(main) != "not judged":
             gain, order = (found[text].shown for text in (GAIN, ORDER))
-            weak = f"{LTE}, 20 dB less"
+            with_less = f" and {gain(weak)} % with 20 dB less signal" if main == LTE else ""
             said += (
-                f": CPSFL's latency is {gain(LTE)} % below PipeSFL's (Shannon: {gain(SHANNON)} %) "
-                f"and {gain(weak)} % with 20 dB less signal, and priority scheduling saves "
-                f"{order(LTE)} % (Shannon: {order(SHANNON)} %)"
+                f": CPSFL's latency is {gain(main)} % below PipeSFL's (Shannon: {gain(SHANNON)} %)"
+                f"{with_less}, and priority scheduling saves {order(main)} % "
+                f"(Shannon: {order(SHANNON)} %)"
             )
         return f"{said}."
 
@@ -228,8 +288,9 @@ class Verdicts:
             facts.add_column(column, justify="left" if column == FACTS["radio"] else "right")
         for row in self.facts.to_dict("records"):
             facts.add_row(row["radio"], *(number(row[name]) for name in list(FACTS)[1:]))
-        signs = ", ".join(f"{mark} {verdict}" for verdict, (mark, _) in MARKS.items())
-        return Group(*self.judged, "", facts, "", f"{signs}. {self.headline()} ({self.settings})")
+        signs = ", ".join(f"{mark} {verdict}" for verdict, (mark, _) in self.marks.items())
+        said = f"{signs}. {self.headline()} ({self.settings})"
+        return Group(*self.judged, "", facts, "", *self.notes, said)
 
 
 GAIN = "CPSFL's latency is more than 30 % below PipeSFL's at u = 2"
@@ -244,13 +305,15 @@ def run(
     *,
     seeds: Sequence[int] = SEEDS,
     rounds: int = ROUNDS,
+    fit: Mapping[str, Any] | None = None,
     cluster: Cluster = POOL,
     progress: Progress = lambda done, total: None,
 ) -> Verdicts:
     """Judge the paper's statements with each radio, and write the page.
 
     Writes `verdicts.json`, `verdicts.csv`, `radios.csv`, `report.html`, and for each figure a CSV,
-    and a PNG and a PDF with Shannon's rates and with LTE.
+    and a PNG and a PDF with Shannon's rates and with LTE. A channel on which a UAV is out of
+    range with a radio is omitted from the means of a figure, and a sentence says so.
 
     Args:
         names: Names from `FIGURES`, or `all`.
@@ -258,57 +321,128 @@ def run(
         paper: The campaign `campaigns/paper.yaml`.
         seeds: Seeds of the channel.
         rounds: Number of rounds per mean.
+        fit: The content of the file of a fitted channel, for `fitted_radios`; None: `radios`.
         cluster: Workers.
         progress: Called with the number of finished points and of all points.
 
     Raises:
-        InputError: A name is unknown, or the folder cannot be created.
+        InputError: A name is unknown, the fit is not valid, or the folder cannot be created.
         RunError: A point failed.
     """
     asked = [figure for figure in FIGURES if figure in named(names, FIGURES)]
-    make_folder(out)
     base = validate(cast("dict[str, Any]", paper.scenario), paper.name)
-    placed = {
-        radio: _cells(paper, keys, asked, seeds, rounds)
-        for radio, keys in radios(base.radio.noise_dbm_per_mhz).items()
-    }
-    every_cell = [cell for of_radio in placed.values() for cell in of_radio]
-    answers = answers_of(every_cell, paper.seed, cluster, progress)
+    compared = radios(base.radio.noise_dbm_per_mhz) if fit is None else fitted_radios(fit)
+    placed = {r: _cells(paper, keys, asked, seeds, rounds) for r, keys in compared.items()}
+    make_folder(out)
+    too_weak = {} if fit is None else _too_slow(placed[FITTED])
+    lost = {radio: _lost(of_radio, too_weak) for radio, of_radio in placed.items()}
+    every_cell = [
+        cell
+        for radio, of_radio in placed.items()
+        for cell in of_radio
+        if cell.seed not in lost[radio].get(cell.study, ())
+    ]
+    answers = answers_of(every_cell, paper.seed, cluster, progress, too_weak)
+    lost = {radio: _lost(of_radio, too_weak) for radio, of_radio in placed.items()}
     rows = pd.DataFrame(
         answers[cell.point.id].row | place_of(paper.studies[cell.study], cell) | {"radio": radio}
         for radio, of_radio in placed.items()
         for cell in of_radio
-        if cell.study != "fig3"
+        if cell.study != "fig3" and cell.seed not in lost[radio].get(cell.study, ())
     )
     round_cells = {r: [c for c in of_radio if c.study == "fig3"] for r, of_radio in placed.items()}
     played = {
         radio: [answers[cell.point.id].first_round() for cell in of_radio]
         for radio, of_radio in round_cells.items()
+        if "fig3" not in lost[radio]
     }
     seen: dict[str, dict[str, Any]] = {"fig3": played}
     for figure in asked:
         if figure != "fig3":
             study = paper.studies[figure]
             seen[figure] = {
-                radio: Outcomes(figure, study, rows[rows["radio"] == radio]) for radio in placed
+                radio: Outcomes(figure, study, rows[rows["radio"] == radio])
+                for radio in placed
+                if len(lost[radio].get(figure, ())) < len(seeds)
             }
     judged = [
-        Judged(s, {radio: s.measure(seen[s.figure][radio]) for radio in placed})
+        Judged(
+            s,
+            {r: s.measure(seen[s.figure][r]) if r in seen[s.figure] else np.nan for r in placed},
+            {
+                radio: _note(paper, s.figure, radio, lost[radio][s.figure], len(seeds))
+                for radio in placed
+                if s.figure in lost[radio]
+            },
+        )
         for s in STATEMENTS
         if s.figure in asked
     ]
     facts = pd.DataFrame(
-        {"radio": radio} | _facts(round_cells[radio][0].point.scenario, played[radio])
+        {"radio": radio} | _facts(round_cells[radio][0].point.scenario, played.get(radio, ()))
         for radio in placed
     )
     how_many = f"{rounds:,} rounds for each of {len(seeds)} channels; figure 3: one round"
-    made = Verdicts(judged, facts, how_many if asked != ["fig3"] else "one round of one channel")
+    how_many = how_many if asked != ["fig3"] else "one round of one channel"
+    fitted = None if fit is None else round_cells[FITTED][0].point.scenario
+    made = Verdicts(judged, facts, how_many, fitted)
     write_json(out / "verdicts.json", made.to_json())
     write_csv(out / "verdicts.csv", made.table())
     write_csv(out / "radios.csv", facts)
     sections = [_section(out, paper, figure, seen[figure], made) for figure in asked]
     write_page(out, made, sections)
     return made
+
+
+def _too_slow(of_radio: Sequence[Cell]) -> dict[str, str]:
+    """By point ID: the reason why rounds of a point would take hours, if they would."""
+    found: dict[Hashable, str | None] = {}
+    reasons = {}
+    for cell in of_radio:
+        scenario = cell.point.scenario
+        key = channel_key(scenario), tuple(scenario.fleet.tx_power_w)
+        if key not in found:
+            found[key] = _slow_link(scenario)
+        reasons[cell.point.id] = found[key]
+    return {point: reason for point, reason in reasons.items() if reason is not None}
+
+
+def _slow_link(scenario: Scenario) -> str | None:
+    """In words: the UAVs whose links carry less than `LEAST_BPS`; None: there are none."""
+    slots = round(LONGEST_OUTAGE_S / scenario.slot_s)
+    with open_source(scenario, None) as source:
+        trace = source.trace(slots).first(slots)
+    radio = radio_access(scenario, trace)
+    rates = radio.link_rates(fixed_allocation(scenario), trace.values, in_turns=True, active=1)
+    for name, bps in (("uplink", rates.uplink), ("downlink", rates.gradient)):
+        if (slow := np.flatnonzero(bps.mean(axis=1) < LEAST_BPS) + 1).size:
+            return (
+                f"the {name} of UAV {', '.join(map(str, slow))} carries less than "
+                f"{LEAST_BPS / 1e6:g} Mbit/s on average in the first {LONGEST_OUTAGE_S:g} s"
+            )
+    return None
+
+
+def _lost(of_radio: Sequence[Cell], too_weak: Mapping[str, str]) -> dict[str, dict[int, str]]:
+    """By study and seed: why rounds do not end on this channel."""
+    lost: dict[str, dict[int, str]] = {}
+    for cell in of_radio:
+        if cell.point.id in too_weak:
+            lost.setdefault(cell.study, {}).setdefault(cell.seed, too_weak[cell.point.id])
+    return lost
+
+
+def _note(paper: Campaign, figure: str, radio: str, lost: Mapping[int, str], channels: int) -> str:
+    """A sentence about the channels on which rounds of a figure do not end."""
+    channels = 1 if figure == "fig3" else channels
+    reason = next(iter(lost.values())).removeprefix("radio: ").removesuffix(f": {TOO_WEAK}")
+    left = channels - len(lost)
+    rest = f"the means are over the other {left}" if left else "its statements cannot be judged"
+    return (
+        f"Figure {figure[-1]}, {TITLES.get(radio, radio)}: on {len(lost)} of {channels} channels "
+        f"a UAV is out of range, so that rounds would take hours or never end (e.g. {reason}); "
+        f"{rest}."
+    )
 
 
 def _cells(
@@ -345,8 +479,8 @@ def _facts(scenario: Scenario, rounds: Sequence[Round]) -> dict[str, float]:
         clients = np.arange(trace.uavs)
         blocks = np.full(trace.uavs, turn(radio.blocks[0], trace.uavs)[0])
         schemes = radio.steps[0].mcs[radio.use(0, clients, blocks, up)[1]]
-        top = 100 * float((schemes == radio.steps[0].mcs.max()).mean())
-    cpsfl = next(round_ for round_ in rounds if round_.paradigm == "cpsfl")
+        top = 100 * float((schemes == MCS_OF_CQI["64QAM"][-1]).mean())
+    cpsfl = next((round_ for round_ in rounds if round_.paradigm == "cpsfl"), None)
     return {
         "slowest_uplink_mbps": float(mbps.min()),
         "fastest_uplink_mbps": float(mbps.max()),
@@ -356,8 +490,10 @@ def _facts(scenario: Scenario, rounds: Sequence[Round]) -> dict[str, float]:
     }
 
 
-def _used(round_: Round, steps: Sequence[int]) -> float:
-    """The part of a round in which at least one of these steps is under way."""
+def _used(round_: Round | None, steps: Sequence[int]) -> float:
+    """The part of a round in which one of these steps is under way; NaN without a round."""
+    if round_ is None:
+        return np.nan
     spans = np.sort(round_.spans[np.isin(round_.spans["step"], steps)], order="start_s")
     ends = np.maximum.accumulate(spans["end_s"])
     begins = np.maximum(spans["start_s"], np.concatenate([[round_.start_s], ends[:-1]]))
@@ -378,14 +514,14 @@ def _section(
         tables = {
             radio: timeline.frame().drop(columns="round") for radio, timeline in timelines.items()
         }
-        for radio in (SHANNON, LTE):
+        for radio in titles_of(seen):
             images[radio] = out / f"{figure}_{radio}"
             plots.write_plot(images[radio], partial(plots.timelines, timelines[radio]))
         savings = None
     else:
         tables = {radio: outcomes.table() for radio, outcomes in seen.items()}
         label = study.axes[study.plot[0].x].label
-        for radio in (SHANNON, LTE):
+        for radio in titles_of(seen):
             images[radio] = out / f"{figure}_{radio}"
             draw = partial(plots.comparison, tables[radio], label, REFERENCE)
             plots.write_plot(images[radio], draw)
@@ -427,7 +563,7 @@ def write_page(out: Path, made: Verdicts, sections: Sequence[dict[str, Any]]) ->
         {},
         made=made,
         sections=sections,
-        titles=TITLES,
+        titles=titles_of(made.radios),
         groups=groups,
         fact_titles=FACTS,
         facts=facts,
@@ -435,7 +571,7 @@ def write_page(out: Path, made: Verdicts, sections: Sequence[dict[str, Any]]) ->
             facts[radio]["fastest_uplink_mbps"] / facts[radio]["slowest_uplink_mbps"]
         ),
         counts={radio: made.counts(radio) for radio in made.radios},
-        marks=MARKS,
+        marks=made.marks,
         environment=environment(),
     )
     write_whole(out / "report.html", lambda part: part.write_text(page, "utf-8"))

@@ -5,8 +5,10 @@
 
 A statement `holds`, is `weaker` (the direction is right, the size is not), or `fails`. Where the
 paper gives no number, the size is judged by what Shannon's rates, the paper's radio, give here.
+It is `not judged` where there is no value, because rounds do not end.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +20,7 @@ from scipy import stats
 from orchestrator.studies.paper_figures import Outcomes, upload_times
 from testbed.core.timeline import CB, CF, SG, Round, S
 
-Verdict = Literal["holds", "weaker", "fails"]
+Verdict = Literal["holds", "weaker", "fails", "not judged"]
 
 SAME = 0.5
 """Differences below this count as none, in per cent or percentage points."""
@@ -61,9 +63,11 @@ class Statement:
         """The verdict for a value.
 
         Args:
-            value: The measured value.
+            value: The measured value; NaN: there is none.
             shannon: The value with Shannon's rates.
         """
+        if math.isnan(value):
+            return "not judged"
         holds = self.threshold(shannon)
         sign = -1 if holds < self.weaker else 1
         if sign * value >= sign * holds:
@@ -79,7 +83,9 @@ class Statement:
         return f"holds {word} {self.shown(holds)}{half}{weaker}"
 
     def shown(self, value: float) -> str:
-        """The value, rounded; a small one has two digits."""
+        """The value, rounded; a small one has two digits, and NaN is empty."""
+        if math.isnan(value):
+            return ""
         digits = self.digits
         if 0 < abs(value) < 10**-digits:
             digits = 2

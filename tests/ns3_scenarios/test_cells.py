@@ -156,6 +156,12 @@ def test_many_handovers_at_once_do_not_end_ns3(uavs: int, cells: int, weaker_db:
         ({"power_cells_w": np.array([1.0, 1.0])}, "gain_cells must have shape"),
         ({"power_cells_w": np.array([0.0])}, "power_cells_w must be positive"),
         ({"gain_cells": np.full((1, 1, 2), 2.0)}, "gain_cells must be linear"),
+        ({"gain_cells_down": np.full((1, 1, 2), 2.0)}, "gain_cells_down must be linear"),
+        ({"gain_cells_down": np.ones((2, 1, 2))}, "gain_cells_down must have shape"),
+        (
+            {"gain_cells": None, "power_cells_w": None, "gain_cells_down": np.ones((1, 1, 2))},
+            "gain_cells_down needs gain_cells",
+        ),
         (
             {"gain_cells": np.ones((16, 1, 2)), "power_cells_w": np.ones(16)},
             "power_cells_w must have 1 to 15",
@@ -246,6 +252,46 @@ def test_a_trace_keeps_its_gains_to_all_cells(tmp_path: Any) -> None:
 )
 def test_gains_to_cells_that_cannot_be_are_refused(tmp_path: Any, given: Any, says: str) -> None:
     np.savez(tmp_path / "T.npz", gain=np.full((2, 3), 1e-9), slot_s=0.1, gain_cells=given)
+    with pytest.raises(TraceError, match=says):
+        load_trace(tmp_path / "T.npz")
+
+
+def test_directions_may_have_gains_of_their_own_to_cells(tmp_path: Any) -> None:
+    """The downlink decides on the cell, and each direction has its own interference."""
+    made = trace_of((1e-9, 1e-10, 1e-12), (1e-9, 1e-10, 1e-12))
+    assert made.gain_cells is not None
+    strong = replace(made, gain_cells_down=100 * made.gain_cells)
+    strong.save(tmp_path / "T.npz")
+    again = load_trace(tmp_path / "T.npz")
+    assert isinstance(again, ChannelTrace)
+    assert np.array_equal(again.gain_cells, made.gain_cells)
+    assert np.array_equal(again.gain_cells_down, strong.gain_cells_down)
+    served = cells().served(again).served
+    assert served is not None
+    assert served.cells.tolist() == [[1] * made.slots] * 2
+    # All UAVs are in one cell: nothing interferes.
+    assert served.gain[:, 0, 0] == pytest.approx([1e-10, 1e-8])
+    assert again.of_all_cells[1][1:] == pytest.approx(100 * again.of_all_cells[0][1:])
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"gain_cells_down": np.ones((1, 2, 3))}, "gain_cells_down needs gain_cells"),
+        (
+            {"gain_cells": np.ones((2, 2, 3)), "gain_cells_down": np.ones((1, 2, 3))},
+            "gain_cells_down must have the shape of gain_cells",
+        ),
+        (
+            {"gain_cells": np.ones((1, 2, 3)), "gain_cells_down": np.full((1, 2, 3), 2.0)},
+            r"gain_cells_down\[0\]\[0, 0\] is 2: a linear power gain",
+        ),
+    ],
+)
+def test_gains_of_downlinks_to_cells_that_cannot_be_are_refused(
+    tmp_path: Any, fields: dict[str, Any], says: str
+) -> None:
+    np.savez(tmp_path / "T.npz", gain=np.full((2, 3), 1e-9), slot_s=0.1, **fields)
     with pytest.raises(TraceError, match=says):
         load_trace(tmp_path / "T.npz")
 

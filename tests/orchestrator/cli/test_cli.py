@@ -34,6 +34,10 @@ call = partial(run_testbed, check=False, timeout=120)
     ("words", "says"),
     [
         (["predict", PAPER, "--set", "workload.split=9"], "workload.split"),
+        (
+            ["predict", PAPER, "--set", "radio.channel=fitted", "--set", "radio.fitted=no.json"],
+            "radio.fitted: no.json: no such file",
+        ),
         (["predict", "none.yaml"], "none.yaml: no such scenario file"),
         (["predict", PAPER, "--rounds", "0"], "--rounds"),
         (["predict", PAPER, "--what"], "--what"),
@@ -49,6 +53,16 @@ call = partial(run_testbed, check=False, timeout=120)
         (["reproduce", "fig99"], "fig99"),
         (["reproduce", "fig4", "--radio", "lora"], "--radio"),
         (["reproduce", "fig8", "--radio", "lte"], "--radio: must be absent for fig8"),
+        (["reproduce", "fig4", "--radio", "fitted"], "--fit: is missing; --radio fitted needs"),
+        (["reproduce", "fig4", "--fit", "F.json"], "--fit: must be absent without --radio fitted"),
+        (
+            ["reproduce", "fig4", "--radio", "lte", "--fit", "F.json"],
+            "--fit: must be absent without --radio fitted",
+        ),
+        (
+            ["reproduce", "fig4", "--radio", "fitted", "--fit", "F.json"],
+            "--fit: F.json: no such file",
+        ),
         (["reproduce", "fig99", "--radio", "lte"], "'fig99' is not one of fig3"),
         (["report", "."], "manifest.json"),
         (["predict", PAPER, "--set", "x"], "--set x: must be"),

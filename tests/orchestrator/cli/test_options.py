@@ -125,6 +125,10 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
             "reproduce table2 --radio lte",
             "--radio: must be absent for table2; it is for figures 3 to 7",
         ),
+        "--fit": (
+            "reproduce fig4 --radio lte --fit F.json",
+            "--fit: must be absent without --radio fitted",
+        ),
     },
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
     | {"--tensorboard": USED, "--emulated": USED},

@@ -71,6 +71,13 @@ def test_the_channel_is_by_slot_cell_uav_and_step() -> None:
     assert position_m[slot, uav].tolist() == (POSITION_M[uav, slot] - [1, 2, 3]).tolist()
 
 
+def test_each_direction_has_its_own_gain_to_further_cells() -> None:
+    whole = trace(gain_cells=CELLS, gain_cells_down=CELLS / 2)
+    up, down = channel_of(whole, whole.values, None)
+    assert down[:, 1:] == pytest.approx(up[:, 1:] / 2)
+    assert up[5, 1, 2, 0] == CELLS[0, 2, 5]
+
+
 def test_directions_have_the_same_gain_where_the_trace_says_nothing_else() -> None:
     same = ChannelTrace(UP, 0.1)
     up, down = channel_of(same, same.values, None)

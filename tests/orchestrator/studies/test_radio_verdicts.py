@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fits
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,7 +18,7 @@ from rich.console import Console
 from orchestrator.campaign.spec import cells, load_campaign, narrowed
 from orchestrator.studies import radio_figures
 from orchestrator.studies.paper_figures import Outcomes
-from orchestrator.studies.radio_figures import Judged, Verdicts, radios
+from orchestrator.studies.radio_figures import Judged, Verdicts, fitted_radios, radios
 from orchestrator.studies.radio_statements import FIGURES, STATEMENTS, Statement
 from testbed.core.errors import InputError
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S
@@ -336,6 +337,165 @@ def test_a_run_writes_one_verdict_per_statement_and_radio(tmp_path: Path) -> Non
     assert page.index(made.headline().split(":")[0].replace("'", "&#39;")) < page.index("<table>")
     for each in made.judged:
         assert each.cell("lte") in page
+
+
+# --- on a fitted channel -------------------------------------------------------------------------
+
+
+def fit_with(link: Any = None, **keys: Any) -> dict[str, Any]:
+    """The content of a file of a fit."""
+    return {"channel": fits.channel(**keys), "link": link, "flights": 7}
+
+
+def test_a_fit_sets_channel_and_link() -> None:
+    channel = fits.channel()
+    plain = {"radio.access": "lte", "radio.channel": "fitted", "radio.fitted": channel}
+    nulls = {"implementation_margin_db": None, "highest_snr_db": None}
+    for link in (None, {}, nulls, {"goodput_bps": 1e6}):
+        assert fitted_radios(fit_with(link)) == {"shannon": {}, "fitted": plain}
+    link = {"implementation_margin_db": 5.5, "highest_snr_db": 24}
+    assert fitted_radios(fit_with(link))["fitted"] == plain | {
+        "radio.lte.implementation_margin_db": 5.5,
+        "radio.lte.highest_snr_db": 24,
+    }
+    assert fitted_radios({"channel": channel})["fitted"] == plain
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ([1], "^--fit: link: must be an object"),
+        ({"highest_snr_db": 61}, r"radio\.lte\.highest_snr_db: input should be less"),
+        ({"implementation_margin_db": "x"}, r"radio\.lte\.implementation_margin_db: input"),
+    ],
+)
+def test_a_link_that_cannot_be_is_refused_before_anything_is_written(
+    tmp_path: Path, link: Any, says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        radio_figures.run(["fig3"], tmp_path / "out", PAPER, fit=fit_with(link))
+    assert not (tmp_path / "out").exists()
+
+
+def test_statements_are_judged_on_a_fitted_channel_beside_shannons_rates(tmp_path: Path) -> None:
+    link = {"implementation_margin_db": 5.0, "highest_snr_db": 20.0}
+    made = radio_figures.run(
+        ["fig3", "fig4"],
+        tmp_path,
+        PAPER,
+        seeds=(1,),
+        rounds=1,
+        fit=fit_with(link),
+        cluster=ALONE,
+    )
+    rows = json.loads((tmp_path / "verdicts.json").read_text())
+    asked = [s for s in STATEMENTS if s.figure in {"fig3", "fig4"}]
+    assert [(r["statement"], r["radio"]) for r in rows] == [
+        (s.text, radio) for s in asked for radio in ("shannon", "fitted")
+    ]
+    assert all(list(row) == list(rows[0]) and len(row) == 6 for row in rows)
+    assert all(row["verdict"] in {"holds", "weaker", "fails"} for row in rows)
+    for name in ("fig3_fitted.png", "fig4_fitted.pdf", "fig4_shannon.pdf", "fig4.csv"):
+        assert (tmp_path / name).is_file()
+    assert made.notes == []
+    facts = made.facts.set_index("radio")
+    assert facts.loc["fitted", "highest_mcs_percent"] == 0  # MCS 28 needs more than 20 dB
+    assert made.headline().startswith("Under LTE on the fitted channel, ")
+    assert "20 dB less signal" not in made.headline()
+    page = (tmp_path / "report.html").read_text()
+    assert "The paper&#39;s statements" in page or "The paper's statements" in page
+    assert 64 * "a" in page
+    assert "constant pipe" not in page
+    assert "not judged" not in page
+    for each in made.judged:
+        assert each.cell("fitted") in page
+
+
+def test_channels_on_which_a_uav_is_out_of_range_are_omitted_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "the uplink of UAV 10 carries less than 0.1 Mbit/s on average in the first 600 s"
+    monkeypatch.setattr(radio_figures, "_slow_link", lambda s: reason if s.seed == 1 else None)
+    out = tmp_path / "some"
+    made = radio_figures.run(
+        ["fig3", "fig4"], out, PAPER, seeds=(1, 2), rounds=1, fit=fit_with(), cluster=ALONE
+    )
+    table = pd.read_csv(out / "fig4.csv").groupby("radio")["seeds"].unique()
+    assert table["shannon"].tolist() == [2]
+    assert table["fitted"].tolist() == [1]
+    why = f"a UAV is out of range, so that rounds would take hours or never end (e.g. {reason})"
+    assert made.notes == [
+        f"Figure 3, LTE, fitted: on 1 of 1 channels {why}; its statements cannot be judged.",
+        f"Figure 4, LTE, fitted: on 1 of 2 channels {why}; the means are over the other 1.",
+    ]
+    for row in json.loads((out / "verdicts.json").read_text()):
+        if row["radio"] == "fitted":
+            is_judged = row["figure"] == "fig4"
+            assert row["note"] == made.notes[is_judged]
+            assert (row["value"] is not None) == is_judged
+            assert (row["verdict"] != "not judged") == is_judged
+        else:
+            assert "note" not in row
+    page = (out / "report.html").read_text()
+    for note in made.notes:
+        assert note in page
+    assert not (out / "fig3_fitted.png").exists()
+    assert ", and 4 cannot be judged; with Shannon" in made.headline()
+    assert "CPSFL's latency is" in made.headline()
+
+
+def test_a_signal_that_is_too_weak_does_not_end_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither before the points are computed nor meanwhile."""
+    weak = fit_with(up=fits.UP | {"offset_db": -90.0})
+    for name, looks in (("first", True), ("meanwhile", False)):
+        if not looks:
+            monkeypatch.setattr(radio_figures, "_slow_link", lambda s: None)
+        made = radio_figures.run(
+            ["fig3"], tmp_path / name, PAPER, seeds=(1,), rounds=1, fit=weak, cluster=ALONE
+        )
+        (note,) = made.notes
+        assert "carries" in note
+        assert note.endswith("its statements cannot be judged.")
+        assert made.counts("fitted") == {"not judged": 4}
+        assert made.counts("shannon")["holds"] > 0
+        file = io.StringIO()
+        Console(file=file, width=500).print(made)
+        assert note in file.getvalue()
+        assert "– not judged" in file.getvalue()
+        assert "nan" not in file.getvalue()
+        assert "nan" not in (tmp_path / name / "verdicts.csv").read_text()
+
+
+def test_a_link_is_slow_by_its_mean_rate() -> None:
+    def scenario(**directions: float) -> Any:
+        ways = {
+            way: getattr(fits, way.upper()) | {"offset_db": offset_db, "scatter_db": 0}
+            for way, offset_db in directions.items()
+        }
+        (found,) = {
+            cell.point.scenario.seed: cell.point.scenario
+            for cell in cells(
+                narrowed(
+                    PAPER.model_copy(
+                        update={"set": PAPER.set | fitted_radios(fit_with(**ways))["fitted"]}
+                    ),
+                    studies=["fig3"],
+                )
+            )
+        }.values()
+        return found
+
+    assert radio_figures._slow_link(scenario(up=-12.0, down=-9.0)) is None
+    up = radio_figures._slow_link(scenario(up=-90.0, down=-9.0))
+    assert up is not None
+    assert up.startswith(
+        "the uplink of UAV 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 carries less than 0.1 Mbit/s"
+    )
+    down = radio_figures._slow_link(scenario(up=-12.0, down=-110.0))
+    assert down is not None
+    assert down.startswith("the downlink of UAV 1, 2")
 
 
 @pytest.mark.parametrize("figure", FIGURES)
