@@ -102,6 +102,12 @@ def forecast(
     from orchestrator.scenario.schema import LTE_BLOCKS
     from testbed.system.files import check_no_link, check_writable, write_whole
 
+    if sealed is not None:
+        if not reveal:
+            raise InputError("`sealed`: needs --reveal, which compares it")
+        for name, given in (("offered_bps", offered_bps), ("like", like)):
+            if given is not None:
+                raise InputError(f"`{name}`: must be absent with --sealed, which was made before")
     check_writable("json", json_file)
     check_no_link(output)
     parsed = load(scenario, overrides or [])
@@ -128,11 +134,11 @@ def forecast(
     if sealed is None:
         made = made_now(document, request)
     else:
-        if not reveal:
-            raise InputError("`sealed`: needs --reveal, which compares it")
         made = Forecast.read(sealed, "sealed")
         if made.inputs.positions != request.positions:
             raise InputError(f"`sealed`: {sealed} is the forecast of another flight")
+        if made.inputs.fit != document.digest:
+            raise InputError(f"`sealed`: {sealed} was made from another fit than {fit_file}")
     if reveal:
         made = made.model_copy(update={"reveal": revealed(made, flight)})
     _say(made, flight)

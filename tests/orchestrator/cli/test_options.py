@@ -60,6 +60,22 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
             "--set: apply to a scenario; give --scenario, too",
         ),
     },
+    "fit": {"files": USED, "--model": USED, "--json": USED, "--out": USED},
+    "forecast": {"scenario": USED, "--fit": USED, "--flight": USED, "--reveal": USED}
+    | {"--set": USED, "--json": USED, "--out": USED}
+    | {
+        "--sealed": (
+            "forecast s.yaml --fit f.json --flight r.npz --sealed c.json",
+            "--sealed: needs --reveal, which compares it",
+        ),
+    }
+    | {
+        option: (
+            f"forecast s.yaml --fit f.json --flight r.npz --reveal --sealed c.json {option} 7",
+            f"{option}: must be absent with --sealed, which was made before",
+        )
+        for option in ("--offered-bps", "--like")
+    },
     "run": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED, "--json": USED}
     | {"--out": USED, "--live": USED, "--strict": USED, "--scheduler": USED, "--wait-quiet": USED}
     | {

@@ -53,6 +53,8 @@ def carried_bps(snr_db: float, margin_db: float, highest_db: float) -> float:
 def seconds(snr_db: Array, bps: Array, **changed: Any) -> Seconds:
     n = len(snr_db)
     given = {
+        "step_s": np.concatenate([[np.inf], np.ones(n - 1)]),
+        "snr_db": snr_db,
         "far_m": np.full(n, 100.0),
         "mcs": np.full(n, 10.0),
         "bler": np.zeros(n),
@@ -61,7 +63,7 @@ def seconds(snr_db: Array, bps: Array, **changed: Any) -> Seconds:
         "blocks": 100,
         "carrier_hz": CARRIER_HZ,
     }
-    return Seconds(snr_db, **(given | changed))
+    return Seconds(**(given | changed))
 
 
 @pytest.mark.parametrize(("margin_db", "highest_db"), [(4.0, np.inf), (7.4, 24.0), (2.0, 18.0)])
