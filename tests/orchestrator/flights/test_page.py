@@ -274,6 +274,27 @@ def test_the_autocorrelation_is_that_of_all_pairs(fit: FlightFit, fit_html: str)
     )
 
 
+@pytest.mark.parametrize("still", [False, True])
+def test_values_farther_apart_than_shadowing_lasts_are_compared(still: bool) -> None:
+    fit = fitted(made_up(1, 0.0))
+    antennas = [
+        replace(one, estimate=replace(one.estimate, decorrelation_m=0.1))
+        for one in fit.ranking.antennas
+    ]
+    level = fit.level
+    if still:
+        (flight,) = level.flights
+        start_m = np.tile(flight.path.start_m[:1], (280, 1))
+        flown = replace(flight, path=replace(flight.path, start_m=start_m))
+        step_m = np.where(np.isinf(level.series.step_m), np.inf, 0.0)
+        level = replace(level, flights=[flown], series=replace(level.series, step_m=step_m))
+    ranking = replace(fit.ranking, antennas=antennas)
+    html = fit_page(replace(fit, level=level, ranking=ranking))
+    assert_whole(html)
+    distances = series(html, "autocorrelation", "residuals")["x"]
+    assert distances == [0] if still else (7 < distances[0] < 9 and distances[-1] < 80)
+
+
 def test_the_histogram_and_the_normal_distribution_have_the_same_area(
     fit: FlightFit, fit_html: str
 ) -> None:
