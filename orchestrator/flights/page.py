@@ -14,6 +14,7 @@ from orchestrator.flights import document
 from orchestrator.flights.fitting import AS_GOOD, HEADING, TERMS, Fit, Flown, Level
 from orchestrator.flights.forecast import LEVELS, NORMAL_90, Band, Forecast, Reveal, by_minute
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
+from orchestrator.flights.likelihood import LEAST_M
 from orchestrator.flights.link import PLAIN, QUANTILES
 from orchestrator.flights.result import Carried, FlightFit, Uplink
 from orchestrator.reporting.formatting import number
@@ -198,7 +199,7 @@ def _residual_charts(level: Level, chosen: Fit) -> Charts:
     heights, edges = np.histogram(rest, BINS)
     middles = (edges[1:] + edges[:-1]) / 2
     normal = np.exp(-((middles / deviation_db) ** 2) / 2) / (deviation_db * np.sqrt(2 * np.pi))
-    apart_m, correlation = _autocorrelation(level, rest, 4 * estimate.decorrelation_m)
+    apart_m, correlation = _autocorrelation(level, rest, estimate.decorrelation_m)
     share = (estimate.shadowing_db / deviation_db) ** 2
     smooth_m = np.linspace(0, apart_m.max(), 200)
     return {
@@ -246,18 +247,21 @@ def _residual_charts(level: Level, chosen: Fit) -> Charts:
     }
 
 
-def _autocorrelation(level: Level, rest: Array, farthest_m: float) -> tuple[Array, Array]:
+def _autocorrelation(level: Level, rest: Array, decorrelation_m: float) -> tuple[Array, Array]:
     """Correlation of residuals by the path between them, in up to `BINS` steps.
 
     Args:
         level: The level.
         rest: Residuals, shape [n].
-        farthest_m: Longest path between two of them.
+        decorrelation_m: Four times this is the longest path between two of them, unless flights
+            are shorter, or values farther apart.
 
     Returns:
         Mean path of the pairs in each step, and their correlation, shape [B] each.
     """
     way_m = level.on_path(lambda path: path.way_m)
+    some_m = max(10 * float(np.median(level.series.step_m)), LEAST_M)
+    farthest_m = max(min(4 * decorrelation_m, float(np.ptp(way_m))), some_m)
     width_m = farthest_m / BINS
     sums = np.zeros((3, BINS))
     for gap in range(1, min(MOST_SLOTS, len(rest))):
@@ -268,7 +272,7 @@ def _autocorrelation(level: Level, rest: Array, farthest_m: float) -> tuple[Arra
         for row, weights in zip(sums, (np.ones(len(step)), apart_m[pairs], products), strict=True):
             row += np.bincount(step, weights, BINS)
     count, paths_m, products = sums[:, sums[0] >= FEWEST]
-    return paths_m / count, products / count / (rest**2).mean()
+    return paths_m / count, products / count / max((rest**2).mean(), 1e-12)
 
 
 def _heading_chart(level: Level, fit: Fit, title: str) -> Charts:

@@ -23,7 +23,7 @@ GAP = slice(100, 110)
 
 
 def made_up(seed: int, offset_db: float, *, without: tuple[str, ...] = ()) -> MeasuredFlight:
-    """A flight to and fro at 25 m, at 8 m/s and 20 to 180 m from the base station.
+    """A flight to and fro, 25 and then 30 m high, at 8 m/s and 20 to 180 m from the base station.
 
     Args:
         seed: Of shadowing and scatter.
@@ -34,7 +34,7 @@ def made_up(seed: int, offset_db: float, *, without: tuple[str, ...] = ()) -> Me
     slot = np.arange(280)
     outbound = slot // 20 % 2 == 0
     x_m = 20 + 8 * np.where(outbound, slot % 20, 20 - slot % 20)
-    position = np.stack([x_m, 0.2 * slot, np.full(280, 25.0)], axis=1)
+    position = np.stack([x_m, 0.2 * slot, np.where(slot < 200, 25.0, 30.0)], axis=1)
     level_db = -20 * np.log10(np.hypot(x_m, 15)) - 30 + 2 * rng.standard_normal(280)
     level_db[GAP] = np.nan
     snr_up_db = level_db + 85 + offset_db + 4.0 * np.where(outbound, 1, -1)

@@ -185,11 +185,12 @@ def test_tables_have_the_documents_values(fit: FlightFit, fit_html: str) -> None
         assert minus(f"{words}{stage.median_bps / 1e6:.2f}{change}") in page.cells("link")
         before = stage.median_bps
     for index, flight in enumerate(made.flights):
-        offsets = (made.chosen.offsets_db[index], made.uplink.offsets_db[index])
-        cells = page.cells("flights")
-        assert f"{flight.used}of280" in cells
-        assert f"{flight.nearest_m:.0f}to{flight.farthest_m:.0f}" in cells
-        assert all(minus(f"{offset:.2f}") in cells for offset in offsets)
+        row = f"270270of28025to30{flight.nearest_m:.0f}to{flight.farthest_m:.0f}"
+        for model in (made.chosen, made.uplink):
+            offset_db = model.offsets_db[index]
+            apart = f"{offset_db - model.offset_db:+.2f}".replace("+0.00", "0.00")
+            row += minus(f"{offset_db:.2f}{apart}")
+        assert row in page.cells("flights")
     assert "2022-06-10T19:53:22" in page.cells("flights")
     assert f"{made.uplink.between_flights_db:.2f} dB for the SNR of the uplink" in page.words(
         "flights"
@@ -274,6 +275,28 @@ def test_the_autocorrelation_is_that_of_all_pairs(fit: FlightFit, fit_html: str)
     )
 
 
+@pytest.mark.parametrize("still", [False, True])
+def test_values_farther_apart_than_shadowing_lasts_are_compared(still: bool) -> None:
+    fit = fitted(made_up(1, 0.0))
+    antennas = [
+        replace(one, estimate=replace(one.estimate, decorrelation_m=0.1))
+        for one in fit.ranking.antennas
+    ]
+    level = fit.level
+    if still:
+        (flight,) = level.flights
+        start_m = np.tile(flight.path.start_m[:1], (280, 1))
+        flown = replace(flight, path=replace(flight.path, start_m=start_m))
+        step_m = np.where(np.isinf(level.series.step_m), np.inf, 0.0)
+        level = replace(level, flights=[flown], series=replace(level.series, step_m=step_m))
+    ranking = replace(fit.ranking, antennas=antennas)
+    html = fit_page(replace(fit, level=level, ranking=ranking))
+    assert_whole(html)
+    distances = series(html, "autocorrelation", "residuals")["x"]
+    assert distances == sorted(distances)
+    assert distances == [0] if still else (len(distances) > 5 and 65 < distances[-1] < 85)
+
+
 def test_the_histogram_and_the_normal_distribution_have_the_same_area(
     fit: FlightFit, fit_html: str
 ) -> None:
@@ -346,6 +369,19 @@ def test_one_flight_with_a_level_alone() -> None:
     assert "is not known from one flight" in page.words("flights")
     assert "Mb/s" not in page.words("result")
     assert "heading" in embedded(html)["charts"]
+
+
+def test_a_weak_flight_in_short_slots() -> None:
+    html = fit_page(fitted(replace(made_up(1, -12.0), slot_s=0.5)))
+    assert_whole(html)
+    assert "135270of280" in Page(html).cells("flights")
+    mcs, rate = (
+        series(html, name, "LTE model, margin 7.4 dB")["y"] for name in ("mcs", "capacity")
+    )
+    # Below the first MCS there is none, and its rate is 0.
+    assert [value is None for value in mcs] == [value == 0 for value in rate]
+    assert mcs[0] is None
+    assert next(value for value in mcs if value is not None) == 0
 
 
 def test_a_fit_of_the_uplink_alone() -> None:
