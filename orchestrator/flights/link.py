@@ -101,7 +101,9 @@ def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
     table = np.concatenate(parts, axis=1)
     if (table[5] > 0).sum() < LEAST_VALUES:
         return None
-    return Seconds(*table, flights[0].measured.resource_blocks or BLOCKS, carrier_hz)
+    snr_db, far_m, mcs, bler, rate_bps, capacity_bps = table
+    blocks = flights[0].measured.resource_blocks or BLOCKS
+    return Seconds(snr_db, far_m, mcs, bler, rate_bps, capacity_bps, blocks, carrier_hz)
 
 
 @dataclass(frozen=True)
