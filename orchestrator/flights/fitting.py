@@ -81,6 +81,10 @@ class Flown:
         ratio = 10 ** (self.values("snr_up_db") / 10) - 1
         return np.asarray(10 * np.log10(np.maximum(ratio, WEAKEST_SNR)))
 
+    def level_db(self, field: str) -> Array:
+        """The level of this name in dB, shape [S]: as measured, or `snr_up_db`; NaN: none."""
+        return self.snr_up_db if field == "snr_up_db" else self.values(field)
+
 
 @dataclass(frozen=True)
 class Level:

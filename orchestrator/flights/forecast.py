@@ -425,7 +425,7 @@ def revealed(made: Forecast, flight: Flown) -> Reveal:
     Raises:
         InputError: The level was not measured in flight.
     """
-    level_db = flight.snr_up_db if made.level == "snr_up_db" else flight.values(made.level)
+    level_db = flight.level_db(made.level)
     low, middle, high = (np.array(getattr(made.rsrp_dbm, name)) for name in ("p5", "p50", "p95"))
     seen = flight.is_aloft & np.isfinite(level_db)
     if not seen.any():

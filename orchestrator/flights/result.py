@@ -203,8 +203,8 @@ class FlightFit:
             return None
         fit = self.ranking.chosen
         field = self.level.field
-        level_db = flight.snr_up_db if field == "snr_up_db" else flight.values(field)
-        down_db = level_db + channel["down"]["offset_db"] - _reported(fit, self.carrier_hz)
+        to_gain_db = channel["down"]["offset_db"] - _reported(fit, self.carrier_hz)
+        down_db = flight.level_db(field) + to_gain_db
         up_db = down_db
         if field == "gain_db":
             down_db = flight.values("gain_down_db")
@@ -376,10 +376,7 @@ def fit_flights(
         numbers = ", ".join(map(str, sorted(blocks)))
         raise InputError(f"`flight`: the carriers have different resource blocks: {numbers}")
 
-    def measured(flight: Flown) -> Array:
-        return flight.snr_up_db if field == "snr_up_db" else flight.values(field)
-
-    level = Level.of(flown, field, [measured(flight) for flight in flown])
+    level = Level.of(flown, field, [flight.level_db(field) for flight in flown])
     ranking = rank(level, carrier_hz, names, progress)
     return FlightFit(
         flown,

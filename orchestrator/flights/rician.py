@@ -47,7 +47,7 @@ def rician_of(flights: Sequence[Flown], field: str, carrier_hz: float) -> Rician
     found: list[float] = []
     steps: list[Array] = []
     for flight in flights:
-        level_db = flight.values(field)
+        level_db = flight.level_db(field)
         used = flight.is_aloft & np.isfinite(level_db)
         turns = flight.path.way_m[used] / wavelength_m
         power = 10 ** (level_db[used] / 10)

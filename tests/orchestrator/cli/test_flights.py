@@ -25,7 +25,7 @@ def logs(folder: Path, seed: int) -> Logs:
     rng = np.random.default_rng(seed)
     at_s = np.arange(SECONDS)
     east_m = 40 + 200 * np.abs(((at_s / 40) % 2) - 1)
-    north_m = -60 + 0.5 * at_s
+    north_m = -60 + 5 * seed + 0.5 * at_s
     position_m = np.column_stack([east_m, north_m, np.full(len(at_s), 25.0)])
     far_m = np.hypot(np.hypot(east_m, north_m), 15)
     rsrp_dbm = -30 - 20 * np.log10(far_m) + 2 * rng.standard_normal(SECONDS)
@@ -183,9 +183,9 @@ def test_what_a_fit_refuses(work: Path, tmp_path: Path) -> None:
 
 def _options(folder: Path) -> list[str]:
     return [
-        f"--ue={folder / 'ue_radio_log.txt'}",
-        f"--enb={folder / 'enb_radio_log.txt'}",
-        f"--vehicle={folder / 'vehicleOut.txt'}",
+        f"--ue={folder / 'ue.txt'}",
+        f"--enb={folder / 'enb.txt'}",
+        f"--vehicle={folder / 'vehicle.txt'}",
     ]
 
 

@@ -86,3 +86,18 @@ def test_a_uav_at_rest_does_not_show_k() -> None:
     assert found == Rician(
         None, "values are dense enough on 0 stretches of 20 wavelengths of path; K needs 10"
     )
+
+
+def test_the_ratio_of_the_uplink_is_taken_without_its_noise() -> None:
+    turns = 0.2 * np.arange(6000)
+    start_m = np.zeros((6000, 3)) + np.array([50.0, 0, 25])
+    start_m[:, 1] = turns * WAVELENGTH_M
+    ratio = 10 ** (faded_db(turns, 6.0, 1) / 10)  # 0 dB on average: the noise is as strong
+    flight = MeasuredFlight(
+        start_m[None],
+        0.01,
+        snr_up_db=10 * np.log10(1 + ratio)[None],
+        base_station=STATION_M,
+    )
+    found = rician_of(flown_in({"f": flight}), "snr_up_db", CARRIER_HZ)
+    assert found.k_db == pytest.approx(6.0, abs=1.5)
