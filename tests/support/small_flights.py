@@ -97,6 +97,5 @@ def forecast_of(fit: FlightFit, flight: Flown, **changed: Any) -> Forecast:
         "seed": 1,
         "made": made,
         "version": "0.1",
-        "positions": "0" * 64,
     }
     return forecast(fit.document(), Request(**request | changed))

@@ -75,6 +75,8 @@ def curve(**changed: Any) -> document.Curve:
         "capacity_bps": [[0.0] * 3, [40e6] * 3],
         "mcs_up": [[0.0] * 3, [20.0] * 3],
         "bler_up": [0.0, 0.0],
+        "memory_s": 1.0,
+        "memory_share": 0.0,
     }
     return document.Curve(**(given | changed))
 
@@ -122,7 +124,6 @@ def request(route: Route = ROUTE, **changed: Any) -> Request:
         "seed": 5,
         "made": datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC),
         "version": "1",
-        "positions": "digest",
     }
     return Request(**(given | changed))
 
@@ -267,6 +268,18 @@ def test_beyond_the_curve_its_edges_hold() -> None:
     assert set(some(made.uplink_bps)[2]) == {2e6}
     wide = curve(snr_db=[-61.0, -60.0], capacity_bps=[[2e6] * 3, [5e6] * 3])
     assert set(some(forecast(fit(up=uplink(), link=wide), request()).uplink_bps)[0]) == {5e6}
+
+
+def test_minutes_differ_more_where_capacities_last() -> None:
+    steep = {"capacity_bps": [[1e6, 10e6, 19e6]] * 2}
+    widths = []
+    for memory in ({}, {"memory_s": 30.0, "memory_share": 1.0}):
+        made = forecast(fit(up=uplink(), link=curve(**steep, **memory)), request())
+        low, _, high = some(made.uplink_minutes_bps)
+        widths.append((high - low).mean())
+        low, middle, high = some(made.uplink_bps)
+        np.testing.assert_allclose(middle, 10e6, rtol=0.2)  # a second is what it was
+    assert widths[1] > 3 * widths[0]
 
 
 def test_an_application_gets_at_most_what_it_offers() -> None:
@@ -455,13 +468,14 @@ def sealed(**changed: Any) -> Forecast:
         "version": "",
         "inputs": Inputs(
             fit="",
+            fitted_flights=2,
             flight="",
             positions="",
             resource_blocks=100,
             offered_bps=None,
             seed=1,
             draws=1,
-            **({"like": None} if "like" in Inputs.model_fields else {}),
+            like=None,
         ),
         "level": "rsrp_dbm",
         "slot_s": 20.0,

@@ -269,15 +269,23 @@ def test_the_curve_has_medians_and_quantiles_of_each_decibel() -> None:
             assert QUANTILES[q] == pytest.approx(level)
             assert found.capacity_bps[i, q] == pytest.approx(np.quantile(bps[step], level))
             assert found.mcs[i, q] == pytest.approx(np.quantile(mcs[step], level))
-    # On a node, halfway between two nodes in both directions, and beyond the edges.
-    table = found.capacity_bps
-    at = found.capacity(np.array([found.snr_db[1]]), np.array([0.5]))
-    assert at == pytest.approx(table[1, 9])
-    middle = (found.snr_db[0] + found.snr_db[1]) / 2
-    at = found.capacity(np.array([middle]), np.array([0.525]))
-    assert at == pytest.approx(table[:2, 9:11].mean())
-    at = found.scheme(np.array([-30.0, 90.0]), np.array([0.0, 1.0]))
-    assert at == pytest.approx([found.mcs[0, 0], found.mcs[2, 18]])
+
+
+def test_the_place_of_a_second_among_its_like_lasts() -> None:
+    rng = np.random.default_rng(3)
+    n, memory_s, share = 6000, 8.0, 0.7
+    lasting = rng.standard_normal(n)
+    for i in range(1, n):
+        kept = np.exp(-1 / memory_s)
+        lasting[i] = kept * lasting[i - 1] + np.sqrt(1 - kept**2) * lasting[i]
+    place = np.sqrt(share) * lasting + np.sqrt(1 - share) * rng.standard_normal(n)
+    bps = 1e6 * np.exp(place)
+    found = curve_of(seconds(rng.uniform(0, 5, n), bps))
+    assert found.memory_s == pytest.approx(memory_s, rel=0.25)
+    assert found.memory_share == pytest.approx(share, abs=0.07)
+    # Without memory, hardly anything lasts from one second to the next.
+    found = curve_of(seconds(rng.uniform(0, 5, n), rng.permutation(bps)))
+    assert found.memory_share * np.exp(-1 / found.memory_s) < 0.1
 
 
 def test_the_stages_from_shannon_to_the_goodput() -> None:
