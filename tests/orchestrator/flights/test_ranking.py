@@ -122,7 +122,7 @@ def test_the_elevation_is_found(seeds: int) -> None:
         assert fit.term("elevation") == pytest.approx(0.25, abs=0.09)
 
 
-def test_both_terms_are_told_apart() -> None:
+def test_both_terms_are_distinguished() -> None:
     level = level_of([replace(Truth(), heading=-0.5, elevation=0.25)], 5, CLIMBING)
     fit = with_antennas(level, "free-space", CLIMBING.free_space_db())
     assert fit.terms == ("heading", "elevation")
