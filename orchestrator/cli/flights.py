@@ -113,7 +113,7 @@ def forecast(
     parsed = load(scenario, overrides or [])
     document = Document.read(fit_file, "fit")
     measured = load_flight(flight_file)
-    flown = flown_in({flight_file.stem: measured})
+    flown = flown_in({flight_file.stem: measured}, parsed.base_station.position_m)
     if len(flown) > 1:
         raise InputError(f"`flight`: {flight_file} has {len(flown)} UAVs; a forecast is for one")
     (flight,) = flown
@@ -149,23 +149,18 @@ def forecast(
 
         output.mkdir(parents=True, exist_ok=True)
         made.write(output / "forecast.json")
-        page = forecast_page(made, flight, made.reveal)
+        page = forecast_page(made, flight)
         write_whole(output / "forecast.html", lambda part: part.write_text(page, encoding="utf-8"))
         out.print(f"{output / 'forecast.html'}", markup=False, highlight=False)
 
 
 def _say(made: "Forecast", flight: "Flown") -> None:
     """Print a forecast, and how it compares with what was measured."""
-    from orchestrator.cli.tables import reveal_table
-    from orchestrator.flights.forecast import caveat, sentence
+    from orchestrator.cli.tables import scores_table
+    from orchestrator.flights.words import scores_of, sentences_of
 
-    out.print(sentence(made), markup=False, highlight=False)
-    if (text := caveat(made)) is not None:
+    for text in sentences_of(made, flight):
         out.print(text, markup=False, highlight=False)
-    out.print(
-        f"made {made.made} by version {made.version}; digest {made.digest}",
-        markup=False,
-        highlight=False,
-    )
     if made.reveal is not None:
-        out.print(reveal_table(made.reveal))
+        out.print(scores_table(scores_of(made, made.reveal)))
+    out.print(f"digest {made.digest}", markup=False, highlight=False)

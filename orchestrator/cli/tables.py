@@ -3,8 +3,8 @@
 
 """Results as tables for the console."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.markup import escape
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from orchestrator.emulated.validity import Tenant
     from orchestrator.flights.document import Document
     from orchestrator.flights.document import Model as FittedModel
-    from orchestrator.flights.forecast import Reveal
     from orchestrator.records.comparison import Comparison
     from orchestrator.records.emulation import Check, Emulation
     from orchestrator.studies.cross_check import CrossCheck
@@ -264,13 +263,14 @@ def _fitted(title: str, models: "Sequence[FittedModel]", least_aic: float) -> Ta
     return table
 
 
-def reveal_table(found: "Reveal") -> Table:
-    """A forecast compared with what was measured."""
+def scores_table(scores: "Sequence[Mapping[str, Any]]") -> Table:
+    """How a forecast compares with what was measured, one row per score."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("compared with what was measured")
-    table.add_column("", justify="right")
-    for name, text in found.lines():
-        table.add_row(escape(name), escape(text))
+    for column in ("score", "value", "goal", "met"):
+        table.add_column(column, justify="right" if column == "value" else "left")
+    for score in scores:
+        met = {None: "", True: "yes", False: "no"}[score["met"]]
+        table.add_row(*(escape(score[name]) for name in ("name", "text", "goal")), met)
     return table
 
 

@@ -98,27 +98,6 @@ class Reveal(Part):
     uplink_bytes_error: float | None = None
     """Forecast over measured data, less 1, in the same seconds (medians of the forecast)."""
 
-    def lines(self) -> list[tuple[str, str]]:
-        """Each score in words, and its value; those that are not known are absent."""
-        values: list[tuple[str, float | None, str]] = [
-            ("level: part in the band of 90 %", self.rsrp_coverage_90, "{:.1%}"),
-            ("level: mean of measured less forecast", self.rsrp_bias_db, "{:+.2f} dB"),
-            ("level: continuous ranked probability score", self.crps_db, "{:.2f} dB"),
-            ("uplink SNR: part in the band of 90 %", self.snr_up_coverage_90, "{:.1%}"),
-            ("goodput by second: part in the band of 90 %", self.uplink_coverage_90, "{:.1%}"),
-            (
-                "goodput by minute: part in the band of 90 %",
-                self.uplink_minutes_coverage_90,
-                "{:.1%}",
-            ),
-            ("goodput: measured median", _in_mbps(self.uplink_median_bps), "{:.2f} Mb/s"),
-            ("goodput: forecast median", _in_mbps(self.uplink_median_forecast_bps), "{:.2f} Mb/s"),
-            ("goodput: error of the median", self.uplink_median_error, "{:+.1%}"),
-            ("goodput: Kolmogorov-Smirnov distance", self.uplink_ks, "{:.3f}"),
-            ("data in the flight: error", self.uplink_bytes_error, "{:+.1%}"),
-        ]
-        return [(name, form.format(value)) for name, value, form in values if value is not None]
-
 
 class Forecast(Sealed):
     """The forecast of a flight."""
@@ -379,41 +358,6 @@ def by_minute(values: Array, slot_s: float) -> Array:
     count = known.sum(axis=-1)
     sums = np.where(known, parts, 0.0).sum(axis=-1)
     return np.asarray(np.where(count > 0, sums / np.maximum(count, 1), np.nan))
-
-
-def _in_mbps(bps: float | None) -> float | None:
-    return None if bps is None else bps / 1e6
-
-
-def caveat(made: Forecast) -> str | None:
-    """What the bands of a forecast do not contain, in a sentence; None: nothing more is known."""
-    if made.inputs.like is not None:
-        return f"The bands hold for a flight with the radio of {made.inputs.like}."
-    if made.inputs.fitted_flights == 1:
-        return (
-            "The fit has one flight, so it is not known how much flights differ: the bands hold "
-            "for a flight with the same radio."
-        )
-    return None
-
-
-def sentence(made: Forecast) -> str:
-    """A forecast, and how it compares with what was measured, in a sentence."""
-    level = float(np.median(made.rsrp_dbm.p50))
-    unit = "dBm" if made.level == "rsrp_dbm" else "dB"
-    text = f"{made.inputs.flight}: {made.level} {level:.0f} {unit} (median of the flight)"
-    if made.uplink_distribution_bps is not None and made.uplink_bytes is not None:
-        low, middle, high = np.interp((LOW, 0.5, HIGH), LEVELS, made.uplink_distribution_bps) / 1e6
-        text += (
-            f", uplink {middle:.1f} Mb/s (90 % of the seconds: {low:.1f} to {high:.1f}), "
-            f"{made.uplink_bytes.p50 / 1e9:.2f} GB (90 %: {made.uplink_bytes.p5 / 1e9:.2f} to "
-            f"{made.uplink_bytes.p95 / 1e9:.2f})"
-        )
-    if made.reveal is not None:
-        text += f"; the band of 90 % has {made.reveal.rsrp_coverage_90:.1%} of the measured levels"
-        if made.reveal.uplink_median_bps is not None:
-            text += f", measured median {made.reveal.uplink_median_bps / 1e6:.1f} Mb/s"
-    return text + "."
 
 
 # --- reveal --------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 
 """The fit of measured flights as a whole: path loss, uplink, link curve, and its file FIT.json."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,10 +47,12 @@ from orchestrator.flights.rician import Rician, rician_of
 from orchestrator.scenario.cells import BLOCK_HZ
 from testbed.core.errors import InputError
 
+log = logging.getLogger(__name__)
+
 CARRIER_HZ = 2e9
 """Carrier frequency where the flights do not name theirs."""
 BASE_STATION_M = (0.0, 0.0, 30.0)
-"""Base station of a trace of gains, which does not name it: that of scenarios by default."""
+"""Base station of flights that have no such field, as traces: that of the paper's scenario."""
 CLEAR_DB = (5.0, 18.0)
 """Signal-to-noise ratios of the downlink in dB from which the noise follows: below, its estimate
 contains noise; above, distortion limits it."""
@@ -316,35 +319,36 @@ def _rounded(value: float | None, digits: int) -> float | None:
 # --- making it -----------------------------------------------------------------------------------
 
 
-def flown_in(flights: Mapping[str, MeasuredFlight]) -> list[Flown]:
+def flown_in(
+    flights: Mapping[str, MeasuredFlight],
+    base_station_m: tuple[float, float, float] = BASE_STATION_M,
+) -> list[Flown]:
     """The UAVs of some flights, by the names of their files.
 
+    Args:
+        flights: The flights by name.
+        base_station_m: The base station of those that have no such field, e.g. traces.
+
     Raises:
-        InputError: A flight with measured levels does not name its base station.
+        InputError: A flight was imported without the position of its base station.
     """
     found = []
     for name, measured in flights.items():
+        station = measured.base_station
+        if station is None:
+            if measured.source is not None:
+                raise InputError(
+                    f"`flight` {name}: does not contain the base station's position; import it "
+                    "with --base-station"
+                )
+            place = ", ".join(f"{one:g}" for one in base_station_m)
+            log.info(f"{name}: has no base_station; ({place}) m is taken")
+            station = np.array(base_station_m)
         for uav in range(measured.uavs):
             alone = name if measured.uavs == 1 else f"{name} uav{uav + 1}"
-            found.append(Flown(alone, measured, uav, path_of(name, measured, uav)))
+            path = Path(measured.position[uav], measured.slot_s, station)
+            found.append(Flown(alone, measured, uav, path))
     return found
-
-
-def path_of(name: str, measured: MeasuredFlight, uav: int) -> Path:
-    """The path of a UAV relative to the base station of its flight.
-
-    Raises:
-        InputError: A flight with measured levels does not name its base station.
-    """
-    station = measured.base_station
-    if station is None:
-        if not np.isfinite(measured.gain_db).any():
-            raise InputError(
-                f"`flight` {name}: does not contain the base station's position; import it with "
-                "--base-station"
-            )
-        station = np.array(BASE_STATION_M)
-    return Path(measured.position[uav], measured.slot_s, station)
 
 
 def fit_flights(

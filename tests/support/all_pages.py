@@ -171,7 +171,9 @@ def _flights(base: Path) -> dict[str, Path]:
     made, flight = small_forecast()
     pages = {
         "fit": fit_page(replace(fit, ranking=replace(fit.ranking, refused=refused))),
-        "forecast": forecast_page(made, flight, revealed(made, flight)),
+        "forecast": forecast_page(
+            made.model_copy(update={"reveal": revealed(made, flight)}), flight
+        ),
     }
     for name, page in pages.items():
         (base / f"{name}.html").write_text(page, encoding="utf-8")

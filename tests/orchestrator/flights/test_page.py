@@ -65,12 +65,13 @@ def reveal() -> Reveal:
 
 @pytest.fixture(scope="module")
 def reveal_html(reveal: Reveal) -> str:
-    return forecast_page(*small_forecast(), reveal)
+    made, flight = small_forecast()
+    return forecast_page(made.model_copy(update={"reveal": reveal}), flight)
 
 
 @pytest.fixture(scope="module")
 def sealed_html() -> str:
-    return forecast_page(*small_forecast(), None)
+    return forecast_page(*small_forecast())
 
 
 def assert_whole(html: str) -> None:
@@ -420,7 +421,7 @@ def test_a_sealed_forecast_shows_nothing_that_was_measured(sealed_html: str) -> 
     made, flight = small_forecast()
     (other,) = flown_in({"third": made_up(9, -4.0)})
     np.testing.assert_array_equal(other.path.start_m, flight.path.start_m)
-    assert forecast_page(made, other, None) == sealed_html
+    assert forecast_page(made, other) == sealed_html
     assert "scores" not in Page(sealed_html).text
 
 
@@ -440,7 +441,8 @@ def test_a_reveal_begins_with_how_good_it_was(reveal: Reveal, reveal_html: str) 
 
 def changed(reveal: Reveal, **fields: float | None) -> Page:
     made, flight = small_forecast()
-    return Page(forecast_page(made, flight, reveal.model_copy(update=fields)))
+    changed = made.model_copy(update={"reveal": reveal.model_copy(update=fields)})
+    return Page(forecast_page(changed, flight))
 
 
 GOOD = {
@@ -530,7 +532,7 @@ def test_bands_and_measured_values_are_drawn(reveal_html: str) -> None:
 def test_the_ks_distance_is_marked_where_it_is(offered_bps: float | None) -> None:
     _, flight = small_forecast()
     made = forecast_of(small_fit(), flight, offered_bps=offered_bps)
-    html = forecast_page(made, flight, revealed(made, flight))
+    html = forecast_page(made.model_copy(update={"reveal": revealed(made, flight)}), flight)
     mark = series(html, "distribution", "KS distance")
     quantiles = np.array(made.uplink_distribution_bps)
     bps = flight.values("uplink_bps")
@@ -555,7 +557,7 @@ def without_rates() -> tuple[Forecast, Any]:
 def test_a_forecast_of_a_level_alone() -> None:
     made, flight = without_rates()
     for reveal in (None, revealed(made, flight)):
-        html = forecast_page(made, flight, reveal)
+        html = forecast_page(made.model_copy(update={"reveal": reveal}), flight)
         assert_whole(html)
         page = Page(html)
         assert not {"goodput", "snr"} & set(page.text)
@@ -574,7 +576,7 @@ def test_a_flight_below_a_minute_has_no_minutes() -> None:
         if np.shape(value)[:2] == (1, 280)
     }
     short = replace(flight, path=path, measured=replace(measured, **values))
-    html = forecast_page(made, short, None)
+    html = forecast_page(made, short)
     assert "minutes" not in embedded(html)["charts"]
     assert_whole(html)
 
