@@ -43,6 +43,7 @@ def two_ways(
     correlation: float = 0.7,
     exponent: float | None = None,
     dull_db: float = DULL_DB,
+    scatter_db: tuple[float, float] = (1.5, 1.0),
 ) -> tuple[MeasuredFlight, Array, Array]:
     """A flight with gains of both directions in dB, [S] each, and what a modem reports of them.
 
@@ -56,9 +57,9 @@ def two_ways(
         )
     ours = shadowing(route.way_m, 1.0, 30.0, rng)
     other = shadowing(route.way_m, 1.0, 30.0, rng)
-    down_db = GAIN_DOWN_DB - loss_db + 3.0 * ours + rng.normal(0, 1, len(ours))
+    down_db = GAIN_DOWN_DB - loss_db + 3.0 * ours + rng.normal(0, scatter_db[1], len(ours))
     mixed = correlation * ours + np.sqrt(1 - correlation**2) * other
-    up_db = GAIN_UP_DB - loss_db + 4.0 * mixed + rng.normal(0, 1.5, len(ours))
+    up_db = GAIN_UP_DB - loss_db + 4.0 * mixed + rng.normal(0, scatter_db[0], len(ours))
     snr_up = 10 ** ((UAV_DBM + up_db - NOISE_DBM) / 10)
     # A calibrated receiver would print RSRP of a resource element.
     rsrp_dbm = STATION_DBM - 10 * np.log10(1200) + down_db + 17
@@ -99,9 +100,21 @@ def test_the_noise_of_the_downlink_is_where_its_ratio_is_0_db(both: FlightFit) -
     assert both.noise_dbm == pytest.approx(right_dbm, abs=0.15)
 
 
+@pytest.mark.parametrize("beyond", [4.0, 20.0])
+def test_only_clear_ratios_give_the_noise(beyond: float) -> None:
+    # Most ratios are 4 dB, since they contain noise, or 20 dB, since distortion limits them.
+    snr_db = np.where(np.arange(150) % 3 == 0, np.linspace(5.5, 17.5, 150), beyond)
+    true_db = np.where(snr_db == beyond, beyond + 9 * np.sign(beyond - 10), snr_db)
+    flight = flight_on(SHORT, snr_db=snr_db, rsrp_dbm=-97.0 + true_db)
+    found = fit_flights({"f": flight}, ["free-space"])
+    assert found.noise_dbm == pytest.approx(-97)
+
+
 @pytest.mark.parametrize("correlation", [0.0, -0.6, 1.0])
 def test_the_correlation_of_both_directions_is_found(correlation: float) -> None:
-    found = fit_flights({"f": two_ways(seed=2, correlation=correlation)[0]}, ["free-space"])
+    # Scatter as large as the shadowing halves the correlation of what is measured.
+    flight, _, _ = two_ways(seed=2, correlation=correlation, scatter_db=(4.0, 3.0))
+    found = fit_flights({"f": flight}, ["free-space"])
     assert found.uplink is not None
     assert found.uplink.correlation == pytest.approx(correlation, abs=0.16)
     assert -1 <= found.uplink.correlation <= 1
