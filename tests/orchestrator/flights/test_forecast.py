@@ -461,6 +461,7 @@ def sealed(**changed: Any) -> Forecast:
             offered_bps=None,
             seed=1,
             draws=1,
+            **({"like": None} if "like" in Inputs.model_fields else {}),
         ),
         "level": "rsrp_dbm",
         "slot_s": 20.0,
