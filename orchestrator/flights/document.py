@@ -107,6 +107,10 @@ class Uplink(Model):
 
     correlation: float = Field(ge=-1, le=1)
     """Of its shadowing with that of the level."""
+    level: str = "snr_up_db"
+    """What was fitted: the ratio itself, or the level where the ratio was not measured."""
+    noise_db: float = 0.0
+    """Level at which the ratio is 0 dB."""
 
 
 class Curve(Part):

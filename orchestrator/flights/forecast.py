@@ -168,7 +168,9 @@ def forecast(fit: Document, request: Request) -> Forecast:
     if fit.uplink is not None:
         rng = np.random.default_rng(request.seed)
         drawn_db = Level(fit.uplink, path, _loss_db(fit, fit.uplink, path), like).drawn(rng)
-        snr_up = _band(drawn_db)
+        if fit.uplink.level == "snr_up_db":
+            snr_up = _band(drawn_db)
+        drawn_db -= fit.uplink.noise_db
         if curve is not None:
             quantile = _quantiles(rng, curve, drawn_db.shape[1], path.slot_s)
             if curve.mcs_up is not None:

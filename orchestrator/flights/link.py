@@ -37,6 +37,7 @@ TTIS = 1000
 NEAR_S = 3
 MARGINS_DB = np.arange(0.0, 15.01, 0.1)
 HIGHEST_DB = np.concatenate([np.arange(8.0, 40.01, 0.5), [np.inf]])
+NOISE_STEP_DB = 0.25
 QUANTILES = np.round(np.arange(0.05, 0.96, 0.05), 2)
 """Quantiles of what was measured in each step of the signal-to-noise ratio."""
 FEWEST_SECONDS = 10
@@ -69,24 +70,30 @@ class Seconds:
         return np.isfinite(self.capacity_bps)
 
 
-def seconds_of(flights: Sequence[Flown], carrier_hz: float) -> Seconds | None:
+def seconds_of(
+    flights: Sequence[Flown], carrier_hz: float, field: str = "snr_up_db"
+) -> Seconds | None:
     """The seconds in flight in which the rate of the uplink was measured.
 
     A second in which the base station received too little for an estimate of the signal-to-noise
-    ratio has that of the nearest second, at most `NEAR_S` away.
+    ratio has that of the nearest second, at most `NEAR_S` away. Where the numbers of transport
+    blocks were never measured, all rates are taken as capacities.
 
     Args:
         flights: The flights, whose carriers have the same number of resource blocks.
         carrier_hz: Carrier frequency.
+        field: Name of the level that is taken as the signal-to-noise ratio.
 
     Returns:
         None where data were carried in fewer than `LEAST_VALUES` such seconds.
     """
     parts = []
     for flight in flights:
-        snr_db, rate_bps = _nearest(flight.snr_up_db), flight.values("uplink_bps")
+        snr_db, rate_bps = _nearest(flight.level_db(field)), flight.values("uplink_bps")
         used = flight.is_aloft & np.isfinite(snr_db) & np.isfinite(rate_bps)
         sent = flight.values("blocks_up")
+        if not np.isfinite(sent).any():
+            sent = np.full(len(sent), float(TTIS))
         part = np.clip(sent / TTIS, FEWEST_BLOCKS_UP / TTIS, 1.0)
         waits = flight.values("buffer_up_bytes") >= PACKET_BYTES
         capacity_bps = np.where(
@@ -172,6 +179,24 @@ def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
             if error < least - 1e-12:
                 best, least = scheme, error
     return best, least
+
+
+def noise_db_of(seconds: Seconds) -> tuple[float, float]:
+    """The level at which the signal-to-noise ratio is 0 dB, where only a level was measured, and
+    the mean absolute error in dB of the LTE model's rate with it.
+
+    It is found as `scheme_of` finds a margin, from which it cannot be told apart.
+    """
+    use = seconds.tells & (seconds.capacity_bps > 0)
+    level_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
+    least, bps, _ = PLAIN.steps(seconds.blocks)
+    errors = []
+    noises_db = np.arange(level_db.min() - 40, level_db.max() + 10, NOISE_STEP_DB)
+    for noise_db in noises_db:
+        step = np.searchsorted(least, 10 ** ((level_db - noise_db) / 10), side="right")
+        errors.append(np.abs(capacity_db - 10 * np.log10(bps[np.maximum(step, 1)])).mean())
+    best = int(np.argmin(errors))
+    return float(noises_db[best]), float(errors[best])
 
 
 @dataclass(frozen=True)

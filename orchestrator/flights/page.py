@@ -40,28 +40,30 @@ Charts = dict[str, dict[str, Any]]
 def fit_page(fit: FlightFit) -> str:
     """The page of a fit, as HTML."""
     made, uplink = fit.document(), fit.uplink
+    measured = made.uplink if uplink is not None and uplink.is_measured else None
     title, unit = UNITS[made.level]
     charts = _level_charts(fit, title, unit) | _residual_charts(fit.level, fit.ranking.chosen)
-    if uplink is None:
-        charts |= _heading_chart(fit.level, fit.ranking.chosen, title)
+    if uplink is not None and uplink.is_measured:
+        charts |= _heading_chart(uplink.level, uplink.fit, UNITS["snr_up_db"][0])
     else:
-        charts |= _heading_chart(uplink.level, uplink.fit, "SNR of the uplink")
-        if uplink.carried is not None:
-            charts |= _link_charts(uplink.carried)
+        charts |= _heading_chart(fit.level, fit.ranking.chosen, title)
+    if uplink is not None and uplink.carried is not None:
+        charts |= _link_charts(uplink.carried)
     return render_page(
         "fit.html",
         SCRIPTS,
         {"charts": charts},
         sentences=[fit.sentence, *_uplink_sentences(uplink)],
         made=made,
+        uplink=measured,
         title=title,
         unit=unit,
         as_good=AS_GOOD,
         models=[_model_row(one, made.models[0]) for one in made.models],
         antennas=[_model_row(one, made.antennas[0]) for one in made.antennas],
-        uplink_antenna=None if made.uplink is None else _model_row(made.uplink, made.uplink),
+        uplink_antenna=None if measured is None else _model_row(measured, measured),
         stages=_stage_rows(made.link.stages),
-        flights=_flight_rows(fit, made),
+        flights=_flight_rows(fit, made, measured),
         keys=_keys(made),
         charts=charts,
     )
@@ -70,7 +72,7 @@ def fit_page(fit: FlightFit) -> str:
 def _uplink_sentences(uplink: Uplink | None) -> list[str]:
     """What came out on the uplink: its antenna, and its link curve."""
     found = []
-    if uplink is not None and HEADING in uplink.fit.terms:
+    if uplink is not None and uplink.is_measured and HEADING in uplink.fit.terms:
         slope, away = uplink.fit.term(HEADING), uplink.level.on_path(TERMS[HEADING])
         fast = round(float(np.quantile(np.abs(away), 0.95)))
         found.append(
@@ -78,7 +80,7 @@ def _uplink_sentences(uplink: Uplink | None) -> list[str]:
             f"of velocity away from the base station: at {fast} m/s the same place differs by "
             f"{2 * fast * abs(slope):.0f} dB between outbound and inbound."
         )
-    if uplink is not None and uplink.carried is not None:
+    if uplink is not None and uplink.carried is not None and uplink.carried.stages:
         found.append(_link_sentence(uplink.carried))
     return found
 
@@ -302,7 +304,7 @@ def _link_charts(carried: Carried) -> Charts:
     schemes = [
         (f"LTE model, margin {PLAIN.margin_db:.1f} dB", PLAIN, "ring-2", "7 4"),
         (f"LTE model, {_scheme_text(carried)}", carried.scheme, "ink", ""),
-    ]
+    ][: 2 if carried.stages else 1]
     modelled = {}
     for name, scheme, _, _ in schemes:
         bps, mcs = scheme.of(snr_db, seconds.blocks)
@@ -373,7 +375,9 @@ def _stage_rows(stages: Sequence[document.Stage]) -> list[dict[str, Any]]:
     ]
 
 
-def _flight_rows(fit: FlightFit, made: document.Document) -> list[dict[str, Any]]:
+def _flight_rows(
+    fit: FlightFit, made: document.Document, uplink: document.Uplink | None
+) -> list[dict[str, Any]]:
     """A row for each flight: what was used of it, and its offsets."""
     rows = []
     for index, (flight, used) in enumerate(zip(fit.flights, fit.level.used, strict=True)):
@@ -384,7 +388,7 @@ def _flight_rows(fit: FlightFit, made: document.Document) -> list[dict[str, Any]
                 "seconds": float(used.sum()) * flight.measured.slot_s,
                 "heights": (float(height_m.min()), float(height_m.max())),
                 "level": _offset(made.chosen, index),
-                "uplink": None if made.uplink is None else _offset(made.uplink, index),
+                "uplink": None if uplink is None else _offset(uplink, index),
             }
         )
     return rows

@@ -5,7 +5,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from orchestrator.flights.link import (
     BASE_STATION_W,
     BLOCKS,
     NOISE_DBM_PER_MHZ,
+    PLAIN,
     QUANTILES,
     UAV_W,
     Curve,
@@ -38,6 +39,7 @@ from orchestrator.flights.link import (
     Seconds,
     Stage,
     curve_of,
+    noise_db_of,
     scheme_of,
     seconds_of,
     stages,
@@ -65,11 +67,20 @@ class Uplink:
     """The uplink's signal-to-noise ratio along the flights, and what it carried."""
 
     level: Level
+    """The signal-to-noise ratio, or the level to which models were fitted where the ratio was not
+    measured, but rates were."""
     fit: Fit
     correlation: float
     """Of its shadowing with that of the level to which models were fitted."""
     carried: "Carried | None"
     """None: no rates were measured."""
+    noise_db: float = 0.0
+    """Level at which the signal-to-noise ratio is 0 dB."""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the signal-to-noise ratio itself was measured."""
+        return self.level.field == "snr_up_db"
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,7 @@ class Carried:
     """Mean absolute error of the scheme's rate."""
     curve: Curve
     stages: Sequence[Stage]
+    """Empty where the signal-to-noise ratio was not measured."""
 
     @classmethod
     def of(cls, seconds: Seconds) -> "Carried":
@@ -141,7 +153,7 @@ class FlightFit:
             down = _direction(fit, nominal_db - (self.noise_dbm or 0.0), self.carrier_hz)
         if self.uplink is not None:
             nominal_db = band_dbm - 10 * np.log10(UAV_W * 1e3)
-            up = _direction(self.uplink.fit, nominal_db, self.carrier_hz)
+            up = _direction(self.uplink.fit, nominal_db - self.uplink.noise_db, self.carrier_hz)
         if up is None and down is None:
             return None
         both = up is not None and down is not None
@@ -166,7 +178,12 @@ class FlightFit:
         of_uplink = None
         if uplink is not None:
             correlation = round(uplink.correlation, 4)
-            of_uplink = document.Uplink(**_entry(uplink.fit), correlation=correlation)
+            of_uplink = document.Uplink(
+                **_entry(uplink.fit),
+                correlation=correlation,
+                level=uplink.level.field,
+                noise_db=round(uplink.noise_db, 2),
+            )
         return document.Document(
             sentence=self.sentence,
             best=ranking.best.model,
@@ -213,7 +230,7 @@ class FlightFit:
             down_db = flight.values("gain_down_db")
         if uplink is not None:
             up_db = (
-                flight.snr_up_db
+                flight.level_db(uplink.level.field)
                 + channel["up"]["offset_db"]
                 - _reported(uplink.fit, self.carrier_hz)
             )
@@ -281,11 +298,12 @@ def _link(uplink: Uplink | None, blocks: int) -> document.Link:
     carried = None if uplink is None else uplink.carried
     if carried is None:
         return document.Link(resource_blocks=blocks, reference=reference)
-    curve, highest_db = carried.curve, carried.scheme.highest_db
+    curve, scheme = carried.curve, carried.scheme
+    is_measured = uplink is not None and uplink.is_measured
     return document.Link(
         resource_blocks=blocks,
-        implementation_margin_db=round(carried.scheme.margin_db, 2),
-        highest_snr_db=None if np.isinf(highest_db) else round(highest_db, 2),
+        implementation_margin_db=round(scheme.margin_db, 2) if is_measured else None,
+        highest_snr_db=None if np.isinf(scheme.highest_db) else round(scheme.highest_db, 2),
         error_db=round(carried.error_db, 3),
         reference=reference,
         curve=document.Curve(
@@ -410,9 +428,15 @@ def _carrier_hz(flown: Sequence[Flown], way: str) -> float:
 
 
 def _uplink(flown: Sequence[Flown], level: Level, chosen: Fit, carrier_hz: float) -> Uplink | None:
-    """The uplink; None where its signal-to-noise ratio was not measured in all flights."""
+    """The uplink; None where neither its signal-to-noise ratio nor its rates were measured."""
     if not _measure(flown, "snr_up_db"):
-        return None
+        seconds = seconds_of(flown, carrier_hz, level.field)
+        if seconds is None:
+            return None
+        noise_db, error_db = noise_db_of(seconds)
+        seconds = replace(seconds, snr_db=seconds.snr_db - noise_db)
+        carried = Carried(seconds, PLAIN, error_db, curve_of(seconds), ())
+        return Uplink(level, chosen, 1.0, carried, noise_db)
     up = Level.of(flown, "snr_up_db", [flight.snr_up_db for flight in flown])
 
     def loss_db(path: Path) -> Array:
