@@ -11,12 +11,12 @@ load), and so do the UAVs of each cell together; interference is the mean over t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import Array, ChannelTrace, Served, SlotTrace
+from ns3_scenarios.trace import Array, ChannelTrace, Located, Served, SlotTrace
 
 
 @dataclass(frozen=True)
@@ -105,24 +105,6 @@ def _of(gains: Array, cells: npt.NDArray[np.int64]) -> Array:
 def _left(noise_w: float, interference_w: Array) -> Array:
     """What interference leaves of a signal-to-noise ratio."""
     return np.asarray(noise_w / (noise_w + interference_w))
-
-
-class Located(Protocol):
-    """A source of channels with positions."""
-
-    @property
-    def slot_s(self) -> float:
-        """Length of a slot, in seconds."""
-
-    @property
-    def uavs(self) -> int:
-        """Number of UAVs, K."""
-
-    def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change."""
-
-    def close(self) -> None:
-        """Free what it needs."""
 
 
 class Followed:

@@ -12,12 +12,12 @@ whole second.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
 from ns3_scenarios.modelled import Correlated
-from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace
+from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace, Located
 
 log = logging.getLogger(__name__)
 
@@ -63,24 +63,6 @@ class Direction:
         )
 
 
-class Modelled(Protocol):
-    """A source of the gains of a model."""
-
-    @property
-    def slot_s(self) -> float:
-        """Length of a slot, in seconds."""
-
-    @property
-    def uavs(self) -> int:
-        """Number of UAVs, K."""
-
-    def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change."""
-
-    def close(self) -> None:
-        """Free what it needs."""
-
-
 class FittedChannel:
     """A `ChannelSource` with a fitted channel.
 
@@ -102,7 +84,7 @@ class FittedChannel:
 
     def __init__(
         self,
-        source: Modelled,
+        source: Located,
         up: Direction,
         down: Direction,
         *,

@@ -679,6 +679,24 @@ class ChannelSource(Protocol):
         """
 
 
+class Located(Protocol):
+    """A source of gains with positions."""
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+
+    @property
+    def uavs(self) -> int:
+        """Number of UAVs, K."""
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """The trace from slot 0 with at least that many slots; earlier slots never change."""
+
+    def close(self) -> None:
+        """Free what it needs."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """A `ChannelSource` that replays a given trace."""
