@@ -65,7 +65,7 @@ class Seconds:
     carrier_hz: float
 
     @property
-    def tells(self) -> "np.typing.NDArray[np.bool_]":
+    def known(self) -> "np.typing.NDArray[np.bool_]":
         """Whether the capacity of each second is known, shape [n]."""
         return np.isfinite(self.capacity_bps)
 
@@ -167,7 +167,7 @@ def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
     below the first step the model would use fewer resource blocks, and the measured radio did not:
     there, the rate of the first step is taken.
     """
-    use = seconds.tells & (seconds.capacity_bps > 0)
+    use = seconds.known & (seconds.capacity_bps > 0)
     snr_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
     best, least = PLAIN, np.inf
     for margin_db in MARGINS_DB:
@@ -185,9 +185,9 @@ def noise_db_of(seconds: Seconds) -> tuple[float, float]:
     """The level at which the signal-to-noise ratio is 0 dB, where only a level was measured, and
     the mean absolute error in dB of the LTE model's rate with it.
 
-    It is found as `scheme_of` finds a margin, from which it cannot be told apart.
+    It is found as `scheme_of` finds a margin, which cannot be separated from it.
     """
-    use = seconds.tells & (seconds.capacity_bps > 0)
+    use = seconds.known & (seconds.capacity_bps > 0)
     level_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
     least, bps, _ = PLAIN.steps(seconds.blocks)
     errors = []
@@ -221,7 +221,7 @@ class Curve:
 
 def curve_of(seconds: Seconds) -> Curve:
     """The measured curve, in steps of 1 dB or wider ones of at least `FEWEST_SECONDS`."""
-    use = seconds.tells
+    use = seconds.known
     snr_db = seconds.snr_db[use]
     order = np.argsort(snr_db, kind="stable")
     steps = np.floor(snr_db[order])
@@ -264,7 +264,7 @@ def _memory(seconds: Seconds, capacity_bps: Array, groups: Sequence[Array]) -> t
     for group in groups:
         scores[group] = norm.ppf((rankdata(capacity_bps[group]) - 0.5) / len(group))
     flight = np.cumsum(np.isinf(seconds.step_s)) - 1
-    known = Series(np.zeros(len(flight)), seconds.step_s, flight).chosen(seconds.tells)
+    known = Series(np.zeros(len(flight)), seconds.step_s, flight).chosen(seconds.known)
     found = most_likely(Series(scores, known.step_m, known.flight), np.ones((len(scores), 1)))
     share = found.shadowing_db**2 / (found.shadowing_db**2 + found.scatter_db**2)
     return found.decorrelation_m, share

@@ -40,7 +40,7 @@ def test_the_noise_is_that_with_which_the_rates_fit(fit: FlightFit) -> None:
     assert made.uplink.noise_db == pytest.approx(NOISE_DBM, abs=1.0)
     assert made.uplink.correlation == 1
     assert made.uplink.offset_db == made.chosen.offset_db
-    # Noise and margin cannot be told apart, so no margin is claimed.
+    # Noise and margin cannot be separated, so no margin is claimed.
     assert made.link.implementation_margin_db is None
     assert made.link.stages == []
     assert made.link.error_db is not None

@@ -157,7 +157,7 @@ def test_the_capacity_is_the_rate_over_the_share_of_the_ttis() -> None:
     np.testing.assert_allclose(found.capacity_bps[:6], [6e6, 24e6, 60e6, 1e4, np.nan, 6e6])
     np.testing.assert_allclose(found.capacity_bps[6:], 20e6)
     np.testing.assert_array_equal(found.rate_bps, rates)
-    np.testing.assert_array_equal(found.tells, np.isfinite(found.capacity_bps))
+    np.testing.assert_array_equal(found.known, np.isfinite(found.capacity_bps))
     np.testing.assert_allclose(found.far_m, ROUTE.far_m)
     assert found.blocks == 100
     np.testing.assert_allclose(found.snr_db, 10 * np.log10(10**1.2 - 1))
