@@ -113,7 +113,7 @@ def forecast(
     parsed = load(scenario, overrides or [])
     document = Document.read(fit_file, "fit")
     measured = load_flight(flight_file)
-    flown = flown_in({flight_file.stem: measured}, parsed.base_station.position_m)
+    flown = flown_in({flight_file.stem: measured}, document.flights[0].base_station_m)
     if len(flown) > 1:
         raise InputError(f"`flight`: {flight_file} has {len(flown)} UAVs; a forecast is for one")
     (flight,) = flown

@@ -174,6 +174,8 @@ class Flight(Part):
     """Height from which the UAV counts as in flight."""
     nearest_m: float
     farthest_m: float
+    base_station_m: list[float]
+    """Position of the base station, as given or taken."""
 
 
 class Rician(Part):

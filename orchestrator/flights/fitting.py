@@ -206,6 +206,23 @@ class Fit:
         return math.hypot(self.estimate.shadowing_db, self.estimate.scatter_db)
 
 
+def log_distance_likelihood(level: Level) -> float:
+    """Log-likelihood of a level under the most likely `log-distance` model."""
+    design = np.hstack([_offsets(level), _decades(level)])
+    return most_likely(level.series, design).log_likelihood
+
+
+def _offsets(level: Level) -> Array:
+    """Columns of the offsets of flights, shape [n, F]."""
+    flights = np.arange(len(level.flights))
+    return np.asarray(level.series.flight[:, None] == flights, np.float64)
+
+
+def _decades(level: Level) -> Array:
+    """The column of a path loss exponent, shape [n, 1]."""
+    return np.asarray(-level.on_path(lambda path: path.decades_db)[:, None])
+
+
 def fitted(
     level: Level,
     model: str,
@@ -223,10 +240,9 @@ def fitted(
         terms: Terms of the antenna.
         fits_exponent: Whether 10 n log10(d / 1 m) is subtracted, where n is fitted, too.
     """
-    offsets = (level.series.flight[:, None] == np.arange(len(level.flights))).astype(np.float64)
-    columns = [offsets]
+    columns = [_offsets(level)]
     if fits_exponent:
-        columns.append(-level.on_path(lambda path: path.decades_db)[:, None])
+        columns.append(_decades(level))
     columns += [level.on_path(TERMS[name])[:, None] for name in terms]
     design = np.hstack(columns)
     lossless = Series(level.series.value_db + loss_db, level.series.step_m, level.series.flight)

@@ -23,6 +23,7 @@ from orchestrator.flights.fitting import (
     Level,
     Ranking,
     known_models,
+    log_distance_likelihood,
     rank,
     with_antennas,
 )
@@ -55,6 +56,8 @@ CARRIER_HZ = 2e9
 """Carrier frequency where the flights do not name theirs."""
 BASE_STATION_M = (0.0, 0.0, 30.0)
 """Base station of flights that have no such field, as traces: that of the paper's scenario."""
+HEIGHTS_M = np.arange(0.0, 61.0, 5.0)
+"""Heights of a base station that are tried where a measured flight does not name it."""
 CLEAR_DB = (5.0, 18.0)
 """Signal-to-noise ratios of the downlink in dB from which the noise follows: below, its estimate
 contains noise; above, distortion limits it."""
@@ -203,6 +206,7 @@ class FlightFit:
                     lowest_m=round(flight.lowest_m, 3),
                     nearest_m=round(float(flight.path.far_m[used].min()), 1),
                     farthest_m=round(float(flight.path.far_m[used].max()), 1),
+                    base_station_m=flight.path.base_station_m.tolist(),
                 )
                 for flight, used in zip(self.flights, self.level.used, strict=True)
             ],
@@ -338,8 +342,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def flown_in(
-    flights: Mapping[str, MeasuredFlight],
-    base_station_m: tuple[float, float, float] = BASE_STATION_M,
+    flights: Mapping[str, MeasuredFlight], base_station_m: Sequence[float] = BASE_STATION_M
 ) -> list[Flown]:
     """The UAVs of some flights, by the names of their files.
 
@@ -359,14 +362,57 @@ def flown_in(
                     f"`flight` {name}: does not contain the base station's position; import it "
                     "with --base-station"
                 )
-            place = ", ".join(f"{one:g}" for one in base_station_m)
-            log.info(f"{name}: has no base_station; ({place}) m is taken")
-            station = np.array(base_station_m)
+            station = np.array(base_station_m, np.float64)
         for uav in range(measured.uavs):
             alone = name if measured.uavs == 1 else f"{name} uav{uav + 1}"
             path = Path(measured.position[uav], measured.slot_s, station)
             found.append(Flown(alone, measured, uav, path))
     return found
+
+
+def _located(flights: Mapping[str, MeasuredFlight]) -> list[Flown]:
+    """The UAVs of flights that are fitted, with a base station where they do not name one.
+
+    That of traces of gains is the default of scenarios. That of other flights is at x = y = 0, as
+    high as the likelihood of `log-distance` is highest.
+    """
+    flown = flown_in(flights)
+    unknown = [flight for flight in flown if flight.measured.base_station is None]
+    if not unknown:
+        return flown
+    names = ", ".join(flight.name for flight in unknown)
+    field = _field(flown)
+    if field == "gain_db":
+        log.info("%s: no base_station; %s m is taken", names, _place(BASE_STATION_M))
+        return flown
+    heights = []
+    for height_m in HEIGHTS_M:
+        there = flown_in(flights, (0.0, 0.0, height_m))
+        level = Level.of(there, field, [flight.level_db(field) for flight in there])
+        heights.append((log_distance_likelihood(level), height_m, there))
+    _, height_m, flown = max(heights, key=lambda one: one[0])
+    log.warning(
+        "%s: no base_station; %s m is taken, the height with which log-distance fits best",
+        names,
+        _place((0, 0, height_m)),
+    )
+    return flown
+
+
+def _place(position_m: Sequence[float]) -> str:
+    return f"({', '.join(f'{one:g}' for one in position_m)})"
+
+
+def _field(flown: Sequence[Flown]) -> str:
+    """The level to which models are fitted.
+
+    Raises:
+        InputError: The flights have no level in common.
+    """
+    for field in LEVELS:
+        if _measure(flown, field):
+            return field
+    raise InputError(f"`flight`: all flights must have one of {', '.join(LEVELS)}")
 
 
 def fit_flights(
@@ -385,11 +431,8 @@ def fit_flights(
         InputError: The flights lack values, or no model holds along them.
     """
     names = known_models(models)
-    flown = flown_in(flights)
-    fields = [field for field in LEVELS if _measure(flown, field)]
-    if not fields:
-        raise InputError(f"`flight`: all flights must have one of {', '.join(LEVELS)}")
-    field = fields[0]
+    flown = _located(flights)
+    field = _field(flown)
     carrier_hz = _carrier_hz(flown, "carrier_up_hz" if field == "snr_up_db" else "carrier_down_hz")
     if _measure(flown, "snr_up_db"):
         _carrier_hz(flown, "carrier_up_hz")

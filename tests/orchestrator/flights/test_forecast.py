@@ -97,7 +97,14 @@ def fit(
         "rician": document.Rician(k_db=None, reason=""),
         "flights": [
             document.Flight(
-                name=f"f{i}", start=None, slots=1, used=1, lowest_m=1, nearest_m=1, farthest_m=1
+                name=f"f{i}",
+                start=None,
+                slots=1,
+                used=1,
+                lowest_m=1,
+                nearest_m=1,
+                farthest_m=1,
+                base_station_m=[0, 0, 10],
             )
             for i in range(len(chosen.offsets_db))
         ],

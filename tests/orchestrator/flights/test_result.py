@@ -262,15 +262,31 @@ def test_flights_without_a_common_level_are_refused() -> None:
         )
 
 
-def test_a_flight_without_a_base_station_has_that_of_the_paper(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_trace_has_the_base_station_of_the_paper(caplog: pytest.LogCaptureFixture) -> None:
+    gain_db = gains_of(SHORT)
+    flight = flight_on(SHORT, gain_db=gain_db, base_station=None)
     with caplog.at_level("INFO"):
-        (flight,) = flown_in({"f": some(base_station=None)})
-    assert flight.path.base_station_m.tolist() == [0, 0, 30]
-    assert caplog.messages == ["f: has no base_station; (0, 0, 30) m is taken"]
-    (flight,) = flown_in({"f": some(base_station=None)}, (1, 2, 3))
-    assert flight.path.base_station_m.tolist() == [1, 2, 3]
+        fit = fit_flights({"f": flight}, ["free-space"])
+    assert fit.document().flights[0].base_station_m == [0, 0, 30]
+    assert caplog.messages == ["f: no base_station; (0, 0, 30) m is taken"]
+    (flown,) = flown_in({"f": flight}, (1, 2, 3))
+    assert flown.path.base_station_m.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("height_m", [0.0, 10.0, 45.0])
+def test_the_height_of_an_unnamed_base_station_is_fitted(
+    height_m: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    route = lawnmower(700, 3)
+    far_m = np.sqrt(((route.middle_m - np.array([0, 0, height_m])) ** 2).sum(axis=1))
+    rng = np.random.default_rng(4)
+    rsrp_dbm = -30 - 23 * np.log10(far_m) + shadowing(route.way_m, 1.0, 20.0, rng)
+    fit = fit_flights({"f": flight_on(route, rsrp_dbm=rsrp_dbm, base_station=None)}, ["free-space"])
+    x, y, taken_m = fit.document().flights[0].base_station_m
+    assert (x, y) == (0, 0)
+    # Above and below the UAV, 25 m high, heights at the same distance look the same.
+    assert min(abs(taken_m - height_m), abs(50 - taken_m - height_m)) <= 5
+    assert f"f: no base_station; (0, 0, {taken_m:g}) m is taken, the height" in caplog.text
 
 
 def some(**changed: Any) -> MeasuredFlight:
