@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Measured flights: positions of UAVs, and what a radio reported at each of them.
+"""Measured flights, channels that are fitted to them, and forecasts of other flights.
 
 Readers of the log files of radios are in `orchestrator.exchange`.
 """
