@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Measured flights: positions of UAVs, and what a radio reported at each of them.
+"""Measured flights: positions of UAVs, and the values that a radio reported at each of them.
 
-Readers of the log files of radios are in `orchestrator.exchange`.
+The readers of radio log files are in `orchestrator.exchange`.
 """
