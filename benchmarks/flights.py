@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Two measured flights over an LTE cell: fits, forecasts of each by the other, the paper's round.
+"""Fits and forecasts of measured flights over LTE, and the paper's round on the fitted link.
 
     python benchmarks/flights.py FOLDER --base-station LAT,LON,HEIGHT [--offered-bps BPS]
         [--rounds N] [--docs docs/flights.md]
 
-FOLDER has a folder for each flight with `ue_radio_log.txt`, `enb_radio_log.txt` and
-`vehicleOut.txt`, as the flights of the platform AERPAW that docs/flights.md names.
+FOLDER contains one folder per flight with the files `ue_radio_log.txt`, `enb_radio_log.txt` and
+`vehicleOut.txt`, like the AERPAW flights in docs/flights.md.
 """
 
 import argparse
@@ -26,7 +26,7 @@ NEAR = "uavs.rings_m=[[30, 300], [30, 300], [30, 300]]"
 
 
 def ran(*words: object) -> None:
-    """Run a command of the testbed; its progress and errors are shown."""
+    """Run a testbed command; show its progress and errors."""
     subprocess.run([TESTBED, *map(str, words)], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -39,7 +39,7 @@ def table(header: list[str], rows: list[list[str]]) -> Iterator[str]:
 
 
 def imported(folder: Path, station: str, work: Path) -> list[str]:
-    """Import all flights of a folder; their names."""
+    """Import all flights of a folder and return their names."""
     names = sorted(path.name for path in folder.iterdir() if (path / "vehicleOut.txt").is_file())
     for name in names:
         logs = [folder / name / f"{stem}_radio_log.txt" for stem in ("ue", "enb")]
@@ -52,7 +52,7 @@ def imported(folder: Path, station: str, work: Path) -> list[str]:
 
 
 def fits(names: list[str], work: Path) -> Iterator[str]:
-    """Fit each flight and all of them; tables of what was fitted."""
+    """Fit each flight alone and all flights together; return tables of the parameters."""
     rows, links, stages = [], [], {}
     for label, files in {**{name: [name] for name in names}, "all": names}.items():
         path = work / f"fit-{label}.json"
@@ -83,20 +83,20 @@ def fits(names: list[str], work: Path) -> Iterator[str]:
         stages[label] = link["stages"]
     yield from table(
         [
-            *("fit of", "of", "model", "offsets of the flights, dB", "shadowing, dB"),
-            *("decorrelated after, m", "scatter, dB", "dB per m/s away"),
+            *("fitted flights", "level", "model", "offsets of the flights, dB", "shadowing, dB"),
+            *("decorrelation distance, m", "scatter, dB", "heading, dB per m/s"),
         ],
         rows,
     )
     yield from table(
         [
-            *("fit of", "`implementation_margin_db`", "`highest_snr_db`"),
-            "mean error of the LTE model's rate, dB",
+            *("fitted flights", "`implementation_margin_db`", "`highest_snr_db`"),
+            "mean absolute error of the LTE model's rate, dB",
         ],
         links,
     )
     yield from table(
-        ["uplink, median of the seconds, Mb/s", *stages],
+        ["median uplink rate over all seconds, Mb/s", *stages],
         [
             [
                 stage["name"],
@@ -108,7 +108,7 @@ def fits(names: list[str], work: Path) -> Iterator[str]:
 
 
 def forecasts(names: list[str], work: Path, offered_bps: float) -> Iterator[str]:
-    """Forecast each flight by each other one, and by all with its own radio; a table of scores."""
+    """Forecast each flight from each other one, and from all with `--like`; return the scores."""
     rows = []
     cases = [(one, other, ["--offered-bps", offered_bps]) for other in names for one in names]
     for fit, flight, words in [case for case in cases if case[0] != case[1]] + [
@@ -136,16 +136,17 @@ def forecasts(names: list[str], work: Path, offered_bps: float) -> Iterator[str]
         )
     yield from table(
         [
-            *("fit of", "forecast of", "RSRP in the band of 90 %", "CRPS of RSRP, dB"),
-            *("uplink SNR in the band", "median goodput, forecast, Mb/s", "measured, Mb/s"),
-            *("KS distance", "minutes in the band", "error of all data"),
+            *("fitted flights", "forecast flight", "RSRP in the 90 % band", "CRPS of RSRP, dB"),
+            *("uplink SNR in the band", "median goodput, forecast, Mb/s"),
+            *("median goodput, measured, Mb/s", "KS distance of the goodput"),
+            *("goodput of the minutes in the band", "error of the total data"),
         ],
         rows,
     )
 
 
 def rounds(work: Path, count: int) -> Iterator[str]:
-    """The paper's round over Shannon's rates, LTE and the fitted link; a table of latencies."""
+    """Predict the paper's round with Shannon's rates, LTE and the fitted link; return latencies."""
     path = work / "fit-all.json"
     link = json.loads(path.read_text())["link"]
     fitted = ["radio.access=lte", "radio.channel=fitted", f"radio.fitted={path}"] + [
@@ -174,11 +175,13 @@ def rounds(work: Path, count: int) -> Iterator[str]:
                 f"{1 - first / min(others):+.1%}",
             ]
         )
-    yield from table(["mean round, s", *PARADIGMS.values(), "gain of CPSFL over the next"], rows)
+    yield from table(
+        ["mean round, s", *PARADIGMS.values(), "time saved by CPSFL against the next best"], rows
+    )
 
 
 def main() -> None:
-    """Run everything; print the tables, or write them into the documentation."""
+    """Print the tables; with --docs, also write them into the documentation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--base-station", required=True)

@@ -20,7 +20,9 @@ HIGHEST_STATION_M = 1000.0
 
 Scenario = Annotated[
     Path | None,
-    typer.Option("--scenario", metavar="SCENARIO", help="Take base station and radio from this."),
+    typer.Option(
+        "--scenario", metavar="SCENARIO", help="Scenario that sets base station and radio."
+    ),
 ]
 
 
@@ -31,7 +33,7 @@ def import_(
     ],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE…", help="Files to import; none for srsran."),
+        typer.Argument(metavar="FILE…", help="Files to import (not for srsran)."),
     ] = None,
     slot_s: Annotated[float, typer.Option(help="Length of a slot in seconds.")] = 0.1,
     first: Annotated[
@@ -43,11 +45,13 @@ def import_(
     ] = None,
     repeat: Annotated[
         str | None,
-        typer.Option(metavar="N|SECONDSs", help="Repeat the trace N times, or until 60s, say."),
+        typer.Option(
+            metavar="N|SECONDSs", help="Repeat the trace N times, or up to a length such as 60s."
+        ),
     ] = None,
     down: Annotated[
         list[Path] | None,
-        typer.Option("--down", help="Downlinks, one file per UAV.", rich_help_panel=_RATES),
+        typer.Option("--down", help="Files of the downlink, one per UAV.", rich_help_panel=_RATES),
     ] = None,
     columns: Annotated[
         list[str] | None,
@@ -61,7 +65,9 @@ def import_(
     ] = None,
     no_header: Annotated[
         bool,
-        typer.Option("--no-header", help="Columns are called 1, 2, …", rich_help_panel=_TABLES),
+        typer.Option(
+            "--no-header", help="No header: columns are named 1, 2, …", rich_help_panel=_TABLES
+        ),
     ] = False,
     time_format: Annotated[
         str | None,
@@ -71,7 +77,7 @@ def import_(
         str | None,
         typer.Option(
             metavar="first|last|mean",
-            help="Row that counts among rows of the same time.",
+            help="Row that is used if several rows have the same time.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -88,42 +94,43 @@ def import_(
     scenario: Scenario = None,
     overrides: Overrides = None,
     height_m: Annotated[
-        float | None, typer.Option(help="Height of all places, m.", rich_help_panel=_PLACES)
+        float | None, typer.Option(help="Height of all positions, m.", rich_help_panel=_PLACES)
     ] = None,
     ground_m: Annotated[
         str | None,
         typer.Option(
             metavar="M|lowest",
-            help="Height of the ground where heights count from the sea, m.",
+            help="Height of the ground above sea level, m, for heights above sea level.",
             rich_help_panel=_PLACES,
         ),
     ] = None,
     speed_m_s: Annotated[
         float | None,
-        typer.Option("--speed", help="Speed on paths without times.", rich_help_panel=_PLACES),
+        typer.Option("--speed", help="Speed on paths without times, m/s.", rich_help_panel=_PLACES),
     ] = None,
     origin: Annotated[
         str | None,
         typer.Option(
-            metavar="LAT,LON", help="Place of x = y = 0, degrees.", rich_help_panel=_PLACES
+            metavar="LAT,LON", help="Position of x = y = 0, degrees.", rich_help_panel=_PLACES
         ),
     ] = None,
     within_km: Annotated[
         float | None,
-        typer.Option(help="Largest distance from the origin (30).", rich_help_panel=_BOUNDS),
+        typer.Option(help="Largest distance from the origin, km (30).", rich_help_panel=_BOUNDS),
     ] = None,
     fastest_m_s: Annotated[
-        float | None, typer.Option(help="Highest speed of a UAV (100).", rich_help_panel=_BOUNDS)
+        float | None,
+        typer.Option(help="Highest speed of a UAV, m/s (100).", rich_help_panel=_BOUNDS),
     ] = None,
     longest_gap_s: Annotated[
         float | None,
-        typer.Option(help="Longest time without a row (60).", rich_help_panel=_BOUNDS),
+        typer.Option(help="Longest time between two rows, s (60).", rich_help_panel=_BOUNDS),
     ] = None,
     clock: Annotated[
         str | None,
         typer.Option(
             metavar="common|each",
-            help="Times of all UAVs have one zero (common), or each UAV starts at 0.",
+            help="Time 0: the same for all UAVs (common), or the first row of each UAV (each).",
             rich_help_panel=_BOUNDS,
         ),
     ] = None,
@@ -145,7 +152,7 @@ def import_(
         str | None,
         typer.Option(
             metavar="LAT,LON,HEIGHT",
-            help="Place of the base station's antenna: degrees, and m above the ground.",
+            help="Position of the base station's antenna: degrees, and m above the ground.",
             rich_help_panel=_LOGS,
         ),
     ] = None,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed fit`, `forecast`: channels fitted to measured flights, and forecasts of others."""
+"""`testbed fit`, `forecast`: channels fitted to measured flights, and forecasts of new ones."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +23,11 @@ Output = Annotated[
 
 def fit(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FLIGHT.npz…", help="Flights of `testbed import`.")
+        list[Path],
+        typer.Argument(
+            metavar="FLIGHT.npz…",
+            help="Measured flights of `testbed import`, or traces with positions.",
+        ),
     ],
     models: Annotated[
         list[str] | None,
@@ -66,30 +70,35 @@ def fit(
 
 def forecast(
     scenario: ScenarioFile,
-    fit_file: Annotated[Path, typer.Option("--fit", metavar="FIT.json", help="A fit.")],
+    fit_file: Annotated[
+        Path, typer.Option("--fit", metavar="FIT.json", help="Result of `testbed fit`.")
+    ],
     flight_file: Annotated[
-        Path, typer.Option("--flight", metavar="OTHER.npz", help="The flight; its positions count.")
+        Path,
+        typer.Option(
+            "--flight", metavar="OTHER.npz", help="Flight to forecast from its positions."
+        ),
     ],
     reveal: Annotated[
-        bool, typer.Option("--reveal", help="Compare with what was measured on the flight.")
+        bool, typer.Option("--reveal", help="Compare the forecast with the measured values.")
     ] = False,
     sealed: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --reveal: a forecast that was made before."),
+        typer.Option(metavar="FILE", help="With --reveal: the earlier forecast to compare."),
     ] = None,
     offered_bps: Annotated[
         float | None,
-        typer.Option(help="Rate of the application (default: data always wait)."),
+        typer.Option(help="Rate of the application, bit/s (default: no limit)."),
     ] = None,
     like: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The radio is that of this fitted flight."),
+        typer.Option(metavar="NAME", help="Fitted flight that has the same radio."),
     ] = None,
     overrides: Overrides = None,
     json_file: JsonFile = None,
     output: Output = None,
 ) -> None:
-    """Forecast the radio of a flight from its positions, with bands of 90 %."""
+    """Forecast the radio of a flight from its positions, with 90 % bands."""
     import datetime
     from importlib.metadata import version
 
@@ -104,10 +113,10 @@ def forecast(
 
     if sealed is not None:
         if not reveal:
-            raise InputError("`sealed`: needs --reveal, which compares it")
+            raise InputError("`sealed`: needs --reveal")
         for name, given in (("offered_bps", offered_bps), ("like", like)):
             if given is not None:
-                raise InputError(f"`{name}`: must be absent with --sealed, which was made before")
+                raise InputError(f"`{name}`: must be absent with --sealed")
     check_writable("json", json_file)
     check_no_link(output)
     parsed = load(scenario, overrides or [])
@@ -115,7 +124,7 @@ def forecast(
     measured = load_flight(flight_file)
     flown = flown_in({flight_file.stem: measured}, document.flights[0].base_station_m)
     if len(flown) > 1:
-        raise InputError(f"`flight`: {flight_file} has {len(flown)} UAVs; a forecast is for one")
+        raise InputError(f"`flight`: {flight_file} must have one UAV, not {len(flown)}")
     (flight,) = flown
     if offered_bps is not None and not 1 <= offered_bps <= 1e12:
         raise InputError(f"`offered_bps`: must be from 1 to 1e12, not {offered_bps:g}")
@@ -136,9 +145,11 @@ def forecast(
     else:
         made = Forecast.read(sealed, "sealed")
         if made.inputs.positions != request.positions:
-            raise InputError(f"`sealed`: {sealed} is the forecast of another flight")
+            raise InputError(f"`sealed`: {sealed} is the forecast of a different flight")
         if made.inputs.fit != document.digest:
-            raise InputError(f"`sealed`: {sealed} was made from another fit than {fit_file}")
+            raise InputError(
+                f"`sealed`: {sealed} was made from a different fit, not from {fit_file}"
+            )
     if reveal:
         made = made.model_copy(update={"reveal": revealed(made, flight)})
     _say(made, flight)
@@ -155,7 +166,7 @@ def forecast(
 
 
 def _say(made: "Forecast", flight: "Flown") -> None:
-    """Print a forecast, and how it compares with what was measured."""
+    """Print a forecast, and its comparison with the measured values if it is revealed."""
     from orchestrator.cli.tables import scores_table
     from orchestrator.flights.words import scores_of, sentences_of
 

@@ -185,12 +185,12 @@ def reproduce(
     ] = None,
     radio: Annotated[
         Radio | None,
-        typer.Option(help="Judge the statements on figures 3 to 7 with this radio, too."),
+        typer.Option(help="Also evaluate the claims on figures 3 to 7 with this radio."),
     ] = None,
     fit: Annotated[
         Path | None,
         typer.Option(
-            "--fit", metavar="FIT.json", help="Fitted channel and LTE link, for --radio fitted."
+            "--fit", metavar="FIT.json", help="Result of `testbed fit`, for --radio fitted."
         ),
     ] = None,
 ) -> None:

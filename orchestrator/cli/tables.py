@@ -223,14 +223,14 @@ def plain_table(frame: "pd.DataFrame") -> Table:
 
 
 def fit_tables(found: "Document") -> list[Table]:
-    """The models of a fit, the antenna, the uplink, and the way from Shannon's rate to goodput."""
+    """Tables of a fit: models, antenna terms, uplink, and stages from Shannon's rate to goodput."""
     tables = [_fitted("level", found.models, found.models[0].aic)]
     tables.append(_fitted("level with antenna", found.antennas, found.models[0].aic))
     if found.uplink is not None:
         tables.append(_fitted("uplink SNR", [found.uplink], found.uplink.aic))
     if found.link.stages:
         table = Table(box=None, pad_edge=False)
-        table.add_column("uplink, median of the seconds")
+        table.add_column("uplink, median over seconds")
         table.add_column("Mb/s", justify="right")
         for stage in found.link.stages:
             table.add_row(escape(stage.name), f"{stage.median_bps / 1e6:.2f}")
@@ -243,7 +243,7 @@ def _fitted(title: str, models: "Sequence[FittedModel]", least_aic: float) -> Ta
     table = Table(box=None, pad_edge=False)
     table.add_column(title)
     for column in (
-        *("offset dB", "exponent", "shadowing dB", "decorrelated m", "scatter dB"),
+        *("offset dB", "exponent", "shadowing dB", "decorrelation m", "scatter dB"),
         *("dB per m/s", "dB per degree", "AIC difference", "log-likelihood (CV)"),
     ):
         table.add_column(column, justify="right")
@@ -264,7 +264,7 @@ def _fitted(title: str, models: "Sequence[FittedModel]", least_aic: float) -> Ta
 
 
 def scores_table(scores: "Sequence[Mapping[str, Any]]") -> Table:
-    """How a forecast compares with what was measured, one row per score."""
+    """Scores of a forecast against the measured values, one row per score."""
     table = Table(box=None, pad_edge=False)
     for column in ("score", "value", "goal", "met"):
         table.add_column(column, justify="right" if column == "value" else "left")

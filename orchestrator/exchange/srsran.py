@@ -1,8 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Reads a flight that was measured with srsRAN: the console logs of srsUE and srsENB, and a file
-with the UAV's positions."""
+"""Read a flight that was measured with srsRAN.
+
+The files are the console logs of srsUE and srsENB, and the positions of the UAV.
+"""
 
 import json
 import re
@@ -36,28 +38,28 @@ from testbed.core.errors import InputError
 from testbed.system.files import sha256_of
 
 SLOT_S = 1.0
-"""Length of a slot: srsRAN prints its metrics each second."""
+"""Length of a slot: srsRAN prints its metrics once per second."""
 PERIOD_S = (0.9, 1.1)
-"""The median time between two rows of a log is within these bounds."""
+"""Bounds of the median time between two rows of a log."""
 LONGEST_JUMP_S = 600.0
 """Longest time between two rows of a log during the flight."""
 LAGS_S = range(-10, 11)
-"""Shifts of the radio's clock that are compared."""
+"""Clock shifts that are compared in the check of the clocks."""
 LEAST_CORRELATION = 0.1
-"""Smallest correlation of RSRP and distance that is one."""
+"""Below this correlation, RSRP does not follow the distance."""
 LOWEST_M = -5.0
-"""Lowest height above take-off, with the error of a barometer over half an hour."""
+"""Lowest accepted height above take-off; the drift of a barometer makes heights negative."""
 FLYING_M = 2.0
 """Lowest height of a UAV that has taken off."""
 LEAST_FIX = 3
-"""The fix of a receiver that knows its height, too."""
+"""Smallest GPS fix with a height (3D fix)."""
 HIGHEST_MCS = 28
-"""Higher indices are reserved for retransmissions and name no coding scheme (TS 36.213)."""
+"""Higher indices mark retransmissions and no coding scheme (TS 36.213)."""
 BUSY_S = 30
-"""Longest time in which two identifiers of one UE may have transport blocks: those of a connection
-that failed, and of the next one."""
+"""Longest time in s during which two identifiers of one UE may have transport blocks. After a
+connection failure, a UE has the old and the new identifier for some time."""
 DISCONNECTED_S = 1.0
-"""`--- disconnected ---` is about the second before, so that it may come after a connection."""
+"""`--- disconnected ---` describes the second before, so it may be printed after a reconnection."""
 VEHICLE = (
     *("number", "longitude", "latitude", "height", "voltage", "battery", "time", "fix"),
     "satellites",
@@ -76,8 +78,8 @@ BANDS = (
     *((7700, 8040, 1525.0, 1626.5), (8040, 8690, 1930.0, 1850.0), (8690, 9040, 859.0, 814.0)),
     *((9040, 9210, 852.0, 807.0), (9210, 9660, 758.0, 703.0)),
 )
-"""First EARFCN of bands 1 to 28 with FDD, the one after the last, and the frequencies of the first
-one in MHz, down and up (TS 36.101, table 5.7.3-1)."""
+"""FDD bands 1 to 28: first EARFCN, last EARFCN + 1, and the downlink and uplink frequencies of the
+first EARFCN in MHz (TS 36.101, table 5.7.3-1)."""
 _STAMP = re.compile(r"\[(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?)\] ?(.*)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?")
 _NUMBER = re.compile(r"([-+]?\d+(?:\.\d+)?)([kMG]?)")
@@ -91,13 +93,13 @@ _CONNECTED = ("RRC Connected", "Reestablishment OK", "Network attach successful"
 
 @dataclass(frozen=True)
 class _Kind:
-    """One of the two programs that print a radio log."""
+    """One of the two programs whose logs are read, srsUE or srsENB."""
 
     name: str
     mark: str
-    """A column in the first group of a header that only this program prints."""
+    """Name of a column that only this program prints, in the first group of a header."""
     columns: Mapping[str, tuple[int, str]]
-    """By our name: the group of columns between `|`, and the column's name in it."""
+    """Maps our name to the group of columns between `|` and the name in this group."""
 
 
 UE = _Kind(
@@ -130,7 +132,7 @@ class Row:
 
 @dataclass
 class Log:
-    """What is read of a radio log."""
+    """The contents of a radio log."""
 
     path: Path
     rows: list[Row] = field(default_factory=list)
@@ -142,7 +144,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a flight, and the place of the base station, if it is known."""
+    """The files of a flight, and the position of the base station, if it is known."""
 
     ue: Path
     enb: Path
@@ -155,14 +157,14 @@ class Files:
 
 @dataclass(frozen=True)
 class Found:
-    """A flight, and what was understood of its files."""
+    """A flight, and notes on how its files were read."""
 
     flight: MeasuredFlight
     disconnections: int
     notes: Sequence[str]
 
     def lines(self) -> list[str]:
-        """Two lines: what was understood, and how well the radio follows the distance."""
+        """Two lines: a summary of the flight, and the check of clock and base station."""
         flight = self.flight
         flying = int((flight.position[..., 2] > FLYING_M).sum())
         start = datetime.fromisoformat(str(flight.start))
@@ -198,11 +200,11 @@ def _unknown(values: Array) -> int:
 def read(files: Files, bounds: Bounds) -> Found:
     """Read a flight.
 
-    Slot s lasts from s to s + 1 seconds after the first position. A row of a radio log is about the
-    second before it was printed, and goes to the slot in which most of this second lies.
+    Slot s lasts from s to s + 1 seconds after the first position. A row of a radio log describes
+    the second before it was printed; it is assigned to the slot that contains most of this second.
 
     Raises:
-        InputError: A file is not what it should be; the message names the file and the line.
+        InputError: A file is not valid; the message names the file and the line.
     """
     ue, enb = read_log(files.ue, UE), read_log(files.enb, ENB)
     notes = [_note_on_rows(ue), _note_on_rows(enb)]
@@ -220,7 +222,7 @@ def read(files: Files, bounds: Bounds) -> Found:
         chosen = slots_of_rows(shifted_s, slots)
         within = (shifted_s >= -0.5) & (shifted_s < slots - 0.5)
         if lost := int((within & (chosen < 0)).sum()):
-            notes.append(f"{counted(lost, 'row')} of {log.path} not used: others are nearer")
+            notes.append(f"{counted(lost, 'row')} of {log.path} not used: other rows are nearer")
         if not (chosen >= 0).any():
             raise InputError(f"{log.path}: has no row of metrics during the flight")
         for name in rows[0].values:
@@ -264,7 +266,7 @@ def read_log(path: Path, kind: _Kind) -> Log:
     """Read the console log of srsUE or srsENB, whose lines begin with `[DATE TIME]`.
 
     Raises:
-        InputError: It is not such a log, or time runs backwards in it.
+        InputError: The file is not such a log, or its times decrease.
     """
     log = Log(path)
     lines = list(_lines(path))
@@ -274,14 +276,16 @@ def read_log(path: Path, kind: _Kind) -> Log:
         where = f"{path}, line {line}"
         if time_s is not None:
             if time_s < before_s:
-                raise InputError(f"{where}: its time is {before_s - time_s:g} s before the last")
+                raise InputError(
+                    f"{where}: its time is {before_s - time_s:g} s before the previous one"
+                )
             before_s = time_s
         if "|" not in text:
             if time_s is not None:
                 log.events.append((time_s, text))
         elif (words := _words(text, header)) is not None:
             if time_s is None:
-                raise InputError(f"{where}: is a row of metrics without [DATE TIME]")
+                raise InputError(f"{where}: the row of metrics has no [DATE TIME]")
             log.rows.append(
                 Row(time_s, line, _values(words, kind, where), words.get((0, "rnti"), ""))
             )
@@ -293,7 +297,7 @@ def read_log(path: Path, kind: _Kind) -> Log:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, float | None, str]]:
-    """Number, time, and text of each line; None is a line without a time."""
+    """Number, time and text of each line; the time is None if the line has none."""
     for line, whole in enumerate(text_of(path).splitlines(), 1):
         matched = _STAMP.fullmatch(whole)
         if matched is None:
@@ -303,7 +307,7 @@ def _lines(path: Path) -> Iterator[tuple[int, float | None, str]]:
 
 
 def _moment(text: str, where: str) -> float:
-    """Seconds since 1970 of a local date and time, as if it were of UTC."""
+    """Seconds since 1970 of a local date and time, read as UTC."""
     try:
         return _seconds(datetime.fromisoformat(text))
     except ValueError:
@@ -323,9 +327,9 @@ def _header(path: Path, kind: _Kind, texts: Sequence[str]) -> Sequence[Sequence[
         if "|" in text and "mcs" in text.split("|")[-1].split()
     ]
     if any(other.mark in header[0] for header in headers):
-        raise InputError(f"{path}: is a log of {other.name}; a log of {kind.name} is needed here")
+        raise InputError(f"{path}: is a log of {other.name}, not of {kind.name}")
     own = Counter(header for header in headers if kind.mark in header[0])
-    # Other output may have cut a header; the next one is whole.
+    # Other output may have interrupted a header; a later one is complete.
     whole = [header for header in own if not _missing(header, kind)]
     if len({tuple(_places(header, kind)) for header in whole}) > 1:
         raise InputError(f"{path}: has tables of metrics with different columns")
@@ -333,7 +337,7 @@ def _header(path: Path, kind: _Kind, texts: Sequence[str]) -> Sequence[Sequence[
         return max(whole, key=own.__getitem__)
     if own:
         name = _missing(next(iter(own)), kind)[0]
-        raise InputError(f"{path}: has no column {name!r} as the metrics of {kind.name} have")
+        raise InputError(f"{path}: the metrics of {kind.name} have no column {name!r}")
     raise InputError(
         f"{path}: has no table of metrics of {kind.name} in lines that begin with [DATE TIME]"
     )
@@ -346,12 +350,12 @@ def _missing(header: Sequence[Sequence[str]], kind: _Kind) -> list[str]:
 
 
 def _places(header: Sequence[Sequence[str]], kind: _Kind) -> list[int]:
-    """The place of each column that is read in its group."""
+    """Index of each column that is read within its group."""
     return [header[group].index(name) for group, name in kind.columns.values()]
 
 
 def _words(text: str, header: Sequence[Sequence[str]]) -> dict[tuple[int, str], str] | None:
-    """The words of a row of metrics by group and column; None: the line is no complete row."""
+    """The words of a row of metrics by group and column; None: the row is incomplete."""
     groups = [group.split() for group in text.split("|")]
     if [*map(len, groups)] != [*map(len, header)]:
         return None
@@ -378,7 +382,7 @@ def _values(words: Mapping[tuple[int, str], str], kind: _Kind, where: str) -> di
     """The values of a row by our names."""
     if words.get((0, "rat"), "lte") != "lte" or words.get((0, "cc"), "0") != "0":
         raise InputError(
-            f"{where}: is a row of NR or of a further carrier; only LTE over one is read"
+            f"{where}: is a row of NR or of a second carrier; only LTE with one is supported"
         )
     values = {}
     for name, place in kind.columns.items():
@@ -398,13 +402,13 @@ def _values(words: Mapping[tuple[int, str], str], kind: _Kind, where: str) -> di
 
 
 def _note_on_rows(log: Log) -> str:
-    broken = f", {counted(log.broken, 'incomplete row')} passed over" if log.broken else ""
+    broken = f", {counted(log.broken, 'incomplete row')} skipped" if log.broken else ""
     others = counted(len(log.events), "other line")
     return f"{log.path}: {counted(len(log.rows), 'row')} of metrics, {others}{broken}"
 
 
 def _check_clock(log: Log, start_s: float, last_s: float, vehicle: Path) -> None:
-    """Check that a log's rows come each second and are about the flight."""
+    """Check that a log has one row per second and overlaps with the flight."""
     times_s = np.unique([row.time_s for row in log.rows])
     if times_s[-1] < start_s or times_s[0] > last_s:
         ours, theirs = (
@@ -412,13 +416,13 @@ def _check_clock(log: Log, start_s: float, last_s: float, vehicle: Path) -> None
             for ends in ((times_s[0], times_s[-1]), (start_s, last_s))
         )
         raise InputError(
-            f"{log.path}: its rows are from {ours}, the flight of {vehicle} from {theirs}"
+            f"{log.path}: its rows are from {ours}, but the flight in {vehicle} is from {theirs}"
         )
     steps_s = np.diff(times_s)
     period_s = float(np.median(steps_s[steps_s > 0.05])) if (steps_s > 0.05).any() else 1.0
     if not PERIOD_S[0] <= period_s <= PERIOD_S[1]:
         raise InputError(
-            f"{log.path}: its rows come every {period_s:.3g} s; they must come each second "
+            f"{log.path}: has one row per {period_s:.3g} s; it must have one per second "
             "(metrics_period_secs = 1)"
         )
     for before, row in pairwise(log.rows):
@@ -426,12 +430,12 @@ def _check_clock(log: Log, start_s: float, last_s: float, vehicle: Path) -> None
         if inside and row.time_s - before.time_s > LONGEST_JUMP_S:
             raise InputError(
                 f"{log.path}, line {row.line}: is {row.time_s - before.time_s:,.0f} s after the "
-                f"row before; at most {LONGEST_JUMP_S:g} s during a flight"
+                f"previous row; at most {LONGEST_JUMP_S:g} s are allowed during a flight"
             )
 
 
 def _of_one_ue(log: Log) -> list[Row]:
-    """The rows of each second joined: after a reconnection a UE has two identifiers for a while.
+    """Join the rows of each second: after a reconnection, a UE has two identifiers for some time.
 
     Rates and numbers of blocks are sums; other values are those of the row with the most blocks.
     """
@@ -448,8 +452,8 @@ def _of_one_ue(log: Log) -> list[Row]:
         busy_s = busy_s + 1 if sum(_blocks(row, "up") > 0 for row in rows) > 1 else 0
         if busy_s > BUSY_S:
             raise InputError(
-                f"{log.path}, line {rows[0].line}: two UEs send for more than {BUSY_S} s; a flight "
-                "is measured with one"
+                f"{log.path}, line {rows[0].line}: two UEs send for more than {BUSY_S} s; only "
+                "flights of one UE are supported"
             )
         main = {way: max(rows, key=partial(_blocks, way=way)).values for way in ("up", "down")}
         values = {
@@ -463,7 +467,7 @@ def _of_one_ue(log: Log) -> list[Row]:
 
 
 def _blocks(row: Row, way: str) -> float:
-    """Transport blocks of a row."""
+    """Number of transport blocks in a row."""
     return row.values[f"ok_{way}"] + row.values[f"nok_{way}"]
 
 
@@ -484,7 +488,7 @@ def _derived(columns: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def slots_of_rows(shifted_s: Array, slots: int) -> "np.typing.NDArray[np.int64]":
-    """The slot of each row; -1: none.
+    """The slot of each row; -1: the row is not used.
 
     Args:
         shifted_s: Start of each row's second in s from the start of slot 0, shape [n].
@@ -496,7 +500,7 @@ def slots_of_rows(shifted_s: Array, slots: int) -> "np.typing.NDArray[np.int64]"
     taken: set[int] = set()
     order = np.argsort(np.abs(off_s), kind="stable")
     inside = [int(row) for row in order if 0 <= nearest[row] < slots]
-    # Only after all rows have had the slot that is nearest do others fill what is empty.
+    # First each slot gets the nearest row; the remaining rows then fill empty slots.
     neighbours = nearest + np.where(off_s < 0, -1, 1)
     for wanted in (nearest, neighbours):
         for row in inside:
@@ -510,7 +514,7 @@ def slots_of_rows(shifted_s: Array, slots: int) -> "np.typing.NDArray[np.int64]"
 def _connected(
     ue: Log, start_s: float, has_row: "np.typing.NDArray[np.bool_]"
 ) -> tuple[Array, int]:
-    """Whether the UE was connected in each slot (1, 0, or NaN), and how often it lost this."""
+    """Connection of the UE in each slot (1, 0, or NaN), and the number of disconnections."""
     edges_s = start_s + SLOT_S * np.arange(len(has_row) + 1)
     lost_s, lost, was = np.zeros(len(has_row)), 0, False
     steps = [*_steps(ue), (float(edges_s[-1]), True)]
@@ -524,12 +528,12 @@ def _connected(
 
 
 def _steps(ue: Log) -> Iterator[tuple[float, bool]]:
-    """Times at which a UE becomes connected, or is found not to be."""
+    """Times at which a UE becomes connected (True) or disconnected (False)."""
     rows = [(row.time_s, "") for row in ue.rows]
     last_s, is_connected, connected_s = -np.inf, False, -np.inf
     for at, text in sorted(rows + ue.events, key=lambda line: line[0]):
         if not text or any(word in text for word in _CONNECTED):
-            # A row without a word on the connection before it is about a whole second.
+            # Without an event before it, a row shows a connection over the whole second.
             since_s = at if text or is_connected else max(at - SLOT_S, last_s)
             last_s, is_connected, connected_s = since_s, True, at if text else connected_s
         elif any(word in text for word in _LOST) or (
@@ -542,7 +546,7 @@ def _steps(ue: Log) -> Iterator[tuple[float, bool]]:
 
 
 def _carriers(ue: Log, enb: Log) -> tuple[dict[str, Any], list[str]]:
-    """Carrier frequencies in Hz and resource blocks where the logs have them, and notes."""
+    """Carrier frequencies in Hz and resource blocks, if the logs have them, and notes."""
     notes: list[str] = []
     numbers = {int(n) for n in _all(r"EARFCN=(\d{1,6})", ue)}
     printed = _all(r"Setting frequency: DL=([\d.]+) Mhz, UL=([\d.]+) MHz", enb)
@@ -550,7 +554,7 @@ def _carriers(ue: Log, enb: Log) -> tuple[dict[str, Any], list[str]]:
     if printed:
         down, up = printed[-1]
         if not (is_number(down) and is_number(up)):
-            raise InputError(f"{enb.path}: DL={down}, UL={up} are no frequencies")
+            raise InputError(f"{enb.path}: DL={down}, UL={up} are not frequencies")
         down_up = float(down), float(up)
     of_bands = {
         number: (down + 0.1 * (number - begin), up + 0.1 * (number - begin))
@@ -562,19 +566,19 @@ def _carriers(ue: Log, enb: Log) -> tuple[dict[str, Any], list[str]]:
         notes.append(f"several carriers (EARFCN {', '.join(map(str, sorted(numbers)))})")
         down_up = None
     elif numbers and not of_bands:
-        notes.append(f"EARFCN {min(numbers)} is not of bands 1 to 28")
+        notes.append(f"EARFCN {min(numbers)} is outside bands 1 to 28")
     elif of_bands:
         (number, carrier), *_ = of_bands.items()
         if down_up is not None and max(abs(np.subtract(down_up, carrier))) > 0.05:
             notes.append(
                 f"the carrier is that of EARFCN {number}, {carrier[0]:g} MHz down and "
-                f"{carrier[1]:g} MHz up, not {down_up[0]:g} and {down_up[1]:g} MHz as srsENB prints"
+                f"{carrier[1]:g} MHz up; srsENB prints {down_up[0]:g} and {down_up[1]:g} MHz"
             )
         down_up = carrier
     blocks = {*_all(r"Found Cell: .*PRB=(\d{1,4})", ue), *_all(r"nof_prb=(\d{1,4})", enb)}
     if len(blocks) > 1:
         raise InputError(
-            f"{ue.path}: its resource blocks (PRB) are not those of {enb.path} (nof_prb): "
+            f"{ue.path}: its resource blocks (PRB) differ from those in {enb.path} (nof_prb): "
             f"{', '.join(sorted(blocks))}"
         )
     return {
@@ -596,7 +600,7 @@ def _flown(files: Files, ue: Log, bounds: Bounds) -> tuple[Array, Array, Origin,
     """Local times in s and positions in m of a flight, its origin in degrees, and notes."""
     path, suffix = files.vehicle, files.vehicle.suffix.lower()
     if suffix in (".ulg", ".ulog"):
-        raise InputError(f"{path}: has times from boot only, which fit no clock of a radio log")
+        raise InputError(f"{path}: has times since boot; the logs have local times")
     if suffix == ".gpx":
         times_s, places, where, notes = _of_gpx(path, ue)
         heights_m, note = above_ground(places[:, 2], "sea", files.ground_m, where)
@@ -604,7 +608,9 @@ def _flown(files: Files, ue: Log, bounds: Bounds) -> tuple[Array, Array, Origin,
     else:
         times_s, places, where, notes = _of_csv(path)
         if files.ground_m is not None:
-            raise InputError(f"`ground_m`: is not used: the heights of {path} are above take-off")
+            raise InputError(
+                f"`ground_m`: must be absent: the heights in {path} are above take-off"
+            )
         heights_m = places[:, 2]
         if (i := first(~((heights_m >= LOWEST_M) & (heights_m <= HIGHEST_M)))) is not None:
             raise InputError(
@@ -623,7 +629,7 @@ def _flown(files: Files, ue: Log, bounds: Bounds) -> tuple[Array, Array, Origin,
 
 
 _Places = tuple[Array, Array, Callable[[int], str], list[str]]
-"""Times in s, places (latitude, longitude, height), the name of the i-th place, and notes."""
+"""Times in s, positions (latitude, longitude, height), the name of the i-th position, notes."""
 
 
 def _of_csv(path: Path) -> _Places:
@@ -648,7 +654,7 @@ def _of_csv(path: Path) -> _Places:
             )
         if not 0 <= float(row["battery"]) <= 100 or float(row["fix"]) not in range(9):
             raise InputError(
-                f"{where}: battery {row['battery']} % and fix {row['fix']} are not possible; the "
+                f"{where}: battery {row['battery']} % and fix {row['fix']} are not valid; the "
                 f"columns are {', '.join(VEHICLE)}"
             )
         if float(row["fix"]) < LEAST_FIX and (float(row["latitude"]) or float(row["longitude"])):
@@ -663,10 +669,10 @@ def _of_csv(path: Path) -> _Places:
             ]
         )
     if len(rows) < 2:
-        raise InputError(f"{path}: has {counted(len(rows), 'position')}; a flight has more")
+        raise InputError(f"{path}: has {counted(len(rows), 'position')}; a flight needs 2")
     table = np.array(rows)
     refuse_unless_rising(table[:, 0], texts, str(path))
-    notes = [f"{counted(without, 'row')} of {path} without a GPS fix passed over"] * (without > 0)
+    notes = [f"{counted(without, 'row')} of {path} without a GPS fix skipped"] * (without > 0)
     return table[:, 0], table[:, 1:], lambda i: f"{path}, line {lines[i]}", notes
 
 
@@ -677,7 +683,9 @@ def _of_gpx(path: Path, ue: Log) -> _Places:
         raise InputError(f"{path}: must have one track with times")
     found = [(at, matched) for at, text in ue.events if (matched := _UTC.search(text))]
     if not found:
-        raise InputError(f"{ue.path}: does not say its time zone, which the times of {path} need")
+        raise InputError(
+            f"{ue.path}: does not contain its time zone; it is needed for the times in {path}"
+        )
     at, matched = found[0]
     try:
         utc_s = _seconds(datetime.strptime(matched[1], "%d/%m/%Y %H:%M:%S"))
@@ -685,22 +693,23 @@ def _of_gpx(path: Path, ue: Log) -> _Places:
         raise InputError(f"{ue.path}: the time {matched[1]!r} does not exist") from None
     shift_s = round((at - utc_s) / ZONE_S) * ZONE_S
     notes = [note.rstrip(".") for note in tracks.notes]
-    return times_s + shift_s, track.places, lambda i: f"{path}, place {i + 1}", notes
+    return times_s + shift_s, track.places, lambda i: f"{path}, position {i + 1}", notes
 
 
-# --- what a user checks --------------------------------------------------------------------------
+# --- check of clock and base station -------------------------------------------------------------
 
 
 def _hint(flight: MeasuredFlight) -> str:
-    """Whether the clocks and the base station can be right."""
+    """A line from which a user can check the clocks and the position of the base station."""
     distances = flight.distances_m
     if distances is None:
-        return "clock and base station: not checked, for the base station is unknown"
+        return "clock and base station: not checked, because the base station is unknown"
     rsrp, closer = flight.rsrp_dbm[0], -np.log10(np.maximum(distances[0], 1.0))
     by_lag = {lag: _correlation(closer, rsrp, lag) for lag in LAGS_S}
     best = max(LAGS_S, key=lambda lag: (by_lag[lag], -abs(lag)))
     follows = (
-        f"RSRP follows the distance best {best:+d} s later (correlation {by_lag[best]:.2f}; "
+        f"RSRP follows the distance best with a shift of {best:+d} s (correlation "
+        f"{by_lag[best]:.2f}; "
         f"{by_lag[0]:.2f} without a shift)"
     )
     if by_lag[best] < LEAST_CORRELATION:
@@ -714,7 +723,7 @@ def _hint(flight: MeasuredFlight) -> str:
 
 
 def _correlation(one: Array, other: Array, lag: int) -> float:
-    """Correlation of a column with another one that comes some slots later; -1: undefined."""
+    """Correlation of one column with another that is `lag` slots later; -1: undefined."""
     both = max(0, len(one) - abs(lag))
     early, late = one[max(0, -lag) :][:both], other[max(0, lag) :][:both]
     known = np.isfinite(early) & np.isfinite(late)

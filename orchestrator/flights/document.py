@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""FIT.json: what is fitted to measured flights, as a file that is sealed by a digest."""
+"""FIT.json: the parameters fitted to measured flights, in a file that is sealed by a digest."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from testbed.system.files import read_regular, write_json
 MOST_BYTES = 16 << 20
 """Size limit of the file."""
 UNSEALED = ("digest", "reveal")
-"""Fields that a digest does not cover: itself, and what is known only later."""
+"""Fields that the digest does not cover: the digest itself, and values measured later."""
 
 
 class Part(BaseModel):
@@ -28,13 +28,13 @@ class Part(BaseModel):
 
 
 class Sealed(Part):
-    """A document with the digest of everything else in it."""
+    """A document that contains the digest of all its other fields."""
 
     digest: str = ""
-    """SHA-256 of everything else."""
+    """SHA-256 of all other fields."""
 
     def sealed(self) -> Self:
-        """The document with its digest."""
+        """A copy of the document with its digest."""
         return self.model_copy(update={"digest": digest_of(self.model_dump(mode="json"))})
 
     def write(self, path: Path) -> None:
@@ -50,8 +50,8 @@ class Sealed(Part):
             option: The option that named the file, for messages.
 
         Raises:
-            InputError: There is no such file, it is no such document, or it was changed; the
-                message names the field.
+            InputError: The file does not exist, is not such a document, or was changed; the message
+                names the field.
         """
         try:
             found = cls.model_validate_json(read_regular(path, MOST_BYTES))
@@ -73,21 +73,21 @@ class Model(Part):
 
     name: str
     offset_db: float
-    """Measured level plus path loss, mean of the flights; the level at 1 m for `log-distance`."""
+    """Level plus path loss, mean over the flights; for `log-distance` the level at 1 m."""
     offsets_db: list[float] = Field(min_length=1)
-    """The same for each flight."""
+    """The offset of each flight."""
     between_flights_db: float | None
     """Standard deviation of the offsets; null with one flight."""
     exponent: float | None
-    """Path loss exponent; null where the model has its own."""
+    """Path loss exponent; null: the model has a fixed path loss."""
     sigma_db: float = Field(ge=0)
     """Standard deviation of shadowing, which is correlated along the path."""
     scatter_db: float = Field(ge=0)
-    """Standard deviation of what is independent from one slot to the next."""
+    """Standard deviation of the scatter, which is independent from one slot to the next."""
     decorrelation_m: float = Field(gt=0)
     """Path after which the correlation of shadowing is 1/e."""
     antenna: list[str]
-    """Terms of the antenna: `heading`, `elevation`."""
+    """Antenna terms in the fit: `heading`, `elevation`."""
     heading_db_per_m_s: float
     """Gain per m/s of horizontal velocity away from the base station."""
     elevation_db_per_deg: float
@@ -95,30 +95,30 @@ class Model(Part):
     covariance: list[list[float]]
     """Covariance of the errors of offsets, exponent and terms, in this order."""
     values: int
-    """Number of values."""
+    """Number of values that were fitted."""
     aic: float
     """Akaike's information criterion."""
     cv_log_likelihood: float
-    """Log-likelihood of segments of the flights under parameters from all others."""
+    """Log-likelihood of segments of the flights, with parameters from all other segments."""
 
 
 class Uplink(Model):
     """The uplink's signal-to-noise ratio along the flights."""
 
     correlation: float = Field(ge=-1, le=1)
-    """Of its shadowing with that of the level."""
+    """Correlation of its shadowing with that of the level."""
     level: str = "snr_up_db"
-    """What was fitted: the ratio itself, or the level where the ratio was not measured."""
+    """The fitted quantity: the ratio itself, or the level if the ratio was not measured."""
     noise_db: float = 0.0
     """Level at which the ratio is 0 dB."""
 
 
 class Curve(Part):
-    """What the uplink carried in steps of its signal-to-noise ratio."""
+    """The measured uplink in steps of its signal-to-noise ratio."""
 
     quantiles: list[float] = Field(min_length=2)
     snr_db: list[float] = Field(min_length=1)
-    """Median of each step."""
+    """Median signal-to-noise ratio of each step."""
     seconds: list[int]
     """Number of seconds in each step."""
     capacity_bps: list[list[float]]
@@ -128,20 +128,20 @@ class Curve(Part):
     bler_up: list[float] | None
     """Median block error rate of each step; null: it was never measured."""
     memory_s: float = Field(gt=0)
-    """Time after which the correlation of a second's place among those of its step is 1/e."""
+    """Time after which the correlation of a second's rank within its step is 1/e."""
     memory_share: float = Field(ge=0, le=1)
-    """Part of the variance of this place that is so correlated."""
+    """Share of the variance of this rank that is correlated."""
 
 
 class Stage(Part):
-    """A step on the way from Shannon's rate to the measured goodput."""
+    """One stage between Shannon's rate and the measured goodput."""
 
     name: str
     median_bps: float
 
 
 class Reference(Part):
-    """Powers and noise for which the gains of the fitted channel hold."""
+    """Powers and noise for which the gains of the fitted channel are valid."""
 
     uav_tx_power_w: float
     base_station_tx_power_w: float
@@ -158,7 +158,7 @@ class Link(Part):
     """Mean absolute error of the LTE model's rate with these two keys."""
     reference: Reference
     curve: Curve | None = None
-    """Null where no rates were measured."""
+    """The measured curve; null if no rates were measured."""
     stages: list[Stage] = []
 
 
@@ -175,48 +175,48 @@ class Flight(Part):
     nearest_m: float
     farthest_m: float
     base_station_m: list[float]
-    """Position of the base station, as given or taken."""
+    """Position of the base station: from the flight, or the assumed one."""
 
 
 class Rician(Part):
-    """Rician K of small-scale fading."""
+    """Rician K factor of small-scale fading."""
 
     k_db: float | None
     reason: str
-    """Why K is not known; empty where it is."""
+    """Why K is unknown; empty if it is known."""
 
 
 class Document(Sealed):
-    """FIT.json."""
+    """The contents of FIT.json."""
 
     sentence: str
-    """The result in a sentence."""
+    """The result in one sentence."""
     best: str
     """The model with the highest `cv_log_likelihood`."""
     models: list[Model] = Field(min_length=1)
     """All models, the best one first."""
     refused: dict[str, str]
-    """Models that do not hold along the flights, and why."""
+    """Models that are not valid along the flights, and the reasons."""
     antennas: list[Model] = Field(min_length=1)
-    """The best model with each set of terms of the antenna."""
+    """The best model with each set of antenna terms."""
     chosen: Model
-    """The one of `antennas` that the data support."""
+    """The element of `antennas` that the data support."""
     level: str
-    """What models were fitted to: `rsrp_dbm`, `gain_db`, `snr_db` or `snr_up_db`."""
+    """The level to which models were fitted: `rsrp_dbm`, `gain_db`, `snr_db` or `snr_up_db`."""
     carrier_hz: float
     rician: Rician
     flights: list[Flight] = Field(min_length=1)
     uplink: Uplink | None
-    """Null where the uplink's signal-to-noise ratio was not measured."""
+    """The fit of the uplink; null if neither its SNR nor its rates were measured."""
     link: Link
     downlink_noise_dbm: float | None
     """RSRP at which the downlink's signal-to-noise ratio is 0 dB."""
     channel: dict[str, Any] | None
-    """The channel as `radio.fitted` of a scenario; null where gains are not known."""
+    """The channel as `radio.fitted` of a scenario; null if the gains are unknown."""
 
 
 def digest_of(value: Mapping[str, Any]) -> str:
-    """SHA-256 of an object without `UNSEALED` as canonical JSON: sorted keys, no spaces."""
+    """SHA-256 of an object without the fields `UNSEALED`, as JSON with sorted keys, no spaces."""
     rest = {name: part for name, part in value.items() if name not in UNSEALED}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Channel models fitted to measured flights: which one describes them best, with what shadowing.
+"""Fit channel models to measured flights and rank them.
 
-A measured level in dB is the offset of its flight, less the path loss of a model, plus terms of the
-antenna, shadowing and scatter (`orchestrator.flights.likelihood`). Models are compared by the
-likelihood of segments of the flights that their parameters have not seen: neighbouring seconds
-resemble each other, so a random choice of seconds would reward models that remember.
+A measured level in dB is the offset of its flight, minus the path loss of a model, plus antenna
+terms, shadowing and scatter (`orchestrator.flights.likelihood`). Models are compared by
+cross-validation: the likelihood of segments of the flights that were not used to fit the
+parameters. Neighbouring seconds are correlated, so a random choice of seconds would reward
+overfitting.
 """
 
 import math
@@ -26,20 +27,20 @@ from testbed.core.errors import InputError
 from testbed.core.registry import CHANNELS
 
 SEGMENTS = 10
-"""Number of segments into which each flight is cut for cross-validation; one of each is left out at
+"""Number of segments per flight in the cross-validation; one segment of each flight is held out at
 a time."""
 LEAST_VALUES = 100
-"""Smallest number of values of a flight that is fitted."""
+"""Smallest number of values that a flight needs for a fit."""
 WEAKEST_SNR = 0.1
-"""Linear signal-to-noise ratio that is taken where no signal is above the noise."""
+"""Linear signal-to-noise ratio that is used if the signal is not above the noise."""
 HEADING, ELEVATION = "heading", "elevation"
 TERMS: Mapping[str, Callable[[Path], Array]] = {
     HEADING: lambda path: path.away_m_s,
     ELEVATION: lambda path: path.elevation_deg,
 }
-"""Terms of the antenna, with the quantity that each one is proportional to."""
+"""The antenna terms, with the quantity to which each one is proportional."""
 ANTENNAS: Sequence[tuple[str, ...]] = ((), (HEADING,), (ELEVATION,), (HEADING, ELEVATION))
-"""The sets of terms that are compared."""
+"""The sets of antenna terms that are compared."""
 AS_GOOD = 2.0
 """Difference of AIC within which models describe the data equally well; Burnham and Anderson,
 "Multimodel inference", Sociol. Methods Res. 33(2), 2004."""
@@ -57,12 +58,12 @@ class Flown:
     path: Path
 
     def values(self, field: str) -> Array:
-        """What was measured under this name, shape [S]; NaN where nothing was."""
+        """The measured values of a field, shape [S]; NaN: not measured."""
         return np.asarray(getattr(self.measured, field)[self.uav])
 
     @cached_property
     def lowest_m(self) -> float:
-        """Height from which the UAV is in flight: half of its median height."""
+        """Height above which the UAV counts as in flight: half of its median height."""
         return float(np.median(self.path.height_m)) / 2
 
     @property
@@ -74,24 +75,23 @@ class Flown:
     def snr_up_db(self) -> Array:
         """Signal-to-noise ratio of the uplink in dB, shape [S].
 
-        The base station of srsRAN divides the power of all that it receives by that of the noise
-        (`chest_ul.c`), which is (S + N) / N; here the noise is subtracted. A ratio below -10 dB is
-        taken as -10 dB.
+        srsENB reports the total received power divided by the noise power (`chest_ul.c`), which is
+        (S + N) / N; here the noise is subtracted. Ratios below -10 dB are set to -10 dB.
         """
         ratio = 10 ** (self.values("snr_up_db") / 10) - 1
         return np.asarray(10 * np.log10(np.maximum(ratio, WEAKEST_SNR)))
 
     def level_db(self, field: str) -> Array:
-        """The level of this name in dB, shape [S]: as measured, or `snr_up_db`; NaN: none."""
+        """A level in dB by its name, shape [S]: as measured, or `snr_up_db`; NaN: not measured."""
         return self.snr_up_db if field == "snr_up_db" else self.values(field)
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level in dB that was measured in all flights, where the UAVs were in flight."""
+    """A level in dB that was measured in all flights, while the UAVs were in flight."""
 
     field: str
-    """Its name in `MeasuredFlight`."""
+    """Name of the level in `MeasuredFlight`."""
     flights: Sequence[Flown]
     used: Sequence[Bools]
     """Whether each slot of each flight is used, shape [S] each."""
@@ -131,8 +131,8 @@ class Level:
         )
 
     def by_slot(self, values: Array) -> list[Array]:
-        """Values of shape [n] in the slots of each flight, shape [S] each; NaN: the slot is not
-        used."""
+        """Values of shape [n], sorted into the slots of each flight, shape [S] each; NaN: the slot
+        is not used."""
         found = []
         for number, which in enumerate(self.used):
             slots = np.full(len(which), np.nan)
@@ -153,23 +153,23 @@ class Fit:
 
     model: str
     terms: tuple[str, ...]
-    """Terms of the antenna."""
+    """The antenna terms of the fit."""
     estimate: Estimate
     cv_log_likelihood: float
-    """Sum of the log-likelihoods of all segments, each under parameters from all others."""
+    """Sum of the log-likelihoods of all segments, each with parameters from all other segments."""
     flights: int
     values: int
     loss_db: Array
-    """Path loss of the model at all values, shape [n], without the part of a fitted exponent."""
+    """Path loss of the model at all values, shape [n], without that of a fitted exponent."""
     design: Array
-    """The columns of offsets, exponent and terms, shape [n, p]."""
+    """Design matrix with the columns of offsets, exponent and terms, shape [n, p]."""
     fits_exponent: bool
 
     @property
     def offsets_db(self) -> Array:
-        """Level less the negative path loss of each flight, shape [F].
+        """Level plus path loss for each flight, shape [F].
 
-        With a fitted exponent it is the level at a distance of 1 m.
+        With a fitted exponent, it is the level at a distance of 1 m.
         """
         return self.estimate.coefficients[: self.flights]
 
@@ -185,11 +185,11 @@ class Fit:
 
     @property
     def exponent(self) -> float | None:
-        """Fitted path loss exponent; None where the model has its own."""
+        """Fitted path loss exponent; None: the model has a fixed path loss."""
         return float(self.estimate.coefficients[self.flights]) if self.fits_exponent else None
 
     def term(self, name: str) -> float:
-        """Coefficient of a term of the antenna; 0 where the fit is without it."""
+        """Coefficient of an antenna term; 0 if the fit does not contain it."""
         if name not in self.terms:
             return 0.0
         at = self.flights + self.fits_exponent + self.terms.index(name)
@@ -237,8 +237,8 @@ def fitted(
         level: The level.
         model: Name of the model.
         loss_db: Its path loss at all values, shape [n].
-        terms: Terms of the antenna.
-        fits_exponent: Whether 10 n log10(d / 1 m) is subtracted, where n is fitted, too.
+        terms: Antenna terms.
+        fits_exponent: Whether 10 n log10(d / 1 m) is subtracted, with a fitted exponent n.
     """
     columns = [_offsets(level)]
     if fits_exponent:
@@ -271,23 +271,23 @@ class Ranking:
 
     fits: Sequence[Fit]
     antennas: Sequence[Fit]
-    """The best model with each set of terms of the antenna that was tried."""
+    """The best model with each set of antenna terms that was tried."""
     refused: Mapping[str, str]
-    """Models that do not hold along the flights, and why."""
+    """Models that are not valid along the flights, and the reasons."""
 
     @property
     def best(self) -> Fit:
-        """The best model, without terms of the antenna."""
+        """The best model, without antenna terms."""
         return self.fits[0]
 
     @property
     def chosen(self) -> Fit:
-        """The best model with the terms of the antenna that the data support."""
+        """The best model with the antenna terms that the data support."""
         return supported(self.antennas)
 
 
 def supported(fits: Sequence[Fit]) -> Fit:
-    """The fit with the most likely unseen segments; terms must improve AIC by `AS_GOOD` as well.
+    """The fit with the highest cross-validated likelihood; terms must also lower AIC by `AS_GOOD`.
 
     Args:
         fits: Fits of one model with different terms; the first one has none.
@@ -303,16 +303,17 @@ def rank(
     models: Sequence[str],
     progress: Callable[[str, int, int], None] = lambda text, done, total: None,
 ) -> Ranking:
-    """Fit models to a level and rank them by the likelihood of unseen segments.
+    """Fit models to a level and rank them by their likelihood in cross-validation.
 
     Args:
         level: The level.
         carrier_hz: Carrier frequency.
         models: Names of channel models.
-        progress: Receives what is done, how many steps of how many.
+        progress: Called with the current step as text, the number of finished steps, and their
+            total number.
 
     Raises:
-        InputError: No model holds along the flights.
+        InputError: No model is valid along the flights.
     """
     fits, refused = [], {}
     total = len(models) + len(ANTENNAS) - 1
@@ -323,8 +324,10 @@ def rank(
         except InputError as error:
             refused[model] = str(error)
     if not fits:
-        raise InputError(f"`model`: none holds along the flights: {next(iter(refused.values()))}")
-    # Models that are equal along the flights keep their order, whatever the last digits are.
+        raise InputError(
+            f"`model`: none is valid along the flights: {next(iter(refused.values()))}"
+        )
+    # Rounding keeps the order of models that are equal along the flights.
     fits.sort(key=lambda fit: -round(fit.cv_log_likelihood, 2))
     best, antennas = fits[0], [fits[0]]
     for done, terms in enumerate(ANTENNAS[1:], len(models)):
@@ -344,7 +347,7 @@ def _of_model(level: Level, model: str, carrier_hz: float) -> Fit:
 
 
 def with_antennas(level: Level, model: str, loss_db: Array) -> Fit:
-    """A model with the terms of the antenna that the data support; its path loss is given.
+    """A model with a given path loss, and with the antenna terms that the data support.
 
     Args:
         level: The level.
@@ -355,10 +358,10 @@ def with_antennas(level: Level, model: str, loss_db: Array) -> Fit:
 
 
 def known_models(asked: Sequence[str]) -> list[str]:
-    """The models to fit: those asked for, or all of the testbed and of plug-ins.
+    """The models to fit: the requested ones, or all of the testbed and of plug-ins.
 
     Raises:
-        InputError: One is unknown.
+        InputError: A requested model is unknown.
     """
     every = [name for name in CHANNELS.names() if name != FITTED]
     for name in asked:

@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Forecasts of a flight from its positions alone, and how good they were.
+"""Forecast a flight from its positions alone, and compare the forecast with measured values.
 
-A forecast knows the fit of other flights and the path of this one. It draws what the fit leaves
-open: the offset of the flight (as far as the fitted flights differ), the errors of the parameters,
-shadowing and scatter along the path, and the uplink's capacity among the seconds of the same
-signal-to-noise ratio. Its digest covers inputs, time, version and values: if the digest is
-published before the flight, the file proves that the forecast was made before.
+A forecast uses the fit of other flights and the path of this flight. It draws the quantities that
+the fit does not determine: the offset of the flight (from the difference between the fitted
+flights), the errors of the parameters, shadowing and scatter along the path, and the uplink's
+capacity (from the measured seconds with the same signal-to-noise ratio). The digest covers inputs,
+time, version and values. If the digest is published before the flight, the file proves that the
+forecast was made before the flight.
 """
 
 import datetime
@@ -25,13 +26,13 @@ from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from testbed.core.errors import InputError
 
 DRAWS = 1000
-"""Number of flights that are drawn."""
+"""Number of random flights that are drawn."""
 LOW, HIGH = 0.05, 0.95
-"""Limits of the band, which has 90 %."""
+"""Quantiles at the limits of the 90 % band."""
 NORMAL_90 = 1.6448536269514722
 """Quantile of the standard normal distribution at `HIGH`."""
 LEVELS = np.linspace(0.0, 1.0, 201)
-"""Quantiles that describe the distribution of all seconds."""
+"""Probabilities of the quantiles that describe the distribution of all seconds."""
 MINUTE_S = 60.0
 
 
@@ -52,7 +53,7 @@ class Total(Part):
 
 
 class Inputs(Part):
-    """Everything that determines a forecast, by its digest or value."""
+    """All inputs that determine a forecast; long ones by their digest."""
 
     fit: str
     """Digest of FIT.json."""
@@ -66,37 +67,37 @@ class Inputs(Part):
     offered_bps: float | None
     """Rate of the application; null: data always wait."""
     like: str | None
-    """The fitted flight whose offset is taken; null: that of any flight like them."""
+    """The fitted flight whose offset is used; null: the offset is drawn."""
     seed: int
     draws: int
 
 
 class Reveal(Part):
-    """A forecast compared with what was measured in flight; null: not measured, or not forecast."""
+    """Scores of a forecast against the measured values; null: not measured or not forecast."""
 
     slots: int
     """Number of slots in flight with a measured level."""
     rsrp_coverage_90: float
-    """Part of the measured levels in the band of 90 %."""
+    """Share of the measured levels in the 90 % band."""
     rsrp_bias_db: float
-    """Mean of measured less forecast median."""
+    """Mean of the measured level minus the forecast median."""
     crps_db: float
     """Mean continuous ranked probability score of the level."""
     snr_up_coverage_90: float | None = None
     uplink_coverage_90: float | None = None
-    """Part of the seconds whose goodput is in the band."""
+    """Share of the seconds whose goodput is in the band."""
     uplink_minutes_coverage_90: float | None = None
     uplink_median_bps: float | None = None
     """Measured median of the goodput."""
     uplink_median_forecast_bps: float | None = None
     uplink_median_error: float | None = None
-    """Forecast over measured median, less 1."""
+    """Forecast median / measured median - 1."""
     uplink_ks: float | None = None
-    """Kolmogorov-Smirnov distance of the distributions of goodput by second."""
+    """Kolmogorov-Smirnov distance between the distributions of the goodput by second."""
     uplink_bytes: float | None = None
     """Data carried in the measured seconds in flight."""
     uplink_bytes_error: float | None = None
-    """Forecast over measured data, less 1, in the same seconds (medians of the forecast)."""
+    """Forecast data / measured data - 1, in the same seconds (medians of the forecast)."""
 
 
 class Forecast(Sealed):
@@ -108,12 +109,12 @@ class Forecast(Sealed):
     """Version of the testbed."""
     inputs: Inputs
     level: str
-    """What models were fitted to, e.g. `rsrp_dbm`."""
+    """Name of the level to which models were fitted, e.g. `rsrp_dbm`."""
     slot_s: float
     rsrp_dbm: Band
-    """The level for each slot: RSRP, or the one that `level` names."""
+    """Forecast of the level `level` for each slot: RSRP or another level."""
     snr_up_db: Band | None
-    """The uplink's signal-to-noise ratio; null, as the following ones: not fitted."""
+    """The uplink's signal-to-noise ratio; this and the following fields are null if not fitted."""
     mcs_up: Band | None
     uplink_bps: Band | None
     """Goodput of the uplink for each slot."""
@@ -124,24 +125,24 @@ class Forecast(Sealed):
     uplink_bytes: Total | None
     """Data carried in the whole flight."""
     reveal: Reveal | None = None
-    """Comparison with what was measured, which the digest does not cover."""
+    """Comparison with the measured values; the digest does not cover it."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is forecast, and how."""
+    """The flight to forecast, and the options of the forecast."""
 
     name: str
     """Name of the flight."""
     path: Path
     resource_blocks: int | None
-    """Resource blocks of the carrier; None: as in the fitted flights."""
+    """Resource blocks of the carrier; None: the number of the fitted flights."""
     offered_bps: float | None
     seed: int
     made: datetime.datetime
     version: str
     like: str | None = None
-    """The fitted flight whose offsets are taken, e.g. one with the same radio; None: any."""
+    """The fitted flight with the same radio, whose offset is used; None: the offset is drawn."""
 
     @property
     def positions(self) -> str:
@@ -157,7 +158,7 @@ def forecast(fit: Document, request: Request) -> Forecast:
 
     Args:
         fit: The fit of other flights.
-        request: The flight's path, without anything that was measured on it.
+        request: The flight's path and options, without any measured values.
     """
     path, curve = request.path, fit.link.curve
     like = _index(fit, request.like)
@@ -220,15 +221,15 @@ def forecast(fit: Document, request: Request) -> Forecast:
 
 
 def _loss_db(fit: Document, model: Model, path: Path) -> Array:
-    """Path loss along the path, shape [S], as far as the model's parameters do not contain it."""
+    """Path loss along the path, shape [S], except the part that is a parameter of the model."""
     if model.name != LOG_DISTANCE:
         return path.loss_db(model.name, fit.carrier_hz)
-    # The exponent is a parameter of the level's model; the uplink's has it from there.
+    # The exponent is fitted to the level only; the model of the uplink uses the same one.
     return (fit.chosen.exponent or 0.0) * path.decades_db * (model.exponent is None)
 
 
 def _index(fit: Document, like: str | None) -> int | None:
-    """Index of the flight with this name among the fitted ones."""
+    """Index of the fitted flight with this name; None: no name was given."""
     names = [flight.name for flight in fit.flights]
     if like is None:
         return None
@@ -239,17 +240,17 @@ def _index(fit: Document, like: str | None) -> int | None:
 
 @dataclass(frozen=True)
 class Level:
-    """A fitted level on another path."""
+    """A fitted level, evaluated on a new path."""
 
     model: Model
     path: Path
     loss_db: Array
     like: int | None
-    """Index of the fitted flight whose offset is taken; None: their mean, and how they differ."""
+    """Index of the fitted flight whose offset is used; None: the mean offset, with its spread."""
 
     @property
     def between_db(self) -> float:
-        """Standard deviation of the offset of another flight around the mean of the fitted ones."""
+        """Standard deviation of the offset of a new flight around the mean of the fitted ones."""
         between_db, flights = self.model.between_flights_db, len(self.model.offsets_db)
         if between_db is None or self.like is not None:
             return 0.0
@@ -283,7 +284,7 @@ class Level:
         return design @ values - self.loss_db, np.sqrt(independent + of_parameters)
 
     def drawn(self, rng: np.random.Generator) -> Array:
-        """Draws of the level, shape [DRAWS, S]."""
+        """Random realisations of the level, shape [DRAWS, S]."""
         model = self.model
         design, values = self.design()
         spread = np.linalg.cholesky(np.array(model.covariance) + 1e-12 * np.eye(len(values)))
@@ -296,11 +297,11 @@ class Level:
 
 
 def _correlated(rng: np.random.Generator, at: Array) -> Array:
-    """Standard normal values, of which two at a distance d are correlated by exp(-d).
+    """Standard normal values; two values at a distance d have the correlation exp(-d).
 
     Args:
         rng: Source of random numbers.
-        at: Ascending places of the values, shape [S].
+        at: Positions of the values on a line, ascending, shape [S].
 
     Returns:
         Shape [DRAWS, S].
@@ -312,7 +313,7 @@ def _correlated(rng: np.random.Generator, at: Array) -> Array:
 
 
 def _quantiles(rng: np.random.Generator, curve: Curve, slots: int, slot_s: float) -> Array:
-    """Places among the seconds of the same signal-to-noise ratio, 0 to 1, shape [DRAWS, S]."""
+    """Quantiles, 0 to 1, among seconds of the same signal-to-noise ratio, shape [DRAWS, S]."""
     from scipy.stats import norm  # imported here, because it takes half a second
 
     lasting = _correlated(rng, np.arange(slots, dtype=np.float64) * (slot_s / curve.memory_s))
@@ -322,9 +323,9 @@ def _quantiles(rng: np.random.Generator, curve: Curve, slots: int, slot_s: float
 
 
 def _between(curve: Curve, table: Sequence[Sequence[float]], snr_db: Array, at: Array) -> Array:
-    """Values of the measured curve at ratios in dB and quantiles, bilinearly interpolated.
+    """Values of the measured curve at given SNRs and quantiles, by bilinear interpolation.
 
-    Beyond the edges of the curve its edges hold.
+    Outside the curve, its values at the edges are used.
     """
     grid = np.array(table)
     rows, columns = grid.shape
@@ -344,14 +345,14 @@ def _band(draws: Array) -> Band:
 
 
 def by_minute(values: Array, slot_s: float) -> Array:
-    """Means over whole minutes; a part of a minute at the end is left out.
+    """Means over whole minutes; an incomplete minute at the end is dropped.
 
     Args:
-        values: Shape [..., S]; slots with NaN do not count.
+        values: Shape [..., S]; slots with NaN are ignored.
         slot_s: Length of a slot.
 
     Returns:
-        Shape [..., M]; NaN where no slot of a minute counts.
+        Shape [..., M]; NaN if all slots of a minute are NaN.
     """
     length = max(1, round(MINUTE_S / slot_s))
     minutes = values.shape[-1] // length
@@ -366,7 +367,7 @@ def by_minute(values: Array, slot_s: float) -> Array:
 
 
 def revealed(made: Forecast, flight: Flown) -> Reveal:
-    """Compare a forecast with what was measured on the flight.
+    """Compare a forecast with the measured values of the flight.
 
     Raises:
         InputError: The level was not measured in flight.
@@ -391,7 +392,7 @@ def revealed(made: Forecast, flight: Flown) -> Reveal:
 
 
 def _revealed_rates(made: Forecast, band: Band, flight: Flown) -> dict[str, float | None]:
-    """The fields of `Reveal` on the goodput."""
+    """The fields of `Reveal` that are about the goodput."""
     bps = np.where(flight.is_aloft, flight.values("uplink_bps"), np.nan)
     seen = np.isfinite(bps)
     if not seen.any() or made.uplink_distribution_bps is None or made.uplink_minutes_bps is None:
@@ -416,7 +417,7 @@ def _revealed_rates(made: Forecast, band: Band, flight: Flown) -> dict[str, floa
 
 
 def _coverage(band: Band, values: Array, counts: "np.typing.NDArray[np.bool_]") -> float | None:
-    """Part of the values in the band, where they count and were measured."""
+    """Share of the values in the band, of those that are measured and selected by `counts`."""
     seen = counts & np.isfinite(values)
     inside = (values >= np.array(band.p5)) & (values <= np.array(band.p95))
     return float(inside[seen].mean()) if seen.any() else None
@@ -427,18 +428,18 @@ def crps_normal(values: Array, mean: Array, deviation: Array) -> Array:
     proper scoring rules", J. Am. Stat. Assoc. 102, 2007, equation 21."""
     from scipy.stats import norm  # imported here, because it takes half a second
 
-    deviation = np.maximum(deviation, 1e-9)  # of a certain forecast, it is the absolute error
+    deviation = np.maximum(deviation, 1e-9)  # without a band, the score is the absolute error
     z = (values - mean) / deviation
     spread = z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / math.sqrt(math.pi)
     return np.asarray(deviation * spread)
 
 
 def ks_distance(values: Array, quantiles: Array) -> float:
-    """Largest difference of the distribution of some values and of one given by its quantiles.
+    """Largest difference between the distribution of values and one given by its quantiles.
 
     Args:
         values: Ascending, shape [n].
-        quantiles: Quantiles at `LEVELS`, ascending; equal ones are a jump.
+        quantiles: Quantiles at `LEVELS`, ascending; equal quantiles are a jump.
     """
     points = np.unique(np.concatenate([values, quantiles]))
     between = np.interp(points, quantiles, LEVELS, left=0.0, right=1.0)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A flight as a base station sees it: distances, velocities and elevations in each slot."""
+"""Distances, velocities and elevations of a UAV relative to the base station in each slot."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +17,9 @@ from orchestrator.scenario.loading import OWN, load
 from testbed.core.errors import InputError
 
 LOG_DISTANCE = "log-distance"
-"""The model whose exponent is fitted, too."""
+"""Name of the model with a fitted exponent."""
 LOWEST_M = 1.5
-"""Lowest UAV of TR 36.777's channels."""
+"""Smallest height in m at which the channels of TR 36.777 are valid."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Path:
     """Position at the start of each slot, shape [S, 3]: east, north, height above ground."""
     slot_s: float
     base_station_m: Array
-    """Shape [3]."""
+    """Position of the base station in m, shape [3]."""
 
     @cached_property
     def position_m(self) -> Array:
-        """Position at the middle of each slot, where the means over a slot belong, shape [S, 3]."""
+        """Position at the middle of each slot, to which means over the slot refer, shape [S, 3]."""
         ends = np.concatenate([self.start_m[1:], self.start_m[-1:]])
         return np.asarray((self.start_m + ends) / 2)
 
@@ -77,8 +77,8 @@ class Path:
     def away_m_s(self) -> Array:
         """Horizontal velocity away from the base station in m/s, shape [S].
 
-        A multirotor tilts into the direction of its flight, about in proportion to its velocity,
-        and its antenna with it.
+        A multirotor and its antenna tilt in the direction of flight, about in proportion to the
+        velocity.
         """
         moved = np.diff(self.start_m[:, :2], axis=0, append=self.start_m[-1:, :2])
         outwards = self._offset_m[:, :2] / np.maximum(self.across_m, 1e-9)[:, None]
@@ -87,10 +87,10 @@ class Path:
     def loss_db(self, model: str, carrier_hz: float) -> Array:
         """Path loss of a channel model in dB with line of sight and without shadowing, shape [S].
 
-        Places lower than `LOWEST_M` are taken as that high: below it, most models do not hold.
+        Heights below `LOWEST_M` are replaced by it, because most models are not valid below it.
 
         Raises:
-            InputError: There is no such model, it fails, or it does not hold at some place of the
+            InputError: There is no such model, it fails, or it is not valid at some position of the
                 flight.
         """
         if model == "free-space":
@@ -114,5 +114,5 @@ class Path:
         gain = made.gain[0]
         if not gain.all():
             slot = int(np.argmin(gain))
-            raise InputError(f"radio.channel {model!r} at {slot * self.slot_s:g} s: an outage")
+            raise InputError(f"radio.channel {model!r}: outage at {slot * self.slot_s:g} s")
         return np.asarray(-10 * np.log10(gain))

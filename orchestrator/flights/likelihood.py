@@ -6,7 +6,7 @@
 A measured value in dB is y = X b + s + e. Shadowing s is a Gaussian process along the path: two
 values that are d metres of path apart have the correlation exp(-d / D) (Gudmundson, "Correlation
 model for shadow fading in mobile radio systems", Electron. Lett. 27(23), 1991). The scatter e is
-independent from one value to the next: small-scale fading that a second does not average out,
+independent from one value to the next: small-scale fading that is not averaged out within a second,
 turns of the UAV, and rounding. Such a process is Markov along the path, so that a Kalman filter
 gives the exact likelihood in a time that is proportional to the number of values.
 """
@@ -21,26 +21,26 @@ import numpy.typing as npt
 from orchestrator.engine.compiling import Array, compiled
 
 LEAST_M, MOST_M = 0.1, 1e4
-"""Limits of the decorrelation distance."""
+"""Limits of the decorrelation distance in m."""
 LEAST_SHARE, MOST_SHARE = 1e-8, 1e4
-"""Limits of the variance of the scatter relative to that of shadowing."""
+"""Limits of the variance of the scatter, relative to the variance of shadowing."""
 STARTS = ((20.0, 0.1), (60.0, 1.0), (10.0, 0.01))
 """Decorrelation distances in m and relative variances at which the search begins."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """Values in dB along the paths of flights, in the order of time."""
+    """Values in dB along the paths of flights, ordered by time."""
 
     value_db: Array
-    """What was measured, shape [n]."""
+    """Measured values, shape [n]."""
     step_m: Array
-    """Path from the value before in m, shape [n]; infinite at the first value of a flight."""
+    """Path in m since the previous value, shape [n]; infinite at the first value of a flight."""
     flight: npt.NDArray[np.int64]
     """Index of the flight of each value, shape [n]."""
 
     def chosen(self, which: "npt.NDArray[np.bool_]") -> "Series":
-        """Some of the values; the paths between them stay as long as they were.
+        """A subset of the values; the path lengths between them do not change.
 
         Args:
             which: Whether each value is chosen, shape [n].
@@ -57,17 +57,17 @@ class Estimate:
     """The most likely parameters of a linear model with correlated shadowing."""
 
     coefficients: Array
-    """b, shape [p]."""
+    """The coefficients b, shape [p]."""
     covariance: Array
     """Covariance of the errors of b, shape [p, p]."""
     shadowing_db: float
     """Standard deviation of shadowing."""
     scatter_db: float
-    """Standard deviation of what is independent from one value to the next."""
+    """Standard deviation of the scatter, which is independent from one value to the next."""
     decorrelation_m: float
-    """D, the path after which the correlation of shadowing is 1/e."""
+    """Decorrelation distance D: the path after which the correlation of shadowing is 1/e."""
     log_likelihood: float
-    """Of all values, natural logarithm."""
+    """Natural logarithm of the likelihood of all values."""
 
     @property
     def parameters(self) -> int:
@@ -81,11 +81,11 @@ class Estimate:
 
     @property
     def aic(self) -> float:
-        """Akaike's information criterion; the smaller, the better."""
+        """Akaike's information criterion (AIC); smaller values are better."""
         return 2 * self.parameters - 2 * self.log_likelihood
 
     def log_likelihood_of(self, series: Series, terms: Array) -> float:
-        """Log-likelihood of other values under these parameters.
+        """Log-likelihood of other values with these parameters.
 
         Args:
             series: The values.
@@ -107,7 +107,7 @@ def most_likely(series: Series, terms: Array, near: Sequence[Estimate] = ()) -> 
     Args:
         series: y along the paths.
         terms: X, shape [n, p], of full rank.
-        near: Where the search begins, e.g. at the estimate of most of the same values.
+        near: Estimates at which the search begins; empty: `STARTS`.
     """
     from scipy.optimize import minimize  # imported here, because it takes half a second
 
@@ -152,7 +152,7 @@ def _inside(point: Array) -> tuple[float, float]:
 def _profiled(
     columns: Array, step_m: Array, distance_m: float, share: float
 ) -> tuple[float, Array, float, Array]:
-    """The likelihood where all but two parameters are the most likely ones.
+    """Profile likelihood: all parameters except the two given ones have their most likely values.
 
     Returns:
         The log-likelihood, b, the variance of shadowing, and (X' V^-1 X)^-1, where V is the
@@ -170,16 +170,17 @@ def _profiled(
 def _whitening(
     columns: Array, step_m: Array, distance_m: float, share: float
 ) -> tuple[Array, float]:
-    """Innovations of each column under shadowing of variance 1, divided by their deviations.
+    """Normalised innovations of each column, for shadowing with a variance of 1.
 
     Args:
         columns: Shape [n, m].
-        step_m: Path from the value before, shape [n].
+        step_m: Path in m since the previous value, shape [n].
         distance_m: The decorrelation distance.
         share: Variance of the scatter.
 
     Returns:
-        Shape [n, m], and the logarithm of the determinant of the values' covariance.
+        The innovations divided by their standard deviations, shape [n, m], and the logarithm of the
+        determinant of the covariance of the values.
     """
     n, m = columns.shape
     white = np.empty((n, m))

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What an uplink carried at its signal-to-noise ratio, as measured, against the LTE model.
+"""The measured rate of an uplink against its signal-to-noise ratio, and that of the LTE model.
 
-The base station serves the UAV in every TTI of 1 ms for as long as data wait. What a second would
-carry if it did so in all 1000 of them is the capacity of that second: the measured rate, divided by
-the part of the TTIs that had a transport block. So an application that sends little does not count
-as a bad radio.
+The base station serves the UAV in every TTI of 1 ms while data wait. The capacity of a second is
+the rate that it would have had with a transport block in all 1000 TTIs: the measured rate divided
+by the share of the TTIs that had a transport block. An application with a low rate is therefore
+not mistaken for a bad radio.
 """
 
 from collections.abc import Sequence
@@ -24,24 +24,24 @@ from orchestrator.flights.likelihood import Series, most_likely
 from orchestrator.scenario.cells import BLOCK_HZ
 
 UAV_W, BASE_STATION_W = 0.2, 40.0
-"""Powers for which gains of a fitted channel hold: 23 dBm of a UE of power class 3 (TS 36.101,
-table 6.2.2-1) and 46 dBm of a base station of 20 MHz (TR 36.942, table 4.2)."""
+"""Nominal powers, for which the gains of a fitted channel are valid: 23 dBm of a UE of power class
+3 (TS 36.101, table 6.2.2-1) and 46 dBm of a base station of 20 MHz (TR 36.942, table 4.2)."""
 NOISE_DBM_PER_MHZ = -114.0
 """Thermal noise at 290 K, the default of `radio.noise_dbm_per_mhz`."""
 BLOCKS = 100
-"""Resource blocks of a carrier of 20 MHz, where the logs do not name their number."""
+"""Resource blocks of a carrier of 20 MHz, used if the logs do not contain their number."""
 FEWEST_BLOCKS_UP = 100
-"""Fewest transport blocks of a second that says what the radio carries."""
+"""Smallest number of transport blocks in a second from which its capacity is computed."""
 TTIS = 1000
-"""Per second."""
+"""TTIs per second."""
 NEAR_S = 3
 MARGINS_DB = np.arange(0.0, 15.01, 0.1)
 HIGHEST_DB = np.concatenate([np.arange(8.0, 40.01, 0.5), [np.inf]])
 NOISE_STEP_DB = 0.25
 QUANTILES = np.round(np.arange(0.05, 0.96, 0.05), 2)
-"""Quantiles of what was measured in each step of the signal-to-noise ratio."""
+"""Quantiles of the measured values in each step of the signal-to-noise ratio."""
 FEWEST_SECONDS = 10
-"""Fewest seconds in a step of the measured curve; smaller steps are joined with the next one."""
+"""Smallest number of seconds in a step of the curve; smaller steps are joined with the next."""
 PACKET_BYTES = 1500.0
 
 
@@ -50,16 +50,16 @@ class Seconds:
     """Seconds of flights in which the uplink was measured; shapes are [n]."""
 
     step_s: Array
-    """Time since the second before; infinite at the first one of a flight."""
+    """Time in s since the previous second; infinite at the first second of a flight."""
     snr_db: Array
     far_m: Array
     mcs: Array
     bler: Array
     rate_bps: Array
-    """Goodput: what was decoded."""
+    """Goodput: the rate of decoded data."""
     capacity_bps: Array
-    """What would have been decoded with a transport block in every TTI; the goodput itself where
-    data waited, but hardly any block was sent; NaN where none waited: nothing is known."""
+    """Goodput with a transport block in every TTI. If hardly any block was sent: the goodput itself
+    if data waited, and NaN (unknown) if no data waited."""
     blocks: int
     """Resource blocks of the carrier."""
     carrier_hz: float
@@ -75,17 +75,17 @@ def seconds_of(
 ) -> Seconds | None:
     """The seconds in flight in which the rate of the uplink was measured.
 
-    A second in which the base station received too little for an estimate of the signal-to-noise
-    ratio has that of the nearest second, at most `NEAR_S` away. Where the numbers of transport
-    blocks were never measured, all rates are taken as capacities.
+    A second without an estimate of the signal-to-noise ratio gets that of the nearest second, at
+    most `NEAR_S` away. If the numbers of transport blocks were never measured, all rates are used
+    as capacities.
 
     Args:
         flights: The flights, whose carriers have the same number of resource blocks.
         carrier_hz: Carrier frequency.
-        field: Name of the level that is taken as the signal-to-noise ratio.
+        field: Name of the level that is used as the signal-to-noise ratio.
 
     Returns:
-        None where data were carried in fewer than `LEAST_VALUES` such seconds.
+        None if data were sent in fewer than `LEAST_VALUES` of these seconds.
     """
     parts = []
     for flight in flights:
@@ -120,21 +120,22 @@ def seconds_of(
 
 @dataclass(frozen=True)
 class Scheme:
-    """How an LTE uplink chooses its rate: the gap to Shannon's limit, and the highest ratio."""
+    """Parameters of the rate of an LTE uplink: gap to Shannon's limit, and highest ratio."""
 
     margin_db: float
     highest_db: float
-    """Signal-to-distortion ratio of the senders, which limits the signal-to-noise ratio."""
+    """Signal-to-distortion ratio of the radios in dB, which limits the signal-to-noise ratio."""
 
     def steps(self, blocks: int) -> tuple[Array, Array, Array]:
-        """The rate of the transport blocks as steps of the signal-to-noise ratio.
+        """The rate of the transport blocks as a step function of the signal-to-noise ratio.
 
         Args:
             blocks: Resource blocks of the carrier.
 
         Returns:
-            The least linear ratio of each step but the first, shape [L]; bit/s of all transport
-            blocks and the MCS of each step, shape [L + 1]; 0 and -1 in the first one.
+            The smallest linear ratio of each step except the first, shape [L]; the rate of all
+            transport blocks in bit/s and the MCS of each step, shape [L + 1] each. The first step
+            has rate 0 and MCS -1.
         """
         made = _without_distortion(blocks, self.margin_db)
         left = 1 / made.least_snr - 10 ** (-self.highest_db / 10)
@@ -145,7 +146,7 @@ class Scheme:
         return 1 / left[reached], bps, mcs
 
     def of(self, snr_db: Array, blocks: int) -> tuple[Array, Array]:
-        """Bit/s of the whole carrier and MCS at these ratios, shape [n] each."""
+        """Rate of the whole carrier in bit/s and MCS at these ratios, shape [n] each."""
         least, bps, mcs = self.steps(blocks)
         step = np.searchsorted(least, 10 ** (snr_db / 10), side="right")
         return bps[step], mcs[step]
@@ -157,15 +158,15 @@ def _without_distortion(blocks: int, margin_db: float) -> Steps:
 
 
 PLAIN = Scheme(UPLINK_MARGIN_DB, np.inf)
-"""The LTE model of the testbed as it is without a fit."""
+"""The default LTE model of the testbed."""
 
 
 def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
     """The scheme that describes the measured capacities best, and its mean absolute error in dB.
 
-    The mean absolute error is least over all seconds in which anything was decoded. At a ratio
-    below the first step the model would use fewer resource blocks, and the measured radio did not:
-    there, the rate of the first step is taken.
+    The mean absolute error over all seconds with decoded data is minimised. At a ratio below the
+    first step, the model would use fewer resource blocks, which the measured radio did not. The
+    rate of the first step is used there.
     """
     use = seconds.known & (seconds.capacity_bps > 0)
     snr_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
@@ -182,10 +183,12 @@ def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
 
 
 def noise_db_of(seconds: Seconds) -> tuple[float, float]:
-    """The level at which the signal-to-noise ratio is 0 dB, where only a level was measured, and
-    the mean absolute error in dB of the LTE model's rate with it.
+    """The level at which the signal-to-noise ratio is 0 dB, if only a level was measured.
 
-    It is found as `scheme_of` finds a margin, which cannot be separated from it.
+    It is found in the same way as the margin in `scheme_of`. A margin cannot be separated from it.
+
+    Returns:
+        The level, and the mean absolute error of the LTE model's rate with it, both in dB.
     """
     use = seconds.known & (seconds.capacity_bps > 0)
     level_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
@@ -201,26 +204,26 @@ def noise_db_of(seconds: Seconds) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Curve:
-    """What was measured in steps of the signal-to-noise ratio; shapes are [B], or [B, Q]."""
+    """Measured values in B steps of the signal-to-noise ratio; shapes are [B] or [B, Q]."""
 
     snr_db: Array
     """Median ratio of each step, ascending."""
     seconds: Array
     """Number of seconds in each step."""
     capacity_bps: Array
-    """`QUANTILES` of the capacity."""
+    """`QUANTILES` of the capacity in bit/s, shape [B, Q]."""
     mcs: Array
-    """`QUANTILES` of the MCS; NaN: it was never measured."""
+    """`QUANTILES` of the MCS, shape [B, Q]; NaN: it was never measured."""
     bler: Array
     """Median block error rate; NaN: it was never measured."""
     memory_s: float
-    """Time after which the correlation of a second's place among those of its step is 1/e."""
+    """Time in s after which the correlation of a second's rank within its step is 1/e."""
     memory_share: float
-    """Part of the variance of this place that is so correlated; the rest is independent."""
+    """Share of the variance of this rank that is correlated; the rest is independent."""
 
 
 def curve_of(seconds: Seconds) -> Curve:
-    """The measured curve, in steps of 1 dB or wider ones of at least `FEWEST_SECONDS`."""
+    """The measured curve, in steps of 1 dB; wider if a step has fewer than `FEWEST_SECONDS`."""
     use = seconds.known
     snr_db = seconds.snr_db[use]
     order = np.argsort(snr_db, kind="stable")
@@ -251,7 +254,7 @@ def curve_of(seconds: Seconds) -> Curve:
 
 
 def _memory(seconds: Seconds, capacity_bps: Array, groups: Sequence[Array]) -> tuple[float, float]:
-    """`memory_s` and `memory_share` of a curve: of the normal scores of capacities in their steps.
+    """`memory_s` and `memory_share` of a curve, from the normal scores of capacities per step.
 
     Args:
         seconds: All seconds.
@@ -271,10 +274,10 @@ def _memory(seconds: Seconds, capacity_bps: Array, groups: Sequence[Array]) -> t
 
 
 def _quantiles(values: Array, groups: Sequence[Array], levels: Array) -> Array:
-    """Quantiles of what was measured in each group, shape [B, Q].
+    """Quantiles of the measured values in each group, shape [B, Q].
 
-    Nothing is measured in a group without transport blocks; it has the quantiles of the nearest
-    group. NaN: nothing was measured in any.
+    A group without transport blocks has no measured values; it gets the quantiles of the nearest
+    group. NaN: no group has measured values.
     """
     made = np.full((len(groups), len(levels)), np.nan)
     for row, group in zip(made, groups, strict=True):
@@ -289,7 +292,7 @@ def _quantiles(values: Array, groups: Sequence[Array], levels: Array) -> Array:
 
 
 def _nearest(values: Array) -> Array:
-    """Values with gaps filled by the nearest one, at most `NEAR_S` slots away, shape [S]."""
+    """Values with gaps filled by the nearest value, at most `NEAR_S` slots away, shape [S]."""
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
         return values
@@ -302,7 +305,7 @@ def _nearest(values: Array) -> Array:
 
 @dataclass(frozen=True)
 class Stage:
-    """One step on the way from Shannon's rate to what was measured."""
+    """One stage between Shannon's rate and the measured goodput."""
 
     name: str
     rate_bps: Array
@@ -310,7 +313,7 @@ class Stage:
 
 
 def stages(seconds: Seconds, scheme: Scheme) -> list[Stage]:
-    """What the uplink would carry in each second under fewer and fewer idealisations."""
+    """Rates of the uplink in each second, from the ideal rate to the measured goodput."""
     band_hz = seconds.blocks * BLOCK_HZ
     noise_db = NOISE_DBM_PER_MHZ + 10 * np.log10(band_hz / 1e6)
     nominal_db = (

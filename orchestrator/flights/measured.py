@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Measured flights: their file, and what is checked when it is read."""
+"""Measured flights, and the checks when their file is read."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -45,12 +45,12 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "buffer_up_bytes": (0.0, 1e12),
     "connected": (0.0, 1.0),
 }
-"""Measured values of each UAV and slot, with the smallest and the largest one that is accepted."""
+"""Names of the values per UAV and slot, with the smallest and the largest accepted value."""
 LEVELS = ("rsrp_dbm", "snr_db", "snr_up_db")
-"""A measured flight has values of at least one of these."""
+"""A measured flight has at least one of these levels."""
 CARRIER_HZ = (1e7, 3e11)
 MOST_BLOCKS = 275
-"""Largest number of resource blocks of a carrier, that of 5G NR."""
+"""Largest number of resource blocks of a carrier (5G NR)."""
 _OF_ALL = ("base_station", "origin", "carrier_up_hz", "carrier_down_hz", "resource_blocks")
 _TEXTS = ("start", "source")
 FIELDS = ("position", "slot_s", *BOUNDS, *_OF_ALL, *_TEXTS)
@@ -63,7 +63,7 @@ def _absent() -> Array:
 
 @dataclass(frozen=True)
 class MeasuredFlight:
-    """Positions of K UAVs over S slots, and what their radios measured; slot 0 starts at t = 0.
+    """Positions of K UAVs in S slots, and the values from their radios; slot 0 starts at t = 0.
 
     All measured values have the shape [K, S], and NaN means that a value was not measured. An
     imported flight has one UAV, K = 1. A value that was never measured is NaN in all slots.
@@ -98,11 +98,11 @@ class MeasuredFlight:
     blocks_up: Array = field(default_factory=_absent)
     """Transport blocks per second in the uplink, decoded or not."""
     buffer_up_bytes: Array = field(default_factory=_absent)
-    """Data that wait in the UAV for the uplink, in bytes."""
+    """Data in the UAV's transmit buffer for the uplink, in bytes."""
     connected: Array = field(default_factory=_absent)
     """1 where the UAV was connected to the base station, 0 where it was not, NaN: unknown."""
     gain_db: Array = field(default_factory=_absent)
-    """Channel gain in dB, from a trace: the uplink's where the directions differ; NaN: outage."""
+    """Channel gain in dB, from a trace; of the uplink if the directions differ; NaN: outage."""
     gain_down_db: Array = field(default_factory=_absent)
     """Channel gain of the downlink in dB, from a trace; NaN: outage."""
     base_station: Array | None = None
@@ -123,7 +123,7 @@ class MeasuredFlight:
     def __post_init__(self) -> None:
         for name in (*BOUNDS, "gain_db", "gain_down_db"):
             if not np.isfinite(values := getattr(self, name)).any():
-                # Without memory for values that were never measured.
+                # Values that were never measured take no memory.
                 absent = np.broadcast_to(np.float64(np.nan), self.position.shape[:2])
                 object.__setattr__(self, name, absent)
             elif values.shape != self.position.shape[:2]:
@@ -154,7 +154,7 @@ class MeasuredFlight:
     def save(self, path: Path) -> None:
         """Write the flight as an NPZ file, atomically, with the arrays that have a value.
 
-        Gains are not written, for a file with gains is a trace.
+        Gains are not written, because a file with gains is a trace.
         """
         arrays: dict[str, Any] = {"position": self.position, "slot_s": np.float64(self.slot_s)}
         for name in BOUNDS:

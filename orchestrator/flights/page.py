@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The pages of a fit and of a forecast, each one file that needs nothing but itself."""
+"""The pages of a fit and of a forecast; each page is one self-contained file."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,11 +25,11 @@ SCRIPTS = ("charts", "frame", "xy", "plain")
 FLIGHT_COLOURS = ("ring-1", "ring-2", "ring-3", "ring-4")
 DASHES = ("7 4", "2 3", "9 3 2 3", "12 4", "4 4 1 4", "1 5")
 BINS = 30
-"""Number of bars of a histogram, and of distances of an autocorrelation."""
+"""Number of bars of the histogram, and of distances of the autocorrelation."""
 MOST_SLOTS = 600
-"""Largest number of slots between two residuals that are compared."""
+"""Largest number of slots between two residuals of the autocorrelation."""
 FEWEST = 10
-"""Fewest values of a median that is drawn."""
+"""Smallest number of values for a median or a correlation that is drawn."""
 MINUTE_S = 60.0
 
 Charts = dict[str, dict[str, Any]]
@@ -70,15 +70,15 @@ def fit_page(fit: FlightFit) -> str:
 
 
 def _uplink_sentences(uplink: Uplink | None) -> list[str]:
-    """What came out on the uplink: its antenna, and its link curve."""
+    """Sentences on the uplink: its antenna, and its link curve."""
     found = []
     if uplink is not None and uplink.is_measured and HEADING in uplink.fit.terms:
         slope, away = uplink.fit.term(HEADING), uplink.level.on_path(TERMS[HEADING])
         fast = round(float(np.quantile(np.abs(away), 0.95)))
         found.append(
             f"The uplink's SNR {'rises' if slope > 0 else 'falls'} by {abs(slope):.2f} dB per m/s "
-            f"of velocity away from the base station: at {fast} m/s the same place differs by "
-            f"{2 * fast * abs(slope):.0f} dB between outbound and inbound."
+            f"of velocity away from the base station. At {fast} m/s, the SNR at the same place "
+            f"differs by {2 * fast * abs(slope):.0f} dB between outbound and inbound flight."
         )
     if uplink is not None and uplink.carried is not None and uplink.carried.stages:
         found.append(_link_sentence(uplink.carried))
@@ -86,25 +86,25 @@ def _uplink_sentences(uplink: Uplink | None) -> list[str]:
 
 
 LOSSES = (
-    "signal power, not the model",
-    "the margin of the LTE model and its finite number of rates",
-    "a margin that is larger than that of the LTE model",
-    "block errors and whatever else the LTE model does not describe",
+    "the low SNR",
+    "the default margin and the discrete rates of the LTE model",
+    "the difference between the fitted and the default LTE parameters",
+    "block errors and other effects that the LTE model does not contain",
     "TTIs without a transport block",
 )
-"""What is lost between each stage and the next one."""
+"""The cause of the loss between each stage and the next one."""
 
 
 def _link_sentence(carried: Carried) -> str:
-    """How the LTE model compares with the measured rate, and where most of Shannon's is lost."""
+    """A sentence on the LTE model and the capacity, and on the largest loss from Shannon's rate."""
     mbps = [max(float(np.nanmedian(stage.rate_bps)), 1.0) / 1e6 for stage in carried.stages]
     shannon, model, measured = mbps[0], mbps[2], mbps[4]
     factors = np.array(mbps[:-1]) / np.array(mbps[1:])
     most = int(factors.argmax())
     return (
-        f"At the measured SNR the LTE model with a margin of {PLAIN.margin_db:.1f} dB says "
-        f"{model:.1f} Mb/s, measured were {measured:.1f} Mb/s: what is missing to Shannon's "
-        f"{shannon:.0f} Mb/s is above all {LOSSES[most]} ({mbps[most]:.1f} to "
+        f"At the measured SNR, the LTE model with a margin of {PLAIN.margin_db:.1f} dB predicts "
+        f"{model:.1f} Mb/s; the measured capacity is {measured:.1f} Mb/s. The largest loss from "
+        f"Shannon's {shannon:.0f} Mb/s is due to {LOSSES[most]} ({mbps[most]:.1f} to "
         f"{mbps[most + 1]:.1f} Mb/s)."
     )
 
@@ -120,7 +120,7 @@ def _minutes(flight: Flown) -> Array:
 
 
 def _level_charts(fit: FlightFit, title: str, unit: str) -> Charts:
-    """The level against distance, and of each flight against time."""
+    """Charts of the level against distance, and against time for each flight."""
     level, best, chosen = fit.level, fit.ranking.best, fit.ranking.chosen
     axis = f"{title} in {unit}"
     far_m = level.on_path(lambda path: path.far_m)
@@ -139,7 +139,7 @@ def _level_charts(fit: FlightFit, title: str, unit: str) -> Charts:
     height_m = float(path.height_m[0])
     charts = {
         "distance": chart(
-            f"{title} against distance: values of all flights, {best.model} with its band of 90 %, "
+            f"{title} against distance: values of all flights, {best.model} with its 90 % band, "
             "and the other models",
             "distance in m",
             axis,
@@ -158,7 +158,7 @@ def _level_charts(fit: FlightFit, title: str, unit: str) -> Charts:
         at = _minutes(flight)
         measured = level.by_slot(level.series.value_db)[index]
         charts[f"time-{index}"] = chart(
-            f"{title} of {flight.name} against time: measured, and expected with its band of 90 %",
+            f"{title} of {flight.name} against time: measured, and expected with its 90 % band",
             "time in min",
             axis,
             [
@@ -171,7 +171,7 @@ def _level_charts(fit: FlightFit, title: str, unit: str) -> Charts:
 
 
 def _straight(level: Level) -> Path:
-    """A path away from the base station in the median height, over the distances flown."""
+    """A straight path away from the base station at the median height, over the flown distances."""
     across = level.on_path(lambda path: path.across_m)
     height_m = float(np.median(level.on_path(lambda path: path.height_m)))
     at = np.geomspace(max(float(across.min()), 1.0), max(float(across.max()), 2.0), 150)
@@ -188,7 +188,7 @@ def _over_distance(fit: FlightFit, one: Fit, path: Path) -> Array:
 
 
 def _residual_charts(level: Level, chosen: Fit) -> Charts:
-    """What the fit does not explain: against time, as a histogram, and its autocorrelation."""
+    """Charts of the residuals: against time, as a histogram, and their autocorrelation."""
     rest = level.series.value_db - chosen.expected_db
     estimate, deviation_db = chosen.estimate, chosen.deviation_db
     heights, edges = np.histogram(rest, BINS)
@@ -201,7 +201,7 @@ def _residual_charts(level: Level, chosen: Fit) -> Charts:
         "residuals": chart(
             "Residuals against time",
             "time in min",
-            "measured less expected in dB",
+            "measured − expected in dB",
             [
                 points(flight.name, _minutes(flight), values, _colour(index))
                 for index, (flight, values) in enumerate(
@@ -210,8 +210,8 @@ def _residual_charts(level: Level, chosen: Fit) -> Charts:
             ],
         ),
         "histogram": chart(
-            f"Histogram of the residuals, and the normal distribution of {deviation_db:.1f} dB",
-            "measured less expected in dB",
+            f"Histogram of the residuals, and the normal distribution with {deviation_db:.1f} dB",
+            "measured − expected in dB",
             "number of values",
             [
                 bars("residuals", edges, heights.astype(np.float64), "accent"),
@@ -225,7 +225,7 @@ def _residual_charts(level: Level, chosen: Fit) -> Charts:
             from_zero=True,
         ),
         "autocorrelation": chart(
-            "Autocorrelation of the residuals against the path between them, and the fitted one",
+            "Autocorrelation of the residuals against the path between them: measured and fitted",
             "path between two values in m",
             "autocorrelation",
             [
@@ -243,13 +243,13 @@ def _residual_charts(level: Level, chosen: Fit) -> Charts:
 
 
 def _autocorrelation(level: Level, rest: Array, decorrelation_m: float) -> tuple[Array, Array]:
-    """Correlation of residuals by the path between them, in up to `BINS` steps.
+    """Correlation of residuals against the path between them, in up to `BINS` steps.
 
     Args:
         level: The level.
         rest: Residuals, shape [n].
-        decorrelation_m: Four times this is the longest path between two of them, unless flights
-            are shorter, or values farther apart.
+        decorrelation_m: The decorrelation distance. The longest path between two residuals is
+            four times this, but at most the path of the flights, and at least ten median steps.
 
     Returns:
         Mean path of the pairs in each step, and their correlation, shape [B] each.
@@ -271,7 +271,7 @@ def _autocorrelation(level: Level, rest: Array, decorrelation_m: float) -> tuple
 
 
 def _heading_chart(level: Level, fit: Fit, title: str) -> Charts:
-    """Residuals without the term of the heading, against the velocity away."""
+    """Chart of the residuals without the heading term, against the velocity away."""
     away = level.on_path(TERMS[HEADING])
     slope = fit.term(HEADING)
     rest = level.series.value_db - fit.expected_db + slope * away
@@ -283,22 +283,22 @@ def _heading_chart(level: Level, fit: Fit, title: str) -> Charts:
     steps = np.round(away)
     many = [step for step in np.unique(steps) if (steps == step).sum() >= FEWEST]
     medians = np.array([np.median(rest[steps == step]) for step in many])
-    drawn.append(line("median of each m/s", np.array(many), medians, "more", width=1.6))
+    drawn.append(line("median per 1 m/s", np.array(many), medians, "more", width=1.6))
     if slope:
         ends = np.array([away.min(), away.max()])
         drawn.append(line(f"fitted: {slope:.2f} dB per m/s", ends, slope * ends, "ink"))
     return {
         "heading": chart(
-            f"{title}: residuals without the term of the heading against the velocity away",
+            f"{title}: residuals without the heading term against the velocity away",
             "velocity away from the base station in m/s",
-            "measured less expected in dB",
+            "measured − expected in dB",
             drawn,
         )
     }
 
 
 def _link_charts(carried: Carried) -> Charts:
-    """The measured link curve, and that of the LTE model."""
+    """Charts of the measured link curve and of the LTE model."""
     curve, seconds = carried.curve, carried.seconds
     snr_db = np.linspace(float(curve.snr_db.min()), float(curve.snr_db.max()), 400)
     schemes = [
@@ -313,7 +313,7 @@ def _link_charts(carried: Carried) -> Charts:
 
     def measured(table: Array, name: str, y_label: str, of_model: int, scale: float) -> Any:
         return chart(
-            f"{name} of the uplink against its SNR: measured, and that of the LTE model",
+            f"{name} of the uplink against its SNR: measured, and of the LTE model",
             "SNR of the uplink in dB",
             y_label,
             [
@@ -349,7 +349,7 @@ def _scheme_text(carried: Carried) -> str:
 
 
 def _model_row(model: document.Model, best: document.Model) -> dict[str, Any]:
-    """A row of the tables of models: what is fitted, with standard errors of terms."""
+    """A row of the tables of models: the fitted values, with standard errors of the terms."""
     errors = np.sqrt(np.diag(np.array(model.covariance))).tolist()
     of_terms = errors[len(errors) - len(model.antenna) :]
     return {
@@ -361,7 +361,7 @@ def _model_row(model: document.Model, best: document.Model) -> dict[str, Any]:
 
 
 def _stage_rows(stages: Sequence[document.Stage]) -> list[dict[str, Any]]:
-    """A row for each stage: its median, and what is lost since the stage before."""
+    """A row for each stage: its median, and its change from the previous stage."""
     before: Sequence[document.Stage | None] = [None, *stages]
     most = max((stage.median_bps for stage in stages), default=0.0) or 1.0
     return [
@@ -378,7 +378,7 @@ def _stage_rows(stages: Sequence[document.Stage]) -> list[dict[str, Any]]:
 def _flight_rows(
     fit: FlightFit, made: document.Document, uplink: document.Uplink | None
 ) -> list[dict[str, Any]]:
-    """A row for each flight: what was used of it, and its offsets."""
+    """A row for each flight: the slots that were used, and its offsets."""
     rows = []
     for index, (flight, used) in enumerate(zip(fit.flights, fit.level.used, strict=True)):
         height_m = flight.path.height_m[used]
@@ -395,13 +395,13 @@ def _flight_rows(
 
 
 def _offset(model: document.Model, index: int) -> tuple[float, float]:
-    """The offset of a flight, and its difference to the mean of the flights."""
+    """The offset of a flight, and its difference from the mean of all flights."""
     offset_db = model.offsets_db[index]
     return offset_db, offset_db - model.offset_db
 
 
 def _keys(made: document.Document) -> str | None:
-    """The keys of a scenario with the fitted channel and link, as YAML; None: no channel."""
+    """The scenario keys for the fitted channel and link, as YAML; None: there is no channel."""
     if made.channel is None:
         return None
     radio: dict[str, Any] = {"channel": "fitted", "fitted": "FIT.json"}
@@ -455,11 +455,11 @@ INPUTS = {
 }
 """Titles of the inputs of a forecast."""
 MISSING = {"offered_bps": "no limit: data always wait", "like": "any"}
-"""What it means that an input is absent."""
+"""The text for an input that is absent."""
 
 
 def _forecast_charts(made: Forecast, flight: Flown, reveal: Reveal | None) -> Charts:
-    """Bands over time, and the distribution of the goodput."""
+    """Charts of the bands against time, and of the distribution of the goodput."""
     title, unit = UNITS[made.level]
     aloft = flight.is_aloft & (reveal is not None)
 
@@ -498,7 +498,7 @@ def _forecast_charts(made: Forecast, flight: Flown, reveal: Reveal | None) -> Ch
 def _band_chart(
     title: str, y_label: str, at: Array, forecast: Band, measured: Array, unit: float = 1.0
 ) -> dict[str, Any]:
-    """A forecast over minutes, with what was measured where this is not NaN."""
+    """Chart of a forecast against time in minutes, with the measured values that are not NaN."""
     low, middle, high = (
         np.array(values) / unit for values in (forecast.p5, forecast.p50, forecast.p95)
     )
@@ -508,7 +508,7 @@ def _band_chart(
     drawn.append(line("forecast, median", at, middle, "ink", width=1.6))
     words = " and measured" * (len(drawn) > 2)
     return chart(
-        f"{title} against time: forecast with its band of 90 %{words}",
+        f"{title} against time: forecast with its 90 % band{words}",
         "time in min",
         y_label,
         drawn,
@@ -517,7 +517,7 @@ def _band_chart(
 
 
 def _distribution_chart(quantiles: Array, goodput_bps: Array) -> dict[str, Any]:
-    """Cumulative distributions of the goodput by second, and where they differ most."""
+    """Chart of the cumulative distributions of the goodput by second, and of the KS distance."""
     drawn = [line("forecast", quantiles / 1e6, LEVELS, "ink")]
     measured = np.sort(goodput_bps[np.isfinite(goodput_bps)])
     words = "forecast"
@@ -538,7 +538,7 @@ def _distribution_chart(quantiles: Array, goodput_bps: Array) -> dict[str, Any]:
     return chart(
         f"Cumulative distribution of the goodput by second, {words}",
         "goodput in Mb/s",
-        "part of the seconds",
+        "share of the seconds",
         drawn,
         from_zero=True,
         digits=(1, 2),
@@ -546,14 +546,14 @@ def _distribution_chart(quantiles: Array, goodput_bps: Array) -> dict[str, Any]:
 
 
 def _farthest_apart(measured: Array, quantiles: Array) -> tuple[float, float, float]:
-    """Where two distributions differ most, and both cumulative distributions there.
+    """The place where two distributions differ most, and both cumulative distributions there.
 
     Args:
-        measured: Values of the one, ascending.
-        quantiles: Quantiles of the other at `LEVELS`.
+        measured: Values of the first distribution, ascending.
+        quantiles: Quantiles of the second distribution at `LEVELS`.
     """
     places = np.unique(np.concatenate([measured, quantiles]))
-    # A jump counts on either side.
+    # Both sides of a jump are compared.
     sides = np.concatenate([np.nextafter(places, -np.inf), np.nextafter(places, np.inf)])
     seen = np.searchsorted(measured, sides, side="right") / len(measured)
     expected = np.interp(sides, quantiles, LEVELS, left=0.0, right=1.0)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The fit of measured flights as a whole: path loss, uplink, link curve, and its file FIT.json."""
+"""The complete fit of measured flights: path loss, uplink, link curve, and the file FIT.json."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -53,28 +53,28 @@ from testbed.core.errors import InputError
 log = logging.getLogger(__name__)
 
 CARRIER_HZ = 2e9
-"""Carrier frequency where the flights do not name theirs."""
+"""Carrier frequency in Hz of flights that do not contain it."""
 BASE_STATION_M = (0.0, 0.0, 30.0)
-"""Base station of flights that have no such field, as traces: that of the paper's scenario."""
+"""Position in m of the base station of traces, which have no such field: the paper's scenario."""
 HEIGHTS_M = np.arange(0.0, 61.0, 5.0)
-"""Heights of a base station that are tried where a measured flight does not name it."""
+"""Heights in m that are tried for the base station of a flight that does not contain it."""
 CLEAR_DB = (5.0, 18.0)
-"""Signal-to-noise ratios of the downlink in dB from which the noise follows: below, its estimate
-contains noise; above, distortion limits it."""
+"""Range of the downlink's signal-to-noise ratio in dB from which the noise is computed. Below it,
+the measured ratio contains noise; above it, distortion limits the ratio."""
 LEVELS = ("gain_db", "rsrp_dbm", "snr_db", "snr_up_db")
-"""Levels to which models can be fitted: the first one that all flights have is used."""
+"""Levels to which models can be fitted. The first one that all flights have is used."""
 
 
 @dataclass(frozen=True)
 class Uplink:
-    """The uplink's signal-to-noise ratio along the flights, and what it carried."""
+    """The uplink's signal-to-noise ratio along the flights, and its rates."""
 
     level: Level
-    """The signal-to-noise ratio, or the level to which models were fitted where the ratio was not
-    measured, but rates were."""
+    """The signal-to-noise ratio. If only rates were measured: the level to which models were
+    fitted."""
     fit: Fit
     correlation: float
-    """Of its shadowing with that of the level to which models were fitted."""
+    """Correlation of its shadowing with that of the level to which models were fitted."""
     carried: "Carried | None"
     """None: no rates were measured."""
     noise_db: float = 0.0
@@ -88,7 +88,7 @@ class Uplink:
 
 @dataclass(frozen=True)
 class Carried:
-    """What the uplink carried."""
+    """The rates of the uplink, their link curve, and the LTE parameters that describe them."""
 
     seconds: Seconds
     scheme: Scheme
@@ -96,7 +96,7 @@ class Carried:
     """Mean absolute error of the scheme's rate."""
     curve: Curve
     stages: Sequence[Stage]
-    """Empty where the signal-to-noise ratio was not measured."""
+    """Empty if the signal-to-noise ratio was not measured."""
 
     @classmethod
     def of(cls, seconds: Seconds) -> "Carried":
@@ -107,11 +107,11 @@ class Carried:
 
 @dataclass(frozen=True)
 class FlightFit:
-    """All that was fitted to some flights."""
+    """All results of fitting a set of flights."""
 
     flights: Sequence[Flown]
     carrier_hz: float
-    """Of the level to which models were fitted."""
+    """Carrier frequency of the level to which models were fitted."""
     level: Level
     ranking: Ranking
     uplink: Uplink | None
@@ -121,29 +121,29 @@ class FlightFit:
 
     @property
     def sentence(self) -> str:
-        """The result in a sentence."""
+        """The result in one sentence."""
         best = self.ranking.best
         estimate = best.estimate
-        how = "" if best.exponent is None else f" with the exponent {best.exponent:.2f}"
+        how = "" if best.exponent is None else f" with an exponent of {best.exponent:.2f}"
         alike = [
             fit.model for fit in self.ranking.fits[1:] if fit.estimate.aic - estimate.aic <= AS_GOOD
         ]
         few = "this flight" if len(self.flights) == 1 else f"these {len(self.flights)} flights"
         text = (
             f"{best.model}{how} describes {few} best, with {estimate.shadowing_db:.1f} dB of "
-            f"shadowing, which is decorrelated after {estimate.decorrelation_m:.0f} m, and "
-            f"{estimate.scatter_db:.1f} dB of scatter from second to second"
+            f"shadowing (decorrelation distance {estimate.decorrelation_m:.0f} m) and "
+            f"{estimate.scatter_db:.1f} dB of scatter between seconds"
         )
         if alike:
-            text += f"; as good (AIC within {AS_GOOD:g}): {', '.join(alike)}"
+            text += f"; equally good (AIC within {AS_GOOD:g}): {', '.join(alike)}"
         return text + "."
 
     @property
     def channel(self) -> dict[str, Any] | None:
         """The fitted channel of a scenario (`radio.fitted`); None: the gain is not known.
 
-        RSRP of a receiver that is not calibrated gives no gain. Where the signal-to-noise ratio was
-        measured, a gain is such that the nominal powers with thermal noise have this ratio in the
+        RSRP of an uncalibrated receiver gives no gain. If the signal-to-noise ratio was measured,
+        the gain is scaled so that the nominal powers with thermal noise give this ratio over the
         whole carrier.
         """
         fit = self.ranking.chosen
@@ -176,7 +176,7 @@ class FlightFit:
         return self.flights[0].measured.resource_blocks or BLOCKS
 
     def document(self) -> document.Document:
-        """FIT.json, sealed."""
+        """The contents of FIT.json, with their digest."""
         ranking, uplink = self.ranking, self.uplink
         of_uplink = None
         if uplink is not None:
@@ -217,10 +217,10 @@ class FlightFit:
         ).sealed()
 
     def replay(self, flight: Flown) -> ChannelTrace | None:
-        """The gains that a flight has measured, as a trace; None: the gain is not known.
+        """The measured gains of a flight as a trace; None: the gain is not known.
 
-        The uplink's gain is from its signal-to-noise ratio, the downlink's from RSRP. A slot in
-        which one of them was not measured is an outage.
+        The uplink's gain is computed from its signal-to-noise ratio, the downlink's from RSRP. A
+        slot is an outage if one of the two was not measured.
         """
         channel, uplink = self.channel, self.uplink
         if channel is None:
@@ -251,16 +251,16 @@ class FlightFit:
 
 
 def _reported(fit: Fit, carrier_hz: float) -> float:
-    """The offset of a fit to the path loss of its model as a channel.
+    """The offset of a fit relative to the path loss of its model as a channel.
 
-    That of `log-distance` starts with the loss of free space at 1 m.
+    The channel `log-distance` contains the free-space loss at 1 m, the fit does not.
     """
     first_db = float(free_space_db(1.0, carrier_hz)) if fit.model == LOG_DISTANCE else 0.0
     return fit.offset_db + first_db
 
 
 def _direction(fit: Fit, to_gain_db: float, carrier_hz: float) -> dict[str, float]:
-    """One direction of the fitted channel; see `orchestrator.scenario.schema`."""
+    """One direction of the fitted channel, with the keys of `FittedDirection` of the schema."""
     estimate = fit.estimate
     return {
         "offset_db": round(_reported(fit, carrier_hz) + to_gain_db, 4),
@@ -330,7 +330,7 @@ def _link(uplink: Uplink | None, blocks: int) -> document.Link:
 
 
 def _known(values: Array) -> Any:
-    """Values as lists; None: they were never measured."""
+    """The values as lists; None: they were never measured."""
     return values.tolist() if np.isfinite(values).all() else None
 
 
@@ -344,11 +344,11 @@ def _rounded(value: float | None, digits: int) -> float | None:
 def flown_in(
     flights: Mapping[str, MeasuredFlight], base_station_m: Sequence[float] = BASE_STATION_M
 ) -> list[Flown]:
-    """The UAVs of some flights, by the names of their files.
+    """The UAVs of a set of flights, with their paths.
 
     Args:
         flights: The flights by name.
-        base_station_m: The base station of those that have no such field, e.g. traces.
+        base_station_m: Position of the base station for flights without this field, e.g. traces.
 
     Raises:
         InputError: A flight was imported without the position of its base station.
@@ -371,10 +371,10 @@ def flown_in(
 
 
 def _located(flights: Mapping[str, MeasuredFlight]) -> list[Flown]:
-    """The UAVs of flights that are fitted, with a base station where they do not name one.
+    """The UAVs of the flights to fit; a missing position of the base station is filled in.
 
-    That of traces of gains is the default of scenarios. That of other flights is at x = y = 0, as
-    high as the likelihood of `log-distance` is highest.
+    Traces of gains get the default position of scenarios. Other flights get x = y = 0 and the
+    height at which the likelihood of `log-distance` is highest.
     """
     flown = flown_in(flights)
     unknown = [flight for flight in flown if flight.measured.base_station is None]
@@ -383,7 +383,7 @@ def _located(flights: Mapping[str, MeasuredFlight]) -> list[Flown]:
     names = ", ".join(flight.name for flight in unknown)
     field = _field(flown)
     if field == "gain_db":
-        log.info("%s: no base_station; %s m is taken", names, _place(BASE_STATION_M))
+        log.info("%s: no base_station; %s m is used", names, _place(BASE_STATION_M))
         return flown
     heights = []
     for height_m in HEIGHTS_M:
@@ -392,7 +392,7 @@ def _located(flights: Mapping[str, MeasuredFlight]) -> list[Flown]:
         heights.append((log_distance_likelihood(level), height_m, there))
     _, height_m, flown = max(heights, key=lambda one: one[0])
     log.warning(
-        "%s: no base_station; %s m is taken, the height with which log-distance fits best",
+        "%s: no base_station; %s m is used, the height with which log-distance fits best",
         names,
         _place((0, 0, height_m)),
     )
@@ -425,10 +425,11 @@ def fit_flights(
     Args:
         flights: The flights by name.
         models: Names of channel models; empty: all.
-        progress: Receives what is done, how many steps of how many.
+        progress: Called with the current step as text, the number of finished steps, and their
+            total number.
 
     Raises:
-        InputError: The flights lack values, or no model holds along them.
+        InputError: The flights lack values, or no model is valid along them.
     """
     names = known_models(models)
     flown = _located(flights)
@@ -455,7 +456,7 @@ def fit_flights(
 
 
 def _measure(flown: Sequence[Flown], field: str) -> bool:
-    """Whether all flights have values with this name."""
+    """Whether all flights have at least one value of this field."""
     return all(np.isfinite(flight.values(field)).any() for flight in flown)
 
 
@@ -471,7 +472,7 @@ def _carrier_hz(flown: Sequence[Flown], way: str) -> float:
 
 
 def _uplink(flown: Sequence[Flown], level: Level, chosen: Fit, carrier_hz: float) -> Uplink | None:
-    """The uplink; None where neither its signal-to-noise ratio nor its rates were measured."""
+    """The uplink; None if neither its signal-to-noise ratio nor its rates were measured."""
     if not _measure(flown, "snr_up_db"):
         seconds = seconds_of(flown, carrier_hz, level.field)
         if seconds is None:
@@ -496,7 +497,7 @@ def _uplink(flown: Sequence[Flown], level: Level, chosen: Fit, carrier_hz: float
 def _correlation(one: Level, its: Fit, other: Level, others: Fit) -> float:
     """Correlation of the shadowing of two levels.
 
-    Scatter, which is independent, lowers the correlation of residuals; this is divided out.
+    Independent scatter lowers the correlation of the residuals; the result is corrected for it.
     """
     residuals = [
         np.concatenate(level.by_slot(level.series.value_db - fit.expected_db))
@@ -511,7 +512,7 @@ def _correlation(one: Level, its: Fit, other: Level, others: Fit) -> float:
 
 
 def _noise_dbm(flown: Sequence[Flown]) -> float | None:
-    """Median of RSRP less the downlink's signal-to-noise ratio; None: one was not measured."""
+    """Median of RSRP minus the downlink's signal-to-noise ratio; None: one was not measured."""
     low_db, high_db = CLEAR_DB
     parts = []
     for flight in flown:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Rician K of small-scale fading, where flights were sampled densely enough to see it."""
+"""Rician K factor of small-scale fading, for flights that are sampled densely enough."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from orchestrator.engine.compiling import Array
 from orchestrator.flights.fitting import Flown
 
 DENSEST = 0.5
-"""Largest path between two values in wavelengths at which they show the fading."""
+"""Largest path between two values, in wavelengths, at which they resolve the fading."""
 WINDOW = 20.0
-"""Path in wavelengths over which the mean power is taken as constant; Lee, "Estimate of local
+"""Path in wavelengths over which the mean power is assumed to be constant; Lee, "Estimate of local
 average power of a mobile radio signal", IEEE Trans. Veh. Technol. 34(1), 1985, gives 20 to 40."""
 FEWEST_WINDOWS, FEWEST_IN_WINDOW = 10, 20
 LEVEL_K_DB = (-20.0, 40.0)
@@ -23,16 +23,16 @@ LEVEL_K_DB = (-20.0, 40.0)
 
 @dataclass(frozen=True)
 class Rician:
-    """Rician K, or why the data do not show it."""
+    """The Rician K factor, or the reason why it is unknown."""
 
     k_db: float | None
-    """Power of the direct path relative to all others; None: not seen."""
+    """Power of the direct path relative to all others, in dB; None: unknown."""
     reason: str
-    """Why K is not seen; empty where it is."""
+    """Why K is unknown; empty if it is known."""
 
 
 def rician_of(flights: Sequence[Flown], field: str, carrier_hz: float) -> Rician:
-    """Rician K by the method of moments, in windows of `WINDOW` wavelengths.
+    """Estimate the Rician K factor by the method of moments, in windows of `WINDOW` wavelengths.
 
     With mean m and standard deviation s of the power in a window, v = sqrt(m² - s²) is the power of
     the direct path and K = v / (m - v): Greenstein, Michelson and Erceg, "Moment-method estimation
@@ -64,11 +64,11 @@ def rician_of(flights: Sequence[Flown], field: str, carrier_hz: float) -> Rician
             found.append(float(direct / max(mean - direct, 1e-12 * mean)))
     if len(found) < FEWEST_WINDOWS:
         median = float(np.median(np.concatenate(steps)))
-        why = f"values are {median:.3g} wavelengths of path apart (median); K needs {DENSEST:g}"
+        why = f"values are {median:.3g} wavelengths of path apart (median), not {DENSEST:g} or less"
         if median <= DENSEST:
             why = (
-                f"values are dense enough on {len(found)} stretches of {WINDOW:g} wavelengths of "
-                f"path; K needs {FEWEST_WINDOWS}"
+                f"values are dense enough in {len(found)} of the {FEWEST_WINDOWS} windows that are "
+                f"needed ({WINDOW:g} wavelengths of path each)"
             )
         return Rician(None, why)
     k_db = 10 * np.log10(max(float(np.median(found)), 1e-9))

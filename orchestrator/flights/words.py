@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A forecast and its scores in words."""
+"""Sentences about a forecast, and its scores with their goals."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,17 +18,17 @@ UNITS = {
     "snr_db": ("SNR of the downlink", "dB"),
     "snr_up_db": ("SNR of the uplink", "dB"),
 }
-"""Title and unit of each level."""
+"""Title and unit of each level by its name."""
 COVERAGE = (0.85, 0.95)
-"""Goal of the part of the measured values in the band of 90 %."""
+"""Goal: share of the measured values in the 90 % band."""
 MEDIAN = 0.2
-"""Goal of the size of the median's error."""
+"""Goal: largest relative error of the median goodput."""
 KS = 0.2
-"""Goal of the Kolmogorov-Smirnov distance."""
+"""Goal: largest Kolmogorov-Smirnov distance of the goodput."""
 
 
 def sentences_of(made: Forecast, flight: Flown) -> list[str]:
-    """What came out, the most important sentence first."""
+    """The result of a forecast in sentences, the most important one first."""
     found = [forecast_sentence(made)]
     if made.reveal is not None:
         missed = _miss(scores_of(made, made.reveal), made, flight)
@@ -38,19 +38,19 @@ def sentences_of(made: Forecast, flight: Flown) -> list[str]:
 
 
 def _caveat(made: Forecast) -> str | None:
-    """What the bands of a forecast do not contain, in a sentence; None: nothing more is known."""
+    """A sentence on what the bands do not contain; None: there is no such limitation."""
     if made.inputs.like is not None:
-        return f"The bands hold for a flight with the radio of {made.inputs.like}."
+        return f"The bands are valid for a flight with the radio of {made.inputs.like}."
     if made.inputs.fitted_flights == 1:
         return (
-            "The fit has one flight, so it is not known how much flights differ: the bands hold "
-            "for a flight with the same radio."
+            "The fit has one flight, so the difference between flights is unknown: the bands are "
+            "valid for a flight with the same radio."
         )
     return None
 
 
 def forecast_sentence(made: Forecast) -> str:
-    """A forecast in a sentence."""
+    """The forecast in one sentence, with its digest."""
     title, unit = UNITS[made.level]
     parts = []
     minutes = len(made.rsrp_dbm.p50) * made.slot_s / MINUTE_S
@@ -74,7 +74,7 @@ def _data(size: float) -> str:
 
 
 def reveal_sentence(made: Forecast, reveal: Reveal) -> str:
-    """How a forecast compares with what was measured, in a sentence."""
+    """The comparison of a forecast with the measured values, in one sentence."""
     text = (
         f"The 90 % band contains {100 * reveal.rsrp_coverage_90:.1f} % of the measured "
         f"{UNITS[made.level][0]}"
@@ -93,14 +93,14 @@ def reveal_sentence(made: Forecast, reveal: Reveal) -> str:
 
 
 def signed(value: float, digits: int) -> str:
-    """A number with its sign, and + only where it is positive after rounding."""
+    """A number with its sign; + only if it is positive after rounding."""
     return "+" * (round(value, digits) > 0) + number(value, digits)
 
 
 def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
-    """The scores of a forecast: value, goal, whether it is met, and meaning.
+    """The scores of a forecast: name, value as text, goal, whether it is met, and meaning.
 
-    `miss` is the distance from the middle of the goal relative to half of its width.
+    `miss` is the distance from the middle of the goal, relative to half of the goal's width.
     """
     title = UNITS[made.level][0]
     found: list[dict[str, Any]] = []
@@ -128,8 +128,8 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
             f"{name} in the 90 % band",
             share,
             f"{100 * (share or 0.0):.1f} %",
-            f"The part of {what} that the band contains. Less than 90 %: the forecast is too sure "
-            "of itself, or off; more: it is too vague.",
+            f"Share of {what} inside the band. Below 90 %: the band is too narrow, or its middle "
+            "is wrong. Above 90 %: the band is too wide.",
             (f"{100 * low:.0f} to {100 * high:.0f} %", low, high),
         )
 
@@ -139,14 +139,14 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
         f"{title}, mean error",
         bias_db,
         f"{signed(bias_db, 2)} dB",
-        "Mean of measured less forecast median.",
+        "Mean of the measured value minus the forecast median.",
     )
     add(
         f"{title}, CRPS",
         crps_db,
         f"{crps_db:.2f} dB",
-        "Distance of the forecast distributions from the measured values; for a forecast without "
-        "a band it is the mean absolute error. The smaller, the better.",
+        "Mean distance of the forecast distribution from the measured value. For a forecast "
+        "without a band, it is the mean absolute error. Smaller values are better.",
     )
     coverage("SNR of the uplink", reveal.snr_up_coverage_90, "the measured values")
     coverage("Goodput by second", reveal.uplink_coverage_90, "the seconds")
@@ -156,7 +156,7 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
         "Median goodput, error",
         reveal.uplink_median_error,
         f"{signed(100 * error, 1)} %",
-        "Forecast over measured median, less 1.",
+        "Forecast median / measured median − 1.",
         (f"−{100 * MEDIAN:.0f} to +{100 * MEDIAN:.0f} %", -MEDIAN, MEDIAN),
     )
     distance = reveal.uplink_ks or 0.0
@@ -164,9 +164,9 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
         "Goodput, KS distance",
         reveal.uplink_ks,
         f"{distance:.3f}",
-        "Largest difference of the forecast and the measured distribution of the seconds: 0 if "
-        "they are the same, 1 if they do not overlap.",
-        # A distance has no middle to be near to: half of the goal's width is all of it.
+        "Largest difference between the cumulative distributions of the forecast and the measured "
+        "seconds: 0 if they are equal, 1 if they do not overlap.",
+        # A distance is at least 0, so the goal is made symmetric for `miss`.
         (f"at most {KS:g}", -KS, KS),
     )
     data_error = reveal.uplink_bytes_error or 0.0
@@ -174,21 +174,21 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
         "Data in the flight, error",
         reveal.uplink_bytes_error,
         f"{signed(100 * data_error, 1)} %",
-        "Forecast over measured data in the same seconds, less 1.",
+        "Forecast data / measured data − 1, in the same seconds.",
     )
     return found
 
 
 def _miss(scores: Sequence[dict[str, Any]], made: Forecast, flight: Flown) -> str:
-    """How many goals are met, and the largest miss."""
+    """A sentence on how many goals are met, and on the one that is missed most."""
     judged = [score for score in scores if score["met"] is not None]
     missed = [score for score in judged if not score["met"]]
     if not missed:
         return f"All {len(judged)} goals are met."
     worst = max(missed, key=lambda score: float(score["miss"]))
     text = (
-        f"{len(judged) - len(missed)} of {len(judged)} goals are met; the largest miss is that of "
-        f"“{worst['name']}” with {worst['text']} (goal: {worst['goal']})"
+        f"{len(judged) - len(missed)} of {len(judged)} goals are met; “{worst['name']}” misses "
+        f"its goal most, with {worst['text']} (goal: {worst['goal']})"
     )
     if made.snr_up_db is not None:
         bias_db = np.where(flight.is_aloft, flight.snr_up_db - np.array(made.snr_up_db.p50), np.nan)

@@ -156,7 +156,7 @@ def test_a_forecast_does_not_read_what_was_measured(work: Path, tmp_path: Path) 
 def test_a_flight_with_the_radio_of_a_fitted_one(work: Path, tmp_path: Path) -> None:
     words = ("forecast", "paper", "--fit=fit.json", "--flight=b.npz", "--like=a")
     said = run(work, *words, "--offered-bps=5e6", f"--json={tmp_path / 'c.json'}")
-    assert "The bands hold for a flight with the radio of a." in said
+    assert "The bands are valid for a flight with the radio of a." in said
     assert max(read(tmp_path / "c.json")["uplink_bps"]["p95"]) == 5e6
 
 
@@ -212,14 +212,14 @@ def test_what_a_forecast_refuses(work: Path, tmp_path: Path) -> None:
         f"--json={tmp_path / 'a.json'}",
     )
     line = refusal(work, *fitted, "--reveal", f"--sealed={tmp_path / 'a.json'}")
-    assert line.endswith("is the forecast of another flight")
+    assert line.endswith("is the forecast of a different flight")
     run(work, "fit", "b.npz", "--model=free-space", f"--json={tmp_path / 'b.json'}")
     line = refusal(
         work,
         *("forecast", "paper", "--flight=a.npz", f"--fit={tmp_path / 'b.json'}", "--reveal"),
         f"--sealed={tmp_path / 'a.json'}",
     )
-    assert "was made from another fit" in line
+    assert "was made from a different fit" in line
 
 
 def test_documents_are_read_back_as_they_were_written(work: Path, tmp_path: Path) -> None:

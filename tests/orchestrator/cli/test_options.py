@@ -66,13 +66,13 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     | {
         "--sealed": (
             "forecast s.yaml --fit f.json --flight r.npz --sealed c.json",
-            "--sealed: needs --reveal, which compares it",
+            "--sealed: needs --reveal",
         ),
     }
     | {
         option: (
             f"forecast s.yaml --fit f.json --flight r.npz --reveal --sealed c.json {option} 7",
-            f"{option}: must be absent with --sealed, which was made before",
+            f"{option}: must be absent with --sealed",
         )
         for option in ("--offered-bps", "--like")
     },

@@ -119,7 +119,7 @@ def test_without_a_base_station_the_first_place_is_the_origin(tmp_path: Path) ->
     np.testing.assert_allclose(found.flight.origin, made.degrees(CIRCLE[:1])[0], atol=1e-8)
     first, second = found.lines()
     assert "`testbed fit` needs --base-station" in first
-    assert "not checked, for the base station is unknown" in second
+    assert "not checked, because the base station is unknown" in second
 
 
 def test_what_was_not_measured_is_not_a_number(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_the_carrier_is_that_of_the_channel_number(
     flight = found.flight
     expected = mhz or (2680.0, 2560.0)
     assert (flight.carrier_down_hz, flight.carrier_up_hz) == tuple(1e6 * f for f in expected)
-    says = f"that of EARFCN {number}, {expected[0]:g} MHz down" if mhz else "is not of bands 1 to"
+    says = f"that of EARFCN {number}, {expected[0]:g} MHz down" if mhz else "is outside bands 1 to"
     assert says in found.lines()[0]
 
 
@@ -291,8 +291,8 @@ def test_incomplete_rows_and_rows_without_a_fix_are_passed_over_and_counted(tmp_
     assert np.isnan(found.flight.rsrp_dbm[0, 5])
     assert np.isfinite(found.flight.rsrp_dbm).sum() == SECONDS - 1
     (line, _) = found.lines()
-    assert f"{logs.ue}: 39 rows of metrics, 3 other lines, 4 incomplete rows passed over" in line
-    assert f"1 row of {logs.vehicle} without a GPS fix passed over" in line
+    assert f"{logs.ue}: 39 rows of metrics, 3 other lines, 4 incomplete rows skipped" in line
+    assert f"1 row of {logs.vehicle} without a GPS fix skipped" in line
     np.testing.assert_allclose(found.flight.position[0, 3], CIRCLE[[2, 4]].mean(axis=0), atol=0.01)
 
 
@@ -315,7 +315,7 @@ def test_a_gpx_file_has_the_positions_in_utc(tmp_path: Path) -> None:
     np.testing.assert_array_equal(flight.rsrp_dbm, [-60 - T])
     assert flight.start == START.replace(" ", "T")
     without = write_flight(tmp_path, CIRCLE)._replace(vehicle=gpx)
-    with pytest.raises(InputError, match="does not say its time zone"):
+    with pytest.raises(InputError, match="does not contain its time zone"):
         flight_of(without, ground_m="100")
 
 
@@ -346,7 +346,7 @@ def test_the_command_says_what_was_understood(
         f"{logs.enb}: 40 rows of metrics, 6 other lines"
     )
     assert second.startswith(
-        f"{out}: clock and base station: RSRP follows the distance best +0 s later (correlation "
+        f"{out}: clock and base station: RSRP follows the distance best with a shift of +0 s "
     )
     assert second.endswith(
         "the smallest distance, 52.2 m, is at 0 s, the largest RSRP, -64 dBm, at 0 s, 52.2 m away"
@@ -359,7 +359,7 @@ def test_rows_that_are_not_used_are_counted_also_of_a_short_flight(tmp_path: Pat
     logs = write_flight(tmp_path, CIRCLE[:8], events=[(2.2, "ue", row)])
     found = found_in(logs)
     np.testing.assert_array_equal(found.flight.rsrp_dbm, [[-70] * 8])
-    assert f"1 row of {logs.ue} not used: others are nearer" in found.lines()[0]
+    assert f"1 row of {logs.ue} not used: other rows are nearer" in found.lines()[0]
     assert "RSRP does not follow the distance; the smallest" in found.lines()[1]
 
 
@@ -369,7 +369,7 @@ def test_a_clock_that_is_late_is_noticed(lag: int, tmp_path: Path) -> None:
     position = np.stack([100 + 60 * np.sin(t / 9) + t / 4, t * 0.5, np.full(200, 25)], axis=1)
     rsrp = -60 - 20 * np.log10(np.linalg.norm(np.roll(position, lag, axis=0), axis=1))
     found = found_in(write_flight(tmp_path, position, rsrp_dbm=np.round(rsrp)))
-    assert f"RSRP follows the distance best {lag:+d} s later" in found.lines()[1]
+    assert f"RSRP follows the distance best with a shift of {lag:+d} s" in found.lines()[1]
 
 
 def test_a_cut_header_is_passed_over(tmp_path: Path) -> None:
@@ -395,7 +395,7 @@ def test_a_clock_that_jumps_during_the_flight_is_refused(tmp_path: Path) -> None
             assert found_in(logs).flight.slots == 900
         else:
             with pytest.raises(
-                InputError, match=r"ue.txt, line \d+: is 602 s after the row before"
+                InputError, match=r"ue.txt, line \d+: is 602 s after the previous row"
             ):
                 found_in(logs)
 
@@ -453,16 +453,16 @@ def half_seconds(text: str) -> str:
 REFUSED: list[tuple[Callable[[Logs], Logs], str]] = [
     # Files
     (lambda logs: logs._replace(ue=logs.ue.with_name("none")), "none: no such file"),
-    (lambda logs: logs._replace(ue=logs.enb, enb=logs.ue), "is a log of srsENB; a log of srsUE is"),
-    (lambda logs: logs._replace(enb=logs.ue), "ue.txt: is a log of srsUE; a log of srsENB is"),
+    (lambda logs: logs._replace(ue=logs.enb, enb=logs.ue), "is a log of srsENB, not of srsUE"),
+    (lambda logs: logs._replace(enb=logs.ue), "ue.txt: is a log of srsUE, not of srsENB"),
     (lambda logs: logs._replace(ue=logs.vehicle), "vehicle.txt: has no table of metrics of srsUE"),
     (lambda logs: logs._replace(vehicle=logs.ue), "ue.txt, line 1: must have 9 columns"),
-    (lambda logs: logs._replace(vehicle=logs.ue.with_suffix(".ulg")), "has times from boot only"),
+    (lambda logs: logs._replace(vehicle=logs.ue.with_suffix(".ulg")), "has times since boot"),
     (changed("ue", lambda _: ""), "ue.txt: has no table of metrics of srsUE"),
     (replaced("ue", "-70", "x"), "ue.txt: has no row of metrics of srsUE"),
     (replaced("ue", " rsrp ", " rssi "), "ue.txt: has no table of metrics of srsUE"),
-    (replaced("ue", "snr", "cnr"), "ue.txt: has no column 'snr' as the metrics of srsUE have"),
-    (replaced("enb", "pusch", "pusc"), "enb.txt: has no column 'pusch'"),
+    (replaced("ue", "snr", "cnr"), "ue.txt: the metrics of srsUE have no column 'snr'"),
+    (replaced("enb", "pusch", "pusc"), "the metrics of srsENB have no column 'pusch'"),
     (
         line_of("ue", 19, lambda line: line.replace("mcs  snr", "snr  mcs")),
         "with different columns",
@@ -473,7 +473,7 @@ REFUSED: list[tuple[Callable[[Logs], Logs], str]] = [
     ),
     (
         line_of("enb", 9, lambda line: line.partition("] ")[2]),
-        "line 9: is a row of metrics without",
+        "line 9: the row of metrics has no [DATE TIME]",
     ),
     # Values
     (
@@ -490,10 +490,10 @@ REFUSED: list[tuple[Callable[[Logs], Logs], str]] = [
         "line 9: brate -8.0 is not from",
     ),
     (line_of("enb", 9, lambda line: line.replace(" 10 ", " 99 ")), "line 9: cqi 99 is not from 0"),
-    (replaced("enb", "lte ", " nr "), "is a row of NR or of a further carrier"),
-    (replaced("ue", "   0    7 ", "   1    7 "), "is a row of NR or of a further carrier"),
-    (replaced("ue", "PRB=100", "PRB=50"), "its resource blocks (PRB) are not those of"),
-    (replaced("enb", "DL=2680.0", "DL=2.6.0"), "DL=2.6.0, UL=2560.0 are no frequencies"),
+    (replaced("enb", "lte ", " nr "), "is a row of NR or of a second carrier"),
+    (replaced("ue", "   0    7 ", "   1    7 "), "is a row of NR or of a second carrier"),
+    (replaced("ue", "PRB=100", "PRB=50"), "its resource blocks (PRB) differ from those in"),
+    (replaced("enb", "DL=2680.0", "DL=2.6.0"), "DL=2.6.0, UL=2560.0 are not frequencies"),
     # Clocks
     (line_of("ue", 9, lambda line: line.replace("10:", "09:")), "line 9: its time is 3599 s befor"),
     (
@@ -505,8 +505,8 @@ REFUSED: list[tuple[Callable[[Logs], Logs], str]] = [
         "'2024-05-32 10:20:33.200000' does no",
     ),
     (replaced("enb", "05-14", "05-07"), "rows are from 2024-05-07 10:20:31 to 2024-05-07 10:21:10"),
-    (replaced("ue", " 10:2", " 14:2"), "the flight of"),
-    (changed("enb", half_seconds), "its rows come every 0.5 s; they must come each second"),
+    (replaced("ue", " 10:2", " 14:2"), "but the flight in"),
+    (changed("enb", half_seconds), "has one row per 0.5 s; it must have one per second"),
     # Positions
     (cell(9, 1, ""), "vehicle.txt, line 9: longitude must be a number, not ''"),
     (cell(9, 2, "nan"), "vehicle.txt, line 9: latitude must be a number"),
@@ -530,9 +530,9 @@ REFUSED: list[tuple[Callable[[Logs], Logs], str]] = [
     (cell(9, 2, "49.3365"), "line 9: lies 119 km away from the origin"),
     (cell(9, 3, "1200"), "line 9: height 1200 m above take-off is not from -5 to 300 m"),
     (cell(9, 3, "-40"), "line 9: height -40 m above take-off is not from -5 to 300 m"),
-    (cell(9, 5, "399"), "line 9: battery 399 % and fix 5 are not possible; the columns are"),
-    (cell(9, 7, "35.7"), "line 9: battery 99 % and fix 35.7 are not possible"),
-    (changed("vehicle", lambda text: text.splitlines()[0]), "has 1 position; a flight has more"),
+    (cell(9, 5, "399"), "line 9: battery 399 % and fix 5 are not valid; the columns are"),
+    (cell(9, 7, "35.7"), "line 9: battery 99 % and fix 35.7 are not valid"),
+    (changed("vehicle", lambda text: text.splitlines()[0]), "has 1 position; a flight needs 2"),
 ]
 
 
@@ -566,7 +566,7 @@ def test_what_cannot_be_right_is_one_line(
         (["--clock", "each"], "`clock`: is not used by the format srsran"),
         (["--column", "time=t"], "`columns`: is not used by the format srsran"),
         (["--down", "x"], "`down`: is not used by the format srsran"),
-        (["--ground-m", "100"], "`ground_m`: is not used: the heights of"),
+        (["--ground-m", "100"], "`ground_m`: must be absent: the heights in"),
         (["more.txt"], "`files`: are not used by the format srsran"),
         (["--fastest-m-s", "3.9"], "line 2: is reached at 6 m/s; at most 3.9 m/s"),
         (["--within-km", "0.08"], "lies 0 km away from the origin"),

@@ -51,7 +51,7 @@ def test_the_noise_is_that_with_which_the_rates_fit(fit: FlightFit) -> None:
     right = made.chosen.offset_db - made.uplink.noise_db + 10 * np.log10(18) - 114 - 23.0103
     assert channel["up"]["offset_db"] == pytest.approx(right, abs=1e-2)
     assert channel["up"] == channel["down"]
-    assert f"it is taken as 0 dB at −{abs(made.uplink.noise_db):.1f} dBm" in fit_page(fit)
+    assert f"It is assumed to be 0 dB at −{abs(made.uplink.noise_db):.1f} dBm" in fit_page(fit)
 
 
 def test_rates_are_forecast_from_the_level(fit: FlightFit) -> None:

@@ -113,17 +113,18 @@ def test_a_fit_begins_with_what_came_out(fit: FlightFit, fit_html: str) -> None:
     slope = made.uplink.heading_db_per_m_s
     assert slope == pytest.approx(0.5, abs=0.15)  # 4 dB at 8 m/s, less what turns average out
     assert (
-        f"rises by {slope:.2f} dB per m/s of velocity away from the base station: at 8 m/s the "
-        f"same place differs by {16 * slope:.0f} dB between outbound and inbound." in words
+        f"rises by {slope:.2f} dB per m/s of velocity away from the base station. At 8 m/s, the "
+        f"SNR at the same place differs by {16 * slope:.0f} dB between outbound and inbound flight."
+        in words
     )
     mbps = [stage.median_bps / 1e6 for stage in made.link.stages]
-    assert f"margin of 7.4 dB says {mbps[2]:.1f} Mb/s, measured were {mbps[4]:.1f} Mb/s" in words
+    assert f"predicts {mbps[2]:.1f} Mb/s; the measured capacity is {mbps[4]:.1f} Mb/s" in words
 
 
 @pytest.mark.parametrize(
     ("most", "words"),
     list(enumerate(
-        ["signal power, not the model", "finite number of rates", "larger than", "block errors",
+        ["the low SNR", "discrete rates", "the difference between", "block errors",
          "without a transport block"]
     )),
 )  # fmt: skip
@@ -158,7 +159,7 @@ def test_no_goodput_at_all_is_a_loss_too(fit: FlightFit) -> None:
 def test_tables_have_the_documents_values(fit: FlightFit, fit_html: str) -> None:
     made, page = fit.document(), Page(fit_html)
     assert [one.name for one in made.models] == ["free-space", "log-distance"]
-    for model, badge in zip(made.models, ("✓best", "≈asgood"), strict=True):
+    for model, badge in zip(made.models, ("✓best", "≈equallygood"), strict=True):
         exponent = "–" if model.exponent is None else f"{model.exponent:.2f}"
         row = (
             f"{badge}{model.offset_db:.2f}{exponent}{model.sigma_db:.2f}"
@@ -476,7 +477,7 @@ def test_each_goal_is_met_or_missed_in_words(
     assert off.words("scores").count("✓ met") == 5
     assert f"✕missed{shown}{goal}".replace(" ", "") in off.cells("scores")
     assert re.search(
-        rf"5 of 6 goals are met; the largest miss is that of “[^”]*” with {re.escape(shown)} "
+        rf"5 of 6 goals are met; “[^”]*” misses its goal most, with {re.escape(shown)} "
         rf"\(goal: {re.escape(goal)}\); the measured SNR of the uplink is on average ",
         off.words("result"),
     )
@@ -485,9 +486,10 @@ def test_each_goal_is_met_or_missed_in_words(
 def test_the_largest_miss_is_relative_to_its_goal(reveal: Reveal) -> None:
     # 3.2 half-widths of the goal against 1.5 of them.
     page = changed(reveal, **GOOD | {"uplink_coverage_90": 0.74, "uplink_ks": 0.3})
-    assert "that of “Goodput by second in the 90 % band” with 74.0 %" in page.words("result")
+    missed = "“Goodput by second in the 90 % band” misses its goal most, with 74.0 %"
+    assert missed in page.words("result")
     page = changed(reveal, **GOOD | {"uplink_coverage_90": 0.84, "uplink_ks": 0.9})
-    assert "that of “Goodput, KS distance” with 0.900" in page.words("result")
+    assert "“Goodput, KS distance” misses its goal most, with 0.900" in page.words("result")
 
 
 def test_the_mean_error_of_the_uplink_explains_a_miss(reveal: Reveal) -> None:

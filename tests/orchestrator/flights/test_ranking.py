@@ -174,7 +174,7 @@ def test_models_that_do_not_hold_are_named_with_the_reason() -> None:
     assert [fit.model for fit in ranking.fits] == ["free-space"]
     assert list(ranking.refused) == ["uma-av"]
     assert "m high" in ranking.refused["uma-av"]
-    with pytest.raises(InputError, match="`model`: none holds along the flights: UAV 1 is 315 m"):
+    with pytest.raises(InputError, match="`model`: none is valid along the flights: UAV 1 is 315"):
         rank(level, CARRIER_HZ, ["uma-av"])
 
 
@@ -195,7 +195,7 @@ def weak_and_loud(space: Any) -> Callable[..., Any]:
     ("model", "why"),
     [
         (broken, "fails: RuntimeError: no map"),
-        (silent, "radio.channel 'own' at 2 s: an outage"),
+        (silent, "radio.channel 'own': outage at 2 s"),
         (weak_and_loud, "gain 7 is not 0 or"),
     ],
 )

@@ -268,7 +268,7 @@ def test_a_trace_has_the_base_station_of_the_paper(caplog: pytest.LogCaptureFixt
     with caplog.at_level("INFO"):
         fit = fit_flights({"f": flight}, ["free-space"])
     assert fit.document().flights[0].base_station_m == [0, 0, 30]
-    assert caplog.messages == ["f: no base_station; (0, 0, 30) m is taken"]
+    assert caplog.messages == ["f: no base_station; (0, 0, 30) m is used"]
     (flown,) = flown_in({"f": flight}, (1, 2, 3))
     assert flown.path.base_station_m.tolist() == [1, 2, 3]
 
@@ -286,7 +286,7 @@ def test_the_height_of_an_unnamed_base_station_is_fitted(
     assert (x, y) == (0, 0)
     # Above and below the UAV, 25 m high, heights at the same distance look the same.
     assert min(abs(taken_m - height_m), abs(50 - taken_m - height_m)) <= 5
-    assert f"f: no base_station; (0, 0, {taken_m:g}) m is taken, the height" in caplog.text
+    assert f"f: no base_station; (0, 0, {taken_m:g}) m is used, the height" in caplog.text
 
 
 def some(**changed: Any) -> MeasuredFlight:
@@ -347,7 +347,7 @@ def test_an_unknown_model_is_refused() -> None:
 def test_a_model_that_does_not_hold_is_refused_if_it_is_the_only_one() -> None:
     low = Route(SHORT.start_m + np.array([0, 0, 400]))
     flights = {"f": flight_on(low, rsrp_dbm=gains_of(low))}
-    with pytest.raises(InputError, match=r"^`model`: none holds along the flights: UAV 1 is 425 m"):
+    with pytest.raises(InputError, match=r"^`model`: none is valid along the flights: UAV 1 is"):
         fit_flights(flights, ["uma-av", "umi-av"])
     found = fit_flights(flights, ["uma-av", "free-space"])
     assert list(found.document().refused) == ["uma-av"]
@@ -407,9 +407,9 @@ def test_the_sentence_names_the_model_and_those_as_good() -> None:
     models = ["free-space", "two-ray"]
     sentence = fit_flights({"f": measured_level(Truth(), ROUTE, 3)}, models).sentence
     assert sentence.startswith("free-space describes this flight best, with ")
-    assert sentence.endswith("; as good (AIC within 2): two-ray.")
+    assert sentence.endswith("; equally good (AIC within 2): two-ray.")
     slope = Truth(exponent=3.0, offset_db=-20)
     flights = {f"f{seed}": measured_level(slope, SHORT, seed) for seed in range(2)}
     sentence = fit_flights(flights, ["log-distance"]).sentence
-    assert sentence.startswith("log-distance with the exponent ")
+    assert sentence.startswith("log-distance with an exponent of ")
     assert " describes these 2 flights best, with " in sentence

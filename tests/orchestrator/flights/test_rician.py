@@ -64,27 +64,30 @@ def test_values_half_a_wavelength_apart_are_the_sparsest_that_show_k() -> None:
     assert seen(6.0, 0.49).k_db == pytest.approx(6.0, abs=1.5)
     sparse = seen(6.0, 0.55)
     assert sparse.k_db is None
-    assert sparse.reason == "values are 0.55 wavelengths of path apart (median); K needs 0.5"
+    assert sparse.reason == "values are 0.55 wavelengths of path apart (median), not 0.5 or less"
 
 
 def test_a_second_at_some_metres_per_second_does_not_show_k() -> None:
     assert seen(6.0, 70.0, slots=300).reason.startswith("values are 70 wavelengths of path apart")
 
 
-@pytest.mark.parametrize(("slots", "stretches"), [(140, 1), (940, 9)])
-def test_a_short_path_does_not_show_k_and_says_so(slots: int, stretches: int) -> None:
-    # 100 values to a stretch of 20 wavelengths; one of less than half that length does not count.
+@pytest.mark.parametrize(("slots", "windows"), [(140, 1), (940, 9)])
+def test_a_short_path_does_not_show_k_and_says_so(slots: int, windows: int) -> None:
+    # 100 values per window of 20 wavelengths; one of less than half that length does not count.
     found = seen(6.0, 0.2, slots=slots)
     assert found.k_db is None
     assert found.reason == (
-        f"values are dense enough on {stretches} stretches of 20 wavelengths of path; K needs 10"
+        f"values are dense enough in {windows} of the 10 windows that are needed "
+        "(20 wavelengths of path each)"
     )
 
 
 def test_a_uav_at_rest_does_not_show_k() -> None:
     found = seen(6.0, 0.0, slots=500)
     assert found == Rician(
-        None, "values are dense enough on 0 stretches of 20 wavelengths of path; K needs 10"
+        None,
+        "values are dense enough in 0 of the 10 windows that are needed "
+        "(20 wavelengths of path each)",
     )
 
 
