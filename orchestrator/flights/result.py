@@ -467,6 +467,8 @@ def fit_flights(
             f"places that are at least {SMALLEST_M:g} m apart"
         )
     ranking = rank(level, carrier_hz, names, progress)
+    for model, reason in ranking.refused.items():
+        log.warning("%s is not among the models: %s", model, reason)
     uplink = _uplink(flown, level, ranking.chosen, carrier_hz)
     _say_doubts(level, ranking.chosen, uplink)
     return FlightFit(

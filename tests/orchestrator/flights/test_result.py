@@ -354,13 +354,17 @@ def test_flights_that_cannot_be_fitted_are_refused_in_a_line(
     assert str(refused.value) == says
 
 
-def test_an_exponent_that_no_scenario_may_have_is_refused() -> None:
+def test_an_exponent_that_no_scenario_may_have_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     far = flight_on(
         SHORT, rsrp_dbm=-gains_of(SHORT) - 200, base_station=np.array(STATION_M, np.float64)
     )
     found = fit_flights({"f": far}, ["free-space", "log-distance"])
     assert [fit.model for fit in found.ranking.fits] == ["free-space"]
     assert found.ranking.refused["log-distance"].endswith("which must be from 0.5 to 8")
+    (line,) = [text for text in caplog.messages if text.startswith("log-distance is not among")]
+    assert line.endswith(found.ranking.refused["log-distance"])
     with pytest.raises(InputError, match=r"^`model`: none holds .* with the exponent -"):
         fit_flights({"f": far}, ["log-distance"])
 
