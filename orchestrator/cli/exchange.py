@@ -164,6 +164,9 @@ def import_(
     from testbed.system.files import check_writable
 
     check_writable("out", output)
+    given = [*(files or ()), *(down or ()), *filter(None, (ue, enb, vehicle, scenario))]
+    if output.resolve() in [path.resolve() for path in given]:
+        raise InputError(f"`out`: {output} is an input, which would be replaced")
     if overrides and scenario is None:
         raise InputError("`overrides`: apply to a scenario; give `scenario`, too")
     options = Options(

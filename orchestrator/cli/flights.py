@@ -13,6 +13,8 @@ from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile
 from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.flights.fitting import Flown
     from orchestrator.flights.forecast import Forecast
 
@@ -41,10 +43,11 @@ def fit(
     from orchestrator.exchange.files import names_of
     from orchestrator.flights.measured import load_flight
     from orchestrator.flights.result import fit_flights
-    from testbed.system.files import check_no_link, check_writable, write_whole
+    from testbed.system.files import check_folder, check_writable, write_whole
 
     check_writable("json", json_file)
-    check_no_link(output)
+    check_folder(output)
+    _check_apart(json_file, output, ("fit.json", "fit.html"), files)
     flights = {name: load_flight(path) for path, name in names_of(files).items()}
     with shown("models") as show:
         found = fit_flights(flights, models or (), show)
@@ -61,11 +64,37 @@ def fit(
         document.write(output / "fit.json")
         page = fit_page(found)
         write_whole(output / "fit.html", lambda part: part.write_text(page, encoding="utf-8"))
-        for flight in found.flights:
+        for flight, name in zip(found.flights, _short_names(found.flights), strict=True):
             replayed = found.replay(flight)
             if replayed is not None:
-                replayed.save(output / f"{Path(flight.name).name}-replay.npz")
+                replayed.save(output / f"{name}-replay.npz")
         out.print(f"{output / 'fit.html'}", markup=False, highlight=False)
+
+
+def _short_names(flights: "Sequence[Flown]") -> list[str]:
+    """Names of flights without folders, numbered where flights of several folders have one name."""
+    names = [Path(flight.name).name.replace(".npz", "") for flight in flights]
+    return [
+        name if names.count(name) == 1 else f"{name}-{names[: at + 1].count(name)}"
+        for at, name in enumerate(names)
+    ]
+
+
+def _check_apart(
+    json_file: Path | None, output: Path | None, names: "Sequence[str]", inputs: "Sequence[Path]"
+) -> None:
+    """Refuse a file of results that would replace an input, or that `--out` needs.
+
+    Raises:
+        InputError: The file is one of the inputs, the folder, or one of the files in the folder.
+    """
+    if json_file is None:
+        return
+    place = json_file.resolve()
+    if place in [path.resolve() for path in inputs]:
+        raise InputError(f"`json`: {json_file} is an input, which would be replaced")
+    if output is not None and place in [output.resolve() / name for name in ("", *names)]:
+        raise InputError(f"`json`: {json_file} is also written by --out")
 
 
 def forecast(
@@ -91,7 +120,7 @@ def forecast(
         typer.Option(help="Rate of the application, bit/s (default: no limit)."),
     ] = None,
     like: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(metavar="NAME", help="Fitted flight that has the same radio."),
     ] = None,
     overrides: Overrides = None,
@@ -109,16 +138,20 @@ def forecast(
     from orchestrator.flights.result import flown_in
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.schema import LTE_BLOCKS
-    from testbed.system.files import check_no_link, check_writable, write_whole
+    from testbed.system.files import check_folder, check_writable, write_whole
 
     if sealed is not None:
         if not reveal:
             raise InputError("`sealed`: needs --reveal")
         for name, given in (("offered_bps", offered_bps), ("like", like)):
-            if given is not None:
+            if given:
                 raise InputError(f"`{name}`: must be absent with --sealed")
     check_writable("json", json_file)
-    check_no_link(output)
+    check_folder(output)
+    written = ("forecast.json", "forecast.html")
+    _check_apart(json_file, output, written, (fit_file, flight_file))
+    if like is not None and len(like) > 1:
+        raise InputError("`like`: is given twice; a flight has one radio")
     parsed = load(scenario, overrides or [])
     document = Document.read(fit_file, "fit")
     measured = load_flight(flight_file)
@@ -138,7 +171,7 @@ def forecast(
         seed=parsed.seed,
         made=datetime.datetime.now(datetime.UTC),
         version=version("uav-sfl-testbed"),
-        like=like,
+        like=like[0] if like else None,
     )
     if sealed is None:
         made = made_now(document, request)

@@ -77,11 +77,11 @@ def cross_check(
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.unused import say_unused
     from orchestrator.studies import cross_check as study
-    from testbed.system.files import check_no_link, check_writable, write_json
+    from testbed.system.files import check_folder, check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
-    check_no_link(output)
+    check_folder(output)
     delays_s = [] if delay_ms is None else _delays(delay_ms)
     say_unused(parsed, "a run" if kernel else "a prediction")
     if kernel:
@@ -137,12 +137,12 @@ def overhead(
     from orchestrator.scenario.channel import check_comparable, is_open, open_source, read_trace
     from orchestrator.scenario.loading import load
     from orchestrator.studies import overhead as studies
-    from testbed.system.files import check_no_link, check_writable, write_json
+    from testbed.system.files import check_folder, check_writable, write_json
 
     given = [*(overrides or []), *rounds_of(rounds)]
     points = [(value, load(scenario, [*given, *words])) for value, words in studies.sweep_of(sweep)]
     check_writable("json", json_file)
-    check_no_link(output)
+    check_folder(output)
     if len({parsed.emulation.clock for _, parsed in points}) > 1:
         raise InputError("--sweep: emulation.clock cannot be swept; run once for each")
     if trace_file is not None:

@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ns3_scenarios.aerial import EXPONENTS
 from orchestrator.engine.compiling import Array
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from orchestrator.flights.likelihood import Estimate, Series, most_likely
@@ -105,9 +106,14 @@ class Level:
             for flight, measured in zip(flights, values, strict=True)
         ]
         for flight, which in zip(flights, used, strict=True):
+            if flight.lowest_m < 0:
+                raise InputError(
+                    f"flight {flight.name}: its median height is {2 * flight.lowest_m:g} m; "
+                    "heights must count from the ground"
+                )
             if which.sum() < LEAST_VALUES:
                 raise InputError(
-                    f"`flight` {flight.name}: has {which.sum()} values of {field} in flight; a fit "
+                    f"flight {flight.name}: has {which.sum()} values of {field} in flight; a fit "
                     f"needs {LEAST_VALUES}"
                 )
         steps = [
@@ -341,7 +347,15 @@ def rank(
 def _of_model(level: Level, model: str, carrier_hz: float) -> Fit:
     if model == LOG_DISTANCE:
         none = np.zeros(len(level.series.value_db))
-        return fitted(level, model, none, fits_exponent=True)
+        fit = fitted(level, model, none, fits_exponent=True)
+        assert fit.exponent is not None
+        low, high = EXPONENTS
+        if not low <= fit.exponent <= high:
+            raise InputError(
+                f"log-distance fits best with the exponent {fit.exponent:.3g}, which must be from "
+                f"{low:g} to {high:g}"
+            )
+        return fit
     loss_db = level.on_path(lambda path: path.loss_db(model, carrier_hz))
     return fitted(level, model, loss_db)
 

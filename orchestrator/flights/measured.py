@@ -228,7 +228,10 @@ def _of_fields(given: Mapping[str, npt.NDArray[Any]], path: Path) -> MeasuredFli
             continue
         values = given[name]
         if values.dtype.kind not in "fiu" or values.shape != shape:
-            raise refuse(f"{name} must be numbers of shape {shape}, not {values.shape}")
+            raise refuse(
+                f"{name} must be real numbers of shape {shape}, not {values.dtype} of shape "
+                f"{values.shape}"
+            )
         fits = np.isnan(values) | ((values >= least) & (values <= most))
         check_each(name, values, fits, f"must be from {least:g} to {most:g}, or NaN", refuse)
         if name == "connected":
@@ -277,5 +280,8 @@ def _finite(
 ) -> Array:
     """A field of a fixed number of finite numbers, shape [size]."""
     if given.dtype.kind not in "fiu" or given.size != size or not np.isfinite(given).all():
-        raise refuse(f"{name} must have {size} finite number{'s' * (size > 1)}, not {given.shape}")
+        raise refuse(
+            f"{name} must have {size} finite number{'s' * (size > 1)}, not "
+            f"{str(given.tolist())[:60]}"
+        )
     return given.astype(np.float64).ravel()

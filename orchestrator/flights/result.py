@@ -61,6 +61,12 @@ HEIGHTS_M = np.arange(0.0, 61.0, 5.0)
 CLEAR_DB = (5.0, 18.0)
 """Range of the downlink's signal-to-noise ratio in dB from which the noise is computed. Below it,
 the measured ratio contains noise; above it, distortion limits the ratio."""
+SMALLEST_M = 10.0
+"""Smallest extent in m of the places of flights to which a path loss is fitted."""
+OUTLYING = 8.0
+"""Number of standard deviations from the fit beyond which a value is reported."""
+LARGEST_ERROR_DB = 6.0
+"""Mean absolute error of the link curve in dB beyond which it is reported."""
 LEVELS = ("gain_db", "rsrp_dbm", "snr_db", "snr_up_db")
 """Levels to which models can be fitted. The first one that all flights have is used."""
 
@@ -359,7 +365,7 @@ def flown_in(
         if station is None:
             if measured.source is not None:
                 raise InputError(
-                    f"`flight` {name}: does not contain the base station's position; import it "
+                    f"flight {name}: does not contain the base station's position; import it "
                     "with --base-station"
                 )
             station = np.array(base_station_m, np.float64)
@@ -412,7 +418,11 @@ def _field(flown: Sequence[Flown]) -> str:
     for field in LEVELS:
         if _measure(flown, field):
             return field
-    raise InputError(f"`flight`: all flights must have one of {', '.join(LEVELS)}")
+    without = [one.name for one in flown if not any(_measure([one], field) for field in LEVELS)]
+    raise InputError(
+        f"flights: all flights must have one of {', '.join(LEVELS)}"
+        + (f"; {', '.join(without)} has none" if without else "")
+    )
 
 
 def fit_flights(
@@ -440,19 +450,69 @@ def fit_flights(
     blocks = {flight.measured.resource_blocks or BLOCKS for flight in flown}
     if len(blocks) > 1:
         numbers = ", ".join(map(str, sorted(blocks)))
-        raise InputError(f"`flight`: the carriers have different resource blocks: {numbers}")
+        raise InputError(f"flights: the carriers have different resource blocks: {numbers}")
 
     level = Level.of(flown, field, [flight.level_db(field) for flight in flown])
+    for flight in flown:
+        for name in (field, "snr_up_db"):
+            known = flight.values(name)[flight.is_aloft & np.isfinite(flight.values(name))]
+            if len(known) and np.ptp(known) == 0:
+                raise InputError(
+                    f"flight {flight.name}: {name} is {known[0]:g} in all slots in flight; a level "
+                    "that was measured varies"
+                )
+    extent_m = max(np.ptp(f.path.start_m[f.is_aloft], axis=0).max() for f in flown)
+    if extent_m < SMALLEST_M:
+        raise InputError(
+            f"flights: all places in flight are within {extent_m:.1f} m; a path loss is fitted to "
+            f"places that are at least {SMALLEST_M:g} m apart"
+        )
     ranking = rank(level, carrier_hz, names, progress)
+    for model, reason in ranking.refused.items():
+        log.warning("%s is not among the models: %s", model, reason)
+    uplink = _uplink(flown, level, ranking.chosen, carrier_hz)
+    _say_doubts(level, ranking.chosen, uplink)
     return FlightFit(
         flown,
         carrier_hz,
         level,
         ranking,
-        _uplink(flown, level, ranking.chosen, carrier_hz),
+        uplink,
         _noise_dbm(flown) if field == "rsrp_dbm" else None,
         rician_of(flown, field, carrier_hz),
     )
+
+
+def _say_doubts(level: Level, fit: Fit, uplink: Uplink | None) -> None:
+    """Warn of single values far from the fit, and of rates that the LTE model does not explain."""
+    fits = [(level, fit)]
+    if uplink is not None and uplink.level is not level:
+        fits.append((uplink.level, uplink.fit))
+    for measured, its in fits:
+        rest_db = measured.series.value_db - its.expected_db
+        rest_db -= np.median(rest_db)
+        # The median of deviations is that of a normal distribution, whatever single values are.
+        usual_db = max(1.4826 * float(np.median(np.abs(rest_db))), 1.0)
+        slots = measured.by_slot(np.where(np.abs(rest_db) > OUTLYING * usual_db, rest_db, np.nan))
+        for flight, far_db in zip(measured.flights, slots, strict=True):
+            found = np.flatnonzero(np.isfinite(far_db))
+            if len(found):
+                log.warning(
+                    "%s: %s of %d slots is far from the fit, at %g s by %+.0f dB, which increases "
+                    "the scatter; check the values",
+                    flight.name,
+                    measured.field,
+                    len(found),
+                    found[0] * flight.path.slot_s,
+                    far_db[found[0]],
+                )
+    carried = None if uplink is None else uplink.carried
+    if carried is not None and carried.error_db > LARGEST_ERROR_DB:
+        log.warning(
+            "uplink_bps: differs from the rate of the LTE model by %.1f dB on average; check its "
+            "unit and resource_blocks",
+            carried.error_db,
+        )
 
 
 def _measure(flown: Sequence[Flown], field: str) -> bool:
@@ -465,7 +525,7 @@ def _carrier_hz(flown: Sequence[Flown], way: str) -> float:
     carriers = {getattr(flight.measured, way) or CARRIER_HZ for flight in flown}
     if len(carriers) > 1:
         raise InputError(
-            "`flight`: the flights have different carriers: "
+            "flights: the flights have different carriers: "
             + ", ".join(f"{hertz / 1e6:g} MHz" for hertz in sorted(carriers))
         )
     return carriers.pop()

@@ -117,6 +117,25 @@ def check_no_link(folder: Path | None) -> None:
         raise InputError(f"`out`: {folder} is a symbolic link; name the folder itself")
 
 
+def check_folder(folder: Path | None) -> None:
+    """Refuse a folder of results that cannot be created or written, before any work is done.
+
+    Raises:
+        InputError: The folder is a symbolic link, it or a part of its path is a file, or it cannot
+            be written.
+    """
+    if folder is None:
+        return
+    check_no_link(folder)
+    there = folder
+    while not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir():
+        raise InputError(f"`out`: {folder} cannot be created ({there} is not a directory)")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(f"`out`: the folder {there} cannot be written")
+
+
 def check_writable(argument: str, path: Path | None) -> None:
     """Refuse an output file that cannot be created, before any work is done.
 

@@ -179,6 +179,41 @@ def test_what_a_fit_refuses(work: Path, tmp_path: Path) -> None:
     line = refusal(work, "fit", f"{tmp_path / 'n.npz'}")
     assert "n: does not contain the base station's position" in line
     assert refusal(work, "fit", "a.npz", "a.npz") == f"{says}FILE: a.npz is given twice"
+    file = tmp_path / "file"
+    file.touch()
+    (tmp_path / "out").mkdir()
+    for words, line in (
+        (["--json=a.npz"], "--json: a.npz is an input, which would be replaced"),
+        (["--json=new", "--out=new"], "--json: new is also written by --out"),
+        (
+            [f"--json={tmp_path / 'out/fit.html'}", f"--out={tmp_path / 'out'}"],
+            f"--json: {tmp_path / 'out/fit.html'} is also written by --out",
+        ),
+        ([f"--out={file}"], f"--out: {file} cannot be created ({file} is not a directory)"),
+        ([f"--out={file}/in"], f"--out: {file}/in cannot be created ({file} is not a directory)"),
+    ):
+        assert refusal(work, "fit", "a.npz", *words) == f"{says}{line}"
+
+
+def test_an_import_does_not_replace_its_logs(work: Path, tmp_path: Path) -> None:
+    files = logs(tmp_path / "logs", 2)
+    for path in files:
+        before = path.read_bytes()
+        line = refusal(work, "import", "srsran", *files.options(), STATION, f"--out={path}")
+        assert line == f"testbed: --out: {path} is an input, which would be replaced"
+        assert path.read_bytes() == before
+
+
+def test_flights_of_one_name_have_their_own_replays(work: Path, tmp_path: Path) -> None:
+    for name, folder in (("a", "one"), ("b", "other")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "f.npz").write_bytes((work / f"{name}.npz").read_bytes())
+    run(tmp_path, "fit", "one/f.npz", "other/f.npz", "--model=free-space", "--out=out")
+    first, second = (load_trace(tmp_path / f"out/f-{n}-replay.npz") for n in (1, 2))
+    for replayed, name in ((first, "a"), (second, "b")):
+        with np.load(work / f"{name}.npz") as flight:
+            assert replayed.position_m is not None
+            np.testing.assert_array_equal(replayed.position_m, flight["position"])
 
 
 def _options(folder: Path) -> list[str]:
@@ -202,6 +237,10 @@ def test_what_a_forecast_refuses(work: Path, tmp_path: Path) -> None:
     assert "chosen: field required" in refusal(work, *words, f"--fit={tmp_path / 'less.json'}")
     fitted = (*words, "--fit=fit.json")
     assert "--like: must be one of a, not 'x'" in refusal(work, *fitted, "--like=x")
+    assert "--like: is given twice" in refusal(work, *fitted, "--like=a", "--like=a")
+    for name in ("fit.json", "b.npz"):
+        line = refusal(work, *fitted, f"--json={name}")
+        assert line.endswith(f"--json: {name} is an input, which would be replaced")
     assert "--offered-bps: must be from 1 to 1e12" in refusal(work, *fitted, "--offered-bps=0")
     run(
         work,

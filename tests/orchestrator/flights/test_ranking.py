@@ -277,6 +277,6 @@ def test_too_few_values_are_refused() -> None:
     flights = flown_in({"short": flight_on(Route(SHORT.start_m[:99]), rsrp_dbm=np.full(99, -80.0))})
     with pytest.raises(
         InputError,
-        match=r"^`flight` short: has 99 values of rsrp_dbm in flight; a fit needs 100$",
+        match=r"^flight short: has 99 values of rsrp_dbm in flight; a fit needs 100$",
     ):
         Level.of(flights, "rsrp_dbm", [np.full(99, -80.0)])

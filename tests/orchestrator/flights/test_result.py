@@ -251,7 +251,7 @@ def test_the_level_is_the_first_that_all_flights_have(given: Sequence[str], fiel
 
 def test_flights_without_a_common_level_are_refused() -> None:
     with pytest.raises(
-        InputError, match=r"^`flight`: all flights must have one of gain_db, rsrp_dbm, snr_db, snr_"
+        InputError, match=r"^flights: all flights must have one of gain_db, rsrp_dbm, snr_db, snr_"
     ):
         fit_flights(
             {
@@ -289,6 +289,9 @@ def test_the_height_of_an_unnamed_base_station_is_fitted(
     assert f"f: no base_station; (0, 0, {taken_m:g}) m is used, the height" in caplog.text
 
 
+VARIES = np.linspace(-80, -70, 150)
+
+
 def some(**changed: Any) -> MeasuredFlight:
     return flight_on(SHORT, **({"rsrp_dbm": gains_of(SHORT)} | changed))
 
@@ -298,31 +301,48 @@ def some(**changed: Any) -> MeasuredFlight:
     [
         (
             {"f": some(base_station=None, source=json.dumps({}))},
-            "`flight` f: does not contain the base station's position; import it with "
-            "--base-station",
+            "flight f: does not contain the base station's position; import it with --base-station",
         ),
         (
             {"a": some(carrier_down_hz=1.8e9), "b": some()},
-            "`flight`: the flights have different carriers: 1800 MHz, 3500 MHz",
+            "flights: the flights have different carriers: 1800 MHz, 3500 MHz",
         ),
         (
             {
                 "a": some(snr_up_db=np.full(150, 9.0), carrier_up_hz=1.8e9),
                 "b": some(snr_up_db=np.full(150, 9.0)),
             },
-            "`flight`: the flights have different carriers: 1800 MHz, 3500 MHz",
+            "flights: the flights have different carriers: 1800 MHz, 3500 MHz",
         ),
         (
             {"a": some(resource_blocks=25), "b": some(resource_blocks=50)},
-            "`flight`: the carriers have different resource blocks: 25, 50",
+            "flights: the carriers have different resource blocks: 25, 50",
         ),
         (
             {"a": some(), "b": some(rsrp_dbm=np.where(np.arange(150) < 60, -80.0, np.nan))},
-            "`flight` b: has 60 values of rsrp_dbm in flight; a fit needs 100",
+            "flight b: has 60 values of rsrp_dbm in flight; a fit needs 100",
         ),
         (
-            {"a": some(snr_up_db=np.where(np.arange(150) < 60, 9.0, np.nan))},
-            "`flight` a: has 60 values of snr_up_db in flight; a fit needs 100",
+            {"a": some(snr_up_db=np.where(np.arange(150) < 60, VARIES + 90, np.nan))},
+            "flight a: has 60 values of snr_up_db in flight; a fit needs 100",
+        ),
+        (
+            {"a": some(rsrp_dbm=np.full(150, -80.0))},
+            "flight a: rsrp_dbm is -80 in all slots in flight; a level that was measured varies",
+        ),
+        (
+            {"a": some(), "b": flight_on(Route(SHORT.start_m - [0, 0, 60]), rsrp_dbm=VARIES)},
+            "flight b: its median height is -35 m; heights must count from the ground",
+        ),
+        (
+            {"a": flight_on(Route(np.tile([50.0, 0, 25], (150, 1))), rsrp_dbm=VARIES)},
+            "flights: all places in flight are within 0.0 m; a path loss is fitted to places that "
+            "are at least 10 m apart",
+        ),
+        (
+            {"a": some(), "b": flight_on(SHORT)},
+            "flights: all flights must have one of gain_db, rsrp_dbm, snr_db, snr_up_db; b has "
+            "none",
         ),
     ],
 )
@@ -332,6 +352,42 @@ def test_flights_that_cannot_be_fitted_are_refused_in_a_line(
     with pytest.raises(InputError) as refused:
         fit_flights(flights, ["free-space"])
     assert str(refused.value) == says
+
+
+def test_an_exponent_that_no_scenario_may_have_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    far = flight_on(
+        SHORT, rsrp_dbm=-gains_of(SHORT) - 200, base_station=np.array(STATION_M, np.float64)
+    )
+    found = fit_flights({"f": far}, ["free-space", "log-distance"])
+    assert [fit.model for fit in found.ranking.fits] == ["free-space"]
+    assert found.ranking.refused["log-distance"].endswith("which must be from 0.5 to 8")
+    (line,) = [text for text in caplog.messages if text.startswith("log-distance is not among")]
+    assert line.endswith(found.ranking.refused["log-distance"])
+    with pytest.raises(InputError, match=r"^`model`: none holds .* with the exponent -"):
+        fit_flights({"f": far}, ["log-distance"])
+
+
+def test_single_values_far_from_the_fit_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    rsrp_dbm = gains_of(SHORT)
+    fit_flights({"f": some()}, ["free-space"])
+    assert not caplog.messages
+    rsrp_dbm[70] = -1.0
+    fit_flights({"f": some(rsrp_dbm=rsrp_dbm)}, ["free-space"])
+    (line,) = caplog.messages
+    assert line.startswith("f: rsrp_dbm of 1 slots is far from the fit, at 70 s by +")
+
+
+def test_rates_in_another_unit_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    flight, _, _ = two_ways()
+    snr = 10 ** (flight.snr_up_db / 10) - 1
+    uplink_bps = 18e6 * np.log2(1 + snr / 5)
+    fit_flights({"f": replace(flight, uplink_bps=uplink_bps)}, ["free-space"])
+    assert not caplog.messages
+    fit_flights({"f": replace(flight, uplink_bps=uplink_bps / 1e6)}, ["free-space"])
+    (line,) = caplog.messages
+    assert line.startswith("uplink_bps: differs from the rate of the LTE model by ")
 
 
 def test_carriers_of_an_uplink_that_was_not_measured_do_not_matter() -> None:
