@@ -3,9 +3,6 @@
 
 """FIT.json: the parameters fitted to measured flights, in a file that is sealed by a digest."""
 
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,7 +10,7 @@ import pydantic
 from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.core.errors import InputError
-from testbed.system.files import read_regular, write_json
+from testbed.system.files import json_digest, read_regular, write_json
 
 MOST_BYTES = 16 << 20
 """Size limit of the file."""
@@ -35,7 +32,9 @@ class Sealed(Part):
 
     def sealed(self) -> Self:
         """A copy of the document with its digest."""
-        return self.model_copy(update={"digest": digest_of(self.model_dump(mode="json"))})
+        return self.model_copy(
+            update={"digest": json_digest(self.model_dump(mode="json"), UNSEALED)}
+        )
 
     def write(self, path: Path) -> None:
         """Write the file, atomically."""
@@ -63,7 +62,7 @@ class Sealed(Part):
             raise InputError(f"`{option}`: {path}: {where}: {first['msg'].lower()}") from None
         except (OSError, ValueError) as error:
             raise InputError(f"`{option}`: {path}: cannot be read ({error})") from None
-        if found.digest != digest_of(found.model_dump(mode="json")):
+        if found.digest != json_digest(found.model_dump(mode="json"), UNSEALED):
             raise InputError(f"`{option}`: {path}: digest: the file was changed after it was made")
         return found
 
@@ -213,10 +212,3 @@ class Document(Sealed):
     """RSRP at which the downlink's signal-to-noise ratio is 0 dB."""
     channel: dict[str, Any] | None
     """The channel as `radio.fitted` of a scenario; null if the gains are unknown."""
-
-
-def digest_of(value: Mapping[str, Any]) -> str:
-    """SHA-256 of an object without the fields `UNSEALED`, as JSON with sorted keys, no spaces."""
-    rest = {name: part for name, part in value.items() if name not in UNSEALED}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -49,6 +49,7 @@ from orchestrator.flights.measured import MeasuredFlight
 from orchestrator.flights.rician import Rician, rician_of
 from orchestrator.scenario.cells import BLOCK_HZ
 from testbed.core.errors import InputError
+from testbed.system.files import json_digest
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,8 @@ HEIGHTS_M = np.arange(0.0, 61.0, 5.0)
 CLEAR_DB = (5.0, 18.0)
 """Range of the downlink's signal-to-noise ratio in dB from which the noise is computed. Below it,
 the measured ratio contains noise; above it, distortion limits the ratio."""
+LEAST_DECORRELATION_M, LEAST_DB = 0.5, 0.05
+"""Decorrelation distance in m and standard deviation in dB below which there is no shadowing."""
 SMALLEST_M = 10.0
 """Smallest extent in m of the places of flights to which a path loss is fitted."""
 OUTLYING = 8.0
@@ -135,11 +138,13 @@ class FlightFit:
             fit.model for fit in self.ranking.fits[1:] if fit.estimate.aic - estimate.aic <= AS_GOOD
         ]
         few = "this flight" if len(self.flights) == 1 else f"these {len(self.flights)} flights"
-        text = (
-            f"{best.model}{how} describes {few} best, with {estimate.shadowing_db:.1f} dB of "
-            f"shadowing (decorrelation distance {estimate.decorrelation_m:.0f} m) and "
-            f"{estimate.scatter_db:.1f} dB of scatter between seconds"
+        around = (
+            f"{estimate.shadowing_db:.1f} dB of shadowing (decorrelation distance "
+            f"{estimate.decorrelation_m:.0f} m) and {estimate.scatter_db:.1f} dB of scatter"
         )
+        if estimate.decorrelation_m < LEAST_DECORRELATION_M or estimate.shadowing_db < LEAST_DB:
+            around = f"{best.deviation_db:.1f} dB of scatter (without shadowing along the path)"
+        text = f"{best.model}{how} describes {few} best, with {around} between seconds"
         if alike:
             text += f"; equally good (AIC within {AS_GOOD:g}): {', '.join(alike)}"
         return text + "."
@@ -175,7 +180,7 @@ class FlightFit:
             "down": down or up,
             "correlation": round(self.uplink.correlation, 4) if both and self.uplink else 1.0,
         }
-        return made | {"digest": document.digest_of(made)}
+        return made | {"digest": json_digest(made)}
 
     @property
     def _blocks(self) -> int:

@@ -16,7 +16,7 @@ from orchestrator.scenario.schema import Fitted, Scenario
 from orchestrator.scenario.unused import say_unused
 from testbed.core.errors import InputError
 from testbed.core.words import did_you_mean
-from testbed.system.files import read_regular
+from testbed.system.files import json_digest, read_regular
 
 MOST_BYTES = 4_000_000
 """Largest size of a scenario file."""
@@ -145,6 +145,11 @@ def read_fit(path: Path, key: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not JSON ({_one_line(error)})") from None
     channel = tree.get("channel") if isinstance(tree, dict) else None
+    if isinstance(tree, dict) and "channel" in tree and channel is None:
+        raise InputError(
+            f"{where}: has no channel: the flights give no gain, because no signal-to-noise ratio "
+            "was measured"
+        )
     if not isinstance(channel, dict):
         raise InputError(f"{where}: has no object 'channel'; it is no fit of a channel")
     try:
@@ -152,6 +157,11 @@ def read_fit(path: Path, key: str) -> dict[str, Any]:
     except ValidationError as error:
         reason = explain(error.errors(include_url=False), Fitted)
         raise InputError(f"{where}: channel.{reason}") from None
+    if channel["digest"] != (digest := json_digest(channel)):
+        raise InputError(
+            f"{where}: channel.digest: the channel was changed after the fit; if this is intended, "
+            f"its digest is {digest}"
+        )
     return dict(tree)
 
 

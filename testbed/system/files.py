@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +94,18 @@ def sha256_of(path: Path) -> str:
     """SHA-256 digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def json_digest(value: Mapping[str, Any], without: Collection[str] = ("digest",)) -> str:
+    """SHA-256 of a JSON object as canonical JSON: sorted keys, no spaces.
+
+    Args:
+        value: The object.
+        without: Fields that the digest does not cover.
+    """
+    rest = {name: part for name, part in value.items() if name not in without}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_json(path: Path, value: Any) -> None:

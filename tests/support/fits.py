@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from testbed.system.files import json_digest
+
 UP = {
     "offset_db": -12.0,
     "shadowing_db": 3.0,
@@ -20,15 +22,15 @@ DOWN = {"offset_db": -9.0, "shadowing_db": 2.0, "decorrelation_m": 25.0}
 
 def channel(**keys: Any) -> dict[str, Any]:
     """The object `channel` of the file."""
-    return {
+    made = {
         "model": "log-distance",
         "parameters": {"exponent": 2.2},
         "carrier_hz": 2e9,
         "up": UP,
         "down": DOWN,
         "correlation": 0.6,
-        "digest": 64 * "a",
     } | keys
+    return made if "digest" in made else made | {"digest": json_digest(made)}
 
 
 def write_fit(path: Path, link: dict[str, Any] | None = None, **keys: Any) -> Path:

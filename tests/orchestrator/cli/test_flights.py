@@ -13,8 +13,9 @@ import warm
 from srsran import Logs, write_flight
 
 from ns3_scenarios.trace import ChannelTrace, load_trace
-from orchestrator.flights.document import Document, digest_of
+from orchestrator.flights.document import UNSEALED, Document
 from orchestrator.flights.forecast import Forecast
+from testbed.system.files import json_digest
 
 SECONDS = 240
 STATION = "--base-station=48.2653,11.6707,10"
@@ -83,7 +84,7 @@ def test_a_fit_prints_its_result_and_writes_what_it_says(work: Path, tmp_path: P
     }
     assert found["link"]["implementation_margin_db"] is not None
     assert found["sentence"] in " ".join(said.split())
-    assert found["digest"] == digest_of(found)
+    assert found["digest"] == json_digest(found, UNSEALED)
     assert [flight["name"] for flight in found["flights"]] == ["a", "b"]
     page = (tmp_path / "out" / "fit.html").read_text(encoding="utf-8")
     assert "free-space describes these 2 flights best" in page
@@ -114,7 +115,7 @@ def test_a_sealed_forecast_is_revealed_later(work: Path, tmp_path: Path) -> None
     words = ("forecast", "paper", "--fit=fit.json", "--flight=b.npz")
     said = run(work, *words, f"--json={tmp_path / 'c.json'}", f"--out={tmp_path}")
     made = read(tmp_path / "c.json")
-    assert made["digest"] == digest_of(made)
+    assert made["digest"] == json_digest(made, UNSEALED)
     assert made["digest"] in said
     assert "The fit has one flight" in said
     assert made["reveal"] is None

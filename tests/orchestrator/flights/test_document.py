@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from synthetic_flights import Truth, flight_on, lawnmower
 
-from orchestrator.flights.document import Document, digest_of
+from orchestrator.flights.document import Document
 from orchestrator.flights.result import fit_flights
 from testbed.core.errors import InputError
+from testbed.system.files import json_digest
 
 SLOTS = 240
 
@@ -56,7 +57,7 @@ def test_the_digest_is_that_of_canonical_json(file: Path) -> None:
     digest = fields.pop("digest")
     canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     assert digest == hashlib.sha256(canonical.encode()).hexdigest()
-    assert digest_of({"b": 1.5, "a": [True, None]}) == (
+    assert json_digest({"b": 1.5, "a": [True, None]}) == (
         hashlib.sha256(b'{"a":[true,null],"b":1.5}').hexdigest()
     )
 

@@ -365,7 +365,7 @@ def test_an_exponent_that_no_scenario_may_have_is_refused(
     assert found.ranking.refused["log-distance"].endswith("which must be from 0.5 to 8")
     (line,) = [text for text in caplog.messages if text.startswith("log-distance is not among")]
     assert line.endswith(found.ranking.refused["log-distance"])
-    with pytest.raises(InputError, match=r"^`model`: none holds .* with the exponent -"):
+    with pytest.raises(InputError, match=r"^`model`: none is valid .* with the exponent -"):
         fit_flights({"f": far}, ["log-distance"])
 
 
