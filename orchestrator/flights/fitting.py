@@ -42,6 +42,9 @@ TERMS: Mapping[str, Callable[[Path], Array]] = {
 """The antenna terms, with the quantity to which each one is proportional."""
 ANTENNAS: Sequence[tuple[str, ...]] = ((), (HEADING,), (ELEVATION,), (HEADING, ELEVATION))
 """The sets of antenna terms that are compared."""
+LEAST_SPREAD = {HEADING: 0.5, ELEVATION: 1.0}
+"""Standard deviation in m/s and degrees that the quantity of a term must have along the flights.
+With less, its coefficient would only be right where the flights were."""
 AS_GOOD = 2.0
 """Difference of AIC within which models describe the data equally well; Burnham and Anderson,
 "Multimodel inference", Sociol. Methods Res. 33(2), 2004."""
@@ -336,7 +339,7 @@ def rank(
     # Rounding keeps the order of models that are equal along the flights.
     fits.sort(key=lambda fit: -round(fit.cv_log_likelihood, 2))
     best, antennas = fits[0], [fits[0]]
-    for done, terms in enumerate(ANTENNAS[1:], len(models)):
+    for done, terms in enumerate(_tried(level)[1:], len(models)):
         progress(" and ".join(terms), done, total)
         antennas.append(
             fitted(level, best.model, best.loss_db, terms, fits_exponent=best.fits_exponent)
@@ -368,7 +371,17 @@ def with_antennas(level: Level, model: str, loss_db: Array) -> Fit:
         model: Name of the model.
         loss_db: Path loss at all values, shape [n].
     """
-    return supported([fitted(level, model, loss_db, terms) for terms in ANTENNAS])
+    return supported([fitted(level, model, loss_db, terms) for terms in _tried(level)])
+
+
+def _tried(level: Level) -> list[tuple[str, ...]]:
+    """The sets of antenna terms whose quantities vary enough along the flights."""
+    varies = {
+        name
+        for name, quantity in TERMS.items()
+        if level.on_path(quantity).std() >= LEAST_SPREAD[name]
+    }
+    return [terms for terms in ANTENNAS if varies.issuperset(terms)]
 
 
 def known_models(asked: Sequence[str]) -> list[str]:

@@ -243,6 +243,19 @@ def test_progress_counts_models_and_terms() -> None:
     assert [one[0] for one in seen[:3]] == ["free-space", "log-distance", "heading"]
 
 
+def test_a_term_that_hardly_varies_is_not_tried() -> None:
+    # On a circle around the base station, elevation and velocity away are constant.
+    angle = np.arange(400) * 0.03
+    start_m = np.column_stack([200 * np.cos(angle), 200 * np.sin(angle), np.full(400, 25.0)])
+    level = level_of([Truth()], 0, Route(start_m))
+    ranking = rank(level, CARRIER_HZ, ["free-space"])
+    assert [fit.terms for fit in ranking.antennas] == [()]
+    # With a radius that varies, the velocity does, but not the elevation.
+    start_m[:, :2] *= (1 + 0.1 * np.sin(angle * 7))[:, None]
+    ranking = rank(level_of([Truth()], 0, Route(start_m)), CARRIER_HZ, ["free-space"])
+    assert [fit.terms for fit in ranking.antennas] == [(), ("heading",)]
+
+
 def test_segments_are_contiguous_and_of_equal_length() -> None:
     level = level_of([Truth(), Truth()], 0, Route(SHORT.start_m[:204]))
     right = [np.full(len(part), i) for i, part in enumerate(np.array_split(np.arange(204), 10))]
