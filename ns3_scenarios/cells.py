@@ -11,12 +11,11 @@ load), and so do the UAVs of each cell together; interference is the mean over t
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import Array, ChannelTrace, Located, Served, SlotTrace
+from ns3_scenarios.trace import Array, ChannelTrace, Derived, Located, Served, SlotTrace
 
 
 @dataclass(frozen=True)
@@ -120,7 +119,7 @@ class Followed:
         return np.ascontiguousarray(position_m[:, first : first + slots])
 
 
-class CellsChannel:
+class CellsChannel(Derived):
     """A `ChannelSource` with gains to several base stations.
 
     Args:
@@ -138,19 +137,10 @@ class CellsChannel:
         cells: Cells,
         check: Callable[[int, Array], None],
     ):
-        self._source, self._further = source, further
+        super().__init__(source)
+        self._further = further
         self._cells, self._check = cells, check
         self._made: ChannelTrace | None = None
-
-    @property
-    def slot_s(self) -> float:
-        """Length of a slot, in seconds."""
-        return self._source.slot_s
-
-    @property
-    def uavs(self) -> int:
-        """Number of UAVs, K."""
-        return self._source.uavs
 
     def trace(self, slots: int) -> ChannelTrace:
         """The trace from slot 0 with at least `slots` slots; earlier slots never change.
@@ -172,11 +162,6 @@ class CellsChannel:
 
     def close(self) -> None:
         """End the processes of ns-3. Returned traces stay valid."""
-        for each in (*self._further, self._source):
+        for each in self._further:
             each.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        super().close()

@@ -12,15 +12,12 @@ its fading. Uplink and downlink, on different carriers, fade independently. The 
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.channel import Ns3Channel
-from ns3_scenarios.fitted import FittedChannel
-from ns3_scenarios.modelled import ModelledChannel
-from ns3_scenarios.trace import Array, ChannelSource, ChannelTrace, SlotTrace, TraceError
+from ns3_scenarios.trace import Array, ChannelTrace, Derived, Located, SlotTrace, TraceError
 
 PATHS = 24
 LIGHT_M_S = 299_792_458.0
@@ -91,7 +88,7 @@ class Fading:
         return powers
 
 
-class FadingChannel:
+class FadingChannel(Derived):
     """A `ChannelSource` with small-scale fading on the gains of another.
 
     Args:
@@ -99,40 +96,19 @@ class FadingChannel:
         fading: The fading.
     """
 
-    def __init__(self, source: ChannelSource, fading: Fading):
-        self.source, self.fading = source, fading
+    def __init__(self, source: Located, fading: Fading):
+        super().__init__(source)
+        self.fading = fading
         self._made: ChannelTrace | None = None
-
-    @property
-    def slot_s(self) -> float:
-        """Length of a slot, in seconds."""
-        return self.source.slot_s
-
-    @property
-    def uavs(self) -> int:
-        """Number of UAVs, K."""
-        return self.source.uavs
 
     def trace(self, slots: int) -> ChannelTrace:
         """The trace from slot 0 with at least `slots` slots; earlier slots never change."""
         made = self._made
         if made is None or made.slots < slots:
-            whole = self.source.trace(slots)
-            assert isinstance(whole, ChannelTrace)
+            whole = self._source.trace(slots)
             turns, have = self.fading.turns(whole), 0 if made is None else made.slots
             powers = self.fading.powers(turns[:, have:])
             if made is not None and made.fading is not None:
                 powers = np.concatenate([made.fading, powers], axis=2)
             self._made = made = replace(whole, fading=powers)
         return made
-
-    def close(self) -> None:
-        """Close the source, if it can be closed."""
-        if isinstance(self.source, Ns3Channel | ModelledChannel | FittedChannel):
-            self.source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -12,12 +12,11 @@ whole second.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
 
 import numpy as np
 
 from ns3_scenarios.modelled import Correlated
-from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace, Located
+from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace, Derived, Located
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class Direction:
         )
 
 
-class FittedChannel:
+class FittedChannel(Derived):
     """A `ChannelSource` with a fitted channel.
 
     The shadowing of the uplink is a process X. That of the downlink is r X' + sqrt(1 - r²) Y, where
@@ -92,7 +91,8 @@ class FittedChannel:
         bs_position_m: Sequence[float],
         seed: int,
     ):
-        self._source, self._ways, self._correlation = source, (up, down), correlation
+        super().__init__(source)
+        self._ways, self._correlation = (up, down), correlation
         self._bs_position_m = np.array(bs_position_m)
         self._seeds = [[(seed, STREAM, k, n) for k in range(self.uavs)] for n in range(4)]
         own, other = self._seeds[:2]
@@ -100,16 +100,6 @@ class FittedChannel:
         self._down = [Correlated(down.decorrelation_m, seeds) for seeds in (own, other)]
         self._made: ChannelTrace | None = None
         self._is_limited = False
-
-    @property
-    def slot_s(self) -> float:
-        """Length of a slot, in seconds."""
-        return self._source.slot_s
-
-    @property
-    def uavs(self) -> int:
-        """Number of UAVs, K."""
-        return self._source.uavs
 
     def trace(self, slots: int) -> ChannelTrace:
         """The trace from slot 0 with at least `slots` slots; earlier slots never change."""
@@ -158,13 +148,3 @@ class FittedChannel:
             highest_db = 10 * np.log10(gains.max())
             log.warning("the fitted channel has gains of up to %.1f dB; 0 dB is taken", highest_db)
         return np.where(modelled == 0, 0.0, gains.clip(LEAST_GAIN, MOST_GAIN))
-
-    def close(self) -> None:
-        """Close the source."""
-        self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

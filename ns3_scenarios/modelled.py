@@ -12,7 +12,7 @@ slots per call.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ns3_scenarios import ground
 from ns3_scenarios.aerial import Aerial, log_distance_db
 from ns3_scenarios.channel import Ns3Channel
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace
+from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace, Derived
 from testbed.core.registry import failures
 
 
@@ -43,7 +43,7 @@ Gain = Callable[[Array, Array], Any]
 Model = Callable[..., Gain]
 
 
-class ModelledChannel:
+class ModelledChannel(Derived):
     """A `ChannelSource`: ns-3 moves the UAVs, and a model in Python computes their gains.
 
     Args:
@@ -53,18 +53,9 @@ class ModelledChannel:
     """
 
     def __init__(self, name: str, gain: Gain, flight: Ns3Channel):
-        self._name, self._gain, self._flight = name, gain, flight
+        super().__init__(flight)
+        self._name, self._gain = name, gain
         self._made: list[ChannelTrace] = []
-
-    @property
-    def slot_s(self) -> float:
-        """Length of a slot, in seconds."""
-        return self._flight.slot_s
-
-    @property
-    def uavs(self) -> int:
-        """Number of UAVs, K."""
-        return self._flight.uavs
 
     def trace(self, slots: int) -> ChannelTrace:
         """The trace from slot 0 with at least `slots` slots; earlier slots never change.
@@ -75,7 +66,7 @@ class ModelledChannel:
         have = self._made[0].slots if self._made else 0
         if slots <= have:
             return self._made[0]
-        flown = self._flight.trace(slots)
+        flown = self._source.trace(slots)
         assert flown.position_m is not None
         times_s: Array = np.arange(have, flown.slots, dtype=np.float64) * self.slot_s
         parts = self._asked(flown.position_m[:, have:], times_s)
@@ -95,16 +86,6 @@ class ModelledChannel:
         )
         self._made = [whole]
         return whole
-
-    def close(self) -> None:
-        """End ns-3's process. Returned traces stay valid."""
-        self._flight.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _asked(self, position_m: Array, times_s: Array) -> list[Array]:
         """The checked gains of some slots, in one or both directions."""

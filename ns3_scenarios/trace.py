@@ -697,6 +697,36 @@ class Located(Protocol):
         """Free what it needs."""
 
 
+class Derived:
+    """A `ChannelSource` that is made from another one, and closes it.
+
+    Use as a context manager, or `close` it.
+    """
+
+    def __init__(self, source: Located):
+        self._source = source
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+        return self._source.slot_s
+
+    @property
+    def uavs(self) -> int:
+        """Number of UAVs, K."""
+        return self._source.uavs
+
+    def close(self) -> None:
+        """Close the source, e.g. the process of ns-3. Returned traces stay valid."""
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 @dataclass(frozen=True)
 class Replay:
     """A `ChannelSource` that replays a given trace."""

@@ -131,7 +131,7 @@ class Lte:
         up = uplink_steps(blocks[0], margins_db[0], packet_bytes)
         down = downlink_steps(blocks[1], margins_db[1], packet_bytes, lte.layers, modulation)
         if lte.highest_snr_db is not None:
-            up, down = (_limited(steps, lte.highest_snr_db) for steps in (up, down))
+            up, down = (limited(steps, lte.highest_snr_db) for steps in (up, down))
         return cls(
             uplink_power_w=scenario.fleet.tx_power_w,
             downlink_power_w=scenario.base_station.tx_power_w,
@@ -327,7 +327,7 @@ def _steps(
     )
 
 
-def _limited(steps: Steps, highest_db: float) -> Steps:
+def limited(steps: Steps, highest_db: float) -> Steps:
     """The steps of a link whose sender and receiver distort the signal.
 
     The ratio of signal to noise and distortion is 1 / (1 / SNR + 1 / highest).

@@ -44,13 +44,14 @@ from orchestrator.exchange.kml import read_kml
 from orchestrator.exchange.qgc import read_qgc, read_wpl
 from orchestrator.exchange.tracks import Above, Origin, Tracks
 from orchestrator.exchange.ulog import read_ulog
+from orchestrator.flights.measured import UNNAMED_CARRIER_HZ, UNNAMED_STATION_M
 from orchestrator.scenario.channel import flown
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 
-BASE_STATION_M, CARRIER_HZ, NEAREST_M = (0.0, 0.0, 30.0), 2e9, 1.0
-"""Values without a scenario, as in the paper; NEAREST_M limits the gain of free space."""
+NEAREST_M = 1.0
+"""Smallest distance, which limits the gain of free space."""
 SNR_FIELDS = {"snr": ("gain", 0), "snr_up": ("gain_up", 0), "snr_down": ("gain_down", 1)}
 """The gain that a signal-to-noise ratio becomes, and the direction whose power and noise count."""
 CLOCKS = ("common", "each")
@@ -392,8 +393,8 @@ def _with_gains(position_m: Array, options: Options) -> SlotTrace:
             return flown(options.scenario, position_m, options.slot_s)
         except ChannelError as error:
             raise InputError(str(error)) from None
-    far_m = np.linalg.norm(position_m - np.array(BASE_STATION_M), axis=2)
-    gain = 10 ** (-free_space_db(np.maximum(far_m, NEAREST_M), CARRIER_HZ) / 10)
+    far_m = np.linalg.norm(position_m - np.array(UNNAMED_STATION_M), axis=2)
+    gain = 10 ** (-free_space_db(np.maximum(far_m, NEAREST_M), UNNAMED_CARRIER_HZ) / 10)
     return ChannelTrace(gain, options.slot_s, position_m)
 
 

@@ -162,13 +162,13 @@ def forecast(fit: Document, request: Request) -> Forecast:
     """
     path, curve = request.path, fit.link.curve
     like = _index(fit, request.like)
-    level = Level(fit.chosen, path, _loss_db(fit, fit.chosen, path), like)
+    level = FittedLevel(fit.chosen, path, _loss_db(fit, fit.chosen, path), like)
     mean_db, deviation_db = level.normal()
     blocks = request.resource_blocks or fit.link.resource_blocks
     snr_up = mcs = rate = minutes = total = distribution = None
     if fit.uplink is not None:
         rng = np.random.default_rng(request.seed)
-        drawn_db = Level(fit.uplink, path, _loss_db(fit, fit.uplink, path), like).drawn(rng)
+        drawn_db = FittedLevel(fit.uplink, path, _loss_db(fit, fit.uplink, path), like).drawn(rng)
         if fit.uplink.level == "snr_up_db":
             snr_up = _band(drawn_db)
         drawn_db -= fit.uplink.noise_db
@@ -239,7 +239,7 @@ def _index(fit: Document, like: str | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class Level:
+class FittedLevel:
     """A fitted level, evaluated on a new path."""
 
     model: Model

@@ -16,8 +16,8 @@ from functools import cache
 import numpy as np
 
 from ns3_scenarios.aerial import free_space_db
-from orchestrator.engine.compiling import Array
-from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, uplink_steps
+from orchestrator.engine.compiling import Array, Ints
+from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, limited, uplink_steps
 from orchestrator.engine.lte_tables import UPLINK_TBS_INDEX, transport_block_bits
 from orchestrator.flights.fitting import LEAST_VALUES, Flown
 from orchestrator.flights.likelihood import Series, most_likely
@@ -126,7 +126,7 @@ class Scheme:
     highest_db: float
     """Signal-to-distortion ratio of the radios in dB, which limits the signal-to-noise ratio."""
 
-    def steps(self, blocks: int) -> tuple[Array, Array, Array]:
+    def steps(self, blocks: int) -> tuple[Array, Array, Ints]:
         """The rate of the transport blocks as a step function of the signal-to-noise ratio.
 
         Args:
@@ -138,14 +138,12 @@ class Scheme:
             has rate 0 and MCS -1.
         """
         made = _without_distortion(blocks, self.margin_db)
-        left = 1 / made.least_snr - 10 ** (-self.highest_db / 10)
-        reached = left > 0
+        if np.isfinite(self.highest_db):
+            made = limited(made, self.highest_db)
         bits = transport_block_bits(UPLINK_TBS_INDEX["64QAM"][made.mcs[1:]], np.array(blocks))
-        bps = np.concatenate([[0.0], TTIS * bits[reached]])
-        mcs = np.concatenate([[-1], made.mcs[1:][reached]])
-        return 1 / left[reached], bps, mcs
+        return made.least_snr, np.concatenate([[0.0], TTIS * bits]), made.mcs
 
-    def of(self, snr_db: Array, blocks: int) -> tuple[Array, Array]:
+    def of(self, snr_db: Array, blocks: int) -> tuple[Array, Ints]:
         """Rate of the whole carrier in bit/s and MCS at these ratios, shape [n] each."""
         least, bps, mcs = self.steps(blocks)
         step = np.searchsorted(least, 10 ** (snr_db / 10), side="right")
@@ -168,15 +166,12 @@ def scheme_of(seconds: Seconds) -> tuple[Scheme, float]:
     first step, the model would use fewer resource blocks, which the measured radio did not. The
     rate of the first step is used there.
     """
-    use = seconds.known & (seconds.capacity_bps > 0)
-    snr_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
+    snr_db, capacity_db = _decoded(seconds)
     best, least = PLAIN, np.inf
     for margin_db in MARGINS_DB:
         for highest_db in HIGHEST_DB:
             scheme = Scheme(float(margin_db), float(highest_db))
-            modelled, _ = scheme.of(snr_db, seconds.blocks)
-            first = np.maximum(modelled, scheme.steps(seconds.blocks)[1][1])
-            error = float(np.abs(capacity_db - 10 * np.log10(first)).mean())
+            error = _error_db(scheme.steps(seconds.blocks), snr_db, capacity_db)
             if error < least - 1e-12:
                 best, least = scheme, error
     return best, least
@@ -190,16 +185,25 @@ def noise_db_of(seconds: Seconds) -> tuple[float, float]:
     Returns:
         The level, and the mean absolute error of the LTE model's rate with it, both in dB.
     """
-    use = seconds.known & (seconds.capacity_bps > 0)
-    level_db, capacity_db = seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
-    least, bps, _ = PLAIN.steps(seconds.blocks)
-    errors = []
+    level_db, capacity_db = _decoded(seconds)
+    steps = PLAIN.steps(seconds.blocks)
     noises_db = np.arange(level_db.min() - 40, level_db.max() + 10, NOISE_STEP_DB)
-    for noise_db in noises_db:
-        step = np.searchsorted(least, 10 ** ((level_db - noise_db) / 10), side="right")
-        errors.append(np.abs(capacity_db - 10 * np.log10(bps[np.maximum(step, 1)])).mean())
+    errors = [_error_db(steps, level_db - noise_db, capacity_db) for noise_db in noises_db]
     best = int(np.argmin(errors))
-    return float(noises_db[best]), float(errors[best])
+    return float(noises_db[best]), errors[best]
+
+
+def _decoded(seconds: Seconds) -> tuple[Array, Array]:
+    """Signal-to-noise ratio and capacity in dB of the seconds with decoded data, shape [m] each."""
+    use = seconds.known & (seconds.capacity_bps > 0)
+    return seconds.snr_db[use], 10 * np.log10(seconds.capacity_bps[use])
+
+
+def _error_db(steps: tuple[Array, Array, Ints], snr_db: Array, capacity_db: Array) -> float:
+    """Mean absolute error in dB of the rate of these steps, at least that of the first one."""
+    least, bps, _ = steps
+    step = np.searchsorted(least, 10 ** (snr_db / 10), side="right")
+    return float(np.abs(capacity_db - 10 * np.log10(bps[np.maximum(step, 1)])).mean())
 
 
 @dataclass(frozen=True)

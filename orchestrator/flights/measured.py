@@ -49,6 +49,9 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 LEVELS = ("rsrp_dbm", "snr_db", "snr_up_db")
 """A measured flight has at least one of these levels."""
 CARRIER_HZ = (1e7, 3e11)
+"""Lowest and highest carrier frequency."""
+UNNAMED_STATION_M, UNNAMED_CARRIER_HZ = (0.0, 0.0, 30.0), 2e9
+"""Base station and carrier frequency of files that do not contain them: those of the paper."""
 MOST_BLOCKS = 275
 """Largest number of resource blocks of a carrier (5G NR)."""
 _OF_ALL = ("base_station", "origin", "carrier_up_hz", "carrier_down_hz", "resource_blocks")

@@ -12,7 +12,15 @@ import yaml
 from orchestrator.engine.compiling import Array
 from orchestrator.flights import document
 from orchestrator.flights.fitting import AS_GOOD, HEADING, TERMS, Fit, Flown, Level
-from orchestrator.flights.forecast import LEVELS, NORMAL_90, Band, Forecast, Reveal, by_minute
+from orchestrator.flights.forecast import (
+    LEVELS,
+    MINUTE_S,
+    NORMAL_90,
+    Band,
+    Forecast,
+    Reveal,
+    by_minute,
+)
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from orchestrator.flights.likelihood import LEAST_M
 from orchestrator.flights.link import PLAIN, QUANTILES
@@ -30,7 +38,6 @@ MOST_SLOTS = 600
 """Largest number of slots between two residuals of the autocorrelation."""
 FEWEST = 10
 """Smallest number of values for a median or a correlation that is drawn."""
-MINUTE_S = 60.0
 
 Charts = dict[str, dict[str, Any]]
 

@@ -45,7 +45,11 @@ from orchestrator.flights.link import (
     seconds_of,
     stages,
 )
-from orchestrator.flights.measured import MeasuredFlight
+from orchestrator.flights.measured import (
+    UNNAMED_CARRIER_HZ,
+    UNNAMED_STATION_M,
+    MeasuredFlight,
+)
 from orchestrator.flights.rician import Rician, rician_of
 from orchestrator.scenario.cells import BLOCK_HZ
 from testbed.core.errors import InputError
@@ -53,10 +57,6 @@ from testbed.system.files import json_digest
 
 log = logging.getLogger(__name__)
 
-CARRIER_HZ = 2e9
-"""Carrier frequency in Hz of flights that do not contain it."""
-BASE_STATION_M = (0.0, 0.0, 30.0)
-"""Position in m of the base station of traces, which have no such field: the paper's scenario."""
 HEIGHTS_M = np.arange(0.0, 61.0, 5.0)
 """Heights in m that are tried for the base station of a flight that does not contain it."""
 CLEAR_DB = (5.0, 18.0)
@@ -353,7 +353,7 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def flown_in(
-    flights: Mapping[str, MeasuredFlight], base_station_m: Sequence[float] = BASE_STATION_M
+    flights: Mapping[str, MeasuredFlight], base_station_m: Sequence[float] = UNNAMED_STATION_M
 ) -> list[Flown]:
     """The UAVs of a set of flights, with their paths.
 
@@ -394,7 +394,7 @@ def _located(flights: Mapping[str, MeasuredFlight]) -> list[Flown]:
     names = ", ".join(flight.name for flight in unknown)
     field = _field(flown)
     if field == "gain_db":
-        log.info("%s: no base_station; %s m is used", names, _place(BASE_STATION_M))
+        log.info("%s: no base_station; %s m is used", names, _place(UNNAMED_STATION_M))
         return flown
     heights = []
     for height_m in HEIGHTS_M:
@@ -527,7 +527,7 @@ def _measure(flown: Sequence[Flown], field: str) -> bool:
 
 def _carrier_hz(flown: Sequence[Flown], way: str) -> float:
     """The carrier frequency of a direction, which must be the same in all flights."""
-    carriers = {getattr(flight.measured, way) or CARRIER_HZ for flight in flown}
+    carriers = {getattr(flight.measured, way) or UNNAMED_CARRIER_HZ for flight in flown}
     if len(carriers) > 1:
         raise InputError(
             "flights: the flights have different carriers: "

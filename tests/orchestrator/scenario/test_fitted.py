@@ -90,7 +90,7 @@ def test_an_override_is_relative_to_the_working_directory(tmp_path: Path, monkey
     fits.write_fit(tmp_path / "FIT.json")
     monkeypatch.chdir(tmp_path)
     path = scenario_file(tmp_path / "there", "../FIT.json")
-    assert load(path).radio.fitted.correlation == 0.6  # type: ignore[union-attr]
+    assert load(path).radio.fitted.correlation == 0.6
     found = [
         load(path, ["radio.fitted=other.json"]),
         load(path, ["radio={channel: fitted, fitted: other.json}"]),
@@ -144,7 +144,7 @@ def test_a_campaign_and_a_space_name_fits_relative_to_their_own_folder(
     space_file.write_text(yaml.safe_dump({"keys": {"radio.fitted": ["fit1.json", "fit3.json"]}}))
     scenario = cells(campaign)[0].point.scenario
     keys = load_space(space_file, scenario).keys_at(np.array([0.9]))
-    assert at(scenario, keys, "test").radio.fitted.correlation == 0.3  # type: ignore[union-attr]
+    assert at(scenario, keys, "test").radio.fitted.correlation == 0.3
 
 
 @pytest.mark.parametrize(
