@@ -355,7 +355,7 @@ def start_up(repeats: int) -> float:
         "import numpy as np\n"
         "from orchestrator.engine.engine import simulate\n"
         "from orchestrator.engine.plan import fixed_allocation, plan_round\n"
-        "from orchestrator.engine.radio import ShannonFdma\n"
+        "from orchestrator.engine.fdma import ShannonFdma\n"
         "from orchestrator.scenario.loading import load\n"
         "from workloads.costs.profile import PAPER\n"
         f"scenario = load(Path({str(SCENARIO)!r}))\n"

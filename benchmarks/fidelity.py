@@ -43,8 +43,8 @@ from rich.table import Table
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Array, fixed_allocation, link_bytes, payload_bytes
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

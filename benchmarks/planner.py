@@ -26,8 +26,8 @@ from rich.table import Table
 from scipy.optimize import differential_evolution
 
 from orchestrator.engine.engine import simulate_batch, split_costs
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.policies import planner
 from orchestrator.policies.planner import Candidates, Outlook, candidates, forecast, search
 from orchestrator.policies.shares import lifted

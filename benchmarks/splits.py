@@ -24,7 +24,7 @@ from rich.table import Table
 
 from orchestrator.analysis.statistics import half_width
 from orchestrator.engine.engine import split_costs
-from orchestrator.engine.radio import ShannonFdma
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.policies.registry import evaluate, policy
 from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load

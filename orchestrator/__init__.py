@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from orchestrator.api import read_run as read_run
     from orchestrator.api import run as run
     from orchestrator.engine.access import RadioAccess as RadioAccess
+    from orchestrator.engine.fdma import ShannonFdma as ShannonFdma
     from orchestrator.engine.plan import Allocation as Allocation
     from orchestrator.engine.plan import RoundPlan as RoundPlan
-    from orchestrator.engine.radio import ShannonFdma as ShannonFdma
     from orchestrator.engine.rounds import Situation as Situation
     from orchestrator.engine.selection import RoundStart as RoundStart
     from orchestrator.network import Network as Network
@@ -57,7 +57,7 @@ _HOMES = {
     "Network": "orchestrator.network",
     "Paradigm": "testbed.core.paradigm",
     "RadioAccess": "orchestrator.engine.access",
-    "ShannonFdma": "orchestrator.engine.radio",
+    "ShannonFdma": "orchestrator.engine.fdma",
     "Round": "testbed.core.timeline",
     "RoundPlan": "orchestrator.engine.plan",
     "RoundStart": "orchestrator.engine.selection",

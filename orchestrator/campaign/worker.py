@@ -27,8 +27,9 @@ from orchestrator.analysis import metrics
 from orchestrator.campaign.spec import PointOptions, digest_of
 from orchestrator.engine.batch import is_known_beforehand, predict_at_once
 from orchestrator.engine.engine import split_costs
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Array
-from orchestrator.engine.radio import ShannonFdma, radio_access
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import Timed, decider, evaluate
 from orchestrator.records.directory import MANIFEST

@@ -5,7 +5,9 @@
 
 import functools
 import hashlib
+import inspect
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +15,10 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
 from numba import types
+from numba.core.cgutils import unpack_tuple
+from numba.core.errors import NumbaError
 from numba.extending import intrinsic, overload
 
 from testbed.system.folders import cache_folder
@@ -77,6 +82,56 @@ def _disowned(context: Any, builder: Any, kind: Any, value: Any) -> Any:
             part = _disowned(context, builder, each, builder.extract_value(value, place))
             value = builder.insert_value(value, part, place)
     return value
+
+
+def caller_of(signature: Any) -> Any:
+    """A function for compiled code that calls a C function of this signature, given its address and
+    a tuple of its arguments.
+
+    With numba's first-class functions, each call would take 20 µs to find out the types of its
+    arguments.
+    """
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def call(_: Any, address: Any, numbers: Any) -> Any:
+        def code(context: Any, builder: Any, _: Any, given: Any) -> Any:
+            kinds = [context.get_value_type(kind) for kind in signature.args]
+            of = ir.FunctionType(context.get_value_type(signature.return_type), kinds)
+            function = builder.inttoptr(given[0], ir.PointerType(of))
+            return builder.call(function, unpack_tuple(builder, given[1], len(kinds)))
+
+        return signature.return_type(address, types.Tuple(signature.args)), code
+
+    return call
+
+
+def compiled_plugin(function: Callable[..., Any], parameters: dict[str, Any], given: int) -> Any:
+    """The function of a package for compiled code, with its parameters as constants.
+
+    Args:
+        function: The function.
+        parameters: Its parameters by name.
+        given: The number of arguments before its parameters.
+    """
+    bound = inspect.signature(function).bind(*[None] * given, **parameters)
+    bound.apply_defaults()
+    values = bound.args[given:]
+    machine_code = numba.njit(function) if inspect.isfunction(function) else function
+    if not values:
+        return machine_code
+    if given == 1:
+        return numba.njit(lambda asked: machine_code(asked, *values))
+    return numba.njit(lambda first, second: machine_code(first, second, *values))
+
+
+_COLOUR = re.compile(r"\x1b\[\d*m")
+
+
+def cause_of(error: NumbaError) -> str:
+    """The line of numba's message with the cause."""
+    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines()]
+    says = [line for line in lines if line and not line.startswith(("Failed in", "During", "File"))]
+    return says[0] if says else type(error).__name__
 
 
 def read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:

@@ -5,22 +5,18 @@
 
 An order's function is compiled to a C function of plain numbers, whose address the engine's kernel
 gets. The kernel is compiled once for all such orders, and separately for the two orders of the
-paper, which need no function. With numba's first-class functions, each call would take 20 µs to
-find out the types of its arguments.
+paper, which need no function.
 """
 
-import inspect
-import re
 from functools import cache, partial
 from typing import Any
 
 import numba
-from llvmlite import ir
-from numba.core.cgutils import unpack_tuple
 from numba.core.errors import NumbaError
-from numba.extending import intrinsic, register_jitable
-from numba.types import Tuple, float64, int64
+from numba.extending import register_jitable
+from numba.types import float64, int64
 
+from orchestrator.engine.compiling import caller_of, cause_of, compiled_plugin
 from testbed.core import orders
 from testbed.core.errors import InputError
 from testbed.core.orders import Ahead
@@ -30,21 +26,11 @@ from testbed.core.registry import ORDERS
 for function in (orders.transfer_s, orders.request, orders.place):
     register_jitable(function)
 
-_COLOUR = re.compile(r"\x1b\[\d*m")
 SIGNATURE = int64(*[int64] * 5, *[float64] * 11)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def place_of(_: Any, address: Any, numbers: Any) -> Any:
-    """Call a function of `machine_code` from compiled code, with a tuple of its arguments."""
-
-    def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        kinds = [context.get_value_type(kind) for kind in SIGNATURE.args]
-        of = ir.FunctionType(context.get_value_type(SIGNATURE.return_type), kinds)
-        function = builder.inttoptr(given[0], ir.PointerType(of))
-        return builder.call(function, unpack_tuple(builder, given[1], len(kinds)))
-
-    return SIGNATURE.return_type(address, Tuple(SIGNATURE.args)), code
+place_of = caller_of(SIGNATURE)
+"""Calls a function of `machine_code` from compiled code, with a tuple of its arguments."""
 
 
 def machine_code(paradigm: Paradigm) -> int | None:
@@ -67,7 +53,10 @@ def _c_function(paradigm: Paradigm) -> Any:
     """
     rank = paradigm.rank
     assert rank is not None
-    ranked = _with_parameters(rank) if isinstance(rank, partial) else numba.njit(rank)
+    if isinstance(rank, partial):
+        ranked = compiled_plugin(rank.func, rank.keywords, given=1)
+    else:
+        ranked = numba.njit(rank)
 
     def ranked_place(
         at_downlink: int,
@@ -117,17 +106,8 @@ def _c_function(paradigm: Paradigm) -> Any:
     try:
         return numba.cfunc(SIGNATURE)(ranked_place)
     except NumbaError as error:
-        why = f"cannot be compiled by numba: {_first_line(error)}"
+        why = f"cannot be compiled by numba: {cause_of(error)}"
         raise ORDERS.unfit(paradigm.order, why) from error
-
-
-def _with_parameters(rank: "partial[float]") -> Any:
-    """The function with its parameters as constants."""
-    given = inspect.signature(rank.func).bind(None, **rank.keywords)
-    given.apply_defaults()
-    function, values = rank.func, given.args[1:]
-    compiled = numba.njit(function) if inspect.isfunction(function) else function
-    return numba.njit(lambda asked: compiled(asked, *values)) if values else compiled
 
 
 class OrderFailed(InputError):
@@ -144,10 +124,3 @@ def refused(paradigm: Paradigm) -> OrderFailed:
     if code := getattr(function, "__code__", None):
         why += f" (function in {code.co_filename}, line {code.co_firstlineno})"
     return OrderFailed(str(ORDERS.unfit(paradigm.order, why)))
-
-
-def _first_line(error: Exception) -> str:
-    """The line of numba's message with the cause."""
-    lines = [line.strip() for line in _COLOUR.sub("", str(error)).splitlines()]
-    says = [line for line in lines if line and not line.startswith(("Failed in", "During", "File"))]
-    return says[0] if says else type(error).__name__

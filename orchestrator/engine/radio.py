@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The radio access of a scenario: Shannon's rates, LTE, Wi-Fi, or the rates of a trace.
+"""The radio access of a scenario: Shannon's rates, LTE, Wi-Fi, a package's, or those of a trace.
 
-`radio_access` makes the radio of a scenario for a trace: one of `ACCESS` where the trace has gains,
+`radio_access` makes the radio of a scenario for a trace: that of `of_gains` where it has gains,
 `Rates` where it has the rates themselves. `orchestrator.engine.radio_kernel` states the same for
 compiled code.
 """
@@ -15,115 +15,18 @@ from typing import Self
 import numpy as np
 
 from ns3_scenarios.trace import RateTrace, SlotTrace, SlotValues, both_ways
-from orchestrator.engine.access import LinkRates, RadioAccess, mean_rates
-from orchestrator.engine.compiling import Ints, read_only
+from orchestrator.engine.access import LinkRates, RadioAccess
+from orchestrator.engine.compiling import Ints
+from orchestrator.engine.curve import Curve
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.links import needs_snr
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array
-from orchestrator.engine.radio_kernel import FdmaBands, GivenBands
+from orchestrator.engine.radio_kernel import GivenBands
 from orchestrator.engine.wifi import Wifi
 from orchestrator.scenario.channel import downlink_of, fading_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
-
-
-@dataclass(frozen=True)
-class ShannonFdma:
-    """Shannon's rate of a share of the band, eqs. (1), (2), (19): the paper's radio.
-
-    Every UAV has its share of the bandwidth for itself, whether or not the others send.
-    Bandwidths in Hz, powers in W.
-    """
-
-    uplink_hz: float
-    """W_U."""
-    downlink_hz: float
-    """W_D."""
-    noise_w_per_hz: float
-    """N0."""
-    downlink_power_w: float
-    """P_S."""
-    uplink_power_w: Array
-    """p_k, shape [K]."""
-
-    decides = frozenset({"beta", "rho"})
-    without_shares = ""
-    is_shared = False
-    least_beta = 0.0
-
-    @classmethod
-    def of(cls, scenario: Scenario) -> "ShannonFdma":
-        """The scenario's radio in SI units."""
-        return cls(
-            uplink_hz=scenario.radio.uplink_bandwidth_hz,
-            downlink_hz=scenario.radio.downlink_bandwidth_hz,
-            noise_w_per_hz=1e-3 * 10 ** (scenario.radio.noise_dbm_per_mhz / 10) / 1e6,
-            downlink_power_w=scenario.base_station.tx_power_w,
-            uplink_power_w=scenario.fleet.tx_power_w,
-        )
-
-    def link_rates(
-        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
-    ) -> LinkRates:
-        """See `RadioAccess.link_rates`."""
-
-        def rates(up: Array, down: Array) -> LinkRates:
-            broadcast = self.broadcast_bps(down)
-            gradient = broadcast if in_turns else self.dedicated_bps(shares.beta, shares.rho, down)
-            return LinkRates(self.uplink_bps(shares.beta, up), broadcast, gradient)
-
-        return mean_rates(values, rates)
-
-    def of_clients(self, chosen: Ints) -> Self:
-        """See `RadioAccess.of_clients`."""
-        return replace(self, uplink_power_w=self.uplink_power_w[chosen])
-
-    def uplink_bps(self, beta: Array, gain: Array) -> Array:
-        """R_U, eq. (rate_uplink): each client in its share of the band. Gain and result [K, S]."""
-        return self._bps(beta * self.uplink_hz, self.uplink_power_w, gain)
-
-    def broadcast_bps(self, gain: Array) -> Array:
-        """R_D, eq. (rate_downlink_broadcast): all of band and power. Gain and result [K, S]."""
-        return self._bps(self.downlink_hz, self.downlink_power_w, gain)
-
-    def dedicated_bps(self, beta: Array, rho: Array, gain: Array) -> Array:
-        """R'_D, eq. (rate_downlink): shares β of band and ρ of power. Gain and result [K, S]."""
-        return self._bps(beta * self.downlink_hz, rho * self.downlink_power_w, gain)
-
-    def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
-        """Signal-to-noise ratios, linear, [3, K, S]: uplink, downlink of gradients, broadcast."""
-        up, down = both_ways(values)
-        uplink = self._snr(shares.beta * self.uplink_hz, self.uplink_power_w, up)
-        broadcast = downlink = self._snr(self.downlink_hz, self.downlink_power_w, down)
-        if not in_turns:
-            power_w = shares.rho * self.downlink_power_w
-            downlink = self._snr(shares.beta * self.downlink_hz, power_w, down)
-        return np.stack([uplink, downlink, broadcast])
-
-    @property
-    def unit_snr(self) -> Array:
-        """Signal-to-noise ratio of each UAV's link in the whole band, without others, at gain 1:
-        uplink and downlink, linear, shape [2, K]."""
-        up = self._snr(self.uplink_hz, self.uplink_power_w, np.ones(1))
-        down = self._snr(self.downlink_hz, self.downlink_power_w, np.ones_like(up))
-        return np.stack([up, down])[..., 0]
-
-    def bands(self) -> FdmaBands:
-        """See `RadioAccess.bands`."""
-        return FdmaBands(
-            float(self.uplink_hz),
-            float(self.downlink_hz),
-            float(self.noise_w_per_hz),
-            float(self.downlink_power_w),
-            read_only(self.uplink_power_w),
-        )
-
-    def _snr(self, hz: Array | float, power_w: Array | float, gain: Array) -> Array:
-        band, power = np.atleast_1d(hz)[:, None], np.atleast_1d(power_w)[:, None]
-        return np.asarray(power * gain / (band * self.noise_w_per_hz))
-
-    def _bps(self, hz: Array | float, power_w: Array | float, gain: Array) -> Array:
-        return shannon_bps(np.atleast_1d(hz)[:, None], self._snr(hz, power_w, gain))
 
 
 @dataclass(frozen=True)
@@ -185,7 +88,18 @@ ACCESS: Mapping[str, type[ShannonFdma] | type[Lte] | type[Wifi]] = {
     "lte": Lte,
     "wifi": Wifi,
 }
-"""The radios that compute rates from gains, by `radio.access`."""
+"""The built-in radios that compute rates from gains, by `radio.access`."""
+
+
+def of_gains(scenario: Scenario) -> RadioAccess:
+    """The radio of a scenario whose trace has gains.
+
+    Raises:
+        InputError: The rate model of a package cannot be used.
+    """
+    return ACCESS.get(scenario.radio.access, Curve).of(scenario)
+
+
 OF_SHANNON = ("static", "planner", "per-client-planner")
 """Policies that search for shares with the inverse of Shannon's rate."""
 
@@ -203,7 +117,7 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
             f"radio.access: {access!r} computes rates from gains, but the trace has rates"
         )
     is_cell = downlink_of(scenario, trace) == "cell"
-    radio: RadioAccess = Rates.of(scenario, is_cell) if is_given else ACCESS[access].of(scenario)
+    radio: RadioAccess = Rates.of(scenario, is_cell) if is_given else of_gains(scenario)
     policy = scenario.allocation.policy
     if access != "shannon" and policy in OF_SHANNON:
         raise InputError(
@@ -231,7 +145,7 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
     radio, lte, wifi = scenario.radio, scenario.radio.lte, scenario.radio.wifi
     if isinstance(trace, RateTrace):
         return OF_RATES
-    words: str = radio.access
+    words = radio.access
     if radio.access == "shannon":
         words = "Shannon's rates, FDMA"
     elif radio.access == "lte":
@@ -268,10 +182,3 @@ def check_shares(radio: RadioAccess, allocation: Allocation) -> None:
             f"allocation.beta: must be at least {radio.least_beta:g}, one resource block; UAV "
             f"{client} has {allocation.beta[client - 1]:g}"
         )
-
-
-def shannon_bps(bandwidth_hz: Array | float, snr: Array) -> Array:
-    """Shannon's rate in bit/s, eqs. (1), (2), (19); arrays of shapes that go together."""
-    # Below, 1 + snr would lose the digits of snr.
-    bits = np.where(snr > 1e-3, np.log2(1 + snr), np.log1p(snr) / np.log(2))
-    return np.asarray(bandwidth_hz * bits)

@@ -79,7 +79,8 @@ def shannon_bps(bandwidth_hz: float, snr: float) -> float:
     return bandwidth_hz * (math.log1p(snr) / math.log(2.0))  # 1 + snr would lose the digits of snr
 
 
-def _fdma_links(bands: FdmaBands, in_turns: bool, beta: Array, rho: Array) -> FdmaLinks:
+def fdma_links(bands: FdmaBands, in_turns: bool, beta: Array, rho: Array) -> FdmaLinks:
+    """Bandwidths and signal-to-noise ratios of a round's links."""
     uplink_hz = beta * bands.uplink_hz
     uplink_snr = bands.uplink_power_w / (uplink_hz * bands.noise_w_per_hz)
     broadcast_snr = bands.downlink_power_w / (bands.downlink_hz * bands.noise_w_per_hz)
@@ -94,7 +95,8 @@ def _fdma_links(bands: FdmaBands, in_turns: bool, beta: Array, rho: Array) -> Fd
     )
 
 
-def _fdma_link(links: FdmaLinks, way: int, k: int) -> FdmaLink:
+def fdma_link(links: FdmaLinks, way: int, k: int) -> FdmaLink:
+    """Bandwidth and signal-to-noise ratio of a link."""
     if way == UP:
         return FdmaLink(links.uplink_hz[k], links.uplink_snr[k])
     if way == BROADCAST:
@@ -120,8 +122,8 @@ def _given_bps(link: GivenRates, value: float) -> float:
     return link.share * value
 
 
-LINKS_OF: dict[type, Callable[..., Any]] = {FdmaBands: _fdma_links, GivenBands: _given_links}
-LINK_OF: dict[type, Callable[..., Any]] = {FdmaLinks: _fdma_link, GivenLinks: _given_link}
+LINKS_OF: dict[type, Callable[..., Any]] = {FdmaBands: fdma_links, GivenBands: _given_links}
+LINK_OF: dict[type, Callable[..., Any]] = {FdmaLinks: fdma_link, GivenLinks: _given_link}
 LINK_BPS: dict[type, Callable[..., float]] = {FdmaLink: _fdma_bps, GivenRates: _given_bps}
 SHARED_BPS: dict[type, Callable[..., tuple[float, float, float]]] = {}
 """Of radios whose band is shared by those that have something to send."""

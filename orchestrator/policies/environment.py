@@ -25,7 +25,7 @@ from gymnasium import spaces
 
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted
 from orchestrator.engine.plan import Allocation, Array, split_of
-from orchestrator.engine.radio import ACCESS
+from orchestrator.engine.radio import of_gains
 from orchestrator.engine.rounds import Backend, Decision, EngineBackend
 from orchestrator.policies.shares import scaled
 from orchestrator.scenario.channel import Channel, ns3_source, observed
@@ -202,7 +202,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             raise InputError("paradigm: an agent needs synchronous rounds")
         if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: an agent needs rounds of all UAVs")
-        radio = ACCESS[scenario.radio.access].of(scenario)
+        radio = of_gains(scenario)
         for name in sorted({"beta", "rho"} & set(decided_shares(scenario.scheme)) - radio.decides):
             raise InputError(
                 f"radio.access: an agent decides allocation.{name}, which must be 'equal' "

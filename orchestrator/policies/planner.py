@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted, TwoWay, both_ways, each_way
 from orchestrator.engine.engine import BatchTimes, SplitCosts, simulate_batch, split_costs
+from orchestrator.engine.fdma import ShannonFdma, shannon_bps
 from orchestrator.engine.plan import Allocation, Array, split_of
-from orchestrator.engine.radio import ShannonFdma, shannon_bps
 from orchestrator.engine.rounds import Decide, Situation
 from orchestrator.policies.shares import least_share, lifted
 from orchestrator.scenario.channel import mean_loss

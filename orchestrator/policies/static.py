@@ -17,8 +17,9 @@ import numpy as np
 
 from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted, each_way
 from orchestrator.engine.engine import split_costs
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation, Array, fixed_allocation
-from orchestrator.engine.radio import ShannonFdma, radio_access
+from orchestrator.engine.radio import radio_access
 from orchestrator.policies.planner import (
     FORECAST_SLOT_S,
     LONGEST_FORECAST_SLOTS,

@@ -50,6 +50,7 @@ from testbed.core.registry import (
     MODELS,
     PARTICIPATION,
     POLICIES,
+    RADIOS,
 )
 from testbed.core.words import not_one_of
 from testbed.transport import kind_of
@@ -87,6 +88,7 @@ PLAIN = ("free-space", "two-ray")
 MOBILITY.add({GAUSS_MARKOV: None})
 FITTED = "fitted"
 CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN), FITTED: None})
+RADIOS.add(dict.fromkeys(("shannon", "lte", "wifi")))
 CHANNELS.add({LOG_DISTANCE: "ns3_scenarios.modelled:log_distance"})
 PARTICIPATION.add(
     {
@@ -434,11 +436,12 @@ class Radio(Section):
     """The air interface: FDMA at Shannon's rate, LTE or Wi-Fi; a shared or dedicated downlink,
     depending on the paradigm."""
 
-    access: Literal["shannon", "lte", "wifi"] = Field(
-        default="shannon", exclude_if=lambda access: access == "shannon"
-    )
+    access: str = Field(default="shannon", exclude_if=lambda access: access == "shannon")
     """Rate model of the links: `shannon`, the paper's; `lte`, resource blocks with modulation and
-    coding schemes; `wifi`, one channel for which access point and UAVs contend."""
+    coding schemes; `wifi`, one channel for which access point and UAVs contend; or a rate model
+    that a package registers as `testbed.radios`: docs/plugins.md."""
+    access_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
+    """Parameters of a plug-in rate model."""
     lte: Lte = Field(default=PLAIN_LTE, exclude_if=lambda lte: lte == PLAIN_LTE)
     wifi: Wifi = Field(default=PLAIN_WIFI, exclude_if=lambda wifi: wifi == PLAIN_WIFI)
     carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
@@ -500,6 +503,12 @@ class Radio(Section):
     """The fit of `radio.channel: fitted`: the path of a file with the object `channel`, which
     replaces it when the scenario is loaded. It is relative to the scenario's file, or with `--set`
     to the working directory."""
+
+    @model_validator(mode="after")
+    def _access_known(self) -> "Radio":
+        with _within("radio"):
+            RADIOS.check(self.access, self.access_parameters)
+        return self
 
     @model_validator(mode="after")
     def _channel_known(self) -> "Radio":

@@ -17,7 +17,7 @@ from ns3_scenarios.trace import ChannelSource, SlotValues, each_way
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, simulate
 from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
-from orchestrator.engine.radio import ACCESS, radio_access
+from orchestrator.engine.radio import of_gains, radio_access
 from orchestrator.engine.rounds import simulate_on
 from orchestrator.scenario.channel import Channel, mean_loss
 from orchestrator.scenario.schema import Scenario
@@ -342,7 +342,7 @@ def _random_networks(scenario: Scenario, profile: SplitProfile) -> Iterator[Row]
     if path_loss_db is None:  # a plug-in channel has no known path loss
         return
     rng = np.random.default_rng(scenario.seed)
-    radio = ACCESS[scenario.radio.access].of(scenario)
+    radio = of_gains(scenario)
     plan = without_adapters(_plan(scenario, profile, "cpsfl"))
     rings_m = np.array(scenario.uavs.ring_m)
     over_m = scenario.fleet.height_m - scenario.base_station.position_m[2]

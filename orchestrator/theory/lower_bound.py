@@ -37,8 +37,8 @@ import numpy as np
 
 from ns3_scenarios.trace import SlotValues, both_ways, each_way
 from orchestrator.engine.engine import SplitCosts
+from orchestrator.engine.fdma import ShannonFdma, shannon_bps
 from orchestrator.engine.plan import Array
-from orchestrator.engine.radio import ShannonFdma, shannon_bps
 from orchestrator.policies.shares import least_share, lifted
 
 UPDATES = 800

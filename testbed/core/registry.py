@@ -276,6 +276,7 @@ PARADIGMS = Registry("testbed.paradigms", "paradigm")
 ORDERS = Registry("testbed.orders", "order", "order_parameters", given=1)
 POLICIES = Registry("testbed.policies", "allocation.policy", "allocation.parameters", given=1)
 MOBILITY = Registry("testbed.mobility", "mobility.model", "mobility.parameters", given=1)
+RADIOS = Registry("testbed.radios", "radio.access", "radio.access_parameters", given=2)
 CHANNELS = Registry("testbed.channels", "radio.channel", "radio.parameters", given=1)
 METRICS = Registry("testbed.metrics", "metric")
 ANALYTICAL_MODELS = Registry(

@@ -113,8 +113,8 @@ def steps(step, **keys):
 
 def plan_and_radio(chosen):
     """The plan of a scenario's round and its radio."""
+    from orchestrator.engine.fdma import ShannonFdma
     from orchestrator.engine.plan import fixed_allocation, plan_round
-    from orchestrator.engine.radio import ShannonFdma
     from orchestrator.scenario.profiles import profile_of
 
     plan = plan_round(chosen, profile_of(chosen), fixed_allocation(chosen))

@@ -12,9 +12,9 @@ import pytest
 
 from ns3_scenarios.trace import TwoWay
 from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, RoundPlan
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from testbed.core import orders
 from testbed.core.paradigm import Paradigm, paradigm

@@ -19,8 +19,8 @@ from orchestrator.emulated.dilation import (
     settle,
     with_overruns,
 )
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of

@@ -9,9 +9,9 @@ from packet_cases import small
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted, trace_of
 from orchestrator.emulated.rate_feed import RoundRates, divided_rates, extreme_rates
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -20,8 +20,8 @@ import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import predict
 from orchestrator.scenario.loading import validate

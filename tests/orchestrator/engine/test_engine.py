@@ -31,8 +31,8 @@ from orchestrator.engine.engine import (
     simulate_chain,
     split_costs,
 )
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation, fixed_allocation, plan_round
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import BUILT_IN, paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SPAN, STEPS, Loss, S

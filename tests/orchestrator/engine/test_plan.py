@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from small_scenario import TREE
 
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import (
     Allocation,
     fixed_allocation,
@@ -20,7 +21,6 @@ from orchestrator.engine.plan import (
     split_of,
     transfer_bytes,
 )
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.transport.framing import Framing

@@ -11,15 +11,9 @@ from engine_cases import EVERY_COMBINATION, random_case
 
 from ns3_scenarios.trace import ChannelTrace, RateTrace, TwoWay, both_ways
 from orchestrator.engine import engine, kernel
+from orchestrator.engine.fdma import ShannonFdma, shannon_bps
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.radio import (
-    Rates,
-    ShannonFdma,
-    check_shares,
-    describe_radio,
-    radio_access,
-    shannon_bps,
-)
+from orchestrator.engine.radio import Rates, check_shares, describe_radio, radio_access
 from orchestrator.engine.radio_kernel import link_bps, link_of
 from orchestrator.engine.rates import OUTAGE_S, first_gradient_s, link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP

@@ -11,8 +11,9 @@ import pytest
 
 from ns3_scenarios.trace import ChannelTrace, trace_of
 from orchestrator.engine.access import LinkRates
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round, prospects_of
-from orchestrator.engine.radio import ShannonFdma, radio_access
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import ahead_of, link_rates, on_channel
 from orchestrator.engine.rounds import predict
 from orchestrator.engine.slot_impairments import (

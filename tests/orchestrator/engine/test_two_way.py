@@ -28,8 +28,8 @@ from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
 from orchestrator.engine.engine import split_costs
 from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, plan_round
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.planner import forecast

@@ -11,8 +11,8 @@ import pytest
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.engine import simulate_batch, split_costs
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.policies.planner import (
     FORECAST_SLOT_S,
     Outlook,

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.engine.engine import simulate_batch, split_costs
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Array
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import load
 from orchestrator.theory.lower_bound import lower_bound
 from workloads.costs.profile import PAPER

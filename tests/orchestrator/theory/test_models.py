@@ -19,8 +19,8 @@ from packet_cases import small
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
 from orchestrator.engine.engine import RoundTimes, simulate
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, plan_round
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import varied
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies.cross_check import closed_forms

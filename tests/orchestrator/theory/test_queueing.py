@@ -8,8 +8,8 @@ import pytest
 from small_scenario import TREE
 
 from orchestrator.engine.engine import simulate
+from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, plan_round
-from orchestrator.engine.radio import ShannonFdma
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
