@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.api import read_run as read_run
     from orchestrator.api import run as run
     from orchestrator.engine.access import RadioAccess as RadioAccess
+    from orchestrator.engine.fdma import Fdma as Fdma
     from orchestrator.engine.fdma import ShannonFdma as ShannonFdma
     from orchestrator.engine.plan import Allocation as Allocation
     from orchestrator.engine.plan import RoundPlan as RoundPlan
@@ -57,6 +58,7 @@ _HOMES = {
     "Network": "orchestrator.network",
     "Paradigm": "testbed.core.paradigm",
     "RadioAccess": "orchestrator.engine.access",
+    "Fdma": "orchestrator.engine.fdma",
     "ShannonFdma": "orchestrator.engine.fdma",
     "Round": "testbed.core.timeline",
     "RoundPlan": "orchestrator.engine.plan",
@@ -88,6 +90,7 @@ __all__ = [
     "Allocation",
     "Chain",
     "Codec",
+    "Fdma",
     "Images",
     "InputError",
     "Interval",

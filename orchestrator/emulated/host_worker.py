@@ -19,9 +19,7 @@ from testbed.control.codec import encode
 from testbed.core.errors import RunError
 from testbed.host import doctor
 from testbed.system.files import sha256_of
-
-GPUS = "/proc/driver/nvidia/gpus"
-"""Folder with one entry per GPU, where there are any."""
+from testbed.system.machine import gpus
 
 
 def examine(
@@ -40,7 +38,7 @@ def examine(
         "host": platform.node(),
         "address": address,
         "mtu": _mtu(address),
-        "gpus": len(list(Path(GPUS).glob("*"))),
+        "gpus": gpus(),
         "tunnels": os.geteuid() == 0,
         "lacks": doctor.lacking(queue, congestion_control),
         "files": {path: sha256_of(Path(path)) if Path(path).is_file() else None for path in files},

@@ -16,6 +16,7 @@ from orchestrator.scenario.profiles import model_of, profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
 from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
 from testbed.core.node import NodeId, uav
+from testbed.system.machine import gpus
 from workloads.learning.settings import DataConfig, TrainingConfig
 
 SLOW_FLOPS = 5e9
@@ -92,6 +93,11 @@ def computing_limit_s(scenario: Scenario) -> float:
 def place(node: BaseStation | Uavs) -> dict[str, Any]:
     """The device and threads of a node, which are added to the settings of each kind of node."""
     return {"device": node.device, "threads": node.threads}
+
+
+def takes_gpu(node: BaseStation | Uavs) -> bool:
+    """Whether a node needs access to the GPUs of this machine."""
+    return node.device.startswith("cuda") or (node.device == "auto" and gpus() > 0)
 
 
 def evaluates(scenario: Scenario) -> bool:

@@ -28,6 +28,7 @@ from orchestrator.emulated.learning import (
     learning_table,
     place,
     startup_limit_s,
+    takes_gpu,
 )
 from orchestrator.emulated.network import EmulatedNetwork, Hosts, Probes, Transfer
 from orchestrator.emulated.node_faults import NodeFaults
@@ -182,7 +183,7 @@ def start_network(
             ),
             logs / f"{node}.log",
             ONE_THREAD,
-            gpu=(scenario.base_station if node == BS else scenario.uavs).device != "cpu",
+            gpu=takes_gpu(scenario.base_station if node == BS else scenario.uavs),
         )
         for node in (BS, *uavs(scenario.uavs.count))
     ]

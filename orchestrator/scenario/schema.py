@@ -75,7 +75,7 @@ Bytes = Annotated[int, Field(ge=1, le=10**12)]
 Limit = Annotated[float, Field(ge=0, le=1e12)]
 Share = Annotated[float, Field(ge=1e-6, le=1)]
 Height = Annotated[float, Field(ge=1.5, le=300)]
-Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
+Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
 
 ALL_UAVS = "uav*"
 """Stands for every UAV where a node's name is expected."""
@@ -156,7 +156,8 @@ class BaseStation(Section):
     compute_flops: Flops = 195e12
     """Computing speed κ_S f_S, in FLOP/s."""
     device: Device = "cpu"
-    """Device on which the emulated server computes: `cpu`, `cuda` or `cuda:N`."""
+    """Device on which the emulated server computes: `cpu`, `cuda`, `cuda:N`, or `auto`, a GPU if
+    there is one. In virtual time, too, the host of the guest computes on it."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of CPU threads with which the emulated server computes."""
 
@@ -191,7 +192,7 @@ class Uavs(Section):
     """Random seed of the distributions in this section and in `mobility`. Default: the scenario's
     seed."""
     device: Device = "cpu"
-    """Device on which the emulated UAVs compute: `cpu`, `cuda` or `cuda:N`."""
+    """Device on which the emulated UAVs compute; see `base_station.device`."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of CPU threads with which each emulated UAV computes."""
 
@@ -1694,12 +1695,6 @@ class Scenario(Section):
                 "workload.clients_per_pass: must be 1 where emulation.clock is 'virtual': the "
                 "duration of a pass cannot be measured there"
             )
-        for name, node in (("base_station", self.base_station), ("uavs", self.uavs)):
-            if node.device != "cpu":
-                raise ValueError(
-                    f"{name}.device: must be 'cpu' where emulation.clock is 'virtual', "
-                    f"not {node.device!r}"
-                )
         return self
 
     @model_validator(mode="after")

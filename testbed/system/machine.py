@@ -75,3 +75,8 @@ class Machine:
         """Share of the CPU time that programs outside of the run took."""
         own_ticks = self.own_s * os.sysconf("SC_CLK_TCK")
         return max(0.0, self.program_ticks - own_ticks) / max(1, self.cpu_ticks)
+
+
+def gpus() -> int:
+    """The number of NVIDIA GPUs of this machine."""
+    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))

@@ -339,12 +339,13 @@ def _constant_bps(link: ConstantBands, value: float) -> float:
 
 ''',
             ),
-            before("FdmaBands: _fdma_links", "ConstantBands: _constant_links, "),
-            before("FdmaLinks: _fdma_link,", "ConstantBands: _constant_link, "),
+            before("FdmaBands: fdma_links", "ConstantBands: _constant_links, "),
+            before("FdmaLinks: fdma_link,", "ConstantBands: _constant_link, "),
             before("FdmaLink: _fdma_bps", "ConstantBands: _constant_bps, "),
         ],
         "orchestrator/scenario/schema.py": [
-            after('    access: Literal["shannon", "lte"', ', "constant"'),
+            after('RADIOS.add(dict.fromkeys(("shannon"', ', "constant"'),
+            after("Rate model of the links: ", "`constant`, 10 Mb/s; "),
         ],
     },
     check_radio,

@@ -94,11 +94,13 @@ def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitMod
 
 
 def torch_device(name: str) -> torch.device:
-    """The device of that name.
+    """The device of that name; of `auto`, a GPU if this machine has one, otherwise the CPU.
 
     Raises:
         InputError: This machine has no such device.
     """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(f"device: {name} does not exist; use cpu, or see `testbed doctor`")

@@ -195,8 +195,6 @@ def test_a_run_is_watched_as_it_goes_and_ctrl_c_ends_it_in_order(
         ("emulation.runtime=docker", "emulation.runtime: must be 'namespace' where clock is"),
         ("workload.compute_time=measured", "workload.compute_time: must be 'modelled' where emu"),
         ("workload.clients_per_pass=2", "workload.clients_per_pass: must be 1 where emulation.cl"),
-        ("uavs.device=cuda", "uavs.device: must be 'cpu' where emulation.clock is 'virtual'"),
-        ("base_station.device=cuda:1", "base_station.device: must be 'cpu' where emulation.clo"),
     ],
 )
 def test_what_has_no_meaning_in_virtual_time_is_refused(

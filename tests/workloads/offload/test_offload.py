@@ -20,9 +20,12 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 from processes import gone
 from small_learning import ITERATIONS, sizes_of, small_settings
 
+from orchestrator.emulated.learning import takes_gpu
+from orchestrator.scenario.schema import Uavs
 from testbed.control.messages import SetUpBaseStation, SetUpUav
 from testbed.control.node import at_node, at_orchestrator
 from testbed.core.errors import RunError
@@ -30,6 +33,7 @@ from testbed.core.paradigm import paradigm
 from testbed.system import inside
 from testbed.transport.interface import TransportSettings
 from testbed.transport.wire import RoundSizes
+from workloads.learning.backbone import torch_device
 from workloads.learning.real import RealClient, RealServer, Settings
 from workloads.learning.work import ClientWork, ServerWork
 from workloads.nodes import program
@@ -259,3 +263,18 @@ def test_who_computes_nothing_for_long_is_given_up(
     assert child.hangs()
     (tmp_path / answer(0)).touch()
     assert not child.hangs()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="This machine has a GPU.")
+def test_the_host_computes_on_the_device_of_the_scenario(
+    settings: Settings, computing: tuple[Path, int]
+) -> None:
+    place, _ = computing
+    client = OffloadClient(place, asdict(replace(settings, device="cuda")), 1)
+    client.begin_round(0, 1, sizes_of(RealServer(settings), 1))
+    with pytest.raises(RuntimeError, match="device: cuda does not exist"):
+        client.adapters_header()
+    client.close()
+    assert takes_gpu(Uavs(tx_power_w=1.0, device="cuda:1"))
+    assert not takes_gpu(Uavs(tx_power_w=1.0, device="auto"))
+    assert torch_device("auto") == torch.device("cpu")
