@@ -275,6 +275,6 @@ def test_the_host_computes_on_the_device_of_the_scenario(
     with pytest.raises(RuntimeError, match="device: cuda does not exist"):
         client.adapters_header()
     client.close()
-    assert takes_gpu(Uavs(tx_power_w=1.0, device="cuda:1"))
-    assert not takes_gpu(Uavs(tx_power_w=1.0, device="auto"))
+    assert takes_gpu(Uavs(tx_power_w=[1.0], device="cuda:1"))
+    assert not takes_gpu(Uavs(tx_power_w=[1.0], device="auto"))
     assert torch_device("auto") == torch.device("cpu")
