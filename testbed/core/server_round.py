@@ -402,12 +402,16 @@ class ServerRound:
         client.place = (rank, at, number)
         self._schedule.gradient_ready(number, client.iteration, at, rank)
 
+    def _lost_times(self) -> list[float]:
+        """The times at which clients were lost: a gate that waited for one opens no earlier."""
+        return [lost.at for lost in self.lost.values()]
+
     def _aggregate(self) -> None:
         """Broadcast the aggregated gradients once all are computed; go on once all clients have
         them."""
         if self._lack_shared is None and self._computed and self._computed.keys() == self.here:
             clients = tuple(sorted(self._computed))
-            at = max(self._computed.values())
+            at = max([*self._computed.values(), *self._lost_times()])
             for number in clients:
                 self._clients[number].step = "SG"
             self._lack_shared = set(clients)
@@ -417,7 +421,7 @@ class ServerRound:
         elif self._lack_shared is not None and not self._lack_shared:
             self._lack_shared = None
             clients = tuple(sorted(self._shared.keys() & self.here))
-            at = max(self._shared.values(), default=0)
+            at = max([*self._shared.values(), *self._lost_times()], default=0)
             if self._own_gradients:
                 for number in clients:
                     self._gradient_ready(number, at)
