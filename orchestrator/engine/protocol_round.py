@@ -119,6 +119,7 @@ class _Round:
             outlook=Outlook(ahead, start_s),
             drops=True,
             own_gradients=plan.own_gradients,
+            tick=1e-9,
         )
         self.iteration = dict.fromkeys(clients, 1)
         self.backward_s = dict.fromkeys(clients, 0.0)

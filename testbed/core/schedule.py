@@ -40,6 +40,8 @@ class Waiting:
     rank: float
     enqueued: float
     client: int
+    arrived: float = field(compare=False)
+    """Time of arrival; `enqueued` is this time in ticks, if there are any."""
     ready: float = field(compare=False)
     """Time at which the gate admitted it to the queue."""
 
@@ -53,12 +55,14 @@ class _Server:
         sharing: Sharing,
         gated: bool,
         clients: int,
+        tick: float | None,
         turns: Collection[int] = (),
     ):
         self.resource = resource
         self.sequential = sharing == "sequential"
         self.gated = gated
         self.clients = clients
+        self.tick = tick
         self.busy = False
         self.serves = 0
         """The client in service, if the resource is sequential and busy."""
@@ -71,7 +75,8 @@ class _Server:
     def enqueue(
         self, client: int, iteration: int, now: float, rank: float, *, gated: bool | None = None
     ) -> None:
-        waiting = Waiting(rank, now, client, now)
+        enqueued = now if self.tick is None else round(now / self.tick)
+        waiting = Waiting(rank, enqueued, client, now, now)
         if not (self.gated if gated is None else gated):
             heapq.heappush(self.queue, waiting)
             return
@@ -81,7 +86,7 @@ class _Server:
     def _pass_gate(self, iteration: int, now: float) -> None:
         held = self.held[iteration]
         if len(held) == self.clients:
-            ready = max(now, *(waiting.enqueued for waiting in held))
+            ready = max(now, *(waiting.arrived for waiting in held))
             for waiting in self.held.pop(iteration):
                 heapq.heappush(self.queue, replace(waiting, ready=ready))
 
@@ -131,23 +136,27 @@ class Schedule:
     Args:
         paradigm: Determines how resources are shared, gates and orders.
         clients: The clients, in the order of scheduled uploads; or their number.
+        tick: Unit in which times of arrival are compared; None: they are compared as they are.
     """
 
-    def __init__(self, paradigm: Paradigm, clients: Collection[int] | int):
+    def __init__(
+        self, paradigm: Paradigm, clients: Collection[int] | int, tick: float | None = None
+    ):
         turns: Collection[int] = ()
         if not isinstance(clients, int):
             turns = clients if paradigm.uplink_order == "scheduled" else ()
             clients = len(clients)
         self._compute = _Server(
-            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients
+            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients, tick
         )
         self._transmit = _Server(
             "transmit",
             paradigm.gradient_transmission,
             paradigm.transmission_waits_for_all,
             clients,
+            tick,
         )
-        self._upload = _Server("upload", paradigm.uplink, False, clients, turns)
+        self._upload = _Server("upload", paradigm.uplink, False, clients, tick, turns)
         self._adapters_wait = paradigm.adapters_wait_for_all
         self._servers = [self._compute, self._transmit]
         if paradigm.asks:

@@ -277,6 +277,7 @@ class ServerRound:
         drops: bool = False,
         mac_orders: bool = False,
         own_gradients: bool = True,
+        tick: float | None = None,
     ):
         """Begin the round.
 
@@ -291,6 +292,8 @@ class ServerRound:
                 it is computed, and `SetPriorities` says in which order they are served.
             own_gradients: Whether some gradients are not aggregated, if the paradigm aggregates
                 any, so that each client is also sent gradients of its own.
+            tick: Unit in which lags and times of arrival are compared, so that rounding errors do
+                not break ties; None: they are compared as they are.
         """
         self.here = set(clients)
         """Clients that have neither finished nor been lost."""
@@ -302,7 +305,8 @@ class ServerRound:
         self._mac_orders = mac_orders and paradigm.gradient_transmission == "sequential"
         if self._mac_orders:
             paradigm = replace(paradigm, gradient_transmission="parallel")
-        self._schedule = Schedule(paradigm, clients)
+        self._schedule = Schedule(paradigm, clients, tick)
+        self._tick = tick
         self._own_gradients = own_gradients
         self._computed: dict[int, float] = {}
         """Clients whose gradients wait to be aggregated, with the times when they were computed."""
@@ -436,7 +440,8 @@ class ServerRound:
         if order == orders.FIRST_COME:
             return 0
         if order == orders.LARGER_LAG:
-            return -self._lag(resource, number, at)
+            lag = self._lag(resource, number, at)
+            return -lag if self._tick is None else -round(lag / self._tick)
         sharing = self._paradigm.server_compute
         if resource == "transmit":
             sharing = self._paradigm.gradient_transmission
