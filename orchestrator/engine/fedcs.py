@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from orchestrator.engine.plan import Allocation, fixed_allocation, plan_round
+from orchestrator.engine.plan import fixed_allocation, plan_round
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.selection import Choose, RoundStart

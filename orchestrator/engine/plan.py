@@ -133,8 +133,7 @@ class RoundPlan:
 
     @property
     def uplink_shares(self) -> Allocation:
-        """The allocation as the uplinks see it: with sequential uploads, each has the whole band.
-        """
+        """The allocation for the uplinks: with sequential uploads, each has the whole band."""
         if self.paradigm.uplink == "parallel":
             return self.allocation
         return replace(self.allocation, beta=np.ones(self.clients))

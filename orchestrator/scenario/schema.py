@@ -1022,8 +1022,8 @@ class Workload(Section):
 
 
 class Uploads(Section):
-    """How the clients of a synchronous paradigm upload smashed data and adapters, where this differs
-    from the paradigm."""
+    """How clients upload smashed data and adapters, where this differs from the paradigm, which must
+    be synchronous."""
 
     sharing: Sharing | None = None
     """`parallel`: at once, each in its share of the uplink; `sequential`: one after the other, each
@@ -1093,8 +1093,8 @@ class Participation(Section):
     rule: str = "random"
     """How clients are chosen when a round starts: `random`, by seed; `by-channel`, the best
     uplinks; `round-robin`; `fedcs`, as many as the round is expected to finish in time, out of
-    `clients` candidates drawn by seed: docs/protocols.md; or a rule that a package registers as `testbed.participation`:
-    docs/plugins.md."""
+    `clients` candidates drawn by seed: docs/protocols.md; or a rule that a package registers as
+    `testbed.participation`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of `fedcs` or a plug-in rule."""
     deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
@@ -1796,7 +1796,9 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _protocol_supports_the_rest(self) -> "Scenario":
-        scheme, workload = self.scheme, self.workload
+        scheme, rule = self.scheme, self.participation.rule
+        if rule == "fedcs" and scheme.uplink == "parallel":
+            raise ValueError("participation.rule: 'fedcs' needs uploads.sharing 'sequential'")
         if scheme.uplink_order == "scheduled" and scheme.uplink == "parallel":
             raise ValueError("uploads.order: 'scheduled' needs uploads.sharing 'sequential'")
         if scheme.is_plain:

@@ -159,7 +159,9 @@ def paradigm(name: str) -> Paradigm:
         why = "is asynchronous: its order is 'first-come', without gates"
         raise PARADIGMS.unfit(name, why)
     if found.asynchronous and not found.is_plain:
-        why = "is asynchronous: it has no gate before adapters, no sequential uplink and no gradient"
+        why = (
+            "is asynchronous: it has no gate before adapters, no sequential uplink and no gradient"
+        )
         raise PARADIGMS.unfit(name, f"{why} aggregation")
     if not 0 <= found.gradient_aggregation <= 1:
         why = f"has gradient_aggregation {found.gradient_aggregation!r}, which is not in [0, 1]"

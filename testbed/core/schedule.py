@@ -184,8 +184,7 @@ class Schedule:
         self._upload.enqueue(client, 0, now, 0, gated=adapters and self._adapters_wait)
 
     def uploaded(self, client: int, now: float) -> None:
-        """A client's upload has arrived: a sequential uplink is free if this upload had its turn.
-        """
+        """A client's upload has arrived, which frees a sequential uplink if it had its turn."""
         if self._upload.busy and self._upload.serves == client:
             self._upload.release(now)
 

@@ -74,7 +74,8 @@ class Kind(enum.IntEnum):
     SHARED = 10
     """SG: gradients of the smashed data that are averaged over the clients, the same for all."""
     REQUEST = 11
-    """UAV to BS: smashed data or adapters are ready to be uploaded; contains the time."""
+    """UAV to BS: smashed data of the iteration are ready to be uploaded, or adapters, which have
+    the number after the last one; contains the time."""
     GRANT = 12
     """BS to UAV: the upload may start; contains its time."""
 

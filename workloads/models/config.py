@@ -16,14 +16,13 @@ from testbed.core.errors import InputError
 from testbed.core.registry import MODELS, content_digest
 
 Dtype = Literal["float32", "bfloat16"]
-Adapters = Literal["lora", "dora", "full", "none"]
-BatchNorm = Literal["averaged", "frozen", "local", "per-client"]
+Adapters = Literal["lora", "dora"]
 Head = Literal["file", "new"]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A network, and which of its parameters are trained; the head always is."""
+    """A network with LoRA on all linear layers except the head."""
 
     model: str
     """A model of timm, of `workloads.models.families.OWN_MODELS`, or of another package."""
@@ -45,15 +44,9 @@ class ModelConfig:
     """Type of computing. bfloat16 is autocast: adapters, head, optimiser, LayerNorm and softmax use
     float32."""
     targets: str | None = None
-    """Regular expression: linear layers and convolutions whose names contain a match have adapters.
-    None: all linear layers; all convolutions if the first part has no linear layer."""
+    """Regular expression: linear layers whose names contain a match have adapters; None: all."""
     adapters: Adapters = "lora"
-    """`lora`, or `dora` with an additional magnitude per output (Liu et al. 2024); `full`: all
-    parameters are trained; `none`: only the head is."""
-    batch_norm: BatchNorm = "averaged"
-    """Statistics of batch normalisation. `averaged`: they belong to the global model; `frozen`: they
-    never change; `local`: they and the affine parameters stay with each client (FedBN, Li et al.
-    2021); `per-client`: only they do (SiloBN, Andreux et al. 2020)."""
+    """`lora`, or `dora` with an additional magnitude per output (Liu et al. 2024)."""
     dropout: float = 0.0
     """Dropout rate of an adapter's input during training; 0 with `dora`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
