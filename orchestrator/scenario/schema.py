@@ -1022,8 +1022,8 @@ class Workload(Section):
 
 
 class Uploads(Section):
-    """How clients upload smashed data and adapters, where this differs from the paradigm, which must
-    be synchronous."""
+    """How clients upload smashed data and adapters, where this differs from the
+    paradigm."""
 
     sharing: Sharing | None = None
     """`parallel`: at once, each in its share of the uplink; `sequential`: one after the other, each

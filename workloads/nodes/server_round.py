@@ -557,7 +557,8 @@ class EmulatedServerRound:
     def _transmit(self, client: int) -> None:
         turn = self.turns[client]
         assert turn.gradient is not None
-        turn.start_s = self.clock.depart(turn.start_s, self.station.setup.credit_s)
+        credit_s = self.station.setup.credit_s if turn.gradient else 0.0
+        turn.start_s = self.clock.depart(turn.start_s, credit_s)
         self._send(client, Kind.GRADIENT, turn.iteration, turn.gradient, turn.start_s)
 
     def _transmit_shared(self, client: int) -> None:

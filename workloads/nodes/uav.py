@@ -286,6 +286,8 @@ class Uav:
             due_s = forward_end_s
             if order.terms.asks_for_smashed:
                 due_s = self._allowed(going, iteration, forward_end_s)
+            # A frame without payload is as short as a receipt, and does not wait for credit.
+            credit_s = self.credit_s if smashed else 0.0
             header = Header(
                 Kind.SMASHED,
                 self.client,
@@ -293,7 +295,7 @@ class Uav:
                 round_,
                 len(labels),
                 len(smashed),
-                time_s=clock.depart(due_s, self.credit_s),
+                time_s=clock.depart(due_s, credit_s),
                 compute_s=forward_end_s - now_s + backward_s,
             )
             steps.begin(iteration, "CA", header.time_s, len(smashed))
