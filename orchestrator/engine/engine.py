@@ -50,6 +50,7 @@ from orchestrator.engine.radio_kernel import links_of
 from orchestrator.engine.slots import EXHAUSTED, Slots
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
@@ -123,7 +124,15 @@ class SplitCosts:
 def split_costs(
     scenario: Scenario, profile: SplitProfile, sizing: Sizing = payload_bytes
 ) -> SplitCosts:
-    """The costs of u = 1, 2, … as `plan_round` counts them."""
+    """The costs of u = 1, 2, … as `plan_round` counts them.
+
+    Raises:
+        InputError: The protocol of the rounds is not the paper's.
+    """
+    if not scenario.scheme.is_plain:
+        raise InputError(
+            f"{scenario.protocol_key}: decisions are computed for the paper's protocol"
+        )
     whole = np.ones(scenario.uavs.count)
     plans = [
         plan_round(scenario, profile, Allocation(u, whole, whole, whole), sizing)

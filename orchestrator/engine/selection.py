@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ns3_scenarios.trace import SlotTrace, both_ways
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import COUNTED_RULES, Scenario
 from testbed.core.errors import RunError
 from testbed.core.registry import PARTICIPATION, failures
 from testbed.core.timeline import Round
@@ -28,8 +28,6 @@ class RoundStart:
     """Slots up to the one in which the round starts; no future slots."""
 
 
-COUNTED = ("random", "by-channel", "round-robin")
-"""Built-in rules that choose as many clients as the scenario says."""
 Choose = Callable[[RoundStart], Collection[int]]
 """Chooses the clients of a round, from 1."""
 
@@ -76,7 +74,7 @@ def selection(scenario: Scenario) -> Choose | None:
         InputError: A plug-in rule cannot be loaded, or refuses its parameters.
     """
     section = scenario.participation
-    if section.rule in COUNTED and section.clients is None:
+    if section.rule in COUNTED_RULES and section.clients is None:
         return None
     choose = PARTICIPATION.make(section.rule, section.parameters, scenario)
     return _checked(scenario, section.rule, choose)

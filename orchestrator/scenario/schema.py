@@ -88,6 +88,8 @@ MOBILITY.add({GAUSS_MARKOV: None})
 FITTED = "fitted"
 CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN), FITTED: None})
 CHANNELS.add({LOG_DISTANCE: "ns3_scenarios.modelled:log_distance"})
+COUNTED_RULES = ("random", "by-channel", "round-robin")
+"""Rules of participation that choose as many clients as the scenario says."""
 PARTICIPATION.add(
     {
         "random": "orchestrator.engine.selection:random",
@@ -1804,8 +1806,9 @@ class Scenario(Section):
         if scheme.is_plain:
             return self
         if scheme.asynchronous:
-            key = "uploads" if scheme.asks else "workload.gradient_aggregation"
-            raise ValueError(f"{key}: must be absent where the paradigm is {self.paradigm!r}")
+            raise ValueError(
+                f"{self.protocol_key}: must be absent where the paradigm is {self.paradigm!r}"
+            )
         name = "workload.gradient_aggregation is not 0"
         if scheme.asks:
             name = "uploads wait for their turn" if scheme.uplink != "parallel" else "uploads wait"
@@ -1837,6 +1840,13 @@ class Scenario(Section):
         profile = workload.profile
         if isinstance(profile, Profile) and not profile.smashed_bytes[workload.deepest_split - 1]:
             raise ValueError(f"workload.profile.smashed_bytes: must not be 0 where {key} is not 0")
+
+    @property
+    def protocol_key(self) -> str:
+        """The key because of which the paradigm is not plain; `paradigm` if it is not by itself."""
+        if paradigm(self.paradigm).is_plain:
+            return "uploads" if self.scheme.asks else "workload.gradient_aggregation"
+        return "paradigm"
 
     @property
     def updates(self) -> int:
