@@ -4,8 +4,8 @@
 """SplitFed (SFLV1): latency of a round whose client-side models are uploaded together.
 
 C. Thapa, P. C. M. Arachchige, S. Camtepe, and L. Sun, "SplitFed: When Federated Learning Meets
-Split Learning", AAAI 2022, table of communication costs and training times: for equal clients, a global
-epoch of SFLV1 takes
+Split Learning", AAAI 2022, table of communication costs and training times: for equal clients, a
+global epoch of SFLV1 takes
 
     T + 2 p q / (K R) + 2 β |W| / R + T_fedavg
 

@@ -7,7 +7,6 @@ T. Nishio and R. Yonetani, "Client Selection for Federated Learning with Heterog
 Mobile Edge", IEEE ICC 2019, Algorithm 3.
 """
 
-import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -35,12 +34,7 @@ def fedcs(scenario: Scenario, round_s: float) -> Choose:
     Args:
         scenario: Scenario of the rounds.
         round_s: Largest estimated duration of a round, in emulated seconds.
-
-    Raises:
-        ValueError: `round_s` is not a positive number.
     """
-    if not (isinstance(round_s, int | float) and 0 < round_s < math.inf):
-        raise ValueError(f"round_s must be a positive number, not {round_s!r}")
     profile = profile_of(scenario)
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
     everyone, count = np.arange(1, scenario.uavs.count + 1), scenario.participation.clients

@@ -1107,6 +1107,12 @@ class Participation(Section):
     def _rule_known(self) -> "Participation":
         with _within("participation"):
             PARTICIPATION.check(self.rule, self.parameters)
+        if self.rule == "fedcs":
+            round_s = self.parameters.get("round_s")
+            if round_s is None:
+                raise ValueError("parameters.round_s: is missing; 'fedcs' needs it")
+            if isinstance(round_s, bool) or not isinstance(round_s, int | float) or not round_s > 0:
+                raise ValueError(f"parameters.round_s: must be a positive number, not {round_s!r}")
         return self
 
 

@@ -170,8 +170,8 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "order", f"{scenario.paradigm!r} has no queue"
     if scheme.uplink == "parallel":
         yield "uploads.order", f"uploads of {scenario.paradigm!r} are parallel"
-    else:
-        yield "allocation.beta", "uploads use the whole band one after the other"
+    elif parallel[1] == "sequential":
+        yield "allocation.beta", "uploads and gradients use the whole band one after the other"
     chooses = scenario.participation.clients is not None or rule not in COUNTED_RULES
     if not chooses:
         yield "participation.rule", "participation.clients is absent, so all UAVs take part"
