@@ -95,6 +95,8 @@ class _Server:
         self.queue = [waiting for waiting in self.queue if waiting.client != client]
         heapq.heapify(self.queue)
         if client in self.turns:
+            if self.turns[0] == client:
+                self.free = now  # The others have waited for it until now.
             self.turns.remove(client)
         if self.busy and self.serves == client:
             self.release(now)

@@ -192,8 +192,13 @@ def test_scheduled_uploads_skip_lost_clients() -> None:
     faults = {"on_loss": "drop", "loss_timeout_s": 0.5, "events": [crash]}
     uploads = {"sharing": "sequential", "order": "scheduled"}
     (round_,) = played(small(paradigm="sfl-pp", uploads=uploads, faults=faults))
-    finished = round_.spans[round_.spans["step"] == CM]["client"]
-    assert sorted(finished.tolist()) == [2, 3]
+    uploads = np.sort(round_.spans[np.isin(round_.spans["step"], (CA, CM))], order="start_s")
+    assert uploads["client"][uploads["step"] == CM].tolist() == [2, 3]
+    others = uploads[uploads["client"] != 1]
+    assert (others["start_s"][1:] >= others["end_s"][:-1]).all()
+    (loss,) = round_.lost
+    (waited,) = (row for row in others if row["client"] == 2 and row["start_s"] == loss.lost_s)
+    assert waited["step"] == CA
 
 
 def test_smashed_data_without_payload_do_not_wait_for_their_turn() -> None:
