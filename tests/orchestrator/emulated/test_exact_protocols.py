@@ -7,12 +7,25 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from exact import RESUMED_S, SMALL, WITHIN_S, Played, Run, assert_exact, played, result, spans
+from exact import (
+    RESUMED_S,
+    SMALL,
+    WITHIN_S,
+    Played,
+    Run,
+    assert_exact,
+    each,
+    played,
+    result,
+    spans,
+    wanted,
+)
 
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 
 GATED: dict[str, Any] = SMALL | {"paradigm": "sfl-sp", "rounds": 2}
 WITHOUT_SPLIT: dict[str, Any] = GATED | {
+    "uavs": SMALL["uavs"] | {"compute_flops": [2.4e12, 2.5e12, 2.3e12]},
     "workload": SMALL["workload"]
     | {
         "split": 1,
@@ -24,7 +37,7 @@ WITHOUT_SPLIT: dict[str, Any] = GATED | {
         },
     },
     "uploads": {"sharing": "sequential", "order": "scheduled"},
-    "participation": {"rule": "fedcs", "parameters": {"round_s": 3.5}},
+    "participation": {"rule": "fedcs", "parameters": {"round_s": 2.6}},
 }
 LOSS = {"on_loss": "drop", "loss_timeout_s": 0.3}
 
@@ -57,12 +70,16 @@ def runs() -> Iterator[Run]:
         yield name, tree, []
 
 
+LONG = {"in-turn", "all", "some-in-turn", "lost"}
+"""What `make test` leaves to `full`."""
+
+
 @pytest.fixture(scope="module")
-def all_played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    return played(tmp_path_factory.mktemp("exact"), runs())
+def all_played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
+    return played(tmp_path_factory.mktemp("exact"), wanted(request, runs(), LONG))
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in runs()])
+@pytest.mark.parametrize("name", each(SCENARIOS, LONG))
 def test_every_step_begins_and_ends_as_predicted(all_played: Played, name: str) -> None:
     run = result(all_played, name)
     assert_exact(run, RESUMED_S if name == "lost" else WITHIN_S)
@@ -71,3 +88,10 @@ def test_every_step_begins_and_ends_as_predicted(all_played: Played, name: str) 
         assert {step for _, _, step in spans(measured)} >= {"SM", "CF", "CA", "S", "SG", "CB"}
     if name != "lost":
         assert run["valid"]
+    if name == "fedcs":
+        for round_ in run["measured"]:
+            assert round_["clients"] == [1, 2]
+            uploads = {
+                k: start_s for (k, _, step), (start_s, _) in spans(round_).items() if step == "CM"
+            }
+            assert uploads[2] < uploads[1]
