@@ -61,7 +61,13 @@ UDP_HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 SYN_BYTES = HEADERS_BYTES + 8
 """Size of a frame that opens a connection: its TCP options have 20 bytes instead of 12."""
 
-STEP_OF = {"BROADCAST": "SM", "SMASHED": "CA", "GRADIENT": "SG", "ADAPTERS": "CM"}
+STEP_OF = {
+    "BROADCAST": "SM",
+    "SMASHED": "CA",
+    "SHARED": "SG",
+    "GRADIENT": "SG",
+    "ADAPTERS": "CM",
+}
 """By kind of message: the step of a round whose transfer it is."""
 SET_UP = -1
 """The round of everything sent before the first round: greetings and probes."""

@@ -311,10 +311,10 @@ def measured_plan(measured: Round, plan: RoundPlan) -> RoundPlan:
 
 
 def measured_service_order(measured: Round, plan: RoundPlan) -> npt.NDArray[np.int64]:
-    """The measured order of service. If the round lost a client or is asynchronous, the rules
+    """The measured order of service. If the round lost a client or is no plain one, the rules
     decide instead: a client's place then depends on the progress of lost clients, or on how often
     each client was served."""
-    if measured.lost or plan.updates:
+    if measured.lost or plan.updates or not plan.paradigm.is_plain:
         return BY_RULES
     return service_order_of(measured.spans, plan.clients, plan.iterations)
 
@@ -383,6 +383,11 @@ def transfer_errors(
         SG: (rates.gradient, link_plan.sg_bytes),
         CM: (rates.uplink, link_plan.cm_bytes.reshape(link_plan.clients, -1)),
     }
+    if link_plan.shared_bytes is not None:
+        # With gradients of the client's own, SG has two transfers; otherwise it is a broadcast.
+        gradients = links.pop(SG)
+        if not link_plan.own_gradients:
+            links[SG] = rates.broadcast, gradients[1]
     shared_s = {}
     if radio_log is None:
         shared_s = due_ends_s(measured, link_plan, radio, gain, slot_s)
@@ -392,7 +397,8 @@ def transfer_errors(
             continue
         rate_bps, size = links[step]
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
-        way = {SM: DOWN if link_plan.updates else BROADCAST, SG: DOWN}.get(step, UP)
+        of_gradients = DOWN if link_plan.shared_bytes is None else BROADCAST
+        way = {SM: DOWN if link_plan.updates else BROADCAST, SG: of_gradients}.get(step, UP)
         if radio_log is not None:
             due_s = radio_log.link(min(way, DOWN), client).due_s(start_s, bits / 8)
             if math.isfinite(due_s):

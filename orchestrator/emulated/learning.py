@@ -66,6 +66,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "wire_error": workload.wire_error,
         "clients_per_pass": workload.clients_per_pass,
         "evaluate_samples": workload.evaluate_samples,
+        "shared_samples": workload.aggregated_samples,
     }
 
 

@@ -38,6 +38,7 @@ from orchestrator.engine.plan import (
     round_sizes,
 )
 from orchestrator.engine.radio import radio_access
+from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import (
     Decision,
     EngineBackend,
@@ -139,6 +140,9 @@ def open_rounds(
     radio = radio_access(scenario, channel.now)
     values = channel.trace(slots).values[:, :slots]
     rates = extreme_rates(radio, plan.allocation, values, in_turns=plan.in_turns)
+    uplinks_in_turns = radio.is_shared or plan.paradigm.uplink == "sequential"
+    if not radio.is_shared:
+        rates = link_rates(plan, radio, values)
     started = start_network(scenario, folder, learning, options.hosts, rates, channel)
     with started as network, contextlib.ExitStack() as stack:
         nodes = Nodes(network.world, stack, startup_limit_s(scenario))
@@ -153,7 +157,7 @@ def open_rounds(
                 channel.slot_s,
                 stage.ends,
                 in_turns=in_turns(scenario),
-                uplinks_in_turns=radio.is_shared,
+                uplinks_in_turns=uplinks_in_turns,
             )
         accounts = stage.account(SET_UP)
         if (reconnected := stage.impair()) is not None:

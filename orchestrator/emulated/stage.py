@@ -80,6 +80,7 @@ from testbed.control.messages import (
     SetUpUav,
     Started,
     Stop,
+    SwitchDownlinks,
     Traces,
 )
 from testbed.control.messages import (
@@ -148,9 +149,9 @@ class StagedRound:
 
     @property
     def clients(self) -> list[int]:
-        """The clients that take part, from 1."""
-        everyone = range(1, self.link_plan.clients + 1)
-        return [k for k in everyone if self.faults is None or not self.faults.absent[k - 1]]
+        """The clients that take part, from 1, in the order of scheduled uploads."""
+        chosen = self.decision.allocation.clients or range(1, self.link_plan.clients + 1)
+        return [k for k in chosen if self.faults is None or not self.faults.absent[k - 1]]
 
 
 def start_network(
@@ -230,6 +231,7 @@ class Stage:
         self.observer = observer
         if observer is not None:
             nodes.hears[StepsProgress] = lambda _, message: observer.heard(message)
+        nodes.hears[SwitchDownlinks] = lambda _, message: self.injector.phase(message.index)
         self.ports = itertools.count(PORT)
         self.linked: set[int] = set()
         """Clients that are connected to the base station."""
@@ -510,6 +512,7 @@ class Stage:
                 sizes,
                 modelled,
                 plan.updates,
+                plan.paradigm.asks,
             )
             for split, sizes in zip(plan.allocation.splits.tolist(), round_.sizes, strict=True)
         ]

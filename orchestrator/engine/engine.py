@@ -21,7 +21,7 @@ then the lower client number.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,10 +45,12 @@ from orchestrator.engine.kernel import (
 from orchestrator.engine.medium import medium_of
 from orchestrator.engine.orders import machine_code, refused
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, payload_bytes, plan_round
+from orchestrator.engine.protocol_round import play_protocol
 from orchestrator.engine.radio_kernel import links_of
 from orchestrator.engine.slots import EXHAUSTED, Slots
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
@@ -122,7 +124,15 @@ class SplitCosts:
 def split_costs(
     scenario: Scenario, profile: SplitProfile, sizing: Sizing = payload_bytes
 ) -> SplitCosts:
-    """The costs of u = 1, 2, … as `plan_round` counts them."""
+    """The costs of u = 1, 2, … as `plan_round` counts them.
+
+    Raises:
+        InputError: The protocol of the rounds is not the paper's.
+    """
+    if not scenario.scheme.is_plain:
+        raise InputError(
+            f"{scenario.protocol_key}: decisions are computed for the paper's protocol"
+        )
     whole = np.ones(scenario.uavs.count)
     plans = [
         plan_round(scenario, profile, Allocation(u, whole, whole, whole), sizing)
@@ -178,10 +188,13 @@ def simulate(
         TraceExhausted: The round lasts longer than the trace.
         InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
-    assert not radio.is_shared or not (plan.updates or (tcp and not tcp.grants))  # refused before
+    refused_if_shared = plan.updates or not plan.paradigm.is_plain or (tcp and not tcp.grants)
+    assert not radio.is_shared or not refused_if_shared
     slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
         return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)
+    if not plan.paradigm.is_plain:
+        return _simulate_protocol(plan, radio, slots, start_s, tcp, faults)
     work = Work(
         plan.cf_s,
         plan.cb_s,
@@ -251,7 +264,38 @@ def _simulate_asynchronously(
     lost = [] if faults is None else _losses(faults, lost_s)
     if faults is not None:
         spans = cut(spans, lost, start_s)
-    latency_s, energy_j = end_s - start_s, energy_of(spans, plan, radio)
+    return _times(plan, radio, spans, start_s, end_s - start_s, lost)
+
+
+def _simulate_protocol(
+    plan: RoundPlan,
+    radio: RadioAccess,
+    slots: Slots,
+    start_s: float,
+    tcp: TcpModel | None,
+    faults: RoundFaults | None,
+) -> RoundTimes:
+    links = _links(plan, radio)
+    uplinks = links
+    if plan.uplink_shares is not plan.allocation:
+        uplinks = _links(replace(plan, allocation=plan.uplink_shares), radio)
+    paths = None if tcp is None else tcp.fresh()
+    spans, end_s, lost_s = play_protocol(plan, links, uplinks, slots, paths, start_s, faults)
+    lost = [] if faults is None else _losses(faults, lost_s)
+    if faults is not None:
+        spans = cut(spans, lost, start_s)
+    return _times(plan, radio, spans, start_s, end_s - start_s, lost)
+
+
+def _times(
+    plan: RoundPlan,
+    radio: RadioAccess,
+    spans: npt.NDArray[np.void],
+    start_s: float,
+    latency_s: float,
+    lost: Sequence[Loss],
+) -> RoundTimes:
+    energy_j = energy_of(spans, plan, radio)
     return RoundTimes(
         spans=spans,
         end_s=start_s + latency_s,

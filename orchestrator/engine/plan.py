@@ -3,8 +3,8 @@
 
 """Round plan: computing times and transfer sizes, before rates are known."""
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,8 @@ class Allocation:
     rho: Array
     """Shares of the base station's transmit power with parallel transmission, [K]."""
     clients: tuple[int, ...] | None = None
-    """Participating clients, from 1, among which the shares are divided; None: all. Policies do not
-    set it."""
+    """Participating clients, from 1, among which the shares are divided, in the order of scheduled
+    uploads; None: all. Policies do not set it."""
 
     def __post_init__(self) -> None:
         """Replace equal split points by one number."""
@@ -53,15 +53,18 @@ class Allocation:
     def among(self, clients: Collection[int] | None) -> "Allocation":
         """The allocation for some of the clients, which divide the shares of the others among
         themselves."""
-        if clients is None or len(clients) == len(self.beta):
+        if clients is None:
             return self
-        here = np.array(sorted(clients)) - 1
+        order = tuple(clients) if isinstance(clients, Sequence) else tuple(sorted(clients))
+        if order == tuple(range(1, len(self.beta) + 1)):
+            return self
+        here = np.array(sorted(order)) - 1
 
         def scaled(shares: Array) -> Array:
             return np.asarray(shares / shares[here].sum())
 
         shares = scaled(self.alpha), scaled(self.beta), scaled(self.rho)
-        return Allocation(self.split, *shares, tuple(sorted(clients)))
+        return Allocation(self.split, *shares, order)
 
     @property
     def splits(self) -> npt.NDArray[np.int64]:
@@ -101,6 +104,13 @@ class RoundPlan:
     """Computing power ω f³ of each UAV, shape [K], or of all."""
     energy_weight: float
     """Weight λ of the objective."""
+    shared_bytes: npt.NDArray[np.int64] | None = None
+    """Aggregated gradients, which are broadcast and are a part of `sg_bytes`, shape [K]; None: none
+    are aggregated."""
+    own_gradients: bool = True
+    """Whether clients are sent gradients of their own, too, if any are aggregated."""
+    asks_ca: npt.NDArray[np.bool_] | None = None
+    """Whether each client asks before it uploads smashed data, shape [K]; None: no client does."""
     unicast: bool = False
     """Whether each UAV is sent a copy of the broadcast of its own, as by TCP over a radio; the
     copies divide the downlink."""
@@ -120,6 +130,13 @@ class RoundPlan:
     def in_turns(self) -> bool:
         """Whether gradients use the whole downlink one after the other, instead of shares."""
         return self.paradigm.gradient_transmission == "sequential"
+
+    @property
+    def uplink_shares(self) -> Allocation:
+        """The allocation for the uplinks: with sequential uploads, each has the whole band."""
+        if self.paradigm.uplink == "parallel":
+            return self.allocation
+        return replace(self.allocation, beta=np.ones(self.clients))
 
     @property
     def clients(self) -> int:
@@ -155,11 +172,14 @@ def fixed_allocation(scenario: Scenario) -> Allocation:
 
 @dataclass(frozen=True)
 class Transfers:
-    """Bytes of one client's transfers: its adapters, and the smashed data of one batch."""
+    """Bytes of one client's transfers: its adapters, and those of one batch."""
 
     adapters: int
     smashed: int
     gradient: int
+    """All gradients of the batch, including aggregated ones."""
+    shared: int = 0
+    """Aggregated gradients, which are broadcast to all clients."""
 
 
 Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
@@ -168,10 +188,18 @@ Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
 
 def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
     """Size of the tensors only, as in the paper."""
-    values = scenario.workload.batch_size * profile.smashed_bytes[split - 1] // FLOAT32_BYTES
-    with failures(f"workload.wire_dtype {scenario.workload.wire_dtype!r}"):
-        smashed = scenario.workload.codec.size(values)
-    return Transfers(profile.adapter_bytes[split - 1], smashed, smashed)
+    workload = scenario.workload
+    adapters, sample = profile.adapter_bytes[split - 1], profile.smashed_bytes[split - 1]
+    aggregated = workload.aggregated_samples
+    with failures(f"workload.wire_dtype {workload.wire_dtype!r}"):
+        smashed = workload.codec.size(workload.batch_size * sample // FLOAT32_BYTES)
+        if not aggregated:
+            return Transfers(adapters, smashed, smashed)
+        shared, own = (
+            workload.codec.size(samples * sample // FLOAT32_BYTES) if samples else 0
+            for samples in (aggregated, workload.batch_size - aggregated)
+        )
+    return Transfers(adapters, smashed, shared + own, shared)
 
 
 def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
@@ -185,10 +213,14 @@ def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfe
     payload = payload_bytes(scenario, profile, split)
     names = profile.adapter_header_bytes[split - 1]
     labels = scenario.workload.batch_size * profile.labels * wire.LABEL_BYTES
+    shared, own = payload.shared, payload.gradient - payload.shared
+    shared = transfer_bytes(scenario.emulation, 0, shared) if shared else 0
+    own = transfer_bytes(scenario.emulation, 0, own) if own or not shared else 0
     return Transfers(
         adapters=transfer_bytes(scenario.emulation, names, payload.adapters),
         smashed=transfer_bytes(scenario.emulation, labels, payload.smashed),
-        gradient=transfer_bytes(scenario.emulation, 0, payload.gradient),
+        gradient=shared + own,
+        shared=shared,
     )
 
 
@@ -201,6 +233,8 @@ def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundS
         smashed=payload.smashed,
         labels=scenario.workload.batch_size * profile.labels,
         batches=scenario.iterations,
+        shared_gradient=payload.shared,
+        own_gradient=payload.gradient - payload.shared if payload.shared else 0,
     )
 
 
@@ -242,13 +276,24 @@ def plan_round(
     )
     forward_s = batch * forward_flops / scenario.fleet.compute_flops
     server_s = batch * (1 + ratio) * server_flops / scenario.base_station.compute_flops
+    aggregated = scenario.workload.aggregated_samples
+    if aggregated:
+        # Of the aggregated samples, the server propagates one gradient for all clients.
+        clients_here = clients if allocation.clients is None else len(allocation.clients)
+        backward = batch - aggregated + aggregated / clients_here
+        work = (batch + ratio * backward) * server_flops
+        server_s = work / scenario.base_station.compute_flops
     share = allocation.alpha if scenario.scheme.server_compute == "parallel" else np.ones(clients)
     of_split = {u: sizing(scenario, profile, u) for u in set(allocation.splits.tolist())}
     transfers = [of_split[u] for u in allocation.splits.tolist()]
-    adapters, smashed, gradient = (
+    adapters, smashed, gradient, shared = (
         np.array([getattr(each, name) for each in transfers], dtype=np.int64)
-        for name in ("adapters", "smashed", "gradient")
+        for name in ("adapters", "smashed", "gradient", "shared")
     )
+    asks_ca = None
+    if scenario.scheme.asks == "all":
+        payload = {u: payload_bytes(scenario, profile, u).smashed for u in of_split}
+        asks_ca = np.array([payload[u] > 0 for u in allocation.splits.tolist()])
     if scenario.updates:
         adapters = np.repeat(adapters[:, None], iterations, axis=1)
     cf_s = np.repeat(forward_s[:, None], iterations, axis=1)
@@ -265,6 +310,9 @@ def plan_round(
         backward_ratio=ratio,
         compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,
+        shared_bytes=shared if aggregated else None,
+        own_gradients=aggregated < batch,
+        asks_ca=asks_ca,
         unicast=sizing is link_bytes and scenario.emulation.air == "ns3",
         updates=scenario.updates,
     )

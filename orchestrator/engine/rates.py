@@ -25,7 +25,11 @@ OUTAGE_S = 1e9
 
 def link_rates(plan: RoundPlan, radio: RadioAccess, values: SlotValues) -> LinkRates:
     """Link rates of a round under its allocation; values of shape [K, S], or per direction."""
-    return radio.link_rates(plan.allocation, values, in_turns=plan.in_turns)
+    rates = radio.link_rates(plan.allocation, values, in_turns=plan.in_turns)
+    if plan.uplink_shares is plan.allocation:
+        return rates
+    whole = radio.link_rates(plan.uplink_shares, values, in_turns=plan.in_turns)
+    return rates._replace(uplink=whole.uplink)
 
 
 def first_gradient_s(plan: RoundPlan, gradient_bps: Array) -> Array:

@@ -235,6 +235,7 @@ class EngineBackend:
             raise InputError(f"links: must have no delay, jitter or loss {radio.without_shares}")
         if radio.is_shared and scenario.scheme.asynchronous:
             raise InputError(f"paradigm: must not be asynchronous {radio.without_shares}")
+        assert scenario.scheme.is_plain or not radio.is_shared  # refused in the scenario
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ns3_scenarios.trace import SlotTrace, both_ways
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import COUNTED_RULES, Scenario
 from testbed.core.errors import RunError
 from testbed.core.registry import PARTICIPATION, failures
 from testbed.core.timeline import Round
@@ -74,20 +74,23 @@ def selection(scenario: Scenario) -> Choose | None:
         InputError: A plug-in rule cannot be loaded, or refuses its parameters.
     """
     section = scenario.participation
-    if section.rule in PARTICIPATION.built_in and section.clients is None:
+    if section.rule in COUNTED_RULES and section.clients is None:
         return None
     choose = PARTICIPATION.make(section.rule, section.parameters, scenario)
     return _checked(scenario, section.rule, choose)
 
 
 def _checked(scenario: Scenario, name: str, choose: Choose) -> Choose:
-    """A rule whose choices are checked and sorted."""
+    """A rule whose choices are checked, and sorted unless their order is that of uploads."""
+    scheduled = scenario.scheme.uplink_order == "scheduled"
 
     def chosen(start: RoundStart) -> Collection[int]:
         where = f"participation.rule {name!r}, round {start.index}"
         with failures(where):
-            clients = sorted({int(client) for client in choose(start)})
-        if not clients or clients[0] < 1 or clients[-1] > scenario.uavs.count:
+            clients = list(dict.fromkeys(int(client) for client in choose(start)))
+        if not scheduled:
+            clients.sort()
+        if not clients or min(clients) < 1 or max(clients) > scenario.uavs.count:
             raise RunError(f"{where}: must choose some of 1 to {scenario.uavs.count}: {clients}")
         return clients
 

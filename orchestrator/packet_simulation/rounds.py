@@ -86,6 +86,11 @@ def play(
             raise InputError(f"emulation.{field}: ns-3 supports only {supported!r}, not {given!r}")
     if scenario.scheme.asynchronous:
         raise InputError(f"paradigm: ns-3 needs synchronous rounds, not {scenario.paradigm!r}")
+    if not scenario.scheme.is_plain:
+        raise InputError(
+            f"{scenario.protocol_key}: ns-3 needs uploads that start at once in shares of the "
+            "uplink, and gradients that are not aggregated"
+        )
     if scenario.participation.deadline_s is not None:
         raise InputError("participation.deadline_s: ns-3 needs rounds that wait for all clients")
     if scenario.faults.events or scenario.faults.random is not None:

@@ -42,7 +42,7 @@ from testbed.core import orders
 from testbed.core.errors import InputError
 from testbed.core.node import BS, NodeId
 from testbed.core.node import PATTERN as NODE
-from testbed.core.paradigm import Paradigm, paradigm, title_of
+from testbed.core.paradigm import Paradigm, Sharing, UploadOrder, paradigm, title_of
 from testbed.core.registry import (
     ANALYTICAL_MODELS,
     CHANNELS,
@@ -90,11 +90,14 @@ FITTED = "fitted"
 CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN), FITTED: None})
 RADIOS.add(dict.fromkeys(("shannon", "lte", "wifi")))
 CHANNELS.add({LOG_DISTANCE: "ns3_scenarios.modelled:log_distance"})
+COUNTED_RULES = ("random", "by-channel", "round-robin")
+"""Rules of participation that choose as many clients as the scenario says."""
 PARTICIPATION.add(
     {
         "random": "orchestrator.engine.selection:random",
         "by-channel": "orchestrator.engine.selection:by_channel",
         "round-robin": "orchestrator.engine.selection:round_robin",
+        "fedcs": "orchestrator.engine.fedcs:fedcs",
     }
 )
 POLICIES.add(
@@ -767,8 +770,9 @@ class Profile(Section):
     """Work of the server's forward pass for one sample, Ψ_SF."""
     adapter_bytes: list[Bytes]
     """Size of the client-side trainable parameters, Γ_M."""
-    smashed_bytes: list[Bytes]
-    """Size of the smashed data of one sample, Γ_A; its gradient has the same size."""
+    smashed_bytes: list[Annotated[int, Field(ge=0, le=10**12)]]
+    """Size of the smashed data of one sample, Γ_A; its gradient has the same size. 0 if the client
+    trains the whole model, as in federated learning without a split."""
     adapter_header_bytes: list[Annotated[int, Field(ge=0, le=10**9)]] = Field(
         default_factory=lambda given: [0] * len(given.get("client_forward_flops", []))
     )
@@ -859,6 +863,12 @@ class Workload(Section):
     `counted` on the model."""
     backward_ratio: Annotated[float, Field(ge=1e-3, le=1000)] = 2.0
     """Ratio of the work of the backward pass to the forward pass, ς."""
+    gradient_aggregation: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, exclude_if=lambda share: share == 0
+    )
+    """Share φ of the samples of a batch whose gradients are averaged over the clients, weighted by
+    their samples, and broadcast once (EPSL, Lin et al. 2024; SFL-GA with φ = 1). It needs a
+    paradigm whose gradients wait for all, such as `sfl-sp`: docs/protocols.md."""
     lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
     """Rank of the adapters, which are applied to linear layers."""
     lora_alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 8.0
@@ -999,6 +1009,11 @@ class Workload(Section):
         return self
 
     @property
+    def aggregated_samples(self) -> int:
+        """Samples per batch whose gradients are averaged over the clients, ⌈φB⌉."""
+        return math.ceil(self.gradient_aggregation * self.batch_size - 1e-9)
+
+    @property
     def deepest_split(self) -> int:
         """The largest u_k."""
         return self.split if isinstance(self.split, int) else max(self.split)
@@ -1016,6 +1031,26 @@ class Workload(Section):
                 "train one set in turn"
             )
         return self
+
+
+class Uploads(Section):
+    """How clients upload smashed data and adapters, where this differs from the
+    paradigm."""
+
+    sharing: Sharing | None = None
+    """`parallel`: at once, each in its share of the uplink; `sequential`: one after the other, each
+    with the whole bandwidth of the uplink. None: as the paradigm says, which is `parallel` for the
+    built-in ones."""
+    order: UploadOrder | None = None
+    """Order of sequential uploads: `first-come`, by the time at which they are ready; `scheduled`,
+    strictly in the order in which `participation.rule` has chosen the clients, or of their numbers
+    if all take part. None: as the paradigm says."""
+    adapters_wait_for_all: bool | None = None
+    """Whether the upload of adapters starts only when all clients have finished their last backward
+    pass. None: as the paradigm says, which is no for the built-in ones."""
+
+
+UPLOADS_OF_PARADIGM = Uploads()
 
 
 class Observation(Section):
@@ -1065,13 +1100,15 @@ class Participation(Section):
     """Which clients take part in a round."""
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Number of UAVs per round; none: all of them, or as many as a plug-in rule chooses."""
+    """Number of UAVs per round; none: all of them, or as many as a plug-in rule or `fedcs`
+    chooses."""
     rule: str = "random"
     """How clients are chosen when a round starts: `random`, by seed; `by-channel`, the best
-    uplinks; `round-robin`; or a rule that a package registers as `testbed.participation`:
-    docs/plugins.md."""
+    uplinks; `round-robin`; `fedcs`, as many as the round is expected to finish in time, out of
+    `clients` candidates drawn by seed: docs/protocols.md; or a rule that a package registers as
+    `testbed.participation`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
-    """Parameters of a plug-in rule."""
+    """Parameters of `fedcs` or a plug-in rule."""
     deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
     """Emulated seconds after which a round continues without stragglers; needs `faults.on_loss:
     drop`. None: a round waits for all clients."""
@@ -1080,6 +1117,12 @@ class Participation(Section):
     def _rule_known(self) -> "Participation":
         with _within("participation"):
             PARTICIPATION.check(self.rule, self.parameters)
+        if self.rule == "fedcs":
+            round_s = self.parameters.get("round_s")
+            if round_s is None:
+                raise ValueError("parameters.round_s: is missing; 'fedcs' needs it")
+            if isinstance(round_s, bool) or not isinstance(round_s, int | float) or not round_s > 0:
+                raise ValueError(f"parameters.round_s: must be a positive number, not {round_s!r}")
         return self
 
 
@@ -1406,6 +1449,9 @@ class Scenario(Section):
     package registers as `testbed.orders`: docs/orders.md."""
     order_parameters: dict[str, float] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in order; all are numbers."""
+    uploads: Uploads = Field(
+        default=UPLOADS_OF_PARADIGM, exclude_if=lambda section: section == UPLOADS_OF_PARADIGM
+    )
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Number of rounds to predict or emulate."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
@@ -1760,6 +1806,58 @@ class Scenario(Section):
                 raise ValueError(f"{field}: {_must_be(fits)} {where}")
         return self
 
+    @model_validator(mode="after")
+    def _protocol_supports_the_rest(self) -> "Scenario":
+        scheme, rule = self.scheme, self.participation.rule
+        if rule == "fedcs" and scheme.uplink == "parallel":
+            raise ValueError("participation.rule: 'fedcs' needs uploads.sharing 'sequential'")
+        if scheme.uplink_order == "scheduled" and scheme.uplink == "parallel":
+            raise ValueError("uploads.order: 'scheduled' needs uploads.sharing 'sequential'")
+        if scheme.is_plain:
+            return self
+        if scheme.asynchronous:
+            raise ValueError(
+                f"{self.protocol_key}: must be absent where the paradigm is {self.paradigm!r}"
+            )
+        name = "workload.gradient_aggregation is not 0"
+        if scheme.asks:
+            name = "uploads wait for their turn" if scheme.uplink != "parallel" else "uploads wait"
+        for field, given, fits in (
+            ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
+            ("emulation.air", self.emulation.air, ("links",)),
+            ("radio.access", self.radio.access, ("shannon",)),
+        ):
+            if given not in fits:
+                raise ValueError(f"{field}: {_must_be(fits)} where {name}")
+        if scheme.uplink == "sequential" and isinstance(self.links.loss_of("up"), SnrLoss):
+            raise ValueError("links.loss: must not be 'snr' where uploads wait for their turn")
+        if scheme.gradient_aggregation:
+            self._check_aggregation()
+        return self
+
+    def _check_aggregation(self) -> None:
+        scheme, workload = self.scheme, self.workload
+        key = "workload.gradient_aggregation"
+        if not scheme.transmission_waits_for_all:
+            raise ValueError(
+                f"{key}: needs a paradigm whose gradients wait for all, such as 'sfl-sp', not "
+                f"{self.paradigm!r}"
+            )
+        if workload.differing_splits:
+            raise ValueError(f"workload.split: must be one number where {key} is not 0")
+        if workload.compute_time == "measured":
+            raise ValueError(f"workload.compute_time: must be 'modelled' where {key} is not 0")
+        profile = workload.profile
+        if isinstance(profile, Profile) and not profile.smashed_bytes[workload.deepest_split - 1]:
+            raise ValueError(f"workload.profile.smashed_bytes: must not be 0 where {key} is not 0")
+
+    @property
+    def protocol_key(self) -> str:
+        """The key because of which the paradigm is not plain; `paradigm` if it is not by itself."""
+        if paradigm(self.paradigm).is_plain:
+            return "uploads" if self.scheme.asks else "workload.gradient_aggregation"
+        return "paradigm"
+
     @property
     def updates(self) -> int:
         """Updates per round of an asynchronous paradigm, of all UAVs together; 0 for other
@@ -1786,8 +1884,16 @@ class Scenario(Section):
 
     @cached_property
     def scheme(self) -> Paradigm:
-        """The paradigm as data, with the order of the scenario if it has one."""
-        named = paradigm(self.paradigm)
+        """The paradigm as data, with what the scenario says in its place."""
+        named, uploads = paradigm(self.paradigm), self.uploads
+        given: dict[str, Any] = {
+            "uplink": uploads.sharing,
+            "uplink_order": uploads.order,
+            "adapters_wait_for_all": uploads.adapters_wait_for_all,
+            "gradient_aggregation": self.workload.gradient_aggregation or None,
+        }
+        given = {field: value for field, value in given.items() if value is not None}
+        named = replace(named, **given) if given else named
         if self.order is None:
             return named
         return replace(

@@ -14,8 +14,7 @@ from operator import attrgetter
 from typing import Literal
 
 from ns3_scenarios.trace import RateTrace, SlotTrace
-from orchestrator.scenario.schema import LASTING, Mobility, Scenario
-from testbed.core.registry import PARTICIPATION
+from orchestrator.scenario.schema import COUNTED_RULES, LASTING, Mobility, Scenario
 from testbed.system import inside
 
 log = logging.getLogger(__name__)
@@ -24,7 +23,11 @@ Use = Literal["a prediction", "a run", "a session"]
 """The use of a scenario: `testbed predict` and what computes like it, `run`, or `up`."""
 
 OF_SESSIONS = ("links.relay", "links.at_trace_end", "nodes")
-OF_ROUNDS = ("order", *(f"participation.{name}" for name in ("clients", "rule", "deadline_s")))
+OF_ROUNDS = (
+    "order",
+    "uploads",
+    *(f"participation.{name}" for name in ("clients", "rule", "deadline_s")),
+)
 UNUSED: Mapping[Use, Mapping[str, tuple[str, ...]]] = {
     "a prediction": {
         "only a session (`testbed up`) has them": OF_SESSIONS,
@@ -165,7 +168,11 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "allocation.rho", f"{scenario.paradigm!r} transmits gradients sequentially"
     if parallel == ("parallel", "parallel"):
         yield "order", f"{scenario.paradigm!r} has no queue"
-    chooses = scenario.participation.clients is not None or rule not in PARTICIPATION.built_in
+    if scheme.uplink == "parallel":
+        yield "uploads.order", f"uploads of {scenario.paradigm!r} are parallel"
+    elif parallel[1] == "sequential":
+        yield "allocation.beta", "uploads and gradients use the whole band one after the other"
+    chooses = scenario.participation.clients is not None or rule not in COUNTED_RULES
     if not chooses:
         yield "participation.rule", "participation.clients is absent, so all UAVs take part"
     observes = chooses and rule not in ("random", "round-robin")

@@ -117,7 +117,7 @@ def _of(**relations: Relation) -> Callable[[Paradigm], Relation | None]:
 
 def _of_vanilla(paradigm: Paradigm) -> Relation | None:
     sharing = (paradigm.server_compute, paradigm.gradient_transmission)
-    return "<=" if sharing == ("parallel", "sequential") else None
+    return "<=" if sharing == ("parallel", "sequential") and paradigm.is_plain else None
 
 
 EQUATIONS = {
@@ -178,7 +178,7 @@ def queue(plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float) 
     """The server as an M/G/1 queue, of any paradigm without gates; no equation of the paper's."""
     scheme = plan.paradigm
     gated = scheme.compute_waits_for_all or scheme.transmission_waits_for_all
-    if gated or not all(way.all() for way in both_ways(gain[:, 0])):
+    if gated or not scheme.is_plain or not all(way.all() for way in both_ways(gain[:, 0])):
         return None
     return queueing_s(
         theory.constant_durations(plan, radio, gain[:, 0]),

@@ -7,7 +7,7 @@ A run, seen from a node::
 
     SetUp… ▶ (BS) Accept ▶ ◀ Listening  (UAV) Connect ▶  ◀ Connected
              ProbeLinks ▶ ◀ Probed     CountFrames ▶ ◀ FramesSent
-    per round: ServeRound or JoinRound ▶ ◀ Ready  Begin ▶  (BS) ◀ Started
+    per round: ServeRound or JoinRound ▶ ◀ Ready  Begin ▶  (BS) ◀ Started, SwitchDownlinks
                LoseClients ▶  ◀ StepsSoFar, Progress, Abandoned  ◀ RoundReport
     Save ▶ ◀ Saved  Restore ▶ ◀ Restored  Evaluate ▶ ◀ Evaluated  Stop ▶
 
@@ -23,7 +23,7 @@ from testbed.core.clock import EmulatedClock
 from testbed.core.faults import BsFaults, UavFaults
 from testbed.core.impairment import Impairment
 from testbed.core.orders import Ahead, Prospects
-from testbed.core.paradigm import Paradigm
+from testbed.core.paradigm import Asks, Paradigm
 from testbed.system.machine import Machine
 from testbed.transport.accounts import Counts
 from testbed.transport.interface import TransportSettings
@@ -63,6 +63,14 @@ class RoundTerms:
     updates: int = 0
     """Number of updates of all UAVs together in an asynchronous round, where `iterations` are those
     of one update; 0 in a synchronous round."""
+    asks: Asks = ""
+    """Which uploads the UAV asks for before it sends them; of smashed data, only those that have a
+    payload."""
+
+    @property
+    def asks_for_smashed(self) -> bool:
+        """Whether the UAV asks before it uploads smashed data."""
+        return self.asks == "all" and self.sizes.smashed > 0
 
 
 @dataclass(frozen=True)
@@ -325,6 +333,14 @@ class Ready:
 @dataclass(frozen=True)
 class Started:
     """All clients have the broadcast; the downlinks may switch to the rates of gradients."""
+
+
+@dataclass(frozen=True)
+class SwitchDownlinks:
+    """The base station begins to send with another variant of the downlinks' rates: 0 for
+    broadcasts, 1 for gradients."""
+
+    index: int
 
 
 @dataclass(frozen=True)
@@ -653,6 +669,7 @@ NodeReport = (
     | Probed
     | Ready
     | Started
+    | SwitchDownlinks
     | Progress
     | StepsSoFar
     | Abandoned

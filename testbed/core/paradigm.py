@@ -17,6 +17,9 @@ from testbed.core.registry import ORDERS, PARADIGMS
 from testbed.core.words import not_one_of
 
 Sharing = Literal["parallel", "sequential"]
+UploadOrder = Literal["first-come", "scheduled"]
+Asks = Literal["", "adapters", "all"]
+"""Which uploads a client asks for before it sends them: none, its adapters, or all."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,31 @@ class Paradigm:
     asynchronous: bool = False
     """Whether clients do not wait for each other: their adapters are mixed into the global ones
     when they arrive, and the result is sent back at once. Queues are first-come, without gates."""
+    adapters_wait_for_all: bool = False
+    """Whether the upload of adapters starts only when all clients have finished their last backward
+    pass."""
+    uplink: Sharing = "parallel"
+    """How uploads share the uplink: `sequential` sends smashed data and adapters one after the
+    other, each with the whole bandwidth."""
+    uplink_order: UploadOrder = "first-come"
+    """Order of sequential uploads: by the time of the request, or `scheduled`: strictly in the
+    order in which the clients of the round were chosen."""
+    gradient_aggregation: float = 0.0
+    """Share φ of a batch whose gradients are averaged over the clients and broadcast once, from 0
+    to 1; it needs `transmission_waits_for_all`."""
+
+    @property
+    def asks(self) -> Asks:
+        """Which uploads a client asks for before it sends them."""
+        if self.uplink == "sequential":
+            return "all"
+        return "adapters" if self.adapters_wait_for_all else ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether uploads start at once in shares of the uplink, and each client is sent all
+        gradients of its own batch, as in the paper."""
+        return not self.asks and self.gradient_aggregation == 0
 
     @property
     def asks_for_first_gradient(self) -> bool:
@@ -106,6 +134,8 @@ PARADIGMS.add({paradigm.name: paradigm for paradigm in (*BUILT_IN, *ASYNCHRONOUS
 _CHOICES = {
     "server_compute": get_args(Sharing),
     "gradient_transmission": get_args(Sharing),
+    "uplink": get_args(Sharing),
+    "uplink_order": get_args(UploadOrder),
 }
 
 
@@ -127,6 +157,17 @@ def paradigm(name: str) -> Paradigm:
     gated = found.compute_waits_for_all or found.transmission_waits_for_all
     if found.asynchronous and (gated or found.order != orders.FIRST_COME):
         why = "is asynchronous: its order is 'first-come', without gates"
+        raise PARADIGMS.unfit(name, why)
+    if found.asynchronous and not found.is_plain:
+        why = (
+            "is asynchronous: it has no gate before adapters, no sequential uplink and no gradient"
+        )
+        raise PARADIGMS.unfit(name, f"{why} aggregation")
+    if not 0 <= found.gradient_aggregation <= 1:
+        why = f"has gradient_aggregation {found.gradient_aggregation!r}, which is not in [0, 1]"
+        raise PARADIGMS.unfit(name, why)
+    if found.gradient_aggregation and not found.transmission_waits_for_all:
+        why = "aggregates gradients, which needs transmission_waits_for_all"
         raise PARADIGMS.unfit(name, why)
     return found
 

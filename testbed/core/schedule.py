@@ -13,13 +13,14 @@ first) have any unit. Both are only compared.
 """
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from testbed.core.paradigm import Paradigm, Sharing
 
-Resource = Literal["compute", "transmit"]
+Resource = Literal["compute", "transmit", "upload"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Waiting:
     rank: float
     enqueued: float
     client: int
+    arrived: float = field(compare=False)
+    """Time of arrival; `enqueued` is this time in ticks, if there are any."""
     ready: float = field(compare=False)
     """Time at which the gate admitted it to the queue."""
 
@@ -46,21 +49,35 @@ class Waiting:
 class _Server:
     """One resource: its gate, its queue, and the time since which it is free."""
 
-    def __init__(self, resource: Resource, sharing: Sharing, gated: bool, clients: int):
+    def __init__(
+        self,
+        resource: Resource,
+        sharing: Sharing,
+        gated: bool,
+        clients: int,
+        tick: float | None,
+        turns: Collection[int] = (),
+    ):
         self.resource = resource
         self.sequential = sharing == "sequential"
         self.gated = gated
         self.clients = clients
+        self.tick = tick
         self.busy = False
         self.serves = 0
         """The client in service, if the resource is sequential and busy."""
         self.free = 0.0
         self.queue: list[Waiting] = []
         self.held: dict[int, list[Waiting]] = defaultdict(list)
+        self.turns = deque(turns)
+        """Clients in the order in which they are served, again and again; empty: by rank."""
 
-    def enqueue(self, client: int, iteration: int, now: float, rank: float) -> None:
-        waiting = Waiting(rank, now, client, now)
-        if not self.gated:
+    def enqueue(
+        self, client: int, iteration: int, now: float, rank: float, *, gated: bool | None = None
+    ) -> None:
+        enqueued = now if self.tick is None else round(now / self.tick)
+        waiting = Waiting(rank, enqueued, client, now, now)
+        if not (self.gated if gated is None else gated):
             heapq.heappush(self.queue, waiting)
             return
         self.held[iteration].append(waiting)
@@ -69,7 +86,7 @@ class _Server:
     def _pass_gate(self, iteration: int, now: float) -> None:
         held = self.held[iteration]
         if len(held) == self.clients:
-            ready = max(now, *(waiting.enqueued for waiting in held))
+            ready = max(now, *(waiting.arrived for waiting in held))
             for waiting in self.held.pop(iteration):
                 heapq.heappush(self.queue, replace(waiting, ready=ready))
 
@@ -77,6 +94,10 @@ class _Server:
         self.clients -= 1
         self.queue = [waiting for waiting in self.queue if waiting.client != client]
         heapq.heapify(self.queue)
+        if client in self.turns:
+            if self.turns[0] == client:
+                self.free = now  # The others have waited for it until now.
+            self.turns.remove(client)
         if self.busy and self.serves == client:
             self.release(now)
         for iteration, held in list(self.held.items()):
@@ -95,7 +116,16 @@ class _Server:
     def start(self) -> list[Start]:
         started = []
         while self.queue and not (self.sequential and self.busy):
-            waiting = heapq.heappop(self.queue)
+            if self.turns:
+                due = [waiting for waiting in self.queue if waiting.client == self.turns[0]]
+                if not due:
+                    break
+                self.turns.rotate(-1)
+                self.queue.remove(due[0])
+                heapq.heapify(self.queue)
+                waiting = due[0]
+            else:
+                waiting = heapq.heappop(self.queue)
             at = max(waiting.ready, self.free) if self.sequential else waiting.ready
             started.append(Start(self.resource, waiting.client, at))
             self.busy, self.serves = True, waiting.client
@@ -103,18 +133,36 @@ class _Server:
 
 
 class Schedule:
-    """The schedule of one round for K clients under a paradigm."""
+    """The schedule of one round for some clients under a paradigm.
 
-    def __init__(self, paradigm: Paradigm, clients: int):
+    Args:
+        paradigm: Determines how resources are shared, gates and orders.
+        clients: The clients, in the order of scheduled uploads; or their number.
+        tick: Unit in which times of arrival are compared; None: they are compared as they are.
+    """
+
+    def __init__(
+        self, paradigm: Paradigm, clients: Collection[int] | int, tick: float | None = None
+    ):
+        turns: Collection[int] = ()
+        if not isinstance(clients, int):
+            turns = clients if paradigm.uplink_order == "scheduled" else ()
+            clients = len(clients)
         self._compute = _Server(
-            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients
+            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients, tick
         )
         self._transmit = _Server(
             "transmit",
             paradigm.gradient_transmission,
             paradigm.transmission_waits_for_all,
             clients,
+            tick,
         )
+        self._upload = _Server("upload", paradigm.uplink, False, clients, tick, turns)
+        self._adapters_wait = paradigm.adapters_wait_for_all
+        self._servers = [self._compute, self._transmit]
+        if paradigm.asks:
+            self._servers.append(self._upload)
 
     def smashed_arrived(self, client: int, iteration: int, now: float, rank: float) -> None:
         """Smashed data have arrived; `rank` applies to sequential computing."""
@@ -122,8 +170,25 @@ class Schedule:
 
     def computed(self, client: int, iteration: int, now: float, rank: float) -> None:
         """A gradient is ready; `rank` applies to sequential transmission."""
+        self.computing_over(now)
+        self.gradient_ready(client, iteration, now, rank)
+
+    def computing_over(self, now: float) -> None:
+        """The server has finished a batch, whose gradient is not sent yet."""
         self._compute.release(now)
+
+    def gradient_ready(self, client: int, iteration: int, now: float, rank: float) -> None:
+        """A gradient can be sent; see `computed`."""
         self._transmit.enqueue(client, iteration, now, rank)
+
+    def upload_ready(self, client: int, now: float, *, adapters: bool) -> None:
+        """A client asks to send smashed data, or its adapters."""
+        self._upload.enqueue(client, 0, now, 0, gated=adapters and self._adapters_wait)
+
+    def uploaded(self, client: int, now: float) -> None:
+        """A client's upload has arrived, which frees a sequential uplink if it had its turn."""
+        if self._upload.busy and self._upload.serves == client:
+            self._upload.release(now)
 
     def adapters_ready(self, client: int, now: float) -> None:
         """The global adapters of an asynchronous round are ready for a client."""
@@ -135,16 +200,16 @@ class Schedule:
 
     def lost(self, client: int, now: float) -> None:
         """A client has left the round: gates no longer wait for it, and its resources are free."""
-        self._compute.lose(client, now)
-        self._transmit.lose(client, now)
+        for server in self._servers:
+            server.lose(client, now)
 
     def waiting(self) -> dict[Resource, list[int]]:
         """Clients that wait for each resource in service order, then those blocked by a gate.
 
         May be called by any thread.
         """
-        return {server.resource: server.waiting() for server in (self._compute, self._transmit)}
+        return {server.resource: server.waiting() for server in self._servers}
 
     def start(self) -> list[Start]:
         """Services that begin now; call it after all events of the same time."""
-        return self._compute.start() + self._transmit.start()
+        return [start for server in self._servers for start in server.start()]

@@ -16,6 +16,11 @@ Sequence for one client, with events (▸) and instructions (◂)::
     ▸ AdaptersArrived: the client has finished at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂
     Abandon if no client may be dropped
 
+Where clients ask before they upload (`Paradigm.asks`), ▸ UploadReady ◂ AllowUpload precede an
+upload. Where gradients are aggregated, ▸ Computed of all clients ◂ SendShared ▸ SharedReceived of
+all clients precede ◂ SendGradient; if all gradients are aggregated, ◂ ContinueClients follows
+instead.
+
 Times and durations are numbers in the driver's unit: emulated seconds, or whole nanoseconds, which
 keep ties exact. They are only added, subtracted and compared.
 """
@@ -80,10 +85,28 @@ class GradientDelivered:
 
 
 @dataclass(frozen=True)
+class SharedReceived:
+    """A client reports that it has received the aggregated gradients at time `at`."""
+
+    client: int
+    at: float
+
+
+@dataclass(frozen=True)
+class UploadReady:
+    """A client asks to upload smashed data or adapters, which are ready at time `at`."""
+
+    client: int
+    at: float
+    adapters: bool
+
+
+@dataclass(frozen=True)
 class AdaptersArrived:
     """A client's trained adapters have arrived: it has finished."""
 
     client: int
+    at: float = 0
 
 
 @dataclass(frozen=True)
@@ -107,6 +130,8 @@ Event = (
     | SmashedArrived
     | Computed
     | GradientDelivered
+    | SharedReceived
+    | UploadReady
     | AdaptersArrived
     | Refused
     | TimePassed
@@ -143,6 +168,31 @@ class SendGradient:
 
 
 @dataclass(frozen=True)
+class SendShared:
+    """All gradients of an iteration are computed: broadcast the aggregated ones."""
+
+    clients: tuple[int, ...]
+    iteration: int
+    at: float
+
+
+@dataclass(frozen=True)
+class ContinueClients:
+    """All clients have the aggregated gradients, and there are no others: continue together."""
+
+    clients: tuple[int, ...]
+    at: float
+
+
+@dataclass(frozen=True)
+class AllowUpload:
+    """A client may send what it has asked to upload."""
+
+    client: int
+    at: float
+
+
+@dataclass(frozen=True)
 class SetPriorities:
     """The gradients that are being sent are others than before: set the order in which the radio's
     scheduler serves their packets."""
@@ -173,7 +223,17 @@ class Abandon:
     refused: str
 
 
-Instruction = StartClients | Compute | SendGradient | SetPriorities | GiveUp | Abandon
+Instruction = (
+    StartClients
+    | Compute
+    | SendGradient
+    | SendShared
+    | ContinueClients
+    | AllowUpload
+    | SetPriorities
+    | GiveUp
+    | Abandon
+)
 
 
 @dataclass
@@ -216,18 +276,24 @@ class ServerRound:
         outlook: Outlook | None = None,
         drops: bool = False,
         mac_orders: bool = False,
+        own_gradients: bool = True,
+        tick: float | None = None,
     ):
         """Begin the round.
 
         Args:
             paradigm: Determines the schedule.
-            clients: Participating clients, from 1.
+            clients: Participating clients, from 1, in the order of scheduled uploads.
             first_gradient: τ'_SG(0) by client and arrival time of its smashed data.
             lost_at: Time at which an unfinished client counts as lost.
             outlook: Used if the paradigm's order is not one of the paper's.
             drops: Whether the round continues without a lost client.
             mac_orders: Whether the radio's scheduler orders sequential gradients: each is sent once
                 it is computed, and `SetPriorities` says in which order they are served.
+            own_gradients: Whether some gradients are not aggregated, if the paradigm aggregates
+                any, so that each client is also sent gradients of its own.
+            tick: Unit in which lags and times of arrival are compared, so that rounding errors do
+                not break ties; None: they are compared as they are.
         """
         self.here = set(clients)
         """Clients that have neither finished nor been lost."""
@@ -239,7 +305,15 @@ class ServerRound:
         self._mac_orders = mac_orders and paradigm.gradient_transmission == "sequential"
         if self._mac_orders:
             paradigm = replace(paradigm, gradient_transmission="parallel")
-        self._schedule = Schedule(paradigm, len(clients))
+        self._schedule = Schedule(paradigm, clients, tick)
+        self._tick = tick
+        self._own_gradients = own_gradients
+        self._computed: dict[int, float] = {}
+        """Clients whose gradients wait to be aggregated, with the times when they were computed."""
+        self._shared: dict[int, float] = {}
+        """Clients that have the aggregated gradients, with the times of arrival."""
+        self._lack_shared: set[int] | None = None
+        """Clients that lack the aggregated gradients; None: none are being broadcast."""
         self._sending: set[int] = set()
         """Clients whose gradient is being sent, if the radio's scheduler orders them."""
         self._served_order: tuple[int, ...] = ()
@@ -298,23 +372,67 @@ class ServerRound:
             case SmashedArrived():
                 client.iteration = event.iteration
                 client.compute, client.upload = event.compute, event.at - event.sent
+                self._schedule.uploaded(event.client, event.at)
                 rank = self._rank("compute", event.client, event.at)
                 self._schedule.smashed_arrived(event.client, event.iteration, event.at, rank)
             case Computed():
                 client.step = ""
-                rank = self._rank("transmit", event.client, event.at)
-                client.place = (rank, event.at, event.client)
-                self._schedule.computed(event.client, client.iteration, event.at, rank)
+                self._schedule.computing_over(event.at)
+                if self._paradigm.gradient_aggregation:
+                    self._computed[event.client] = event.at
+                else:
+                    self._gradient_ready(event.client, event.at)
             case GradientDelivered():
                 client.step = ""
                 client.gradient = event.arrived - event.sent
                 self._sending.discard(event.client)
                 self._schedule.delivered(event.at)
+            case SharedReceived():
+                self._shared[event.client] = event.at
+                if self._lack_shared is not None:
+                    self._lack_shared.discard(event.client)
+            case UploadReady():
+                self._schedule.upload_ready(event.client, event.at, adapters=event.adapters)
             case AdaptersArrived():
+                self._schedule.uploaded(event.client, event.at)
                 self.here.remove(event.client)
                 self.finished.append(event.client)
             case Refused():
                 self._lose(event.client, event.at, event.why)
+
+    def _gradient_ready(self, number: int, at: float) -> None:
+        """Let a gradient wait for the downlink from a time on."""
+        client, rank = self._clients[number], self._rank("transmit", number, at)
+        client.place = (rank, at, number)
+        self._schedule.gradient_ready(number, client.iteration, at, rank)
+
+    def _lost_times(self) -> list[float]:
+        """The times at which clients were lost: a gate that waited for one opens no earlier."""
+        return [lost.at for lost in self.lost.values()]
+
+    def _aggregate(self) -> None:
+        """Broadcast the aggregated gradients once all are computed; go on once all clients have
+        them."""
+        if self._lack_shared is None and self._computed and self._computed.keys() == self.here:
+            clients = tuple(sorted(self._computed))
+            at = max([*self._computed.values(), *self._lost_times()])
+            for number in clients:
+                self._clients[number].step = "SG"
+            self._lack_shared = set(clients)
+            self._computed, self._shared = {}, {}
+            iteration = self._clients[clients[0]].iteration
+            self._instructions.append(SendShared(clients, iteration, at))
+        elif self._lack_shared is not None and not self._lack_shared:
+            self._lack_shared = None
+            clients = tuple(sorted(self._shared.keys() & self.here))
+            at = max([*self._shared.values(), *self._lost_times()], default=0)
+            if self._own_gradients:
+                for number in clients:
+                    self._gradient_ready(number, at)
+            elif clients:
+                for number in clients:
+                    self._clients[number].step = ""
+                self._instructions.append(ContinueClients(clients, at))
 
     def _rank(self, resource: Resource, number: int, at: float) -> float:
         """The rank of a client at a resource: the lowest is served first."""
@@ -322,7 +440,8 @@ class ServerRound:
         if order == orders.FIRST_COME:
             return 0
         if order == orders.LARGER_LAG:
-            return -self._lag(resource, number, at)
+            lag = self._lag(resource, number, at)
+            return -lag if self._tick is None else -round(lag / self._tick)
         sharing = self._paradigm.server_compute
         if resource == "transmit":
             sharing = self._paradigm.gradient_transmission
@@ -364,6 +483,7 @@ class ServerRound:
         if self._without_broadcast is not None and not self._without_broadcast:
             self._without_broadcast = None
             self._instructions.append(StartClients(tuple(sorted(self.here)), self._start_at))
+        self._aggregate()
         starts = self._schedule.start()
         if self._mac_orders:
             self._sending |= {start.client for start in starts if start.resource == "transmit"}
@@ -373,7 +493,9 @@ class ServerRound:
                 self._instructions.append(SetPriorities(order))
         for start in starts:
             client = self._clients[start.client]
-            if start.resource == "compute":
+            if start.resource == "upload":
+                self._instructions.append(AllowUpload(start.client, start.at))
+            elif start.resource == "compute":
                 client.step, client.compute_start = "S", start.at
                 self._instructions.append(Compute(start.client, client.iteration, start.at))
             else:
@@ -397,5 +519,8 @@ class ServerRound:
         self._instructions.append(self.lost[client])
         self.here.remove(client)
         self._sending.discard(client)
+        self._computed.pop(client, None)
+        if self._lack_shared is not None:
+            self._lack_shared.discard(client)
         self._has_broadcast(client, at)
         self._schedule.lost(client, at)

@@ -30,7 +30,7 @@ from testbed.transport.wire import (
 BACKLOG = 1024
 _AT_ONCE = struct.pack("=ii", 1, 0)
 """SO_LINGER value: closing a socket drops unsent data."""
-_WITH_RECEIPT = (Kind.BROADCAST, Kind.GRADIENT)
+_WITH_RECEIPT = (Kind.BROADCAST, Kind.SHARED, Kind.GRADIENT)
 
 
 class Stream(Protocol):

@@ -13,6 +13,10 @@ Sequence of frames, seen from the UAV::
     HELLO ▶ (per probe) PROBE ▶ or ◀ PROBE
             (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START (per iteration) SMASHED ▶  ◀ GRADIENT
             RECEIPT ▶ ADAPTERS ▶
+
+Where paradigms aggregate gradients, ◀ SHARED RECEIPT ▶ come before GRADIENT, or ◀ START in place of
+it; where uploads wait to be allowed, REQUEST ▶ ◀ GRANT come before SMASHED and ADAPTERS, or before
+ADAPTERS alone.
 """
 
 import enum
@@ -55,7 +59,8 @@ class Kind(enum.IntEnum):
     RECEIPT = 3
     """UAV to BS: a broadcast or gradient has arrived; contains the arrival time."""
     START = 4
-    """BS to UAV: all clients have the broadcast; contains the emulated time of the common start."""
+    """BS to UAV: all clients have the broadcast, of adapters or of gradients; contains the emulated
+    time at which all go on."""
     SMASHED = 5
     """CA: smashed data, with labels."""
     GRADIENT = 6
@@ -66,6 +71,13 @@ class Kind(enum.IntEnum):
     """In both directions, before the first round: a transfer that calibrates the links."""
     END = 9
     """BS to UAV: an asynchronous round has no further updates for it."""
+    SHARED = 10
+    """SG: gradients of the smashed data that are averaged over the clients, the same for all."""
+    REQUEST = 11
+    """UAV to BS: smashed data of the iteration are ready to be uploaded, or adapters, which have
+    the number after the last one; contains the time."""
+    GRANT = 12
+    """BS to UAV: the upload may start; contains its time."""
 
 
 class WireError(Exception):
@@ -166,6 +178,16 @@ class RoundSizes:
     """Number of labels that are sent with each smashed batch."""
     batches: int
     """Number of batches per client, I."""
+    shared_gradient: int = 0
+    """Aggregated gradients of a batch, which all clients are sent; 0: none are aggregated."""
+    own_gradient: int = 0
+    """Gradients of a batch that are not aggregated, if some are; otherwise all have the size of
+    the smashed data."""
+
+    @property
+    def gradient(self) -> int:
+        """Gradients of a batch that only the client itself is sent."""
+        return self.own_gradient if self.shared_gradient else self.smashed
 
 
 def message_bytes(payload_bytes: int, labels: int = 0) -> int:

@@ -39,13 +39,15 @@ def small_settings(folder: Path, **different: Any) -> Settings:
 
 def sizes_of(server: RealServer, split: int) -> RoundSizes:
     """What a client of that split exchanges with such a base station in a round."""
-    layout = server._layout
+    layout, shared = server._layout, server._settings.shared_samples
+    values = torch.Size(server._feature_shapes[split - 1]).numel()
+    size = server._settings.codec.size
     return RoundSizes(
         adapters=4 * layout.cuts[split],
         adapters_header=len(layout.header(split)),
-        smashed=server._settings.codec.size(
-            BATCH * torch.Size(server._feature_shapes[split - 1]).numel()
-        ),
+        smashed=size(BATCH * values),
         labels=BATCH,
         batches=ITERATIONS,
+        shared_gradient=size(shared * values) if shared else 0,
+        own_gradient=size((BATCH - shared) * values) if 0 < shared < BATCH else 0,
     )

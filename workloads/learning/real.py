@@ -52,6 +52,8 @@ class Settings:
     """Largest number of samples of an evaluation."""
     device: str
     threads: int
+    shared_samples: int = 0
+    """Number of samples per batch whose gradients are averaged over the clients."""
 
     @classmethod
     def from_json(cls, tree: Mapping[str, object]) -> "Settings":
@@ -78,6 +80,9 @@ class Settings:
         """The model on its device, over the shared backbone."""
         torch.set_num_threads(self.threads)
         return load_model(self.model, Path(self.backbone), self.device)
+
+
+NOTHING = memoryview(b"")
 
 
 def batch_name(client: int, round_: int, iteration: int) -> str:
@@ -119,9 +124,11 @@ class RealClient:
         """Allocate the buffers of the round, and load its first batch."""
         self._round, self._split, self._batches = round_, split, sizes.batches
         self._received = torch.empty(self._layout.cuts[split])
-        self._gradient = memoryview(bytearray(sizes.smashed))
+        self._gradient = memoryview(bytearray(sizes.gradient))
+        self._shared = memoryview(bytearray(sizes.shared_gradient))
         self._up = self._settings.sender("smashed")
         self._down = Receiver(self._settings.codec, "gradient")
+        self._down_shared = Receiver(self._settings.codec, "gradient")
         self._fetch(1)
         self._batch.result()
 
@@ -171,10 +178,24 @@ class RealClient:
         """Buffer for the received gradient."""
         return self._gradient
 
+    def shared_gradient_buffer(self) -> memoryview:
+        """Buffer for the received aggregated gradients."""
+        return self._shared
+
     def backward(self) -> None:
         """Do the backward pass and the optimiser step."""
         with self._watch:
-            self._learner.backward(self._down.decode(self._gradient, self._shape))
+            self._learner.backward(self._received_gradient())
+
+    def _received_gradient(self) -> Tensor:
+        """The gradient of the whole batch, whose first samples may have aggregated ones."""
+        count, (batch, *of_sample) = self._settings.shared_samples, self._shape
+        if not count:
+            return self._down.decode(self._gradient, self._shape)
+        parts = [self._down_shared.decode(self._shared, (count, *of_sample))]
+        if count < batch:
+            parts.append(self._down.decode(self._gradient, (batch - count, *of_sample)))
+        return torch.cat(parts)
 
     def adapters(self) -> memoryview:
         """The trained adapters."""
@@ -241,6 +262,9 @@ class RealServer:
         settings = self._settings
         self._up = {k: Receiver(settings.codec, "smashed") for k in self._samples}
         self._down = {k: settings.sender("gradient") for k in self._samples}
+        self._down_shared = settings.sender("gradient")
+        self._first_gradients: dict[int, Tensor] = {}
+        """Gradients of the first samples of each client's last batch, which are aggregated."""
         of_client = dict(enumerate(sizes, start=1))
         self._smashed = {k: memoryview(bytearray(of_client[k].smashed)) for k in self._samples}
         self._labels = {k: np.zeros(of_client[k].labels, dtype="<u4") for k in self._samples}
@@ -293,13 +317,28 @@ class RealServer:
             steps = self._learner.forward_backward_together(waiting, names)
         for client, step in steps.items():
             gradient, down = step.gradient.cpu(), self._down[client]
-            sent = down.encode(gradient)
-            down.note_error(gradient, sent)
+            shared = self._settings.shared_samples
+            self._first_gradients[client], gradient = gradient[:shared], gradient[shared:]
+            sent = NOTHING
+            if len(gradient):
+                sent = down.encode(gradient)
+                down.note_error(gradient, sent)
             self._results[client] = sent, BatchResult(step.loss, step.accuracy)
 
     def served(self, client: int) -> Served:
         """The gradient of a client's smashed data, with loss and accuracy of its batch."""
         return self._results[client]
+
+    def shared_gradient(self, clients: Sequence[int]) -> memoryview:
+        """The gradients of the first samples of the last batches, averaged over these clients in
+        float64, in the order of their numbers, and weighted by their samples."""
+        total = sum(self._samples[client] for client in clients)
+        mean = sum(
+            self._samples[client] / total * self._first_gradients[client].double()
+            for client in sorted(clients)
+        )
+        assert isinstance(mean, Tensor)
+        return self._down_shared.encode(mean.float())
 
     def _shape(self, client: int) -> tuple[int, ...]:
         """Shape of a batch of that client's smashed data."""

@@ -67,10 +67,14 @@ class ClientWork(Protocol):
         """Smashed data and labels of the last forward pass."""
 
     def gradient_buffer(self) -> memoryview:
-        """Buffer for the received gradient."""
+        """Buffer for the received gradient, without aggregated gradients."""
+
+    def shared_gradient_buffer(self) -> memoryview:
+        """Buffer for the received gradients that are aggregated over the clients; they belong to
+        the first samples of the batch."""
 
     def backward(self) -> None:
-        """Start the backward pass and the optimiser step with the gradient in the buffer."""
+        """Start the backward pass and the optimiser step with the gradients in the buffers."""
 
     def adapters(self) -> memoryview:
         """The trained adapters."""
@@ -115,7 +119,11 @@ class ServerWork(Protocol):
         """Start one pass for these clients' batches."""
 
     def served(self, client: int) -> Served:
-        """Result of the last pass for a client."""
+        """Result of the last pass for a client; aggregated gradients are not part of it."""
+
+    def shared_gradient(self, clients: Sequence[int]) -> memoryview:
+        """The gradients of the first samples of the last batches, averaged over these clients and
+        weighted by their samples."""
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Buffer for that client's received adapters."""
@@ -152,6 +160,11 @@ def _zeros(size: int) -> memoryview:
     return memoryview(bytearray(b"\0") * size)
 
 
+def largest(sizes: RoundSizes) -> int:
+    """Bytes of the largest payload of a round."""
+    return max(sizes.adapters, sizes.smashed, sizes.gradient, sizes.shared_gradient)
+
+
 class ZeroClient:
     """Client work without learning: every payload consists of zeros from one buffer."""
 
@@ -160,7 +173,7 @@ class ZeroClient:
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Allocate the buffer."""
         self.sizes = sizes
-        self._bytes = _zeros(max(sizes.adapters, sizes.smashed))
+        self._bytes = _zeros(largest(sizes))
         self._labels = _zeros(4 * sizes.labels)
 
     def adapters_header(self) -> bytes:
@@ -183,11 +196,15 @@ class ZeroClient:
 
     def smashed(self) -> tuple[memoryview, memoryview]:
         """Zeros with the sizes of smashed data and labels."""
-        return self.gradient_buffer(), self._labels
+        return self._bytes[: self.sizes.smashed], self._labels
 
     def gradient_buffer(self) -> memoryview:
         """Buffer for the received gradient."""
-        return self._bytes[: self.sizes.smashed]
+        return self._bytes[: self.sizes.gradient]
+
+    def shared_gradient_buffer(self) -> memoryview:
+        """Buffer for the received aggregated gradients."""
+        return self._bytes[: self.sizes.shared_gradient]
 
     def backward(self) -> None:
         """Do nothing."""
@@ -208,7 +225,7 @@ class ZeroServer:
     def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
         """Allocate the buffer."""
         self.sizes = sizes
-        self._bytes = _zeros(max(max(each.adapters, each.smashed) for each in sizes))
+        self._bytes = _zeros(max(map(largest, sizes)))
         self._labels = _zeros(4 * max(each.labels for each in sizes))
 
     def adapters_header(self, client: int) -> bytes:
@@ -236,7 +253,11 @@ class ZeroServer:
 
     def served(self, client: int) -> Served:
         """Zeros with the size of the gradient."""
-        return self.smashed_buffer(client), None
+        return self._bytes[: self.sizes[client - 1].gradient], None
+
+    def shared_gradient(self, clients: Sequence[int]) -> memoryview:
+        """Zeros with the size of the aggregated gradients."""
+        return self._bytes[: self.sizes[0].shared_gradient]
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Buffer for received adapters."""

@@ -26,6 +26,7 @@ from testbed.control.messages import (
     ServeRound,
     Span,
     Started,
+    SwitchDownlinks,
 )
 from testbed.core import asynchronous_round
 from testbed.core.asynchronous_round import (
@@ -40,19 +41,24 @@ from testbed.core.faults import BsFaults, slowed_end
 from testbed.core.server_round import (
     Abandon,
     AdaptersArrived,
+    AllowUpload,
     BroadcastReceived,
     Compute,
+    ContinueClients,
     GiveUp,
     GradientDelivered,
     Instruction,
     Outlook,
     Refused,
     SendGradient,
+    SendShared,
     ServerRound,
     SetPriorities,
+    SharedReceived,
     SmashedArrived,
     StartClients,
     TimePassed,
+    UploadReady,
 )
 from testbed.core.server_round import Computed as ComputingOver
 from testbed.transport import wire
@@ -116,6 +122,10 @@ class Turn:
     """Whether its server computing has begun."""
     work_done_s: float | None = None
     gradient: memoryview | None = None
+    shared_start_s: float | None = None
+    """Start of the broadcast of aggregated gradients; None: there was none in this iteration."""
+    lacks_shared: bool = False
+    """Whether the aggregated gradients are being sent to the client."""
 
 
 class EmulatedServerRound:
@@ -153,6 +163,7 @@ class EmulatedServerRound:
                 outlook=Outlook(order.ahead.at, clock.start_s) if order.ahead else None,
                 drops=faults.drops,
                 mac_orders=station.setup.mac_orders,
+                own_gradients=self.terms.sizes.gradient > 0,
             )
         )
         self.more: dict[int, queue.SimpleQueue[bool]] = {
@@ -172,6 +183,10 @@ class EmulatedServerRound:
         self.overruns: list[float] = []
         self.batches: list[LearnedBatch] = []
         self.lost: list[LostClient] = []
+        self.shared = NOTHING
+        """The aggregated gradients of the last iteration."""
+        self.variant = 1
+        """The present variant of the downlinks' rates, once all clients have the adapters."""
         self.marked = dict.fromkeys(order.clients, 0)
         """DSCP of the packets to each client."""
 
@@ -225,16 +240,28 @@ class EmulatedServerRound:
             case Kind.RECEIPT if not self.protocol.has_broadcast(header.client):
                 self._receipt(header, "SM", turn.start_s)
                 self.protocol.tell(BroadcastReceived(header.client, header.time_s))
+            case Kind.RECEIPT if turn.lacks_shared:
+                turn.lacks_shared = False
+                if not self.terms.sizes.own_gradient:
+                    self._receipt(header, "SG", turn.start_s)
+                assert isinstance(self.protocol, ServerRound)
+                self.protocol.tell(SharedReceived(header.client, header.time_s))
             case Kind.RECEIPT:
-                self._receipt(header, "SG", turn.start_s)
+                start_s = turn.start_s if turn.shared_start_s is None else turn.shared_start_s
+                self._receipt(header, "SG", start_s)
                 delivered_s = header.time_s
                 self.protocol.tell(
-                    GradientDelivered(header.client, turn.start_s, delivered_s, delivered_s)
+                    GradientDelivered(header.client, start_s, delivered_s, delivered_s)
                 )
+            case Kind.REQUEST:
+                assert isinstance(self.protocol, ServerRound)
+                adapters = header.iteration > self.terms.iterations
+                self.protocol.tell(UploadReady(header.client, header.time_s, adapters))
             case Kind.SMASHED:
                 self._note(header, "CA", end_s)
                 turn.iteration = header.iteration
                 turn.computing, turn.work_done_s = False, None
+                turn.shared_start_s = None
                 if self.ahead:
                     self._work(header.client, end_s, ahead=True)
                 self.protocol.tell(
@@ -247,7 +274,7 @@ class EmulatedServerRound:
                 if isinstance(self.protocol, AsynchronousRound):
                     self.protocol.tell(UpdateArrived(header.client, end_s))
                 else:
-                    self.protocol.tell(AdaptersArrived(header.client))
+                    self.protocol.tell(AdaptersArrived(header.client, end_s))
 
     def _first_gradient_s(self, client: int, arrived_s: float) -> float:
         table = self.order.first_gradients
@@ -319,6 +346,18 @@ class EmulatedServerRound:
                 self._send_word(client, Kind.END)
             case StartClients():
                 self._start_clients(instruction)
+            case ContinueClients(clients, at_s):
+                for client in clients:
+                    self._send_word(client, Kind.START, at_s)
+            case AllowUpload(client, at_s):
+                self._send_word(client, Kind.GRANT, at_s)
+            case SendShared(clients, _, at_s):
+                self._switch(0)
+                self.shared = self.work.shared_gradient(clients)
+                for client in clients:
+                    turn = self.turns[client]
+                    turn.start_s, turn.lacks_shared = at_s, True
+                self._start_threads(self._transmit_shared, clients)
             case Compute(client, _, at_s):
                 turn = self.turns[client]
                 turn.start_s, turn.due_s = at_s, self._modelled_end_s(client, at_s)
@@ -328,6 +367,8 @@ class EmulatedServerRound:
                 else:
                     self._work(client, at_s, ahead=False)
             case SendGradient(client, _, at_s):
+                if self.terms.sizes.shared_gradient:
+                    self._switch(1)
                 self.turns[client].start_s = at_s
                 self._start_threads(self._transmit, [client])
             case SetPriorities(clients):
@@ -348,6 +389,12 @@ class EmulatedServerRound:
         self._tell_started()
         for client in start.clients:
             self._send_word(client, Kind.START, start.at)
+
+    def _switch(self, variant: int) -> None:
+        """Let the links have the rates of broadcasts, or those of gradients."""
+        if variant != self.variant:
+            self.variant = variant
+            self.station.control.send(SwitchDownlinks(variant))
 
     def _mark(self, clients: tuple[int, ...]) -> None:
         """Mark gradients by their place in the service order.
@@ -430,7 +477,10 @@ class EmulatedServerRound:
     def _receive_from(self, client: int, first: int) -> None:
         last = first + self.terms.iterations - 1
         self._arrival(client, Kind.RECEIPT, first)
+        sizes = self.order.of(client).sizes
         for iteration in range(first, last + 1):
+            if self.order.of(client).asks_for_smashed:
+                self._arrival(client, Kind.REQUEST, iteration)
             self._arrival(
                 client,
                 Kind.SMASHED,
@@ -438,7 +488,10 @@ class EmulatedServerRound:
                 self.work.smashed_buffer(client),
                 self.work.labels_buffer(client),
             )
-            self._arrival(client, Kind.RECEIPT, iteration)
+            for _ in range(1 + (sizes.shared_gradient > 0 and sizes.own_gradient > 0)):
+                self._arrival(client, Kind.RECEIPT, iteration)
+        if self.terms.asks:
+            self._arrival(client, Kind.REQUEST, last + 1)
         given = bytearray(self.order.of(client).sizes.adapters_header)
         self._arrival(
             client,
@@ -467,8 +520,9 @@ class EmulatedServerRound:
             raise wire.WireError(
                 f"iteration: {header.iteration} instead of {iteration} (client {client})"
             )
-        link.receive_into(extra)
-        arrived_ns = link.receive_into(payload)
+        arrived_ns = link.receive_into(extra)
+        if payload or not extra:
+            arrived_ns = link.receive_into(payload)
         self.events.put(Arrived(header, self.clock.at(arrived_ns)))
 
     def _compute(self, _: int) -> None:
@@ -503,8 +557,15 @@ class EmulatedServerRound:
     def _transmit(self, client: int) -> None:
         turn = self.turns[client]
         assert turn.gradient is not None
-        turn.start_s = self.clock.depart(turn.start_s, self.station.setup.credit_s)
+        credit_s = self.station.setup.credit_s if turn.gradient else 0.0
+        turn.start_s = self.clock.depart(turn.start_s, credit_s)
         self._send(client, Kind.GRADIENT, turn.iteration, turn.gradient, turn.start_s)
+
+    def _transmit_shared(self, client: int) -> None:
+        turn = self.turns[client]
+        turn.start_s = self.clock.depart(turn.start_s, self.station.setup.credit_s)
+        turn.shared_start_s = turn.start_s
+        self._send(client, Kind.SHARED, turn.iteration, self.shared, turn.start_s)
 
     def _send(
         self,

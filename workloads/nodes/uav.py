@@ -224,7 +224,8 @@ class Uav:
         """Receive the rest of a frame whose header has arrived; returns its arrival time."""
         round_, steps = going.order.terms.round, going.steps
         header.expect(kind, round_, len(extra), len(place))
-        steps.begin(iteration, "SG" if kind is Kind.GRADIENT else "SM", header.time_s, len(place))
+        if kind is Kind.BROADCAST:
+            steps.begin(iteration, "SM", header.time_s, len(place))
         given = bytearray(len(extra))
         self.link.receive_into(memoryview(given))
         if given != extra:
@@ -232,8 +233,41 @@ class Uav:
         arrived_ns = self.link.receive_into(place)
         end_s = going.watch.clock.at(arrived_ns)
         self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
-        steps.end(end_s)
+        if kind is Kind.BROADCAST:
+            steps.end(end_s)
         return end_s
+
+    def _gradient(self, going: _Going, iteration: int) -> float:
+        """SG: receive the gradient of a batch; returns the start of the backward pass."""
+        terms, steps = going.order.terms, going.steps
+        if not terms.sizes.shared_gradient:
+            header = self.link.receive_header(Kind.GRADIENT)
+            place = self.work.gradient_buffer()
+            steps.begin(iteration, "SG", header.time_s, len(place))
+            end_s = self._take(going, header, Kind.GRADIENT, iteration, place)
+            steps.end(end_s)
+            return end_s
+        header, shared = self.link.receive_header(Kind.SHARED), self.work.shared_gradient_buffer()
+        own_bytes = terms.sizes.own_gradient
+        steps.begin(iteration, "SG", header.time_s, len(shared) + own_bytes)
+        end_s = self._take(going, header, Kind.SHARED, iteration, shared)
+        if own_bytes:
+            header, place = self.link.receive_header(Kind.GRADIENT), self.work.gradient_buffer()
+            end_s = self._take(going, header, Kind.GRADIENT, iteration, place)
+        steps.end(end_s)
+        if own_bytes:
+            return end_s
+        start = self.link.receive_header(Kind.START)
+        start.expect(Kind.START, terms.round, 0, 0)
+        return start.time_s
+
+    def _allowed(self, going: _Going, iteration: int, ready_s: float) -> float:
+        """Ask for an upload that is ready; returns the time from which it is allowed."""
+        round_ = going.order.terms.round
+        self._send(Kind.REQUEST, round_, iteration, time_s=ready_s)
+        grant = self.link.receive_header(Kind.GRANT)
+        grant.expect(Kind.GRANT, round_, 0, 0)
+        return grant.time_s
 
     def _train(self, going: _Going, first: int, now_s: float) -> None:
         """Do I iterations from iteration `first` on, then CM."""
@@ -249,6 +283,11 @@ class Uav:
             if iteration == first:
                 # First iteration: the paper uses ς τ_CF(1) as τ_CB(0) in the lag.
                 backward_s = order.backward_ratio * (forward_end_s - now_s)
+            due_s = forward_end_s
+            if order.terms.asks_for_smashed:
+                due_s = self._allowed(going, iteration, forward_end_s)
+            # A frame without payload is as short as a receipt, and does not wait for credit.
+            credit_s = self.credit_s if smashed else 0.0
             header = Header(
                 Kind.SMASHED,
                 self.client,
@@ -256,21 +295,21 @@ class Uav:
                 round_,
                 len(labels),
                 len(smashed),
-                time_s=clock.depart(forward_end_s, self.credit_s),
+                time_s=clock.depart(due_s, credit_s),
                 compute_s=forward_end_s - now_s + backward_s,
             )
             steps.begin(iteration, "CA", header.time_s, len(smashed))
             for sent in going.faults.frames(header):
                 self.link.send(sent, labels, smashed)
-            place = self.work.gradient_buffer()
-            answer = self.link.receive_header(Kind.GRADIENT)
-            now_s = self._take(going, answer, Kind.GRADIENT, iteration, place)
+            now_s = self._gradient(going, iteration)
             steps.begin(iteration, "CB", now_s)
             self.work.backward()
             end_s = watch.end(now_s, order.cb_s, self.work.seconds)
             steps.end(end_s)
             backward_s, now_s = end_s - now_s, end_s
         adapters, names = self.work.adapters(), self.work.adapters_header()
+        if order.terms.asks:
+            now_s = self._allowed(going, last + 1, now_s)
         departs_s = clock.depart(now_s, self.credit_s)
         steps.begin(last, "CM", departs_s, len(adapters))
         self._send(Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s)

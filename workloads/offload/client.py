@@ -144,7 +144,8 @@ class OffloadClient(ZeroClient):
         self.sizes = sizes
         self._begun = self._ask("begin_round", [round_, split, vars(sizes)])
         self._adapters = memoryview(bytearray(sizes.adapters))
-        self._gradient = memoryview(bytearray(sizes.smashed))
+        self._gradient = memoryview(bytearray(sizes.gradient))
+        self._shared = memoryview(bytearray(sizes.shared_gradient))
 
     def adapters_header(self) -> bytes:
         """The safetensors header of the adapters."""
@@ -171,9 +172,13 @@ class OffloadClient(ZeroClient):
         """Buffer for the received gradient."""
         return self._gradient
 
+    def shared_gradient_buffer(self) -> memoryview:
+        """Buffer for the received aggregated gradients."""
+        return self._shared
+
     def backward(self) -> None:
         """Request the backward pass and the optimiser step."""
-        self._ask("backward", data=[self._gradient])
+        self._ask("backward", data=[self._gradient, self._shared])
 
     def adapters(self) -> memoryview:
         """The trained adapters."""
@@ -237,6 +242,10 @@ class OffloadServer(ZeroServer):
         pass_, place = self._passes[client]
         said = pass_()
         return memoryview(said.data[place]), BatchResult(*said.plain[place])
+
+    def shared_gradient(self, clients: Sequence[int]) -> memoryview:
+        """The aggregated gradients of these clients' last batches."""
+        return memoryview(self._ask("shared_gradient", list(clients))().data[0])
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Buffer for that client's received adapters."""

@@ -76,7 +76,7 @@ class _Client:
         return Message(data=self._work.smashed())
 
     def backward(self, data: Data) -> Message:
-        self._work.gradient_buffer()[:] = data[0]
+        self._work.gradient_buffer()[:], self._work.shared_gradient_buffer()[:] = data
         self._work.backward()
         return NOTHING
 
@@ -110,6 +110,9 @@ class _Server:
         served = [self._work.served(client) for client in clients]
         results = [result and list(vars(result).values()) for _, result in served]
         return Message(results, [gradient for gradient, _ in served])
+
+    def shared_gradient(self, data: Data, *clients: int) -> Message:
+        return Message(data=[self._work.shared_gradient(clients)])
 
     def aggregate(self, data: Data, *clients: int) -> Message:
         self._take_adapters(clients, data)

@@ -4,6 +4,7 @@
 """The protocol of a round at the base station, fed with events: what it answers, word for word."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,20 +12,25 @@ from testbed.core.paradigm import BUILT_IN, Paradigm, paradigm
 from testbed.core.server_round import (
     Abandon,
     AdaptersArrived,
+    AllowUpload,
     BroadcastReceived,
     Compute,
     Computed,
+    ContinueClients,
     Event,
     GiveUp,
     GradientDelivered,
     Instruction,
     Refused,
     SendGradient,
+    SendShared,
     ServerRound,
     SetPriorities,
+    SharedReceived,
     SmashedArrived,
     StartClients,
     TimePassed,
+    UploadReady,
 )
 
 CPSFL, PIPESFL, VANILLA = (paradigm(name) for name in ("cpsfl", "pipesfl", "sfl-sp"))
@@ -265,3 +271,86 @@ def test_any_paradigm_serves_every_client_once_an_iteration(scheme: Paradigm) ->
     assert sorted(served) == sorted(
         (step, k, i) for step in ("S", "SG") for k in clients for i in range(1, iterations + 1)
     )
+
+
+# --- uploads that wait, and aggregated gradients --------------------------------------------------
+
+GATED = replace(paradigm("sfl-pp"), adapters_wait_for_all=True)
+IN_TURN = replace(paradigm("sfl-pp"), uplink="sequential")
+SCHEDULED = replace(IN_TURN, uplink_order="scheduled")
+HALF = replace(VANILLA, gradient_aggregation=0.5)
+
+
+def test_adapters_may_be_uploaded_when_all_have_asked() -> None:
+    round_ = begun(GATED, (1, 2, 3), lost_at={3: 60}, drops=True)
+    assert then(round_, UploadReady(2, 40, adapters=True)) == []
+    assert then(round_, UploadReady(1, 50, adapters=True)) == []
+    lost, *allowed = then(round_, TimePassed(60))
+    assert isinstance(lost, GiveUp)
+    assert allowed == [AllowUpload(2, 60), AllowUpload(1, 60)]
+    assert then(round_, AdaptersArrived(1, 70), AdaptersArrived(2, 71)) == []
+    assert round_.is_over
+
+
+def test_uploads_in_turn_are_allowed_when_the_one_before_has_arrived() -> None:
+    round_ = begun(IN_TURN, (1, 2, 3))
+    asked = [UploadReady(3, 20, adapters=False), UploadReady(1, 21, adapters=False)]
+    assert then(round_, *asked) == [AllowUpload(3, 20)]
+    assert then(round_, UploadReady(2, 22, adapters=False)) == []
+    assert round_.waiting()["upload"] == [1, 2]
+    arrived = SmashedArrived(3, 1, 20, 30, 1)
+    assert then(round_, arrived) == [Compute(3, 1, 30), AllowUpload(1, 30)]
+    arrived = SmashedArrived(1, 1, 30, 35, 1)
+    assert then(round_, arrived) == [Compute(1, 1, 35), AllowUpload(2, 35)]
+
+
+def test_scheduled_uploads_wait_for_whose_turn_it_is() -> None:
+    round_ = a_round(SCHEDULED, (2, 3, 1), lost_at={2: 40}, drops=True)
+    then(round_, *(BroadcastReceived(k, 10) for k in (1, 2, 3)))
+    assert then(round_, UploadReady(3, 20, adapters=True)) == []
+    assert then(round_, UploadReady(1, 21, adapters=True)) == []
+    assert then(round_, TimePassed(40))[1:] == [AllowUpload(3, 40)]
+    assert then(round_, AdaptersArrived(3, 50)) == [AllowUpload(1, 50)]
+
+
+def test_a_lost_client_frees_the_uplink() -> None:
+    round_ = begun(IN_TURN, (1, 2), lost_at={1: 40}, drops=True)
+    assert then(round_, UploadReady(1, 20, adapters=True)) == [AllowUpload(1, 20)]
+    assert then(round_, UploadReady(2, 25, adapters=True)) == []
+    assert then(round_, TimePassed(40))[1:] == [AllowUpload(2, 40)]
+
+
+def computed(round_: ServerRound) -> list[Instruction]:
+    """What begins when both have computed, at 22 and 24."""
+    arrived = [SmashedArrived(k, 1, 10, 20, 1) for k in (1, 2)]
+    assert then(round_, *arrived) == [Compute(1, 1, 20)]
+    assert then(round_, Computed(1, 22)) == [Compute(2, 1, 22)]
+    return then(round_, Computed(2, 24))
+
+
+def test_aggregated_gradients_come_first_and_the_others_when_all_have_them() -> None:
+    round_ = begun(HALF)
+    assert computed(round_) == [SendShared((1, 2), 1, 24)]
+    assert then(round_, SharedReceived(2, 26)) == []
+    assert then(round_, SharedReceived(1, 27)) == [SendGradient(1, 1, 27), SendGradient(2, 1, 27)]
+    assert then(round_, GradientDelivered(1, 24, 30, 30)) == []
+
+
+def test_without_other_gradients_all_continue_together() -> None:
+    round_ = begun(replace(HALF, gradient_aggregation=1.0), own_gradients=False)
+    assert computed(round_) == [SendShared((1, 2), 1, 24)]
+    assert then(round_, SharedReceived(2, 26), SharedReceived(1, 25)) == [
+        ContinueClients((1, 2), 26)
+    ]
+
+
+def test_aggregation_does_not_wait_for_lost_clients() -> None:
+    round_ = begun(HALF, lost_at={2: 50}, drops=True)
+    arrived = [SmashedArrived(k, 1, 10, 20, 1) for k in (1, 2)]
+    assert then(round_, *arrived) == [Compute(1, 1, 20)]
+    assert then(round_, Computed(1, 22)) == [Compute(2, 1, 22)]
+    assert then(round_, TimePassed(50))[1:] == [SendShared((1,), 1, 50)]
+    round_ = begun(HALF, lost_at={2: 50}, drops=True)
+    computed(round_)
+    assert then(round_, SharedReceived(1, 26)) == []
+    assert then(round_, TimePassed(50))[1:] == [SendGradient(1, 1, 50)]

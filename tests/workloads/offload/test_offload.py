@@ -83,7 +83,10 @@ def play(
                 server.smashed_buffer(k)[:], server.labels_buffer(k)[:] = smashed, labels
                 seen["smashed", round_, iteration, k] = bytes(smashed), bytes(labels)
                 server.forward_backward([k])
+            shared = server.shared_gradient(list(clients)) if sizes[0].shared_gradient else b""
+            seen["shared gradient", round_, iteration] = bytes(shared)
             for k, client in clients.items():
+                client.shared_gradient_buffer()[:] = shared
                 gradient, result = server.served(k)
                 client.gradient_buffer()[:] = gradient
                 seen["gradient", round_, iteration, k] = bytes(gradient), result
@@ -125,6 +128,20 @@ def test_what_the_host_computes_is_what_a_node_would(
     assert here["mixed"] != here["state"] == here["restored"]
     left = [path for path in place.rglob("*.a*") if path.suffix in {".asked", ".answer"}]
     assert left == [], "what has been answered lies about"
+
+
+def test_so_are_gradients_that_are_averaged_over_the_clients(
+    settings: Settings, computing: tuple[Path, int]
+) -> None:
+    place, _ = computing
+    settings = replace(settings, shared_samples=3)
+    server, learning = RealServer(settings), asdict(settings)
+    sizes = [sizes_of(server, 2)] * 2
+    here = play(server, {k: RealClient(settings, k) for k in (1, 2)}, sizes, [2, 2])
+    clients = {k: OffloadClient(place, learning, k) for k in (1, 2)}
+    there = play(OffloadServer(place, learning), clients, sizes, [2, 2])
+    assert here == there
+    assert here["shared gradient", 0, 1]
 
 
 def test_what_goes_wrong_there_is_said_by_whoever_waits_next(
