@@ -22,7 +22,8 @@ def is_known_beforehand(scenario: Scenario) -> bool:
     """Whether every round has the scenario's own split and shares, all clients, and no faults."""
     decided = scenario.allocation.policy not in {"fixed", "equal"} or selection(scenario)
     dropped = planned(scenario) or scenario.participation.deadline_s is not None
-    return not decided and not scenario.scheme.asynchronous and not dropped
+    differ = bool(scenario.workload.differing_loads)
+    return not (decided or scenario.scheme.asynchronous or dropped or differ)
 
 
 def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> BatchTimes:

@@ -14,6 +14,7 @@ first) have any unit. Both are only compared.
 
 import heapq
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -46,11 +47,20 @@ class Waiting:
 class _Server:
     """One resource: its gate, its queue, and the time since which it is free."""
 
-    def __init__(self, resource: Resource, sharing: Sharing, gated: bool, clients: int):
+    def __init__(
+        self,
+        resource: Resource,
+        sharing: Sharing,
+        gated: bool,
+        clients: int,
+        iterations: Mapping[int, int],
+    ):
         self.resource = resource
         self.sequential = sharing == "sequential"
         self.gated = gated
         self.clients = clients
+        self.iterations = dict(iterations)
+        """Number of iterations of each client that is here; empty: all do as many."""
         self.busy = False
         self.serves = 0
         """The client in service, if the resource is sequential and busy."""
@@ -68,13 +78,15 @@ class _Server:
 
     def _pass_gate(self, iteration: int, now: float) -> None:
         held = self.held[iteration]
-        if len(held) == self.clients:
+        over = sum(own < iteration for own in self.iterations.values())
+        if len(held) == self.clients - over:
             ready = max(now, *(waiting.enqueued for waiting in held))
             for waiting in self.held.pop(iteration):
                 heapq.heappush(self.queue, replace(waiting, ready=ready))
 
     def lose(self, client: int, now: float) -> None:
         self.clients -= 1
+        self.iterations.pop(client, None)
         self.queue = [waiting for waiting in self.queue if waiting.client != client]
         heapq.heapify(self.queue)
         if self.busy and self.serves == client:
@@ -103,17 +115,25 @@ class _Server:
 
 
 class Schedule:
-    """The schedule of one round for K clients under a paradigm."""
+    """The schedule of one round for K clients under a paradigm.
 
-    def __init__(self, paradigm: Paradigm, clients: int):
+    Gates wait for the clients that do the iteration: with `iterations`, the number of iterations of
+    each client, others have already done theirs.
+    """
+
+    def __init__(
+        self, paradigm: Paradigm, clients: int, iterations: Mapping[int, int] | None = None
+    ):
+        own = iterations or {}
         self._compute = _Server(
-            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients
+            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients, own
         )
         self._transmit = _Server(
             "transmit",
             paradigm.gradient_transmission,
             paradigm.transmission_waits_for_all,
             clients,
+            own,
         )
 
     def smashed_arrived(self, client: int, iteration: int, now: float, rank: float) -> None:

@@ -216,6 +216,7 @@ class ServerRound:
         outlook: Outlook | None = None,
         drops: bool = False,
         mac_orders: bool = False,
+        iterations: Mapping[int, int] | None = None,
     ):
         """Begin the round.
 
@@ -228,6 +229,7 @@ class ServerRound:
             drops: Whether the round continues without a lost client.
             mac_orders: Whether the radio's scheduler orders sequential gradients: each is sent once
                 it is computed, and `SetPriorities` says in which order they are served.
+            iterations: Number of iterations of each client. Default: all do as many.
         """
         self.here = set(clients)
         """Clients that have neither finished nor been lost."""
@@ -239,7 +241,8 @@ class ServerRound:
         self._mac_orders = mac_orders and paradigm.gradient_transmission == "sequential"
         if self._mac_orders:
             paradigm = replace(paradigm, gradient_transmission="parallel")
-        self._schedule = Schedule(paradigm, len(clients))
+        own = {client: n for client, n in (iterations or {}).items() if client in self.here}
+        self._schedule = Schedule(paradigm, len(clients), own)
         self._sending: set[int] = set()
         """Clients whose gradient is being sent, if the radio's scheduler orders them."""
         self._served_order: tuple[int, ...] = ()

@@ -159,13 +159,24 @@ class RoundSizes:
     """Payload bytes of a round's frames."""
 
     adapters: int
+    """The global adapters, from the base station."""
     adapters_header: int
     """Bytes of the safetensors header that precedes the adapters."""
     smashed: int
     labels: int
     """Number of labels that are sent with each smashed batch."""
     batches: int
-    """Number of batches per client, I."""
+    """Number of batches of the client, I_k."""
+    adapters_up: int = -1
+    """The client's adapters. Default: as many bytes as the global ones."""
+    gradient: int = -1
+    """Default: as many bytes as the smashed data."""
+
+    def __post_init__(self) -> None:
+        """Set the defaults."""
+        for name, like in (("adapters_up", self.adapters), ("gradient", self.smashed)):
+            if getattr(self, name) < 0:
+                object.__setattr__(self, name, like)
 
 
 def message_bytes(payload_bytes: int, labels: int = 0) -> int:

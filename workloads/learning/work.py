@@ -152,6 +152,11 @@ def _zeros(size: int) -> memoryview:
     return memoryview(bytearray(b"\0") * size)
 
 
+def _largest(sizes: RoundSizes) -> int:
+    """Bytes of the largest payload of a round."""
+    return max(sizes.adapters, sizes.adapters_up, sizes.smashed, sizes.gradient)
+
+
 class ZeroClient:
     """Client work without learning: every payload consists of zeros from one buffer."""
 
@@ -160,7 +165,7 @@ class ZeroClient:
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Allocate the buffer."""
         self.sizes = sizes
-        self._bytes = _zeros(max(sizes.adapters, sizes.smashed))
+        self._bytes = _zeros(_largest(sizes))
         self._labels = _zeros(4 * sizes.labels)
 
     def adapters_header(self) -> bytes:
@@ -173,7 +178,7 @@ class ZeroClient:
 
     def adapters_buffer(self) -> memoryview:
         """Buffer for the received broadcast."""
-        return self.adapters()
+        return self._bytes[: self.sizes.adapters]
 
     def load_adapters(self) -> None:
         """Do nothing."""
@@ -183,18 +188,18 @@ class ZeroClient:
 
     def smashed(self) -> tuple[memoryview, memoryview]:
         """Zeros with the sizes of smashed data and labels."""
-        return self.gradient_buffer(), self._labels
+        return self._bytes[: self.sizes.smashed], self._labels
 
     def gradient_buffer(self) -> memoryview:
         """Buffer for the received gradient."""
-        return self._bytes[: self.sizes.smashed]
+        return self._bytes[: self.sizes.gradient]
 
     def backward(self) -> None:
         """Do nothing."""
 
     def adapters(self) -> memoryview:
         """Zeros with the size of the adapters."""
-        return self._bytes[: self.sizes.adapters]
+        return self._bytes[: self.sizes.adapters_up]
 
     def close(self) -> None:
         """Do nothing."""
@@ -208,7 +213,7 @@ class ZeroServer:
     def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
         """Allocate the buffer."""
         self.sizes = sizes
-        self._bytes = _zeros(max(max(each.adapters, each.smashed) for each in sizes))
+        self._bytes = _zeros(max(map(_largest, sizes)))
         self._labels = _zeros(4 * max(each.labels for each in sizes))
 
     def adapters_header(self, client: int) -> bytes:
@@ -216,8 +221,8 @@ class ZeroServer:
         return bytes(self.sizes[client - 1].adapters_header)
 
     def broadcast(self, client: int) -> memoryview:
-        """Zeros with the size of the adapters."""
-        return self.adapters_buffer(client)
+        """Zeros with the size of the global adapters."""
+        return self._bytes[: self.sizes[client - 1].adapters]
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Buffer for received smashed data."""
@@ -225,7 +230,7 @@ class ZeroServer:
 
     def labels_buffer(self, client: int) -> memoryview:
         """Buffer for received labels."""
-        return self._labels
+        return self._labels[: 4 * self.sizes[client - 1].labels]
 
     def pass_size(self, waiting: int, rest_s: float) -> int:
         """Serve one client at a time."""
@@ -236,11 +241,11 @@ class ZeroServer:
 
     def served(self, client: int) -> Served:
         """Zeros with the size of the gradient."""
-        return self.smashed_buffer(client), None
+        return self._bytes[: self.sizes[client - 1].gradient], None
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Buffer for received adapters."""
-        return self._bytes[: self.sizes[client - 1].adapters]
+        return self._bytes[: self.sizes[client - 1].adapters_up]
 
     def notes(self) -> Notes:
         """Return no observations."""

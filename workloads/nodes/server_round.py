@@ -153,6 +153,7 @@ class EmulatedServerRound:
                 outlook=Outlook(order.ahead.at, clock.start_s) if order.ahead else None,
                 drops=faults.drops,
                 mac_orders=station.setup.mac_orders,
+                iterations={k: order.of(k).iterations for k in order.clients},
             )
         )
         self.more: dict[int, queue.SimpleQueue[bool]] = {
@@ -366,7 +367,7 @@ class EmulatedServerRound:
         self.lost.append(LostClient(lost.client, lost.at, lost.refused))
         if lost.step:
             sizes, start_s = self.order.of(lost.client).sizes, self.turns[lost.client].start_s
-            size = {"SM": sizes.adapters, "S": 0, "SG": sizes.smashed}[lost.step]
+            size = {"SM": sizes.adapters, "S": 0, "SG": sizes.gradient}[lost.step]
             self.going.append((lost.client, lost.iteration, lost.step, start_s, math.inf, size))
         self.more[lost.client].put(False)
         self.station.links[lost.client].hang_up()
@@ -425,10 +426,10 @@ class EmulatedServerRound:
         first = 1
         while self.more[client].get():
             self._receive_from(client, first)
-            first += self.terms.iterations
+            first += self.order.of(client).iterations
 
     def _receive_from(self, client: int, first: int) -> None:
-        last = first + self.terms.iterations - 1
+        last = first + self.order.of(client).iterations - 1
         self._arrival(client, Kind.RECEIPT, first)
         for iteration in range(first, last + 1):
             self._arrival(
