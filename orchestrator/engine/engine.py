@@ -30,7 +30,7 @@ import numpy.typing as npt
 from ns3_scenarios.trace import SlotValues, TraceExhausted, TwoWay
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.asynchronous import play_asynchronously
-from orchestrator.engine.compiling import compiled, read_only
+from orchestrator.engine.compiling import Ints, compiled, read_only
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import (
     BY_RULES,
@@ -398,11 +398,12 @@ def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
     if plan.own_iterations is None:
         return spans.ravel()
     # CM follows the last iteration of each client, and there is nothing after it.
-    last, everyone = 5 * plan.own_iterations + 1, np.arange(plan.clients)
+    last: Ints = 5 * plan.own_iterations + 1
+    everyone = np.arange(plan.clients)
     spans["step"][everyone, last] = CM
     spans["iteration"][everyone, last] = plan.own_iterations
     spans["bytes"][everyone, last] = plan.cm_bytes
-    there = np.greater_equal.outer(last, np.arange(spans.shape[1]))
+    there = np.arange(begin.shape[1])[None] <= last[:, None]
     return spans.ravel()[there.ravel()]
 
 
