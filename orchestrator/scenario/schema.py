@@ -1072,6 +1072,12 @@ class Workload(Section):
             return codec_of(*named)
         return None if direction in ADAPTERS else self.codec
 
+    @property
+    def keeps_feedback(self) -> bool:
+        """Whether UAVs keep what the encoding of adapters left out from round to round."""
+        encodes = self.codecs.named("adapters_up") is not None
+        return encodes and self.codecs.error_feedback and self.compute == "real"
+
     def of_client(self, key: str, client: int) -> Any:
         """The value of one of `PER_CLIENT` for a client (from 1)."""
         value = getattr(self, key)

@@ -577,9 +577,7 @@ def reference_round(
         told.update(dict.fromkeys(there, known + down_s if tcp else start_s))
 
     due = {k: own[k] for k in there}
-    computing = Station(
-        paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, due
-    )
+    computing = Station(paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, due)
     downlink = Station(parallel_down, paradigm.transmission_waits_for_all, due)
     finished = {}
 
