@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from testbed.transport.wire import RoundSizes
+from workloads.codecs.codec import Direction
 from workloads.learning.cached import backbone_file
 from workloads.learning.real import RealServer, Settings
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
@@ -37,15 +38,24 @@ def small_settings(folder: Path, **different: Any) -> Settings:
     return Settings(**of_all | different)
 
 
-def sizes_of(server: RealServer, split: int) -> RoundSizes:
+def sizes_of(
+    server: RealServer, split: int, client: int = 1, iterations: int = ITERATIONS
+) -> RoundSizes:
     """What a client of that split exchanges with such a base station in a round."""
-    layout = server._layout
+    settings, layout = server._settings, server._learner.layout_of(client)
+    batch = settings.batch_of(client)
+    values = batch * torch.Size(server._feature_shapes[split - 1]).numel()
+
+    def encoded(direction: Direction, values: int) -> int:
+        codec = settings.codec_for(direction)
+        return 4 * values if codec is None else codec.size(values)
+
     return RoundSizes(
-        adapters=4 * layout.cuts[split],
+        adapters=encoded("adapters_down", layout.cuts[split]),
         adapters_header=len(layout.header(split)),
-        smashed=server._settings.codec.size(
-            BATCH * torch.Size(server._feature_shapes[split - 1]).numel()
-        ),
-        labels=BATCH,
-        batches=ITERATIONS,
+        smashed=encoded("smashed", values),
+        labels=batch,
+        batches=iterations,
+        adapters_up=encoded("adapters_up", layout.cuts[split]),
+        gradient=encoded("gradient", values),
     )
