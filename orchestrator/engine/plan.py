@@ -241,8 +241,8 @@ def round_sizes(
         smashed=payload.smashed,
         labels=workload.of_client("batch_size", client) * profile.labels,
         batches=workload.of_client("local_iterations", client) * max(1, scenario.updates),
-        adapters_up=payload.adapters_up,
-        gradient=payload.gradient,
+        encoded_up=payload.adapters_up,
+        encoded_gradient=payload.gradient,
     )
 
 

@@ -167,16 +167,20 @@ class RoundSizes:
     """Number of labels that are sent with each smashed batch."""
     batches: int
     """Number of batches of the client, I_k."""
-    adapters_up: int = -1
-    """The client's adapters. Default: as many bytes as the global ones."""
-    gradient: int = -1
-    """Default: as many bytes as the smashed data."""
+    encoded_up: int = -1
+    """The client's adapters; negative: as many bytes as the global ones."""
+    encoded_gradient: int = -1
+    """The gradient; negative: as many bytes as the smashed data."""
 
-    def __post_init__(self) -> None:
-        """Set the defaults."""
-        for name, like in (("adapters_up", self.adapters), ("gradient", self.smashed)):
-            if getattr(self, name) < 0:
-                object.__setattr__(self, name, like)
+    @property
+    def adapters_up(self) -> int:
+        """The client's adapters."""
+        return self.adapters if self.encoded_up < 0 else self.encoded_up
+
+    @property
+    def gradient(self) -> int:
+        """The gradient of the smashed data."""
+        return self.smashed if self.encoded_gradient < 0 else self.encoded_gradient
 
 
 def message_bytes(payload_bytes: int, labels: int = 0) -> int:

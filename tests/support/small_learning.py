@@ -56,6 +56,6 @@ def sizes_of(
         smashed=encoded("smashed", values),
         labels=batch,
         batches=iterations,
-        adapters_up=encoded("adapters_up", layout.cuts[split]),
-        gradient=encoded("gradient", values),
+        encoded_up=encoded("adapters_up", layout.cuts[split]),
+        encoded_gradient=encoded("gradient", values),
     )
