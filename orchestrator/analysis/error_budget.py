@@ -287,7 +287,8 @@ def _with_durations(plan: RoundPlan, took_s: "pd.Series[float]") -> RoundPlan:
         at = (of_step.index.get_level_values(name) - 1 for name in ("client", "iteration"))
         given[tuple(at)] = of_step
         if planned.ndim == 1:
-            given = given[:, -1 if step == CM else 0]
+            last = plan.iterations_of - 1
+            given = given[np.arange(plan.clients), last if step == CM else 0]
         return np.rint(given * _GIVEN_BPS / 8).astype(np.int64)
 
     return replace(

@@ -383,5 +383,5 @@ def validation_lines(found: "Validation") -> Iterator[str]:
     simplest = found.worst["simplest"]
     yield (
         f"counterexample: error {simplest['error']:+.3%}, {found.counterexample.uavs.count} UAVs, "
-        f"{found.counterexample.workload.local_iterations} iterations"
+        f"{found.counterexample.workload.largest('local_iterations')} iterations"
     )

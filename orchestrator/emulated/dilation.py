@@ -322,6 +322,11 @@ def measure(scenario: Scenario, profile: SplitProfile) -> Speeds:
             "emulation.dilation: 'auto' measures one split point; give a number where "
             "workload.split is a list"
         )
+    for key in scenario.workload.differing_loads:
+        raise InputError(
+            "emulation.dilation: 'auto' measures one step for all UAVs; give a number where "
+            f"workload.{key} differs between them"
+        )
     cores = len(os.sched_getaffinity(0))
     order = {
         "client": learning | place(scenario.uavs),

@@ -17,6 +17,7 @@ from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario
 from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
 from testbed.core.node import NodeId, uav
 from testbed.system.machine import gpus
+from workloads.codecs.codec import DIRECTIONS
 from workloads.learning.settings import DataConfig, TrainingConfig
 
 SLOW_FLOPS = 5e9
@@ -45,7 +46,9 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
 
     model = model_of(scenario)
     training = TrainingConfig(
-        learning_rate=workload.learning_rate,
+        learning_rate=float(workload.largest("learning_rate")),
+        learning_rates=_if_they_differ(scenario, "learning_rate"),
+        ranks=_if_they_differ(scenario, "lora_rank"),
         optimiser=workload.optimiser,
         weight_decay=workload.weight_decay,
         server_adapters=workload.server_adapters,
@@ -58,16 +61,31 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "model": asdict(model),
         "training": asdict(training),
         "data": asdict(DataConfig(**workload.data.model_dump(), seed=scenario.seed)),
-        "batch_size": workload.batch_size,
+        "batch_size": workload.largest("batch_size"),
+        "batch_sizes": _if_they_differ(scenario, "batch_size"),
         "clients": scenario.uavs.count,
         "backbone": str(backbone_file(model, cache_folder())),
         "wire_dtype": workload.wire_dtype,
         "wire_parameters": workload.wire_parameters,
+        "codecs": {
+            direction: named
+            for direction in DIRECTIONS
+            if (named := workload.codecs.named(direction)) is not None
+        },
+        "error_feedback": workload.codecs.error_feedback,
         "wire_error": workload.wire_error,
         "clients_per_pass": workload.clients_per_pass,
         "evaluate_samples": workload.evaluate_samples,
         "shared_samples": workload.aggregated_samples,
     }
+
+
+def _if_they_differ(scenario: Scenario, key: str) -> tuple[Any, ...]:
+    """The values of a key by client, if clients differ in it; otherwise empty."""
+    if not scenario.workload.differs(key):
+        return ()
+    clients = range(1, scenario.uavs.count + 1)
+    return tuple(scenario.workload.of_client(key, client) for client in clients)
 
 
 def startup_limit_s(scenario: ResolvedScenario) -> float:
@@ -86,9 +104,10 @@ def computing_limit_s(scenario: Scenario) -> float:
         return 0.0
     profile = profile_of(scenario)
     forward_flops = profile.client_forward_flops[0] + profile.server_forward_flops[0]
-    batches = (scenario.updates or scenario.uavs.count) * workload.local_iterations
+    batches = (scenario.updates or scenario.uavs.count) * workload.largest("local_iterations")
     # The backward pass takes about as long as the forward pass, and so does recomputing.
-    return batches * workload.batch_size * 3 * forward_flops / SLOW_FLOPS
+    samples = batches * workload.largest("batch_size")
+    return float(samples * 3 * forward_flops / SLOW_FLOPS)
 
 
 def place(node: BaseStation | Uavs) -> dict[str, Any]:
@@ -158,21 +177,29 @@ def learning_table(
     return table
 
 
-def few_samples(partition: Sequence[Sequence[Sequence[int]]], batch_size: int) -> str:
+def few_samples(
+    partition: Sequence[Sequence[Sequence[int]]], batch_size: int | Sequence[int]
+) -> str:
     """A line about UAVs that have fewer samples than a batch; empty if there are none.
 
     Args:
         partition: By UAV: pairs of a class and its number of samples.
-        batch_size: Samples per batch.
+        batch_size: Samples per batch, or one number per UAV.
     """
+    batches = [batch_size] * len(partition) if isinstance(batch_size, int) else batch_size
     counts = [sum(count for _, count in holdings) for holdings in partition]
-    few = [client for client, count in enumerate(counts, start=1) if count < batch_size]
+    few = [
+        client
+        for client, (count, batch) in enumerate(zip(counts, batches, strict=False), start=1)
+        if count < batch
+    ]
     if not few:
         return ""
     more = f" and {len(few) - 1} more UAVs have" if len(few) > 1 else " has"
+    count, batch = counts[few[0] - 1], batches[few[0] - 1]
     return (
         f"workload.data: {uav(few[0])}{more} fewer samples than workload.batch_size "
-        f"({counts[few[0] - 1]}, and batches of {batch_size}), so their batches repeat samples"
+        f"({count}, and batches of {batch}), so their batches repeat samples"
     )
 
 

@@ -229,8 +229,8 @@ class EmulatedRounds:
             link_plan=self._wire.engine.plan(decision.allocation),
             tcp=self._wire.engine.tcp(index),
             sizes=[
-                round_sizes(scenario, self._profile, split)
-                for split in decision.allocation.splits.tolist()
+                round_sizes(scenario, self._profile, split, client)
+                for client, split in enumerate(decision.allocation.splits.tolist(), 1)
             ],
             radio=self._radio,
             faults=faults,

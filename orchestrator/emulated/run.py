@@ -142,7 +142,9 @@ def run(
 def _few_samples(done: Emulation) -> str:
     """See `few_samples`."""
     found = (done.rounds[0].passes or {}).get("partition") or []
-    return few_samples(found, done.scenario.workload.batch_size)
+    workload = done.scenario.workload
+    clients = range(1, done.scenario.uavs.count + 1)
+    return few_samples(found, [workload.of_client("batch_size", k) for k in clients])
 
 
 def _divergence(done: Emulation) -> str:

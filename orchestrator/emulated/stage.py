@@ -508,15 +508,20 @@ class Stage:
             RoundTerms(
                 round_.index,
                 split,
-                self.scenario.workload.local_iterations,
+                iterations,
                 sizes,
                 modelled,
                 plan.updates,
                 plan.paradigm.asks,
             )
-            for split, sizes in zip(plan.allocation.splits.tolist(), round_.sizes, strict=True)
+            for split, iterations, sizes in zip(
+                plan.allocation.splits.tolist(),
+                plan.iterations_of.tolist(),
+                round_.sizes,
+                strict=True,
+            )
         ]
-        differ = not isinstance(plan.allocation.split, int)
+        differ = len(set(terms)) > 1
         self.nodes.send(
             BS,
             ServeRound(

@@ -95,6 +95,7 @@ class _Round:
         self.computing = _Station(plan.paradigm.server_compute == "sequential", start_s)
         self.downlink = _Station(plan.paradigm.gradient_transmission == "sequential", start_s)
         self.left = plan.updates
+        self.own_iterations = plan.iterations_of.tolist()
         self.iteration = [-1] * plan.clients
         if slots.edges_s.size:
             first = int(np.searchsorted(slots.edges_s, start_s, side="right")) - 1
@@ -186,7 +187,7 @@ class _Round:
     def _backward(self, k: int, now_s: float) -> None:
         end_s = self._end(k + 1, now_s, float(self.plan.cb_s[k, self.iteration[k]]))
         self._note(k, CB, now_s, end_s)
-        if (self.iteration[k] + 1) % self.plan.iterations_of_update:
+        if (self.iteration[k] + 1) % self.own_iterations[k]:
             self.iteration[k] += 1
             self._forward(k, end_s)
         else:

@@ -30,10 +30,11 @@ import numpy.typing as npt
 from ns3_scenarios.trace import SlotValues, TraceExhausted, TwoWay
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.asynchronous import play_asynchronously
-from orchestrator.engine.compiling import compiled, read_only
+from orchestrator.engine.compiling import Ints, compiled, read_only
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import (
     BY_RULES,
+    EVEN,
     Faults,
     Menu,
     Rules,
@@ -64,8 +65,8 @@ class RoundTimes:
     """When every step of one round started and ended."""
 
     spans: npt.NDArray[np.void]
-    """Dtype `SPAN`, in absolute emulated times, by client, then start: all K (5 I + 2) steps, but
-    for those of a lost client that never began."""
+    """Dtype `SPAN`, in absolute emulated times, by client, then start: all 5 I_k + 2 steps of each
+    client, but for those of a lost client that never began."""
     end_s: float
     """End of the last adapter upload."""
     latency_s: float
@@ -110,6 +111,9 @@ class SplitCosts:
     smashed_bytes: npt.NDArray[np.int64]
     gradient_bytes: npt.NDArray[np.int64]
     adapter_bytes: npt.NDArray[np.int64]
+    """Adapters that a client sends."""
+    broadcast_bytes: npt.NDArray[np.int64]
+    """Global adapters that it receives."""
     backward_ratio: float
     compute_power_w: Array
     """Shape [K]."""
@@ -127,12 +131,15 @@ def split_costs(
     """The costs of u = 1, 2, … as `plan_round` counts them.
 
     Raises:
-        InputError: The protocol of the rounds is not the paper's.
+        InputError: The protocol of the rounds is not the paper's, or clients differ in batch size,
+            local iterations or rank.
     """
     if not scenario.scheme.is_plain:
         raise InputError(
             f"{scenario.protocol_key}: decisions are computed for the paper's protocol"
         )
+    for key in scenario.workload.differing_loads:
+        raise InputError(f"workload.{key}: must be one number where split points are compared")
     whole = np.ones(scenario.uavs.count)
     plans = [
         plan_round(scenario, profile, Allocation(u, whole, whole, whole), sizing)
@@ -140,13 +147,14 @@ def split_costs(
     ]
     return SplitCosts(
         paradigm=scenario.scheme,
-        iterations=scenario.workload.local_iterations,
+        iterations=scenario.workload.largest("local_iterations"),
         cf_s=np.array([plan.cf_s[:, 0] for plan in plans]),
         cb_s=np.array([plan.cb_s[:, 0] for plan in plans]),
         server_s=np.array([plan.s_s[0, 0] for plan in plans]),
         smashed_bytes=np.array([plan.ca_bytes[0, 0] for plan in plans]),
         gradient_bytes=np.array([plan.sg_bytes[0, 0] for plan in plans]),
         adapter_bytes=np.array([plan.cm_bytes[0] for plan in plans]),
+        broadcast_bytes=np.array([plan.sm_bytes[0] for plan in plans]),
         backward_ratio=scenario.workload.backward_ratio,
         compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,
@@ -204,6 +212,7 @@ def simulate(
         plan.sg_bytes,
         plan.cm_bytes,
         float(plan.backward_ratio),
+        EVEN if plan.own_iterations is None else read_only(plan.own_iterations, np.int64),
     )
     rules, links = _rules(plan.paradigm, plan.unicast), _links(plan, radio)
     shape = (plan.clients, 5 * plan.iterations + 2)
@@ -325,7 +334,7 @@ def service_order_of(
         clients: K.
         iterations: I.
     """
-    service_order = np.empty((2, clients, iterations), np.int64)
+    service_order = np.zeros((2, clients, iterations), np.int64)
     for station, step in enumerate((S, SG)):
         served = np.sort(spans[spans["step"] == step], order=["start_s", "end_s", "client"])
         service_order[station, served["client"] - 1, served["iteration"] - 1] = np.arange(
@@ -426,7 +435,16 @@ def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
     spans["bytes"][:, 0], spans["bytes"][:, -1] = plan.sm_bytes, plan.cm_bytes
     spans["bytes"][:, CA:-1:5] = plan.ca_bytes
     spans["bytes"][:, SG:-1:5] = plan.sg_bytes
-    return spans.ravel()
+    if plan.own_iterations is None:
+        return spans.ravel()
+    # CM follows the last iteration of each client, and there is nothing after it.
+    last: Ints = 5 * plan.own_iterations + 1
+    everyone = np.arange(plan.clients)
+    spans["step"][everyone, last] = CM
+    spans["iteration"][everyone, last] = plan.own_iterations
+    spans["bytes"][everyone, last] = plan.cm_bytes
+    there = np.arange(begin.shape[1])[None] <= last[:, None]
+    return spans.ravel()[there.ravel()]
 
 
 # --- many rounds ---------------------------------------------------------------------------------
@@ -506,6 +524,7 @@ def _many(
             costs.smashed_bytes,
             costs.gradient_bytes,
             costs.adapter_bytes,
+            costs.broadcast_bytes,
             float(costs.backward_ratio),
         ),
         costs.iterations,

@@ -56,6 +56,9 @@ NEVER_NS = 1 << 62
 BY_RULES = np.empty((0, 0, 0), np.int64)
 """No service_order given: the paradigm's rules decide who is served next."""
 BY_RULES.flags.writeable = False
+EVEN = np.empty(0, np.int64)
+"""No numbers of iterations given: all clients do as many."""
+EVEN.flags.writeable = False
 NO_PLACE = math.nan
 """In place of a latency: the order gave no number. Neither this nor `EXHAUSTED` is below it."""
 
@@ -81,6 +84,8 @@ class Work(NamedTuple):
     sg_bytes: Ints
     cm_bytes: Ints
     backward_ratio: float
+    own_iterations: Ints = EVEN
+    """I_k, shape [K], of which I is the largest; `EVEN`: all do I."""
 
 
 class Menu(NamedTuple):
@@ -92,6 +97,7 @@ class Menu(NamedTuple):
     smashed_bytes: Ints
     gradient_bytes: Ints
     adapter_bytes: Ints
+    broadcast_bytes: Ints
     backward_ratio: float
 
 
@@ -189,6 +195,12 @@ def _end(faults: Faults | None, node: int, start_s: float, work_s: float) -> flo
 
 
 @inlined
+def _iterations_of(work: Work, k: int) -> int:
+    """Number of iterations of a client, I_k."""
+    return int(work.own_iterations[k]) if work.own_iterations.size else work.cf_s.shape[1]
+
+
+@inlined
 def _client_s(work: Work, faults: Faults | None, k: int, i: int, begin: Array, end: Array) -> float:
     """τ_CB(i-1) + τ_CF(i) of a client whose smashed data are in."""
     column = 5 * i
@@ -263,7 +275,8 @@ def _place(
     `order` is the address of its `machine_code`. What is ahead is that of the slot; the client came
     `since_s` after the round began.
     """
-    column, (clients, iterations) = 5 * i, work.cf_s.shape
+    column, clients = 5 * i, work.cf_s.shape[0]
+    iterations = _iterations_of(work, k)
     gradient_s = -1.0  # there was none yet
     if i:
         gradient_s = end[k, column - 5 + SG] - begin[k, column - 5 + SG]
@@ -363,7 +376,8 @@ def play_round(
 ) -> float:
     """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, EXHAUSTED or NO_PLACE.
 
-    A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x.
+    A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x, and CM
+    in column 5 I_k + 1; later columns are left alone.
     A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
     a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
     `order` is the address of its `machine_code`; None: it is one of the paper's.
@@ -372,8 +386,8 @@ def play_round(
     With faults, a step of a lost client may end when it is long gone: the caller cuts it.
     """
     work, links, slots = borrowed(work), borrowed(links), borrowed(slots)
-    cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _ = work
-    clients, iterations = cf_s.shape
+    cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _, own_iterations = work
+    clients = cf_s.shape[0]
     if slots.edges_s.size:
         first = int(np.searchsorted(slots.edges_s, start_s, side="right")) - 1
     else:
@@ -478,7 +492,7 @@ def play_round(
                 if way == DOWN:
                     place[k] = CLIENT
                     end[k, SM if iteration[k] < 0 else column + SG] = now_s
-                elif iteration[k] == iterations:
+                elif iteration[k] == _iterations_of(work, k):
                     end[k, column + 1] = now_s
                     if faults is not None and now_s > faults.lost_s[k]:
                         continue  # until it is given up
@@ -507,7 +521,7 @@ def play_round(
                     size = sm_bytes[k] if i < 0 else sg_bytes[k, i]
                     begin_transfer(air, DOWN, k, 8.0 * size, event_s[k])
                     continue
-                size = ca_bytes[k, i] if i < iterations else cm_bytes[k]
+                size = ca_bytes[k, i] if i < _iterations_of(work, k) else cm_bytes[k]
                 if paths is not None and station == UPLINK:
                     slot[k] = slot_at(slots, event_s[k], slot[k])
                     active = 1
@@ -535,6 +549,7 @@ def play_round(
                     now_s = _end(faults, k + 1, begin[k, column + CB], cb_s[k, i])
                     end[k, column + CB] = now_s
                 iteration[k] = i = i + 1
+                iterations = _iterations_of(work, k)
                 column += 5
                 if i == iterations:
                     begin[k, column + 1], upload, size = now_s, column + 1, cm_bytes[k]
@@ -621,8 +636,16 @@ def play_round(
         # --- gates open
         for station in (COMPUTING, DOWNLINK):
             count = holds[station]
-            if count == 0 or (rules.gated[station] and count < here):
+            if count == 0:
                 continue
+            if rules.gated[station]:
+                due = here
+                if own_iterations.size:  # those who have done their iterations are not waited for
+                    due = 0
+                    for k in range(clients):
+                        due += not gone[k] and own_iterations[k] > iteration[held[station, 0]]
+                if count < due:
+                    continue
             opened_s = opens_s[station]
             for place_held in range(count):
                 opened_s = max(opened_s, arrived_s[station, held[station, place_held]])
@@ -733,8 +756,9 @@ def fill_energy(
     work: Work, compute_w: Array, uplink_w: Array, begin: Array, end: Array, energy: Array
 ) -> None:
     """Fill energy [K], in J: eq. (11)."""
-    clients, iterations = work.cf_s.shape
+    clients = work.cf_s.shape[0]
     for k in range(clients):
+        iterations = _iterations_of(work, k)
         compute_s, send_s = 0.0, end[k, 5 * iterations + 1] - begin[k, 5 * iterations + 1]
         for i in range(iterations):
             compute_s += work.cf_s[k, i] + work.cb_s[k, i]
@@ -780,12 +804,13 @@ def play_rounds(
         np.empty(shape, np.int64),
         np.empty(clients, np.int64),
         menu.backward_ratio,
+        EVEN,
     )
     begin, end = np.empty(steps), np.empty(steps)
     for n in range(len(split)):
         for k in range(clients):
             u = split[n, k] - 1
-            work.sm_bytes[k], work.cm_bytes[k] = menu.adapter_bytes[u], menu.adapter_bytes[u]
+            work.sm_bytes[k], work.cm_bytes[k] = menu.broadcast_bytes[u], menu.adapter_bytes[u]
             work.ca_bytes[k], work.sg_bytes[k] = menu.smashed_bytes[u], menu.gradient_bytes[u]
             work.cf_s[k], work.cb_s[k] = menu.cf_s[u, k], menu.cb_s[u, k]
             work.s_s[k] = menu.server_s[u] / (alpha[n, k] if rules.parallel[COMPUTING] else 1.0)

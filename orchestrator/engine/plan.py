@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.scenario.schema import Emulation, Scenario
+from orchestrator.scenario.schema import LOADS, Emulation, Scenario, Workload
 from testbed.core.orders import Prospects
 from testbed.core.paradigm import Paradigm
 from testbed.core.registry import failures
 from testbed.transport import wire
 from testbed.transport.framing import ETHERNET_BYTES, Framing
 from testbed.transport.wire import GREETING_BYTES, RoundSizes
+from workloads.codecs.codec import Direction
 from workloads.costs.profile import SplitProfile
 
 Array = npt.NDArray[np.float64]
@@ -120,11 +121,21 @@ class RoundPlan:
     In an asynchronous round, every array but powers has shape [K, updates · I], with adapters where
     an update begins or ends; no client reaches all entries.
     """
+    own_iterations: npt.NDArray[np.int64] | None = None
+    """Iterations I_k of each client, or of its updates, shape [K]; I is the largest, and later
+    entries of a client are not reached. None: all do I."""
 
     @property
     def iterations_of_update(self) -> int:
-        """Iterations I of an update of an asynchronous round."""
+        """Iterations I of an update of an asynchronous round, the largest if clients differ."""
         return self.iterations // self.updates
+
+    @property
+    def iterations_of(self) -> npt.NDArray[np.int64]:
+        """Iterations I_k of each client, or of its updates, shape [K]."""
+        if self.own_iterations is not None:
+            return self.own_iterations
+        return np.full(self.clients, self.iterations // max(1, self.updates))
 
     @property
     def in_turns(self) -> bool:
@@ -175,34 +186,57 @@ class Transfers:
     """Bytes of one client's transfers: its adapters, and those of one batch."""
 
     adapters: int
+    """The global adapters that the client receives."""
     smashed: int
     gradient: int
     """All gradients of the batch, including aggregated ones."""
     shared: int = 0
     """Aggregated gradients, which are broadcast to all clients."""
+    adapters_up: int = -1
+    """The adapters that it sends. Default: as many bytes as it receives."""
+
+    def __post_init__(self) -> None:
+        """Set the default."""
+        if self.adapters_up < 0:
+            object.__setattr__(self, "adapters_up", self.adapters)
 
 
-Sizing = Callable[[Scenario, SplitProfile, int], Transfers]
-"""Computes the bytes of a round's transfers at a split point."""
+Sizing = Callable[[Scenario, SplitProfile, int, int], Transfers]
+"""Computes the bytes of a round's transfers at a split point for a client, from 1."""
 
 
-def payload_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
+def payload_bytes(
+    scenario: Scenario, profile: SplitProfile, split: int, client: int = 1
+) -> Transfers:
     """Size of the tensors only, as in the paper."""
     workload = scenario.workload
-    adapters, sample = profile.adapter_bytes[split - 1], profile.smashed_bytes[split - 1]
+    adapters = profile.of_rank(workload.of_client("lora_rank", client)).adapter_bytes[split - 1]
+    batch, sample = workload.of_client("batch_size", client), profile.smashed_bytes[split - 1]
     aggregated = workload.aggregated_samples
-    with failures(f"workload.wire_dtype {workload.wire_dtype!r}"):
-        smashed = workload.codec.size(workload.batch_size * sample // FLOAT32_BYTES)
-        if not aggregated:
-            return Transfers(adapters, smashed, smashed)
-        shared, own = (
-            workload.codec.size(samples * sample // FLOAT32_BYTES) if samples else 0
-            for samples in (aggregated, workload.batch_size - aggregated)
-        )
-    return Transfers(adapters, smashed, shared + own, shared)
+    shared, own = (
+        _encoded(workload, "gradient", samples * sample // FLOAT32_BYTES) if samples else 0
+        for samples in (aggregated, batch - aggregated)
+    )
+    return Transfers(
+        adapters=_encoded(workload, "adapters_down", adapters // FLOAT32_BYTES, adapters),
+        smashed=_encoded(workload, "smashed", batch * sample // FLOAT32_BYTES),
+        gradient=shared + own,
+        shared=shared,
+        adapters_up=_encoded(workload, "adapters_up", adapters // FLOAT32_BYTES, adapters),
+    )
 
 
-def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfers:
+def _encoded(workload: Workload, direction: Direction, values: int, plain: int = 0) -> int:
+    """Bytes of a direction's values; `plain` if it has no codec."""
+    if (codec := workload.codec_for(direction)) is None:
+        return plain
+    named = workload.codecs.named(direction)
+    key = "wire_dtype" if named is None else f"codecs.{direction}"
+    with failures(f"workload.{key} {workload.wire_dtype if named is None else named[0]!r}"):
+        return codec.size(values)
+
+
+def link_bytes(scenario: Scenario, profile: SplitProfile, split: int, client: int = 1) -> Transfers:
     """Bytes that the links carry: payload, headers, labels, transport protocol, and Ethernet
     frames.
 
@@ -210,31 +244,35 @@ def link_bytes(scenario: Scenario, profile: SplitProfile, split: int) -> Transfe
     Where `emulation.air` is `ns3`, a frame is an IP packet.
     With a connection per transfer, the bytes that its sender needs to open it count, too.
     """
-    payload = payload_bytes(scenario, profile, split)
-    names = profile.adapter_header_bytes[split - 1]
-    labels = scenario.workload.batch_size * profile.labels * wire.LABEL_BYTES
-    shared, own = payload.shared, payload.gradient - payload.shared
+    sizes = round_sizes(scenario, profile, split, client)
+    names, labels = sizes.adapters_header, sizes.labels * wire.LABEL_BYTES
+    shared, own = sizes.shared_gradient, sizes.gradient
     shared = transfer_bytes(scenario.emulation, 0, shared) if shared else 0
     own = transfer_bytes(scenario.emulation, 0, own) if own or not shared else 0
     return Transfers(
-        adapters=transfer_bytes(scenario.emulation, names, payload.adapters),
-        smashed=transfer_bytes(scenario.emulation, labels, payload.smashed),
+        adapters=transfer_bytes(scenario.emulation, names, sizes.adapters),
+        smashed=transfer_bytes(scenario.emulation, labels, sizes.smashed),
         gradient=shared + own,
         shared=shared,
+        adapters_up=transfer_bytes(scenario.emulation, names, sizes.adapters_up),
     )
 
 
-def round_sizes(scenario: Scenario, profile: SplitProfile, split: int) -> RoundSizes:
-    """Sizes of a round's messages at a split point, for the nodes."""
-    payload = payload_bytes(scenario, profile, split)
+def round_sizes(
+    scenario: Scenario, profile: SplitProfile, split: int, client: int = 1
+) -> RoundSizes:
+    """Sizes of a client's messages in a round at a split point, for the nodes."""
+    payload, workload = payload_bytes(scenario, profile, split, client), scenario.workload
+    own = profile.of_rank(workload.of_client("lora_rank", client))
     return RoundSizes(
         adapters=payload.adapters,
-        adapters_header=profile.adapter_header_bytes[split - 1],
+        adapters_header=own.adapter_header_bytes[split - 1],
         smashed=payload.smashed,
-        labels=scenario.workload.batch_size * profile.labels,
-        batches=scenario.iterations,
+        labels=workload.of_client("batch_size", client) * profile.labels,
+        batches=workload.of_client("local_iterations", client) * max(1, scenario.updates),
+        encoded_up=payload.adapters_up,
+        encoded_gradient=payload.gradient - payload.shared,
         shared_gradient=payload.shared,
-        own_gradient=payload.gradient - payload.shared if payload.shared else 0,
     )
 
 
@@ -268,11 +306,16 @@ def plan_round(
         sizing: Function that computes bytes.
     """
     clients, iterations = scenario.uavs.count, scenario.iterations
-    batch, ratio = scenario.workload.batch_size, scenario.workload.backward_ratio
-    at = allocation.splits - 1
+    workload, ratio = scenario.workload, scenario.workload.backward_ratio
+    points = allocation.splits.tolist()
+    of_client = [
+        tuple(workload.of_client(key, client) for key in LOADS) for client in range(1, clients + 1)
+    ]
+    batch, own_iterations, ranks = (np.array(values) for values in zip(*of_client, strict=True))
+    own = [profile.of_rank(rank) for rank in ranks.tolist()]
     forward_flops, server_flops = (
-        np.array(flops, float)[at]
-        for flops in (profile.client_forward_flops, profile.server_forward_flops)
+        np.array([getattr(each, name)[u - 1] for each, u in zip(own, points, strict=True)], float)
+        for name in ("client_forward_flops", "server_forward_flops")
     )
     forward_s = batch * forward_flops / scenario.fleet.compute_flops
     server_s = batch * (1 + ratio) * server_flops / scenario.base_station.compute_flops
@@ -284,18 +327,23 @@ def plan_round(
         work = (batch + ratio * backward) * server_flops
         server_s = work / scenario.base_station.compute_flops
     share = allocation.alpha if scenario.scheme.server_compute == "parallel" else np.ones(clients)
-    of_split = {u: sizing(scenario, profile, u) for u in set(allocation.splits.tolist())}
-    transfers = [of_split[u] for u in allocation.splits.tolist()]
-    adapters, smashed, gradient, shared = (
-        np.array([getattr(each, name) for each in transfers], dtype=np.int64)
-        for name in ("adapters", "smashed", "gradient", "shared")
+    kinds = list(zip(points, of_client, strict=True))
+    first_of = {kind: client for client, kind in reversed(list(enumerate(kinds, 1)))}
+    of_kind = {kind: sizing(scenario, profile, kind[0], k) for kind, k in first_of.items()}
+    broadcast, smashed, gradient, shared, adapters = (
+        np.array([getattr(of_kind[kind], name) for kind in kinds], dtype=np.int64)
+        for name in ("adapters", "smashed", "gradient", "shared", "adapters_up")
     )
     asks_ca = None
     if scenario.scheme.asks == "all":
-        payload = {u: payload_bytes(scenario, profile, u).smashed for u in of_split}
-        asks_ca = np.array([payload[u] > 0 for u in allocation.splits.tolist()])
+        payload = {
+            kind: payload_bytes(scenario, profile, kind[0], k) for kind, k in first_of.items()
+        }
+        asks_ca = np.array([payload[kind].smashed > 0 for kind in kinds])
     if scenario.updates:
-        adapters = np.repeat(adapters[:, None], iterations, axis=1)
+        broadcast, adapters = (
+            np.repeat(each[:, None], iterations, axis=1) for each in (broadcast, adapters)
+        )
     cf_s = np.repeat(forward_s[:, None], iterations, axis=1)
     return RoundPlan(
         paradigm=scenario.scheme,
@@ -303,7 +351,7 @@ def plan_round(
         cf_s=cf_s,
         cb_s=ratio * cf_s,
         s_s=np.repeat((server_s / share)[:, None], iterations, axis=1),
-        sm_bytes=adapters,
+        sm_bytes=broadcast,
         ca_bytes=np.repeat(smashed[:, None], iterations, axis=1),
         sg_bytes=np.repeat(gradient[:, None], iterations, axis=1),
         cm_bytes=adapters,
@@ -311,15 +359,16 @@ def plan_round(
         compute_power_w=scenario.fleet.compute_power_w,
         energy_weight=scenario.objective.energy_weight,
         shared_bytes=shared if aggregated else None,
-        own_gradients=aggregated < batch,
+        own_gradients=bool((aggregated < batch).all()),
         asks_ca=asks_ca,
         unicast=sizing is link_bytes and scenario.emulation.air == "ns3",
         updates=scenario.updates,
+        own_iterations=own_iterations if workload.differs("local_iterations") else None,
     )
 
 
 def prospects_of(plan: RoundPlan) -> Prospects:
-    """The information for service orders about a round whose iterations are all equal."""
+    """The information for service orders about a round in which a client's iterations are equal."""
 
     def first(values: npt.NDArray[np.generic]) -> tuple[Any, ...]:
         return tuple((values if values.ndim == 1 else values[:, 0]).tolist())
@@ -332,4 +381,5 @@ def prospects_of(plan: RoundPlan) -> Prospects:
         smashed_bytes=first(plan.ca_bytes),
         gradient_bytes=first(plan.sg_bytes),
         adapter_bytes=first(plan.cm_bytes),
+        own_iterations=() if plan.own_iterations is None else tuple(plan.own_iterations.tolist()),
     )

@@ -102,6 +102,7 @@ class _Round:
             self.lost_s = np.where(faults.absent, faults.lost_s, np.inf)
             clients = [client for client in clients if not faults.absent[client - 1]]
         self.clients = clients
+        self.iterations_of = dict(enumerate(plan.iterations_of.tolist(), start=1))
         prospects = prospects_of(plan)
 
         def ahead(client: int, iteration: int, at_s: float) -> Ahead:
@@ -120,6 +121,7 @@ class _Round:
             drops=True,
             own_gradients=plan.own_gradients,
             tick=1e-9,
+            iterations=self.iterations_of,
         )
         self.iteration = dict.fromkeys(clients, 1)
         self.backward_s = dict.fromkeys(clients, 0.0)
@@ -267,7 +269,7 @@ class _Round:
         end_s = max(self._computes(client, start_s, cb_s), told_s)
         self._note(client, CB, start_s, end_s)
         self.backward_s[client] = end_s - start_s
-        if i < self.plan.iterations:
+        if i < self.iterations_of[client]:
             self.iteration[client] = i + 1
             self._forward(client, end_s, end_s)
         else:

@@ -21,7 +21,7 @@ from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.engine import round_of_spans
 from orchestrator.engine.links import shape_of
-from orchestrator.engine.plan import Array, RoundPlan, payload_bytes, prospects_of
+from orchestrator.engine.plan import Array, RoundPlan, prospects_of, round_sizes
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import first_gradient_s, link_rates, on_channel
 from orchestrator.engine.tcp_model import TcpModel
@@ -45,6 +45,7 @@ from testbed.core.server_round import (
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S
 from testbed.transport import wire
 from testbed.transport.framing import ETHERNET_BYTES
+from testbed.transport.wire import RoundSizes
 from workloads.costs.profile import SplitProfile
 
 GROWTH_SLOTS = 1024
@@ -60,27 +61,25 @@ class Messages:
     """Sizes of a round's messages in TCP, and of their payloads, in bytes."""
 
     adapters: int
+    """The global adapters, from the base station."""
+    adapters_up: int
     smashed: int
     gradient: int
     note: int
     """Size of RECEIPT and START, which are only a header."""
-    adapters_payload: int
-    smashed_payload: int
-    gradient_payload: int
+    payload: RoundSizes
 
 
-def messages_of(scenario: Scenario, profile: SplitProfile, split: int) -> Messages:
-    """The message sizes of a round for a split point."""
-    payload = payload_bytes(scenario, profile, split)
-    header = profile.adapter_header_bytes[split - 1]
+def messages_of(scenario: Scenario, profile: SplitProfile, split: int, client: int = 1) -> Messages:
+    """The message sizes of a client's round for a split point."""
+    sizes = round_sizes(scenario, profile, split, client)
     return Messages(
-        adapters=wire.message_bytes(header + payload.adapters),
-        smashed=wire.message_bytes(payload.smashed, scenario.workload.batch_size * profile.labels),
-        gradient=wire.message_bytes(payload.gradient),
+        adapters=wire.message_bytes(sizes.adapters_header + sizes.adapters),
+        adapters_up=wire.message_bytes(sizes.adapters_header + sizes.adapters_up),
+        smashed=wire.message_bytes(sizes.smashed, sizes.labels),
+        gradient=wire.message_bytes(sizes.gradient),
         note=wire.message_bytes(0),
-        adapters_payload=payload.adapters,
-        smashed_payload=payload.smashed,
-        gradient_payload=payload.gradient,
+        payload=sizes,
     )
 
 
@@ -128,7 +127,7 @@ class PacketRound:
         self.rates = PacketRates(plan, self.radio, scenario, source, tcp)
         self.start_ns = self.now_ns = start_ns
         self.messages = {
-            client: messages_of(scenario, profile, split)
+            client: messages_of(scenario, profile, split, client)
             for client, split in enumerate(plan.allocation.splits.tolist(), 1)
         }
         clients = plan.allocation.clients or range(1, plan.clients + 1)
@@ -138,6 +137,7 @@ class PacketRound:
             clients,
             self.rates.first_gradient_ns,
             outlook=Outlook(self.rates.ahead, start_ns, 1e9),
+            iterations=dict(enumerate(plan.iterations_of.tolist(), 1)),
         )
         self.broadcasting = True
         self.arrivals: dict[tuple[int, bool], deque[Callable[[], None]]] = defaultdict(deque)
@@ -180,7 +180,7 @@ class PacketRound:
 
     def _broadcast(self, client: int) -> None:
         received = BroadcastReceived(client, self.now_ns)
-        self._note(client, 1, SM, self.start_ns, self.messages[client].adapters_payload)
+        self._note(client, 1, SM, self.start_ns, self.messages[client].payload.adapters)
         self._send(client, UP, self.messages[client].note, partial(self.protocol.tell, received))
 
     def _forward(self, client: int, start_ns: int) -> None:
@@ -202,7 +202,7 @@ class PacketRound:
 
     def _gradient(self, client: int, sent_ns: int) -> None:
         mine, start_ns = self.uavs[client], self.now_ns
-        self._note(client, mine.iteration, SG, sent_ns, self.messages[client].gradient_payload)
+        self._note(client, mine.iteration, SG, sent_ns, self.messages[client].payload.gradient)
         self._send(
             client,
             UP,
@@ -213,13 +213,12 @@ class PacketRound:
 
         def done() -> None:
             self._note(client, mine.iteration, CB, start_ns)
-            if mine.iteration < self.plan.iterations:
+            if mine.iteration < self.plan.iterations_of[client - 1]:
                 self._forward(client, self.now_ns)
                 return
             sent_ns = self.now_ns
-            self._send(
-                client, UP, self.messages[client].adapters, partial(self._adapters, client, sent_ns)
-            )
+            size = self.messages[client].adapters_up
+            self._send(client, UP, size, partial(self._adapters, client, sent_ns))
 
         self._at(start_ns + mine.backward_ns, done)
 
@@ -227,7 +226,7 @@ class PacketRound:
 
     def _smashed(self, client: int, sent_ns: int) -> None:
         mine = self.uavs[client]
-        self._note(client, mine.iteration, CA, sent_ns, self.messages[client].smashed_payload)
+        self._note(client, mine.iteration, CA, sent_ns, self.messages[client].payload.smashed)
         self.protocol.tell(
             SmashedArrived(client, mine.iteration, sent_ns, self.now_ns, mine.compute_ns)
         )
@@ -259,7 +258,8 @@ class PacketRound:
 
     def _adapters(self, client: int, sent_ns: int) -> None:
         self._note(
-            client, self.plan.iterations, CM, sent_ns, self.messages[client].adapters_payload
+            *(client, int(self.plan.iterations_of[client - 1]), CM, sent_ns),
+            self.messages[client].payload.adapters_up,
         )
         self.protocol.tell(AdaptersArrived(client))
 

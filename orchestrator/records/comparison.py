@@ -21,8 +21,9 @@ from testbed.core.paradigm import paradigm, title_of
 from testbed.core.timeline import STEPS, Timeline
 
 PRECISION = ("workload.wire_dtype", "workload.dtype")
-CODEC = "workload.wire_parameters"
-"""Prefix of further keys of the wire's precision."""
+CODECS = "workload.codecs"
+CODEC = ("workload.wire_parameters", CODECS)
+"""Prefixes of further keys of the wire's precision."""
 UNLABELLED = {"name", "emulation.dilation", "emulation.runtime", "workload.wire_error"}
 """Keys that do not make experiments different."""
 MOST_NAMED = 3
@@ -324,6 +325,13 @@ def differing(results: Sequence[Result | PlayedSession]) -> dict[str, list[Any]]
     return {key: [own.get(key) for own in values] for key in keys}
 
 
+def _is_exact(result: Result) -> bool:
+    """Whether a run computed and sent everything as float32."""
+    values = _values(result)
+    plain = all(values.get(key) == "float32" for key in PRECISION)
+    return plain and not any(key.startswith(CODECS) for key in values)
+
+
 def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
     """What lower precision costs: each run compared with the float32 run of the same scenario.
 
@@ -333,13 +341,12 @@ def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
     """
     labels, costs = label(results), []
     for k, run in enumerate(results):
-        if run.learning.empty or {_values(run).get(key) for key in PRECISION} == {"float32"}:
+        if run.learning.empty or _is_exact(run):
             continue
         for base, other in enumerate(results):
             different = set(differing([run, other])) - UNLABELLED - {"rounds"}
             keys = {key for key in different if not key.startswith(CODEC)}
-            exact = all(_values(other).get(key) == "float32" for key in PRECISION)
-            if exact and keys <= set(PRECISION):
+            if _is_exact(other) and keys <= set(PRECISION):
                 costs.append(
                     {
                         "run": labels[k],

@@ -152,6 +152,11 @@ def _check_own(out: Path, part: Path) -> None:
 
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
     """Check that there is a run to resume, or no run yet; move a failed run back to its part."""
+    if scenario.workload.keeps_feedback:
+        raise InputError(
+            "workload.codecs.error_feedback: a run cannot be resumed with it, because what the "
+            "encoding of adapters left out is known only to the UAVs"
+        )
     if out.exists():
         if object_in(out / MANIFEST).get("status") != "failed":
             raise InputError(f"`resume`: {out} holds no run that failed or was killed")

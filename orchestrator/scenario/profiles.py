@@ -3,13 +3,14 @@
 
 """Costs of the splits of a scenario's workload."""
 
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.scenario.schema import Profile, Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.registry import MODELS, reason
 from workloads.costs.lookup import counted, profile_for
-from workloads.costs.profile import SplitProfile
+from workloads.costs.profile import RankedProfile, SplitProfile
 from workloads.models.config import ModelConfig
 
 
@@ -25,9 +26,16 @@ def profile_of(scenario: Scenario) -> SplitProfile:
         columns = workload.profile.model_dump().items()
         given: dict[str, Any] = {name: tuple(column) for name, column in columns}
         return SplitProfile(**given)
-    count = counted if workload.profile == "counted" else profile_for
+    # The paper's table is for one rank.
+    differ = workload.differs("lora_rank")
+    count = counted if workload.profile == "counted" or differ else profile_for
+    model = model_of(scenario)
     try:
-        profile = count(model_of(scenario))
+        profile = count(model)
+        if differ:
+            ranks = {workload.of_client("lora_rank", k + 1) for k in range(scenario.uavs.count)}
+            by_rank = {rank: count(replace(model, rank=rank)) for rank in sorted(ranks)}
+            profile = RankedProfile(**vars(profile), by_rank=by_rank)
     except InputError:
         raise
     except Exception as error:
@@ -47,7 +55,7 @@ def model_of(scenario: Scenario) -> ModelConfig:
     return ModelConfig(
         workload.model,
         workload.classes,
-        rank=workload.lora_rank,
+        rank=workload.largest("lora_rank"),
         alpha=workload.lora_alpha,
         image_size=workload.image_size,
         seed=scenario.seed,

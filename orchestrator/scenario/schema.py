@@ -56,7 +56,8 @@ from testbed.core.words import not_one_of
 from testbed.transport import kind_of
 from testbed.transport.interface import TransportKind
 from workloads.aggregation.rules import rule_of
-from workloads.codecs.codec import Codec
+from workloads.codecs.codec import DIRECTIONS, Codec, Direction
+from workloads.codecs.formats import TopK
 from workloads.codecs.registry import codec_of
 
 # Bounds lie far beyond real hardware, and no product of values within them overflows.
@@ -81,6 +82,14 @@ ALL_UAVS = "uav*"
 """Stands for every UAV where a node's name is expected."""
 MOST_SPLITS = 1000
 SplitPoint = Annotated[int, Field(ge=1, le=MOST_SPLITS)]
+BatchSize = Annotated[int, Field(ge=1, le=4096)]
+Iterations = Annotated[int, Field(ge=1, le=1000)]
+Rank = Annotated[int, Field(ge=1, le=1024)]
+LearningRate = Annotated[float, Field(ge=1e-12, le=100)]
+PER_CLIENT = ("batch_size", "local_iterations", "lora_rank", "learning_rate")
+"""Keys of `Workload` that take one value for all UAVs, or a list of one per UAV."""
+LOADS = PER_CLIENT[:3]
+"""Those of them on which the times of a round depend."""
 SWIN_STAGES = 4
 GAUSS_MARKOV = "gauss-markov"
 RMA = "rma-av"
@@ -836,6 +845,76 @@ class Asynchronous(Section):
 ASYNCHRONOUS_DEFAULTS = Asynchronous()
 
 
+CodecChoice = str | dict[str, JsonValue]
+"""The name of a codec, or its name and parameters."""
+
+
+ADAPTERS = ("adapters_up", "adapters_down")
+
+
+class Codecs(Section):
+    """Encodings by direction: each the name of a codec, or a mapping of `name` and the codec's
+    parameters, such as `{name: top-k, share: 0.05}`."""
+
+    smashed: CodecChoice | None = None
+    """Encoding of smashed data. None: that of `wire_dtype`."""
+    gradient: CodecChoice | None = None
+    """Encoding of gradients. None: that of `wire_dtype`."""
+    adapters_up: CodecChoice | None = None
+    """Encoding of the adapters that UAVs send: the difference between the trained and the received
+    ones is encoded. None: the trained adapters themselves, as float32."""
+    adapters_down: CodecChoice | None = None
+    """Encoding of the global adapters that the base station sends; training begins with the decoded
+    ones. None: float32."""
+    error_feedback: bool = True
+    """Whether a UAV adds to the difference that it sends what the encoding left out of earlier
+    ones."""
+
+    @model_validator(mode="after")
+    def _all_known(self) -> "Codecs":
+        for direction in DIRECTIONS:
+            if (choice := getattr(self, direction)) is None:
+                continue
+            if isinstance(choice, dict) and not isinstance(choice.get("name"), str):
+                raise ValueError(f"{direction}: must have the name of a codec as `name`")
+            with _within(""), _renamed(direction):
+                made = codec_of(*named_codec(choice))
+            if direction == "adapters_down" and isinstance(made, TopK):
+                raise ValueError(
+                    "adapters_down: must not be 'top-k', which would set most adapters to 0"
+                )
+        return self
+
+    def named(self, direction: Direction) -> tuple[str, dict[str, Any]] | None:
+        """The name and the parameters of a direction's codec; None: none is given, or adapters are
+        float32."""
+        if (choice := getattr(self, direction)) is None:
+            return None
+        named = named_codec(choice)
+        return None if direction in ADAPTERS and named[0] == "float32" else named
+
+
+PLAIN_CODECS = Codecs()
+
+
+def named_codec(choice: CodecChoice) -> tuple[str, dict[str, Any]]:
+    """The name and the parameters of a codec."""
+    if isinstance(choice, str):
+        return choice, {}
+    return str(choice["name"]), {key: value for key, value in choice.items() if key != "name"}
+
+
+@contextmanager
+def _renamed(direction: str) -> Iterator[None]:
+    """Name the key of a direction in the message about a codec, which names `workload.wire_…`."""
+    try:
+        yield
+    except InputError as error:
+        _, _, rest = str(error).partition("workload.wire_")
+        rest = rest.removeprefix("dtype").removeprefix("parameters").lstrip(".: ")
+        raise InputError(f"{direction}: {rest or error}") from None
+
+
 class Workload(Section):
     """The model that is trained, and how it is split."""
 
@@ -849,10 +928,11 @@ class Workload(Section):
     split: SplitPoint | list[SplitPoint] = 2
     """Number of parts of the model on the client, u: stages of a Swin or ConvNeXt, blocks of other
     models. A list has one number per UAV."""
-    local_iterations: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Local iterations per round, I."""
-    batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
-    """Samples per batch, B."""
+    local_iterations: Iterations | list[Iterations] = 3
+    """Local iterations per round, I. A list has one number per UAV: a UAV that has done its
+    iterations sends its adapters, and the others no longer wait for it."""
+    batch_size: BatchSize | list[BatchSize] = 8
+    """Samples per batch, B. A list has one number per UAV."""
     compute: Literal["real", "none"] = "real"
     """`real` trains the model with torch; `none` sends the same number of bytes without torch."""
     compute_time: Literal["modelled", "measured"] = "modelled"
@@ -869,10 +949,11 @@ class Workload(Section):
     """Share φ of the samples of a batch whose gradients are averaged over the clients, weighted by
     their samples, and broadcast once (EPSL, Lin et al. 2024; SFL-GA with φ = 1). It needs a
     paradigm whose gradients wait for all, such as `sfl-sp`: docs/protocols.md."""
-    lora_rank: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Rank of the adapters, which are applied to linear layers."""
+    lora_rank: Rank | list[Rank] = 8
+    """Rank of the adapters, which are applied to linear layers. A list has one number per UAV
+    (HetLoRA): the global adapters have the largest rank, and a UAV trains a part of them."""
     lora_alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 8.0
-    """LoRA adds lora_alpha / lora_rank · B A x."""
+    """LoRA adds lora_alpha / lora_rank · B A x; if ranks differ, with the largest one for all."""
     lora_targets: str | None = Field(default=None, exclude_if=lambda given: given is None)
     """A regular expression: adapters are applied only to linear layers whose names match it. None:
     to all but the head."""
@@ -885,8 +966,9 @@ class Workload(Section):
     )
     """`lora`, or `dora`, which also trains the magnitude of each output of an adapted layer (Liu et
     al. 2024); without dropout."""
-    learning_rate: Annotated[float, Field(ge=1e-12, le=100)] = 1e-3
-    """Learning rate of the optimiser, which restarts in each round."""
+    learning_rate: LearningRate | list[LearningRate] = 1e-3
+    """Learning rate of the optimiser, which restarts in each round. A list has one number per UAV,
+    for both sides of its model."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
     """Optimiser of adapters and head; sgd has momentum 0.9."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
@@ -896,9 +978,10 @@ class Workload(Section):
     wire_dtype: str = "float32"
     """Encoding of smashed data and gradients on the links: `float32`, `float16`, `bfloat16`,
     `int8`, `int4`, `top-k`, or a codec that a package registers as `testbed.codecs`:
-    docs/learning.md. Adapters are always float32."""
+    docs/learning.md. `codecs` replaces it by direction, and has the encoding of adapters."""
     wire_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of the codec, by name."""
+    codecs: Codecs = Field(default=PLAIN_CODECS, exclude_if=lambda codecs: codecs == PLAIN_CODECS)
     recompute: bool = False
     """Whether UAVs recompute activations in the backward pass, which needs less memory and gives
     the same numbers."""
@@ -930,9 +1013,10 @@ class Workload(Section):
     asynchronous: Asynchronous = Field(
         default=ASYNCHRONOUS_DEFAULTS, exclude_if=lambda section: section == ASYNCHRONOUS_DEFAULTS
     )
-    server_adapters: Literal["per-client", "shared"] = "per-client"
-    """`per-client`: one set of server-side adapters per client, averaged; `shared`: one set,
-    trained by the batches of all clients."""
+    server_adapters: Literal["per-client", "shared", "averaged"] = "per-client"
+    """`per-client`: one set of server-side adapters per client, averaged at the end of a round;
+    `averaged`: the same, averaged after each iteration; `shared`: one set, trained by the batches
+    of all clients."""
     clients_per_pass: Annotated[int, Field(ge=1, le=1000)] = 1
     """Largest number of clients whose waiting batches the server computes in one pass, where this
     is measured to be faster. Above 1, the last bits of results depend on which batches wait
@@ -999,19 +1083,77 @@ class Workload(Section):
 
     @property
     def codec(self) -> Codec:
-        """The codec of smashed data and gradients."""
+        """The codec of smashed data and gradients, where `codecs` does not replace it."""
         return codec_of(self.wire_dtype, self.wire_parameters)
 
+    def codec_for(self, direction: Direction) -> Codec | None:
+        """The codec of a direction; None: adapters are sent as float32, without a codec."""
+        if (named := self.codecs.named(direction)) is not None:
+            return codec_of(*named)
+        return None if direction in ADAPTERS else self.codec
+
+    @property
+    def keeps_feedback(self) -> bool:
+        """Whether UAVs keep what the encoding of adapters left out from round to round."""
+        encodes = self.codecs.named("adapters_up") is not None
+        return encodes and self.codecs.error_feedback and self.compute == "real"
+
+    def of_client(self, key: str, client: int) -> Any:
+        """The value of one of `PER_CLIENT` for a client (from 1)."""
+        value = getattr(self, key)
+        return value[client - 1] if isinstance(value, list) else value
+
+    def largest(self, key: str) -> Any:
+        """The largest value of one of `PER_CLIENT`."""
+        value = getattr(self, key)
+        return max(value) if isinstance(value, list) else value
+
+    def differs(self, key: str) -> bool:
+        """Whether clients have different values of one of `PER_CLIENT`."""
+        value = getattr(self, key)
+        return isinstance(value, list) and len(set(value)) > 1
+
+    @property
+    def differing_loads(self) -> tuple[str, ...]:
+        """The keys of `LOADS` in which clients differ."""
+        return tuple(key for key in LOADS if self.differs(key))
+
     @model_validator(mode="after")
-    def _shared_has_one_split(self) -> "Workload":
-        if self.server_adapters == "shared" and self.differing_splits:
-            raise ValueError("split: must be one number where server_adapters is 'shared'")
+    def _common_set_of_equal_clients(self) -> "Workload":
+        if self.server_adapters == "per-client":
+            return self
+        where = f"where server_adapters is {self.server_adapters!r}"
+        if self.differing_splits:
+            raise ValueError(f"split: must be one number {where}")
+        # An averaged set has an optimiser per client, a shared one has one.
+        keys = ("lora_rank", *(["learning_rate"] if self.server_adapters == "shared" else []))
+        for key in keys:
+            if self.differs(key):
+                raise ValueError(f"{key}: must be one number {where}")
+        return self
+
+    @model_validator(mode="after")
+    def _passes_of_equal_clients(self) -> "Workload":
+        for key in ("batch_size", "lora_rank"):
+            if self.clients_per_pass > 1 and self.differs(key):
+                raise ValueError(f"{key}: must be one number where clients_per_pass is above 1")
+        return self
+
+    @model_validator(mode="after")
+    def _ranks_of_counted_lora(self) -> "Workload":
+        if not self.differs("lora_rank"):
+            return self
+        if isinstance(self.profile, Profile):
+            raise ValueError("lora_rank: must be one number where profile gives the costs")
+        if self.adapters != "lora":
+            raise ValueError(f"lora_rank: must be one number where adapters is {self.adapters!r}")
         return self
 
     @property
     def aggregated_samples(self) -> int:
         """Samples per batch whose gradients are averaged over the clients, ⌈φB⌉."""
-        return math.ceil(self.gradient_aggregation * self.batch_size - 1e-9)
+        batch: int = self.largest("batch_size")
+        return math.ceil(self.gradient_aggregation * batch - 1e-9)
 
     @property
     def deepest_split(self) -> int:
@@ -1673,11 +1815,34 @@ class Scenario(Section):
             raise ValueError(
                 "workload.split: must be one number where allocation.policy is 'agent'"
             )
-        shared = self.workload.server_adapters == "shared"
-        if shared and self.allocation.policy == "per-client-planner":
+        common = self.workload.server_adapters != "per-client"
+        if common and self.allocation.policy == "per-client-planner":
             raise ValueError(
                 "allocation.policy: 'per-client-planner' needs workload.server_adapters "
                 "'per-client'; clients that share adapters have one split point"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_load_per_client(self) -> "Scenario":
+        for key in PER_CLIENT:
+            _one_per_uav(f"workload.{key}", getattr(self.workload, key), self.uavs.count)
+        policy = self.allocation.policy
+        if policy in ("static", "planner", "per-client-planner", "agent"):
+            for key in self.workload.differing_loads:
+                raise ValueError(
+                    f"workload.{key}: must be one number where allocation.policy is {policy!r}"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _average_of_each_iteration(self) -> "Scenario":
+        scheme = self.scheme
+        gated = scheme.compute_waits_for_all or scheme.transmission_waits_for_all
+        if self.workload.server_adapters == "averaged" and not gated:
+            raise ValueError(
+                "workload.server_adapters: 'averaged' needs a paradigm whose clients wait for all "
+                f"in each iteration, such as 'sfl-sp' or 'sfl-ps', not {self.paradigm!r}"
             )
         return self
 
@@ -1845,6 +2010,9 @@ class Scenario(Section):
             )
         if workload.differing_splits:
             raise ValueError(f"workload.split: must be one number where {key} is not 0")
+        for name in ("batch_size", "local_iterations"):
+            if workload.differs(name):
+                raise ValueError(f"workload.{name}: must be one number where {key} is not 0")
         if workload.compute_time == "measured":
             raise ValueError(f"workload.compute_time: must be 'modelled' where {key} is not 0")
         profile = workload.profile
@@ -1880,7 +2048,7 @@ class Scenario(Section):
     @property
     def iterations(self) -> int:
         """The largest number of iterations that a client can do in a round."""
-        return self.workload.local_iterations * max(1, self.updates)
+        return int(self.workload.largest("local_iterations")) * max(1, self.updates)
 
     @cached_property
     def scheme(self) -> Paradigm:

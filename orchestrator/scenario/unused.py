@@ -41,7 +41,8 @@ UNUSED: Mapping[Use, Mapping[str, tuple[str, ...]]] = {
 OF_LEARNING = (
     *("evaluate_every", "evaluate_samples", "wire_error", "aggregation", "aggregation_parameters"),
     *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
-    *("lora_alpha", "lora_dropout", "clients_per_pass"),
+    *("lora_alpha", "lora_dropout", "clients_per_pass", "server_adapters"),
+    "codecs.error_feedback",
 )
 OF_DATA = ("source", "samples", "partition", "concentration", "noise")
 OF_CHANNEL = (
@@ -191,6 +192,12 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"workload.{name}", "workload.compute is 'none'"
     elif workload.evaluate_every == 0:
         yield "workload.evaluate_samples", "workload.evaluate_every is 0"
+    codecs = workload.codecs
+    if codecs.smashed is not None and codecs.gradient is not None:
+        for name in ("wire_dtype", "wire_parameters"):
+            yield f"workload.{name}", "workload.codecs has those of smashed data and of gradients"
+    if codecs.named("adapters_up") is None:
+        yield "workload.codecs.error_feedback", "workload.codecs.adapters_up encodes nothing"
     data = workload.data
     if data.source == "synthetic":
         for name in ("image_column", "label_column"):

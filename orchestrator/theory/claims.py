@@ -43,6 +43,7 @@ from orchestrator.theory.closed_forms import (
     without_at_hat_s,
     without_at_s,
 )
+from testbed.core.errors import InputError
 from testbed.core.timeline import S
 from workloads.costs.profile import SplitProfile
 
@@ -145,8 +146,11 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
     except (13), SM and CM transfer no data.
 
     Raises:
-        InputError: The radio divides its band among those that are active.
+        InputError: The radio divides its band among those that are active, or clients do different
+            numbers of iterations.
     """
+    if scenario.workload.differs("local_iterations"):
+        raise InputError("workload.local_iterations: closed forms need one number for all UAVs")
     channel = Channel.of(source)
     radio, gain = radio_access(scenario, channel.now), channel.trace(1).values[:, 0]
     check_constant(radio)
@@ -163,7 +167,9 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
 def _plan(scenario: Scenario, profile: SplitProfile, name: str) -> RoundPlan:
     """The plan of the scenario's round under another paradigm, with that one's own order."""
     of_paper: dict[str, object] = {"paradigm": name, "order": None, "order_parameters": {}}
-    other = Scenario.model_validate(scenario.model_dump() | of_paper)
+    tree = scenario.model_dump()
+    tree["workload"]["server_adapters"] = "per-client"  # Times do not depend on it.
+    other = Scenario.model_validate(tree | of_paper)
     return plan_round(other, profile, fixed_allocation(other))
 
 

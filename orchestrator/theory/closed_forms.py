@@ -87,9 +87,12 @@ def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) ->
     """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is.
 
     Raises:
-        InputError: The radio divides its band among those that are active.
+        InputError: The radio divides its band among those that are active, or clients do different
+            numbers of iterations.
     """
     check_constant(radio)
+    if plan.own_iterations is not None:
+        raise InputError("workload.local_iterations: closed forms need one number for all UAVs")
     uplink, broadcast, down = link_rates(plan, radio, gain[:, None])
     return Durations(
         sm_s=8 * plan.sm_bytes / broadcast[:, 0],

@@ -253,7 +253,7 @@ def _relaxed(
     down_bits = 8.0 * iterations * costs.gradient_bytes[u]
     whole = _rate(radio.downlink_hz, radio.downlink_power_w, radio, gain_down)
     fixed_s = iterations * (costs.cf_s[u] + costs.cb_s[u]) + np.zeros_like(gain)
-    broadcast_s = 8.0 * costs.adapter_bytes[u] / whole
+    broadcast_s = 8.0 * costs.broadcast_bytes[u] / whole
     fixed_s += broadcast_s if alone else broadcast_s.max(axis=1, keepdims=True)
     fixed_s += 0.0 if parallel_down else down_bits / whole
     return _Relaxed(

@@ -57,6 +57,7 @@ class RoundTerms:
     split: int
     """Split point u_k."""
     iterations: int
+    """Iterations I_k."""
     sizes: RoundSizes
     modelled: bool
     """Whether computing takes the time of the device profile instead of the measured time."""
@@ -226,7 +227,7 @@ class ServeRound:
     """Whether to send `Progress`."""
     faults: BsFaults | None
     each: tuple[RoundTerms, ...] = ()
-    """The terms of every client of the run if split points differ; otherwise empty."""
+    """The terms of every client of the run if they differ; otherwise empty."""
     held: bool = False
     """Whether the links hold the broadcast back until it is due."""
     ahead: RoundAhead | None = None

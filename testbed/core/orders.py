@@ -46,7 +46,7 @@ class ServiceRequest(NamedTuple):
     iteration: int
     """Iteration i, from 1."""
     iterations: int
-    """Number of iterations, I."""
+    """Number of iterations of the client, I_k."""
     enqueued_s: float
     """Time of arrival since the start of the round."""
     lag_s: float
@@ -83,7 +83,7 @@ class Ahead(NamedTuple):
     clients: int
     """Number of clients of the run, K."""
     iterations: int
-    """Number of iterations, I."""
+    """Number of iterations of the client, I_k."""
     server_s: float
     """Server computing of this iteration."""
     compute_s: float
@@ -101,6 +101,7 @@ class Prospects:
     client."""
 
     iterations: int
+    """Number of iterations, I."""
     forward_s: tuple[float, ...]
     """τ_CF of each client."""
     backward_s: tuple[float, ...]
@@ -111,14 +112,18 @@ class Prospects:
     """Bytes on the link, including overheads; likewise the other sizes."""
     gradient_bytes: tuple[int, ...]
     adapter_bytes: tuple[int, ...]
+    own_iterations: tuple[int, ...] = ()
+    """Number of iterations of each client, if they differ; otherwise empty."""
 
     def ahead(self, client: int, iteration: int, uplink_bps: float, downlink_bps: float) -> Ahead:
         """Remaining work of a client (from 1) in an iteration, at these rates."""
-        k, later = client - 1, self.iterations - iteration
+        k = client - 1
+        iterations = self.own_iterations[k] if self.own_iterations else self.iterations
+        later = iterations - iteration
         a_turn_s = self.forward_s[k] + self.server_s[k] + self.backward_s[k]
         return Ahead(
             len(self.server_s),
-            self.iterations,
+            iterations,
             self.server_s[k],
             self.backward_s[k] + later * a_turn_s,
             float(self.gradient_bytes[k]),

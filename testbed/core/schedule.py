@@ -14,7 +14,7 @@ first) have any unit. Both are only compared.
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -56,6 +56,7 @@ class _Server:
         gated: bool,
         clients: int,
         tick: float | None,
+        iterations: Mapping[int, int],
         turns: Collection[int] = (),
     ):
         self.resource = resource
@@ -63,6 +64,8 @@ class _Server:
         self.gated = gated
         self.clients = clients
         self.tick = tick
+        self.iterations = dict(iterations)
+        """Number of iterations of each client that is here; empty: all do as many."""
         self.busy = False
         self.serves = 0
         """The client in service, if the resource is sequential and busy."""
@@ -85,13 +88,15 @@ class _Server:
 
     def _pass_gate(self, iteration: int, now: float) -> None:
         held = self.held[iteration]
-        if len(held) == self.clients:
+        over = sum(own < iteration for own in self.iterations.values())
+        if len(held) == self.clients - over:
             ready = max(now, *(waiting.arrived for waiting in held))
             for waiting in self.held.pop(iteration):
                 heapq.heappush(self.queue, replace(waiting, ready=ready))
 
     def lose(self, client: int, now: float) -> None:
         self.clients -= 1
+        self.iterations.pop(client, None)
         self.queue = [waiting for waiting in self.queue if waiting.client != client]
         heapq.heapify(self.queue)
         if client in self.turns:
@@ -139,17 +144,24 @@ class Schedule:
         paradigm: Determines how resources are shared, gates and orders.
         clients: The clients, in the order of scheduled uploads; or their number.
         tick: Unit in which times of arrival are compared; None: they are compared as they are.
+        iterations: Number of iterations of each client, if they differ. Gates wait for the clients
+            that do the iteration; others have already done theirs.
     """
 
     def __init__(
-        self, paradigm: Paradigm, clients: Collection[int] | int, tick: float | None = None
+        self,
+        paradigm: Paradigm,
+        clients: Collection[int] | int,
+        tick: float | None = None,
+        iterations: Mapping[int, int] | None = None,
     ):
         turns: Collection[int] = ()
         if not isinstance(clients, int):
             turns = clients if paradigm.uplink_order == "scheduled" else ()
             clients = len(clients)
+        own = iterations or {}
         self._compute = _Server(
-            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients, tick
+            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients, tick, own
         )
         self._transmit = _Server(
             "transmit",
@@ -157,8 +169,9 @@ class Schedule:
             paradigm.transmission_waits_for_all,
             clients,
             tick,
+            own,
         )
-        self._upload = _Server("upload", paradigm.uplink, False, clients, tick, turns)
+        self._upload = _Server("upload", paradigm.uplink, False, clients, tick, {}, turns)
         self._adapters_wait = paradigm.adapters_wait_for_all
         self._servers = [self._compute, self._transmit]
         if paradigm.asks:

@@ -278,6 +278,7 @@ class ServerRound:
         mac_orders: bool = False,
         own_gradients: bool = True,
         tick: float | None = None,
+        iterations: Mapping[int, int] | None = None,
     ):
         """Begin the round.
 
@@ -294,6 +295,7 @@ class ServerRound:
                 any, so that each client is also sent gradients of its own.
             tick: Unit in which lags and times of arrival are compared, so that rounding errors do
                 not break ties; None: they are compared as they are.
+            iterations: Number of iterations of each client. Default: all do as many.
         """
         self.here = set(clients)
         """Clients that have neither finished nor been lost."""
@@ -305,7 +307,8 @@ class ServerRound:
         self._mac_orders = mac_orders and paradigm.gradient_transmission == "sequential"
         if self._mac_orders:
             paradigm = replace(paradigm, gradient_transmission="parallel")
-        self._schedule = Schedule(paradigm, clients, tick)
+        own = {client: n for client, n in (iterations or {}).items() if client in self.here}
+        self._schedule = Schedule(paradigm, clients, tick, own)
         self._tick = tick
         self._own_gradients = own_gradients
         self._computed: dict[int, float] = {}

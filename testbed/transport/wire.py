@@ -171,23 +171,31 @@ class RoundSizes:
     """Payload bytes of a round's frames."""
 
     adapters: int
+    """The global adapters, from the base station."""
     adapters_header: int
     """Bytes of the safetensors header that precedes the adapters."""
     smashed: int
     labels: int
     """Number of labels that are sent with each smashed batch."""
     batches: int
-    """Number of batches per client, I."""
+    """Number of batches of the client, I_k."""
+    encoded_up: int = -1
+    """The client's adapters; negative: as many bytes as the global ones."""
+    encoded_gradient: int = -1
+    """The gradient that only the client itself is sent; negative: as many bytes as the smashed
+    data."""
     shared_gradient: int = 0
     """Aggregated gradients of a batch, which all clients are sent; 0: none are aggregated."""
-    own_gradient: int = 0
-    """Gradients of a batch that are not aggregated, if some are; otherwise all have the size of
-    the smashed data."""
+
+    @property
+    def adapters_up(self) -> int:
+        """The client's adapters."""
+        return self.adapters if self.encoded_up < 0 else self.encoded_up
 
     @property
     def gradient(self) -> int:
         """Gradients of a batch that only the client itself is sent."""
-        return self.own_gradient if self.shared_gradient else self.smashed
+        return self.smashed if self.encoded_gradient < 0 else self.encoded_gradient
 
 
 def message_bytes(payload_bytes: int, labels: int = 0) -> int:

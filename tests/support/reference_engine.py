@@ -297,24 +297,30 @@ class Wifi:
 class Visit:
     """One client at one station of the server in one iteration."""
 
-    def __init__(self, client, arrived_s, rank):
+    def __init__(self, client, arrived_s, rank, iteration):
         self.client = client
+        self.iteration = iteration
         self.arrived_s = arrived_s
         self.ready_s = arrived_s
         self.rank = math.copysign(INFINITE, rank) if abs(rank) > 9e9 else nanosecond(rank)
 
 
 class Station:
-    def __init__(self, parallel, gated, clients):
-        self.parallel, self.gated, self.clients = parallel, gated, clients
+    def __init__(self, parallel, gated, iterations):
+        self.parallel, self.gated, self.iterations = parallel, gated, dict(iterations)
         self.gate, self.queue = [], []
         self.busy = False
         self.serves = None
         self.free_s = -math.inf
 
+    def is_awaited(self):
+        """Whether a client that does the iteration of those at the gate is not there."""
+        doing = [k for k, own in self.iterations.items() if own > self.gate[0].iteration]
+        return len(self.gate) < len(doing)
+
     def arrive(self, visit):
         self.gate.append(visit)
-        if self.gated and len(self.gate) < self.clients:
+        if self.gated and self.is_awaited():
             return
         for held in self.gate:
             held.ready_s = max(v.arrived_s for v in self.gate)
@@ -323,12 +329,12 @@ class Station:
 
     def give_up(self, client, now_s):
         """Forget a client that is lost; those at the gate may have waited for it alone."""
-        self.clients -= 1
+        del self.iterations[client]
         self.gate = [v for v in self.gate if v.client != client]
         self.queue = [v for v in self.queue if v.client != client]
         if self.serves == client and self.busy:
             self.busy, self.free_s = False, now_s
-        if self.gated and self.gate and len(self.gate) >= self.clients:
+        if self.gated and self.gate and not self.is_awaited():
             for held in self.gate:
                 held.ready_s = now_s
             self.queue += self.gate
@@ -408,6 +414,7 @@ def reference_round(
     `tcp` is None, or a `TcpModel` with grants.
     """
     clients, iterations = plan.cf_s.shape
+    own = [iterations] * clients if plan.own_iterations is None else plan.own_iterations.tolist()
     without_faults, waited_s = faults is None, {}
     if faults is None:
         never = [math.inf] * clients
@@ -569,10 +576,9 @@ def reference_round(
         known = max([together_s, *(steps[k, 0, "SM"][1] + up_s for k in there)])
         told.update(dict.fromkeys(there, known + down_s if tcp else start_s))
 
-    computing = Station(
-        paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, len(there)
-    )
-    downlink = Station(parallel_down, paradigm.transmission_waits_for_all, len(there))
+    due = {k: own[k] for k in there}
+    computing = Station(paradigm.server_compute == "parallel", paradigm.compute_waits_for_all, due)
+    downlink = Station(parallel_down, paradigm.transmission_waits_for_all, due)
     finished = {}
 
     iteration = [0] * clients
@@ -664,11 +670,11 @@ def reference_round(
                 return i * clients + k
             case "longest-remaining-work-first":
                 left = plan.cb_s[k, i] + (plan.s_s[k, i] if at_computing else 0.0)
-                for j in range(i + 1, iterations):
+                for j in range(i + 1, own[k]):
                     left += plan.cf_s[k, j] + plan.s_s[k, j] + plan.cb_s[k, j]
-                up_bytes = plan.cm_bytes[k] + plan.ca_bytes[k, i + 1 :].sum()
+                up_bytes = plan.cm_bytes[k] + plan.ca_bytes[k, i + 1 : own[k]].sum()
                 left += at_once(up[k], now, up_bytes)
-                return -left - at_once(down[k], now, plan.sg_bytes[k, i:].sum())
+                return -left - at_once(down[k], now, plan.sg_bytes[k, i : own[k]].sum())
 
     while there:
         if has is not None and has >= set(there):
@@ -688,7 +694,7 @@ def reference_round(
             if what == "begin":
                 begin(k, now)
             elif what == "smashed data in":
-                computing.arrive(Visit(k, now, rank(k, now, True)))
+                computing.arrive(Visit(k, now, rank(k, now, True), i))
             elif what in ("send smashed data", "send adapter"):
                 size = plan.cm_bytes[k] if what == "send adapter" else plan.ca_bytes[k, i]
                 if tcp is None or k in on_air["up"]:
@@ -707,12 +713,12 @@ def reference_round(
                 has.add(k)
             elif what == "computed":
                 computing.busy = False
-                downlink.arrive(Visit(k, now, rank(k, now, False)))
+                downlink.arrive(Visit(k, now, rank(k, now, False), i))
             elif what == "gradient there":
                 downlink.busy = False
                 steps[k, i, "CB"] = (now, slowly(now, plan.cb_s[k, i], slow.get(k + 1, [])), 0)
                 now = steps[k, i, "CB"][1]
-                if i + 1 < iterations:
+                if i + 1 < own[k]:
                     iteration[k] += 1
                     begin(k, now)
                 elif now < faults["stop_s"][k] and cell.is_shared:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from testbed.transport.wire import RoundSizes
+from workloads.codecs.codec import Direction
 from workloads.learning.cached import backbone_file
 from workloads.learning.real import RealServer, Settings
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
@@ -37,17 +38,25 @@ def small_settings(folder: Path, **different: Any) -> Settings:
     return Settings(**of_all | different)
 
 
-def sizes_of(server: RealServer, split: int) -> RoundSizes:
+def sizes_of(
+    server: RealServer, split: int, client: int = 1, iterations: int = ITERATIONS
+) -> RoundSizes:
     """What a client of that split exchanges with such a base station in a round."""
-    layout, shared = server._layout, server._settings.shared_samples
+    settings, layout = server._settings, server._learner.layout_of(client)
+    batch, shared = settings.batch_of(client), settings.shared_samples
     values = torch.Size(server._feature_shapes[split - 1]).numel()
-    size = server._settings.codec.size
+
+    def encoded(direction: Direction, values: int) -> int:
+        codec = settings.codec_for(direction)
+        return 4 * values if codec is None else codec.size(values)
+
     return RoundSizes(
-        adapters=4 * layout.cuts[split],
+        adapters=encoded("adapters_down", layout.cuts[split]),
         adapters_header=len(layout.header(split)),
-        smashed=size(BATCH * values),
-        labels=BATCH,
-        batches=ITERATIONS,
-        shared_gradient=size(shared * values) if shared else 0,
-        own_gradient=size((BATCH - shared) * values) if 0 < shared < BATCH else 0,
+        smashed=encoded("smashed", batch * values),
+        labels=batch,
+        batches=iterations,
+        encoded_up=encoded("adapters_up", layout.cuts[split]),
+        encoded_gradient=encoded("gradient", (batch - shared) * values) if batch > shared else 0,
+        shared_gradient=encoded("gradient", shared * values) if shared else 0,
     )

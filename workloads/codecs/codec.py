@@ -1,22 +1,26 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a format of smashed data and gradients is. No torch here."""
+"""What a format of tensors on the wire is. No torch here."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from testbed.transport.wire import Buffer
 
-Kind = Literal["smashed", "gradient"]
+Kind = Literal["smashed", "gradient", "adapters"]
+Direction = Literal["smashed", "gradient", "adapters_up", "adapters_down"]
+"""A kind of transfer that has a codec of its own."""
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 
 @dataclass(frozen=True)
 class Stream:
-    """State of one end of a stream: one client's smashed data or gradients in a round."""
+    """State of one end of a stream: one client's smashed data or gradients in a round, or its
+    adapters in one transfer."""
 
     kind: Kind
     """Type of the tensors."""
@@ -25,7 +29,7 @@ class Stream:
 
 
 class Codec(Protocol):
-    """Encoding of smashed data and gradients."""
+    """Encoding of smashed data, gradients and adapters."""
 
     def size(self, values: int) -> int:
         """Encoded size of `values` values in bytes, which must not depend on their content."""

@@ -3,7 +3,8 @@
 
 """Costs of each split of a model: FLOPs and bytes. Importing this module does not import torch."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 KIB = 1024
 
@@ -47,6 +48,21 @@ class SplitProfile:
     def splits(self) -> int:
         """Number of split points: u = 1 to this number."""
         return len(self.client_forward_flops)
+
+    def of_rank(self, rank: int) -> "SplitProfile":
+        """The costs for adapters of a rank: these, unless they are a `RankedProfile`."""
+        return self
+
+
+@dataclass(frozen=True)
+class RankedProfile(SplitProfile):
+    """The costs of clients whose adapters differ in rank; its own are those of the largest."""
+
+    by_rank: Mapping[int, SplitProfile] = field(default_factory=dict)
+
+    def of_rank(self, rank: int) -> SplitProfile:
+        """The costs for adapters of a rank."""
+        return self.by_rank[rank]
 
 
 PAPER = SplitProfile(

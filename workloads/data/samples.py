@@ -368,9 +368,9 @@ class ClientData:
 
 
 def client_data(
-    dataset: Dataset, config: DataConfig, clients: int, batch_size: int
+    dataset: Dataset, config: DataConfig, clients: int, batch_size: int | Sequence[int]
 ) -> list[ClientData]:
-    """The data of each of K clients, in order.
+    """The data of each of K clients, in order; `batch_size` is one number, or one per client.
 
     With feature skew, client k's images have k / K of the configured noise (Li et al. 2022).
     """
@@ -382,8 +382,9 @@ def client_data(
             "workload.data.partition: 'dirichlet' requires labels, which sequences of tokens from "
             "a file do not have; use 'quantity' for shares of different sizes"
         )
+    sizes = [batch_size] * clients if isinstance(batch_size, int) else batch_size
     return [
-        ClientData(dataset, indices, client, batch_size, config.seed, client * noise)
+        ClientData(dataset, indices, client, sizes[client - 1], config.seed, client * noise)
         for client, indices in enumerate(partition(dataset.labels, clients, config), start=1)
     ]
 

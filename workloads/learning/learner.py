@@ -18,6 +18,7 @@ from torch.nn import functional
 from workloads.aggregation.rules import Update, rule_of
 from workloads.aggregation.staleness import weight
 from workloads.learning.model import MEMORY, Layout, SplitModel, initial_trainables
+from workloads.learning.ranks import ranked
 from workloads.learning.settings import TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
 
@@ -64,9 +65,11 @@ class Trainees:
 class ClientLearner:
     """The side of a UAV: forward pass, backward pass, adapters."""
 
-    def __init__(self, model: SplitModel, training: TrainingConfig) -> None:
+    def __init__(self, model: SplitModel, training: TrainingConfig, client: int = 1) -> None:
         self._model = model
-        self._training = training
+        self._training = training.of(client)
+        self.layout = ranked(model.layout, training.rank_of(client)).layout
+        """Layout of this client's adapters."""
         self._trainees: Trainees | None = None
         self._split = 0
         self._smashed: Tensor | None = None
@@ -82,7 +85,7 @@ class ClientLearner:
         """
         self._split = split
         self._trainees = Trainees(
-            self._model.layout,
+            self.layout,
             0,
             adapters.detach().to(self._model.device, torch.float32, copy=True),
             self._training,
@@ -157,8 +160,26 @@ class ServerLearner:
     one batch only, even if the paradigm models parallel computing.
     """
 
-    def __init__(self, model: SplitModel, clients: Sequence[int], training: TrainingConfig) -> None:
+    def __init__(
+        self,
+        model: SplitModel,
+        clients: Sequence[int],
+        training: TrainingConfig,
+        samples: Mapping[int, int] | None = None,
+    ) -> None:
+        """Start from the initial global state.
+
+        Args:
+            model: The model, on the server's device.
+            clients: The clients' numbers.
+            training: Configuration of training.
+            samples: |D_k| by client, the weights of an average after each iteration; default: 1.
+        """
         self._model = model
+        self._samples = samples or dict.fromkeys(clients, 1)
+        self._layouts = {k: ranked(model.layout, training.rank_of(k)) for k in clients}
+        self._computed: list[int] = []
+        """If sets are averaged after each iteration: clients that have computed the current one."""
         self._training = training
         self._clients = tuple(clients)
         self._vector = initial_trainables(
@@ -186,31 +207,65 @@ class ServerLearner:
             ValueError: Split points differ although the clients share one server-side set.
         """
         layout, copy = self._model.layout, self._copy
+        self._computed = []
         points = dict.fromkeys(self._clients, split) if isinstance(split, int) else dict(split)
         if self._training.server_adapters == "shared":
             if len(set(points.values())) > 1:
                 raise ValueError("a shared set requires one split point for all clients")
-            self._trainees = dict.fromkeys(self._clients, copy(points[self._clients[0]]))
+            first = self._clients[0]
+            self._trainees = dict.fromkeys(self._clients, copy(first, points[first]))
         else:
-            self._trainees = {client: copy(points[client]) for client in self._clients}
+            self._trainees = {client: copy(client, points[client]) for client in self._clients}
         self._splits = points
         self.diverged = []
         return self._vector[: layout.cuts[max(points.values())]]
 
-    def _copy(self, split: int) -> Trainees:
-        """A trainable copy of the global state behind a split point."""
-        layout = self._model.layout
-        cut = layout.cuts[split]
-        part = self._vector[cut:].to(self._model.device, copy=True)
-        return Trainees(layout, cut, part, self._training)
+    def layout_of(self, client: int) -> Layout:
+        """Layout of a client's adapters, of its rank."""
+        return self._layouts[client].layout
+
+    def part(self, client: int) -> Tensor:
+        """A client's part of the global state, float32, contiguous, on the CPU; shape [cuts[u_k]],
+        of the layout of its rank. Call it after `begin_round`."""
+        own = self._layouts[client]
+        return own.part(self._vector, 0, own.layout.cuts[self._splits[client]])
+
+    def _copy(self, client: int, split: int) -> Trainees:
+        """A trainable copy of a client's global state behind a split point."""
+        own = self._layouts[client]
+        cut = own.layout.cuts[split]
+        part = own.part(self._vector, cut).to(self._model.device, copy=True)
+        return Trainees(own.layout, cut, part, self._training.of(client))
+
+    def _begin_batch(self, client: int) -> None:
+        """If sets are averaged after each iteration: do so before the first batch of the next."""
+        if self._training.server_adapters != "averaged":
+            return
+        if client in self._computed:
+            self._average()
+        self._computed.append(client)
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Average the server-side sets of the clients that have computed the current iteration,
+        weighted by samples; all clients continue from the average, each with its own optimiser."""
+        sets, here = self._trainees, sorted(self._computed, key=self._clients.index)
+        self._computed = []
+        total = sum(self._samples[client] for client in here)
+        if not here:
+            return
+        mean = torch.zeros_like(sets[here[0]].values, dtype=torch.float64)
+        for client in here:
+            mean += self._samples[client] / total * sets[client].values.double()
+        for trainees in sets.values():
+            trainees.values.copy_(mean)
 
     def begin_update(self, client: int) -> Tensor:
         """Restart one client from the current global state; returns the client's part, shape
         [layout.cuts[u_k]], float32, on the CPU."""
         with self._lock:
-            split = self._splits[client]
-            self._trainees[client] = self._copy(split)
-            return self._vector[: self._model.layout.cuts[split]].clone()
+            self._trainees[client] = self._copy(client, self._splits[client])
+            return self.part(client).clone()
 
     def mix(self, client: int, adapters: Tensor, staleness: int) -> None:
         """Mix a client's adapters and its server-side set into the global state.
@@ -222,10 +277,12 @@ class ServerLearner:
         """
         with self._lock:
             server_side = self._trainees[client].values.detach().cpu()
-            whole = torch.cat([adapters.detach().cpu(), server_side]).double()
-            if client not in self.diverged and not torch.isfinite(whole).all():
+            own = torch.cat([adapters.detach().cpu(), server_side]).double()
+            if client not in self.diverged and not torch.isfinite(own).all():
                 self.diverged.append(client)
             before = self._vector.double()
+            # What a client of smaller rank does not have stays as it is.
+            whole = self._layouts[client].within(own, before)
             share = weight(staleness, **self._training.asynchronous)
             self._vector = (before + share * (whole - before)).float()
 
@@ -243,6 +300,7 @@ class ServerLearner:
         """
         with self._lock:
             trainees = self._trainees[client]
+            self._begin_batch(client)
             self._model.recompute = False
             self._model.attach(trainees.tensors, [batch])
             leaf = smashed.detach().to(self._model.device, torch.float32).requires_grad_()
@@ -280,6 +338,8 @@ class ServerLearner:
             raise ValueError(f"one pass has one split point, not {sorted(splits)}")
         with self._lock:
             device, count = self._model.device, len(batches)
+            for client in batches:
+                self._begin_batch(client)
             sets = [self._trainees[client] for client in batches]
             self._model.recompute = False
             self._model.attach(
@@ -349,14 +409,19 @@ class ServerLearner:
             adapters: Results of `ClientLearner.adapters` by client; missing clients do not count.
             samples: |D_k| by client.
         """
+        if self._computed:
+            self._average()
         taking_part = [client for client in self._clients if client in adapters]
+        absent = torch.zeros(self._model.layout.size, dtype=torch.float64)
         total = sum(samples[client] for client in taking_part)
 
         def whole_models() -> Iterator[tuple[float, Tensor]]:
             for client in taking_part:
                 server_side = self._trainees[client].values.detach()
                 parts = [adapters[client].detach().cpu(), server_side.cpu()]
-                yield samples[client] / total, torch.cat(parts).double()
+                # Rows and columns that a client of smaller rank does not have count as 0.
+                whole = self._layouts[client].within(torch.cat(parts).double(), absent)
+                yield samples[client] / total, whole
 
         update = Update(self._vector.double(), whole_models, self._model.layout.views, self._memory)
         self.diverged = [

@@ -6,9 +6,9 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from testbed.transport.wire import RoundSizes
-from workloads.codecs.codec import Codec, Kind
+from workloads.codecs.codec import Codec, Direction
 from workloads.codecs.registry import codec_of
 from workloads.data.samples import Dataset, client_data, holdings, open_data
 from workloads.learning.backbone import load_model
@@ -25,7 +25,7 @@ from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
 from workloads.learning.model import SplitModel
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
-from workloads.learning.streams import Receiver, Sender
+from workloads.learning.streams import AdapterUploads, Receiver, Sender
 from workloads.learning.work import BatchResult, Evaluation, Notes, Served
 
 
@@ -54,6 +54,12 @@ class Settings:
     threads: int
     shared_samples: int = 0
     """Number of samples per batch whose gradients are averaged over the clients."""
+    batch_sizes: Sequence[int] = ()
+    """Batch size of each client; empty: `batch_size`, which is the largest, for all."""
+    codecs: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """Names and parameters of the codecs of directions that do not have the one above."""
+    error_feedback: bool = True
+    """Whether clients add what the encoding of adapters left out to later ones."""
 
     @classmethod
     def from_json(cls, tree: Mapping[str, object]) -> "Settings":
@@ -69,12 +75,31 @@ class Settings:
 
     @property
     def codec(self) -> Codec:
-        """The codec of smashed data and gradients."""
+        """The codec of smashed data and gradients that have no other one."""
         return codec_of(self.wire_dtype, self.wire_parameters)
 
-    def sender(self, kind: Kind) -> Sender:
+    def codec_for(self, direction: Direction) -> Codec | None:
+        """The codec of a direction; None: adapters are sent as float32, without a codec."""
+        if direction in self.codecs:
+            return codec_of(*self.codecs[direction])
+        return None if direction in ("adapters_up", "adapters_down") else self.codec
+
+    def sender(self, kind: Literal["smashed", "gradient"]) -> Sender:
         """A new sender of smashed data or gradients for a round."""
-        return Sender(self.codec, kind, notes_errors=self.wire_error)
+        key = f"workload.codecs.{kind}" if kind in self.codecs else "workload.wire_dtype"
+        codec = self.codec_for(kind)
+        assert codec is not None
+        return Sender(codec, kind, notes_errors=self.wire_error, key=key)
+
+    def receiver(self, kind: Literal["smashed", "gradient"]) -> Receiver:
+        """A new receiver of smashed data or gradients for a round."""
+        codec = self.codec_for(kind)
+        assert codec is not None
+        return Receiver(codec, kind)
+
+    def batch_of(self, client: int) -> int:
+        """Batch size of a client, from 1."""
+        return self.batch_sizes[client - 1] if self.batch_sizes else self.batch_size
 
     def open_model(self) -> SplitModel:
         """The model on its device, over the shared backbone."""
@@ -104,12 +129,18 @@ class RealClient:
 
     def __init__(self, settings: Settings, client: int):
         model = settings.open_model()
-        self._layout = model.layout
-        self._learner = ClientLearner(model, settings.training)
+        self._learner = ClientLearner(model, settings.training, client)
+        self._layout = self._learner.layout
         dataset = open_data(settings.data, settings.model.classes, model.input)
-        shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
+        batches = settings.batch_sizes or settings.batch_size
+        shares = client_data(dataset, settings.data, settings.clients, batches)
         self._data = shares[client - 1]
         self._settings = settings
+        self._down_codec = settings.codec_for("adapters_down")
+        up_codec = settings.codec_for("adapters_up")
+        self._uploads = (
+            None if up_codec is None else AdapterUploads(up_codec, settings.error_feedback)
+        )
         self._reader = ThreadPoolExecutor(1)
         self._watch = Stopwatch(model.device)
         self._warm_up(model.input.empty(1, "cpu"))
@@ -124,11 +155,12 @@ class RealClient:
         """Allocate the buffers of the round, and load its first batch."""
         self._round, self._split, self._batches = round_, split, sizes.batches
         self._received = torch.empty(self._layout.cuts[split])
+        self._encoded = memoryview(bytearray(0 if self._down_codec is None else sizes.adapters))
         self._gradient = memoryview(bytearray(sizes.gradient))
         self._shared = memoryview(bytearray(sizes.shared_gradient))
         self._up = self._settings.sender("smashed")
-        self._down = Receiver(self._settings.codec, "gradient")
-        self._down_shared = Receiver(self._settings.codec, "gradient")
+        self._down = self._settings.receiver("gradient")
+        self._down_shared = self._settings.receiver("gradient")
         self._fetch(1)
         self._batch.result()
 
@@ -147,10 +179,13 @@ class RealClient:
 
     def adapters_buffer(self) -> memoryview:
         """Buffer for the received broadcast."""
-        return as_bytes(self._received)
+        return as_bytes(self._received) if self._down_codec is None else self._encoded
 
     def load_adapters(self) -> None:
         """Start the round from the received broadcast."""
+        if self._down_codec is not None:
+            down = Receiver(self._down_codec, "adapters")
+            self._received = down.decode(self._encoded, self._received.shape)
         self._learner.begin_round(self._split, self._received)
 
     def forward(self, iteration: int) -> None:
@@ -198,8 +233,11 @@ class RealClient:
         return torch.cat(parts)
 
     def adapters(self) -> memoryview:
-        """The trained adapters."""
-        return as_bytes(self._learner.adapters())
+        """The trained adapters, or their encoded difference to the received ones."""
+        trained = self._learner.adapters()
+        if self._uploads is None:
+            return as_bytes(trained)
+        return self._uploads.encode(trained, self._received)
 
     def notes(self) -> Notes:
         """The codec's error in the smashed data, by iteration."""
@@ -218,10 +256,13 @@ class RealServer:
         self._layout = model.layout
         self._settings = settings
         clients = range(1, settings.clients + 1)
-        self._learner = ServerLearner(model, clients, settings.training)
         dataset = open_data(settings.data, settings.model.classes, model.input)
-        shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
+        batches = settings.batch_sizes or settings.batch_size
+        shares = client_data(dataset, settings.data, settings.clients, batches)
         self._samples = {share.client: len(share.indices) for share in shares}
+        self._learner = ServerLearner(model, clients, settings.training, self._samples)
+        self._down_codec = settings.codec_for("adapters_down")
+        self._up_codec = settings.codec_for("adapters_up")
         self._holdings = [holdings(share) for share in shares]
         """Class distribution of the clients, until it has been reported."""
         self._feature_shapes = model.feature_shapes
@@ -230,7 +271,7 @@ class RealServer:
         self._pass_times: dict[int, PassTimes] = {}
         self._times: PassTimes | None = None
         self._results: dict[int, Served] = {}
-        self.in_turn = settings.training.server_adapters == "shared"
+        self.in_turn = settings.training.server_adapters != "per-client"
         self._warm_up()
 
     def _warm_up(self) -> None:
@@ -256,11 +297,14 @@ class RealServer:
             )
         # If split points differ, clients are served separately.
         self._times = None if same is None else self._pass_times.get(same)
-        broadcast = self._learner.begin_round(self._splits).contiguous()
-        self._broadcast = dict.fromkeys(self._samples, broadcast)
+        self._learner.begin_round(self._splits)
+        self._sent: dict[int, memoryview] = {}
+        self._starts: dict[int, Tensor] = {}
+        for client in self._samples:
+            self._prepare_broadcast(client, self._learner.part(client))
         self._passes: list[int] = []
         settings = self._settings
-        self._up = {k: Receiver(settings.codec, "smashed") for k in self._samples}
+        self._up = {k: settings.receiver("smashed") for k in self._samples}
         self._down = {k: settings.sender("gradient") for k in self._samples}
         self._down_shared = settings.sender("gradient")
         self._first_gradients: dict[int, Tensor] = {}
@@ -268,15 +312,33 @@ class RealServer:
         of_client = dict(enumerate(sizes, start=1))
         self._smashed = {k: memoryview(bytearray(of_client[k].smashed)) for k in self._samples}
         self._labels = {k: np.zeros(of_client[k].labels, dtype="<u4") for k in self._samples}
-        self._adapters = {k: torch.empty(self._layout.cuts[u]) for k, u in self._splits.items()}
+        self._adapters = {k: memoryview(bytearray(of_client[k].adapters_up)) for k in self._samples}
+
+    def _prepare_broadcast(self, client: int, part: Tensor) -> None:
+        """Encode a client's part of the global adapters, and keep what it receives."""
+        if self._down_codec is None:
+            self._sent[client], self._starts[client] = as_bytes(part), part
+            return
+        down = Sender(self._down_codec, "adapters", key="workload.codecs.adapters_down")
+        sent = down.encode(part)
+        self._sent[client] = sent
+        received = memoryview(bytearray(sent))
+        self._starts[client] = Receiver(self._down_codec, "adapters").decode(received, part.shape)
+
+    def _trained(self, client: int) -> Tensor:
+        """The adapters that a client has sent."""
+        start, data = self._starts[client], self._adapters[client]
+        if self._up_codec is None:
+            return torch.frombuffer(data, dtype=torch.float32)
+        return start + Receiver(self._up_codec, "adapters").decode(data, start.shape)
 
     def adapters_header(self, client: int) -> bytes:
         """The safetensors header of that client's adapters."""
-        return self._layout.header(self._splits[client])
+        return self._learner.layout_of(client).header(self._splits[client])
 
     def broadcast(self, client: int) -> memoryview:
         """The global adapters of that client's part."""
-        return as_bytes(self._broadcast[client][: self._layout.cuts[self._splits[client]]])
+        return self._sent[client]
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Buffer for that client's received smashed data."""
@@ -342,24 +404,25 @@ class RealServer:
 
     def _shape(self, client: int) -> tuple[int, ...]:
         """Shape of a batch of that client's smashed data."""
-        return (self._settings.batch_size, *self._feature_shapes[self._splits[client] - 1])
+        batch = self._settings.batch_of(client)
+        return (batch, *self._feature_shapes[self._splits[client] - 1])
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Buffer for that client's received adapters."""
-        return as_bytes(self._adapters[client])
+        return self._adapters[client]
 
     def aggregate(self, clients: Collection[int]) -> None:
         """Aggregate these clients' models, weighted by their samples."""
-        adapters = {client: self._adapters[client] for client in clients}
+        adapters = {client: self._trained(client) for client in clients}
         self._learner.aggregate(adapters, self._samples)
 
     def begin_update(self, client: int) -> None:
         """Copy the client's part of the global model, which may change during its transfer."""
-        self._broadcast[client] = self._learner.begin_update(client)
+        self._prepare_broadcast(client, self._learner.begin_update(client))
 
     def mix(self, client: int, staleness: int) -> None:
         """Mix the client's received adapters and its server-side set into the global model."""
-        self._learner.mix(client, self._adapters[client], staleness)
+        self._learner.mix(client, self._trained(client), staleness)
 
     def notes(self) -> Notes:
         """Clients whose model is not finite, number of batches and duration of passes, the codec's

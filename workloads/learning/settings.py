@@ -3,8 +3,8 @@
 
 """Settings of learning: plain values that are sent to node programs as JSON, without torch."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from workloads.aggregation.rules import PROXIMAL
@@ -25,10 +25,10 @@ class TrainingConfig:
     """Zero by default, because adapters begin at B A = 0 and train for few steps."""
     momentum: float = 0.9
     """Momentum of `sgd`."""
-    server_adapters: Literal["per-client", "shared"] = "per-client"
+    server_adapters: Literal["per-client", "shared", "averaged"] = "per-client"
     """`per-client`: one server-side set per client, averaged at the end of the round, so that the
-    result does not depend on the service order. `shared`: one set, trained by all clients'
-    batches."""
+    result does not depend on the service order. `averaged`: the same, also averaged after each
+    iteration. `shared`: one set, trained by all clients' batches."""
     aggregation: str = "fedavg"
     """One of `testbed.core.registry.AGGREGATORS`."""
     aggregation_parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -37,6 +37,21 @@ class TrainingConfig:
     recompute: bool = False
     """Whether to store only the inputs of blocks in the forward pass and recompute the rest in the
     backward pass: less memory, about 50 % more computing, identical results."""
+
+    learning_rates: Sequence[float] = ()
+    """Learning rate of each client, for both sides; empty: `learning_rate` for all."""
+    ranks: Sequence[int] = ()
+    """Rank of each client's adapters, at most that of the model; empty: that of the model."""
+
+    def of(self, client: int) -> "TrainingConfig":
+        """The configuration of a client, from 1, with its learning rate."""
+        if not self.learning_rates:
+            return self
+        return replace(self, learning_rate=self.learning_rates[client - 1], learning_rates=())
+
+    def rank_of(self, client: int) -> int | None:
+        """Rank of a client's adapters, from 1; None: that of the model."""
+        return self.ranks[client - 1] if self.ranks else None
 
     @property
     def proximal(self) -> float:

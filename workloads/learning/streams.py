@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT
 
 """Encoding and decoding of tensors at the ends of a link: one stream per client, direction and
-round."""
+round; for adapters, one per transfer."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -17,8 +18,17 @@ from workloads.codecs.codec import Codec, Kind, Stream
 class Sender:
     """The sending end of a stream."""
 
-    def __init__(self, codec: Codec, kind: Kind, *, notes_errors: bool = False):
+    def __init__(
+        self,
+        codec: Codec,
+        kind: Kind,
+        *,
+        notes_errors: bool = False,
+        key: str = "workload.wire_dtype",
+    ):
+        """Begin the stream; `key` is the scenario's key of the codec, for messages."""
         self._codec = codec
+        self._key = key
         self._stream, self._echo = Stream(kind), Stream(kind)
         self._notes_errors = notes_errors
         self.errors: list[float] = []
@@ -37,7 +47,7 @@ class Sender:
         data = memoryview(self._codec.encode(values, self._stream)).cast("B")
         if len(data) != (size := self._codec.size(len(values))):
             raise RunError(
-                f"workload.wire_dtype: the codec made {len(data)} bytes of {len(values)} values, "
+                f"{self._key}: the codec made {len(data)} bytes of {len(values)} values, "
                 f"but its size() is {size}"
             )
         return data
@@ -49,6 +59,38 @@ class Sender:
         received = self._codec.decode(memoryview(bytearray(sent)), tensor.numel(), self._echo)
         norm, lost = float(tensor.norm()), float((received - tensor.cpu().flatten()).norm())
         self.errors.append(lost / norm if norm else 0.0)
+
+
+@dataclass
+class AdapterUploads:
+    """The sending end of a client's adapters: the encoded difference to the received ones.
+
+    With error feedback, what the encoding of a difference left out is added to the next one; it is
+    kept from round to round.
+    """
+
+    codec: Codec
+    feeds_back: bool
+    left_out: Tensor | None = None
+    """What has been left out so far, shape [n]; a client's part of another split point has other
+    elements at its end."""
+
+    def encode(self, trained: Tensor, received: Tensor) -> memoryview:
+        """Encode adapters [n] that began as the received ones; both float32 on the CPU."""
+        change = trained - received
+        kept = self.left_out
+        if kept is not None:
+            both = min(len(kept), len(change))
+            change[:both] += kept[:both]
+        data = Sender(self.codec, "adapters", key="workload.codecs.adapters_up").encode(change)
+        if self.feeds_back:
+            sent = Receiver(self.codec, "adapters").decode(
+                memoryview(bytearray(data)), [len(change)]
+            )
+            rest = change - sent
+            beyond = [] if kept is None else [kept[len(change) :]]
+            self.left_out = torch.cat([rest, *beyond])
+        return data
 
 
 class Receiver:

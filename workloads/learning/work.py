@@ -162,7 +162,8 @@ def _zeros(size: int) -> memoryview:
 
 def largest(sizes: RoundSizes) -> int:
     """Bytes of the largest payload of a round."""
-    return max(sizes.adapters, sizes.smashed, sizes.gradient, sizes.shared_gradient)
+    gradient = max(sizes.gradient, sizes.shared_gradient)
+    return max(sizes.adapters, sizes.adapters_up, sizes.smashed, gradient)
 
 
 class ZeroClient:
@@ -186,7 +187,7 @@ class ZeroClient:
 
     def adapters_buffer(self) -> memoryview:
         """Buffer for the received broadcast."""
-        return self.adapters()
+        return self._bytes[: self.sizes.adapters]
 
     def load_adapters(self) -> None:
         """Do nothing."""
@@ -211,7 +212,7 @@ class ZeroClient:
 
     def adapters(self) -> memoryview:
         """Zeros with the size of the adapters."""
-        return self._bytes[: self.sizes.adapters]
+        return self._bytes[: self.sizes.adapters_up]
 
     def close(self) -> None:
         """Do nothing."""
@@ -233,8 +234,8 @@ class ZeroServer:
         return bytes(self.sizes[client - 1].adapters_header)
 
     def broadcast(self, client: int) -> memoryview:
-        """Zeros with the size of the adapters."""
-        return self.adapters_buffer(client)
+        """Zeros with the size of the global adapters."""
+        return self._bytes[: self.sizes[client - 1].adapters]
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Buffer for received smashed data."""
@@ -242,7 +243,7 @@ class ZeroServer:
 
     def labels_buffer(self, client: int) -> memoryview:
         """Buffer for received labels."""
-        return self._labels
+        return self._labels[: 4 * self.sizes[client - 1].labels]
 
     def pass_size(self, waiting: int, rest_s: float) -> int:
         """Serve one client at a time."""
@@ -261,7 +262,7 @@ class ZeroServer:
 
     def adapters_buffer(self, client: int) -> memoryview:
         """Buffer for received adapters."""
-        return self._bytes[: self.sizes[client - 1].adapters]
+        return self._bytes[: self.sizes[client - 1].adapters_up]
 
     def notes(self) -> Notes:
         """Return no observations."""

@@ -164,6 +164,7 @@ class EmulatedServerRound:
                 drops=faults.drops,
                 mac_orders=station.setup.mac_orders,
                 own_gradients=self.terms.sizes.gradient > 0,
+                iterations={k: order.of(k).iterations for k in order.clients},
             )
         )
         self.more: dict[int, queue.SimpleQueue[bool]] = {
@@ -242,7 +243,7 @@ class EmulatedServerRound:
                 self.protocol.tell(BroadcastReceived(header.client, header.time_s))
             case Kind.RECEIPT if turn.lacks_shared:
                 turn.lacks_shared = False
-                if not self.terms.sizes.own_gradient:
+                if not self.terms.sizes.gradient:
                     self._receipt(header, "SG", turn.start_s)
                 assert isinstance(self.protocol, ServerRound)
                 self.protocol.tell(SharedReceived(header.client, header.time_s))
@@ -413,7 +414,7 @@ class EmulatedServerRound:
         self.lost.append(LostClient(lost.client, lost.at, lost.refused))
         if lost.step:
             sizes, start_s = self.order.of(lost.client).sizes, self.turns[lost.client].start_s
-            size = {"SM": sizes.adapters, "S": 0, "SG": sizes.smashed}[lost.step]
+            size = {"SM": sizes.adapters, "S": 0, "SG": sizes.gradient}[lost.step]
             self.going.append((lost.client, lost.iteration, lost.step, start_s, math.inf, size))
         self.more[lost.client].put(False)
         self.station.links[lost.client].hang_up()
@@ -472,10 +473,10 @@ class EmulatedServerRound:
         first = 1
         while self.more[client].get():
             self._receive_from(client, first)
-            first += self.terms.iterations
+            first += self.order.of(client).iterations
 
     def _receive_from(self, client: int, first: int) -> None:
-        last = first + self.terms.iterations - 1
+        last = first + self.order.of(client).iterations - 1
         self._arrival(client, Kind.RECEIPT, first)
         sizes = self.order.of(client).sizes
         for iteration in range(first, last + 1):
@@ -488,7 +489,7 @@ class EmulatedServerRound:
                 self.work.smashed_buffer(client),
                 self.work.labels_buffer(client),
             )
-            for _ in range(1 + (sizes.shared_gradient > 0 and sizes.own_gradient > 0)):
+            for _ in range(1 + (sizes.shared_gradient > 0 and sizes.gradient > 0)):
                 self._arrival(client, Kind.RECEIPT, iteration)
         if self.terms.asks:
             self._arrival(client, Kind.REQUEST, last + 1)

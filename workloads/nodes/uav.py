@@ -248,7 +248,7 @@ class Uav:
             steps.end(end_s)
             return end_s
         header, shared = self.link.receive_header(Kind.SHARED), self.work.shared_gradient_buffer()
-        own_bytes = terms.sizes.own_gradient
+        own_bytes = terms.sizes.gradient
         steps.begin(iteration, "SG", header.time_s, len(shared) + own_bytes)
         end_s = self._take(going, header, Kind.SHARED, iteration, shared)
         if own_bytes:

@@ -199,7 +199,7 @@ class OffloadServer(ZeroServer):
 
     def __init__(self, place: Path, learning: Json):
         self._ask = Caller(place, "bs", learning, None)
-        self.in_turn = learning["training"]["server_adapters"] == "shared"
+        self.in_turn = learning["training"]["server_adapters"] != "per-client"
 
     def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
         """Prepare the round, and allocate buffers for every client's frames."""
@@ -211,17 +211,19 @@ class OffloadServer(ZeroServer):
         """The last pass of each client, and the client's index in it."""
         self._smashed = {k: memoryview(bytearray(s.smashed)) for k, s in of_client.items()}
         self._label = {k: memoryview(bytearray(4 * s.labels)) for k, s in of_client.items()}
-        self._adapters = {k: memoryview(bytearray(s.adapters)) for k, s in of_client.items()}
+        self._adapters = {k: memoryview(bytearray(s.adapters_up)) for k, s in of_client.items()}
 
     def adapters_header(self, client: int) -> bytes:
         """The safetensors header of that client's adapters."""
-        _, *headers = self._begun().data
-        return bytes(headers[client - 1])
+        begun = self._begun()
+        return bytes(begun.data[len(begun.data) - len(self.sizes) + client - 1])
 
     def broadcast(self, client: int) -> memoryview:
         """The global adapters of that client's part."""
-        whole, *_ = self._updates.get(client, self._begun)().data
-        return memoryview(whole)[: self.sizes[client - 1].adapters]
+        if client in self._updates:
+            return memoryview(self._updates[client]().data[0])
+        begun = self._begun()
+        return memoryview(begun.data[begun.plain[client - 1]])[: self.sizes[client - 1].adapters]
 
     def smashed_buffer(self, client: int) -> memoryview:
         """Buffer for that client's received smashed data."""

@@ -96,11 +96,20 @@ class _Server:
     def begin_round(
         self, data: Data, round_: int, splits: Sequence[int], sizes: Sequence[Json]
     ) -> Message:
-        """The longest broadcast, of which the others are prefixes, and each client's header."""
+        """The place of each client's broadcast in the data, of which it is a prefix; the data are
+        the different broadcasts, and then each client's header."""
         self._work.begin_round(round_, splits, [RoundSizes(**each) for each in sizes])
         clients = range(1, len(splits) + 1)
-        longest = max(map(self._work.broadcast, clients), key=len)
-        return Message(data=[longest, *map(self._work.adapters_header, clients)])
+        broadcasts = list(map(self._work.broadcast, clients))
+        different: list[memoryview] = []
+        for sent in sorted(broadcasts, key=len, reverse=True):
+            if not any(longer[: len(sent)] == sent for longer in different):
+                different.append(sent)
+        places = [
+            next(n for n, longer in enumerate(different) if longer[: len(sent)] == sent)
+            for sent in broadcasts
+        ]
+        return Message(places, [*different, *map(self._work.adapters_header, clients)])
 
     def forward_backward(self, data: Data, *clients: int) -> Message:
         for client, smashed, labels in zip(clients, data[::2], data[1::2], strict=True):

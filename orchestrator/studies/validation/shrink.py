@@ -190,7 +190,7 @@ def _reduced(scenario: Scenario, tree: dict[str, Any]) -> Iterator[Scenario]:
         yield from _valid(tree, {"name": "counterexample"})
     for one in range(scenario.uavs.count - 1, -1, -1):
         yield from _without(tree, one, scenario.uavs.count)
-    for fewer in range(1, scenario.workload.local_iterations):
+    for fewer in range(1, scenario.workload.largest("local_iterations")):
         yield from _valid(tree, {"workload.local_iterations": fewer})
     for key, value in _leaves(tree):
         # Other values of these would change the model or its claim.

@@ -147,13 +147,18 @@ def default_space(scenario: Scenario) -> Space:
     Bands and powers vary by a factor of 4 in both directions, the base station's speed from an
     eighth to twice; UAVs have one speed, or speeds that differ by up to 4, 16 and 64; there are 16
     seeds for their placement. Values in lists with one entry per UAV are not varied.
+
+    Raises:
+        InputError: UAVs differ in batch size or local iterations.
     """
     work, radio, station = scenario.workload, scenario.radio, scenario.base_station
     by = partial(_by, least=1e-6, most=1e21)
-    batch = work.batch_size
+    for key in work.differing_loads:
+        raise InputError(f"workload.{key}: validation needs one number for all UAVs")
+    batch, iterations = work.largest("batch_size"), work.largest("local_iterations")
     keys: dict[str, dict[str, Any]] = {
         "workload.split": {"choice": list(range(1, profile_of(scenario).splits + 1))},
-        "workload.local_iterations": {"integers": (1, min(2 * work.local_iterations, 1000))},
+        "workload.local_iterations": {"integers": (1, min(2 * iterations, 1000))},
         "workload.batch_size": {"integers": (max(1, batch // 2), min(2 * batch, 4096))},
         "radio.uplink_bandwidth_hz": by(radio.uplink_bandwidth_hz, 4, least=1e3, most=1e11),
         "radio.downlink_bandwidth_hz": by(radio.downlink_bandwidth_hz, 4, least=1e3, most=1e11),

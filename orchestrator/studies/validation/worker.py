@@ -206,6 +206,8 @@ class Player:
 
         if scenario.scheme.asynchronous:
             raise InputError("paradigm: validation needs synchronous rounds")
+        for key in scenario.workload.differing_loads:
+            raise InputError(f"workload.{key}: validation needs one number for all UAVs")
         if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: validation needs rounds of all UAVs")
         payload, plan = played(payload_bytes)

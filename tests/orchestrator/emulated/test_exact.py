@@ -62,6 +62,16 @@ LONG = {*PARADIGMS, *OTHERS, *WITHOUT_ROUNDS, "red", "lte-faults"} - {
 UPDATES = 8
 ORDER = "shortest-job-first"
 UNEQUAL = {"tx_power_w": [1.0, 0.4, 0.1], "compute_flops": [2.5e12, 0.3e12, 0.1e12]}
+OWN: dict[str, Any] = {
+    "local_iterations": [1, 3, 2],
+    "batch_size": [2, 1, 3],
+    "codecs": {
+        "adapters_up": {"name": "top-k", "share": 0.5},
+        "adapters_down": "float16",
+        "gradient": "bfloat16",
+    },
+}
+"""Clients that differ, and a codec for each direction."""
 AIR = {
     "one_way_delay_s": {"up": 0.01, "down": 0.02},
     # Some 2 %, in each slot another probability.
@@ -73,6 +83,7 @@ def runs() -> Iterator[Run]:
     for name in PARADIGMS:
         yield name, SMALL | {"paradigm": name}, []
     yield "shortest", FLEET | {"order": "shortest-job-first"}, []
+    yield "own", SMALL | {"paradigm": "sfl-ps", "workload": SMALL["workload"] | OWN}, []
     for name, keys in OTHERS.items():
         yield name, SMALL | {"emulation": SMALL["emulation"] | keys}, []
     yield "outage", SMALL, ["--trace", "outage.npz", "--out", "outage"]
@@ -122,6 +133,26 @@ def test_so_do_those_of_a_fleet_that_differs_in_another_order(all_played: Played
     for moments in map(spans, (predicted, measured)):
         served = [key[:2] for key in sorted(moments, key=moments.__getitem__) if key[2] == "S"]
         assert served == SERVED
+
+
+def test_so_do_those_of_clients_that_differ_in_load_and_of_codecs_by_direction(
+    all_played: Played,
+) -> None:
+    run = result(all_played, "own")
+    assert run["valid"]
+    assert_exact(run)
+    (predicted,), (measured,) = run["predicted"], run["measured"]
+    sent = [
+        {
+            (step["client"], step["iteration"], step["step"]): step["bytes"]
+            for step in round_["steps"]
+        }
+        for round_ in (predicted, measured)
+    ]
+    assert sent[0] == sent[1]
+    assert [sent[0][k, 1, "SM"] for k in (1, 2, 3)] == [40_004] * 3
+    assert [sent[0][k, i, "CM"] for k, i in ((1, 1), (2, 3), (3, 2))] == [42_500] * 3
+    assert [sent[0][k, 1, "SG"] for k in (1, 2, 3)] == [100_000, 50_000, 150_000]
 
 
 @pytest.mark.parametrize("name", each(OTHERS, LONG))

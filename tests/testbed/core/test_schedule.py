@@ -5,6 +5,7 @@
 
 import heapq
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def play(
     ]
     down = whole if plan.paradigm.gradient_transmission == "sequential" else shared
 
-    schedule = Schedule(plan.paradigm, K)
+    schedule = Schedule(plan.paradigm, K, dict(enumerate(plan.iterations_of.tolist())))
     by_lag = plan.paradigm.order == LARGER_LAG
     spans: dict[tuple[int, int, int], tuple] = {}
     events: list[tuple[float, str, int, int]] = []
@@ -88,13 +89,13 @@ def play(
                 if i:
                     start, end = spans[k, i - 1, SG]
                     gradient = end - start
-                schedule.smashed_arrived(k, i, now, -(lag[k] + gradient) if by_lag else 0.0)
+                schedule.smashed_arrived(k, i + 1, now, -(lag[k] + gradient) if by_lag else 0.0)
             elif what == "computed":
                 start, _ = spans[k, i, S]
-                schedule.computed(k, i, now, -(lag[k] + now - start) if by_lag else 0.0)
+                schedule.computed(k, i + 1, now, -(lag[k] + now - start) if by_lag else 0.0)
             else:
                 schedule.delivered(now)
-                if i + 1 < ITERATIONS:
+                if i + 1 < plan.iterations_of[k]:
                     fly(k, i + 1, now + plan.cb_s[k, i])
         for start in schedule.start():
             assert start.at == pytest.approx(now)
@@ -113,8 +114,12 @@ def play(
 @pytest.mark.parametrize("paradigm", BUILT_IN, ids=lambda p: p.name)
 def test_schedule_and_engine_decide_alike(paradigm: Paradigm) -> None:
     rng = np.random.default_rng(7)
-    for _ in range(20):
+    for turn in range(20):
         plan = random_plan(paradigm, rng)
+        if turn % 2:
+            own = rng.integers(1, ITERATIONS + 1, K)
+            own[rng.integers(K)] = ITERATIONS
+            plan = replace(plan, own_iterations=own)
         radio = ShannonFdma(20e6, 20e6, 10 ** (-11.4) * 1e-9, 40.0, rng.uniform(0.1, 1.0, K))
         gain = 10 ** rng.uniform(-10.5, -8.5, K)
         predicted = simulate(plan, radio, np.repeat(gain[:, None], 5000, axis=1), SLOT_S)

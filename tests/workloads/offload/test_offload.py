@@ -109,13 +109,22 @@ def play(
     return {name: bytes(v) if isinstance(v, memoryview) else v for name, v in seen.items()}
 
 
+@pytest.mark.parametrize("differ", [False, True])
 def test_what_the_host_computes_is_what_a_node_would(
-    settings: Settings, computing: tuple[Path, int]
+    settings: Settings, computing: tuple[Path, int], differ: bool
 ) -> None:
+    if differ:
+        training = replace(settings.training, ranks=(4, 2), learning_rates=(1e-3, 3e-3))
+        codecs = {
+            "adapters_down": ("int8", {}),
+            "adapters_up": ("top-k", {}),
+            "gradient": ("int4", {}),
+        }
+        settings = replace(settings, training=training, batch_sizes=(2, 4), codecs=codecs)
     place, _ = computing
     splits = [1, 3]
     server, learning = RealServer(settings), asdict(settings)
-    sizes = [sizes_of(server, split) for split in splits]
+    sizes = [sizes_of(server, split, k) for k, split in enumerate(splits, 1)]
     here = play(server, {k: RealClient(settings, k) for k in (1, 2)}, sizes, splits)
     there = play(
         OffloadServer(place, learning),
