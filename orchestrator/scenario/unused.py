@@ -40,7 +40,7 @@ OF_LEARNING = (
     *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
     *("lora_alpha", "lora_dropout", "clients_per_pass"),
 )
-OF_DATA = ("source", "samples", "partition", "concentration", "noise")
+OF_DATA = ("source", "samples", "partition", "partition_parameters", "concentration", "noise")
 OF_CHANNEL = (
     *(f"mobility.{name}" for name in Mobility.model_fields),
     *(f"radio.{name}" for name in ("carrier_hz", "channel", "parameters", "fitted")),
