@@ -1,19 +1,53 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed train`, `evaluate`, `export`: train and evaluate policies; export trained models."""
+"""`testbed learn`, `train`, `evaluate`, `export`: learn without a network; train and evaluate
+policies; export trained models."""
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile, TraceFile, rounds_of
+from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
 from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def learn(
+    scenario: ScenarioFile,
+    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to create.")],
+    rounds: Rounds = None,
+    overrides: Overrides = None,
+) -> None:
+    """Learn a scenario once without a network, to time it under many networks: see --learned."""
+    from orchestrator.emulated.trajectory import check
+    from orchestrator.emulated.trajectory import learn as learn_rounds
+    from orchestrator.scenario.loading import load
+    from testbed.system.files import check_folder
+    from testbed.system.leftovers import temporary_folder
+
+    parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    check_folder(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"--out: {output} exists already and is not an empty folder")
+    check(parsed)
+    with temporary_folder("learn") as temporary, shown("rounds") as show:
+        made = learn_rounds(parsed, temporary, show)
+        output.mkdir(parents=True, exist_ok=True)
+        for file in temporary.iterdir():
+            shutil.copy(file, output / file.name)
+    held_out = made.table[made.table["data"] == "held-out"]
+    for row in held_out.tail(1).to_dict("records"):
+        out.print(
+            f"held-out after {parsed.rounds} rounds: loss {row['loss']:.4f}, accuracy "
+            f"{100 * row['accuracy']:.2f} %"
+        )
+    out.print(f"learned: {output}", markup=False, highlight=False)
 
 
 def train(
