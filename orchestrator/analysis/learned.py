@@ -32,7 +32,7 @@ X_TITLES = {
     "time_s": "Emulated time (s)",
     "round": "Rounds",
     "energy_j": "Energy of all UAVs (J)",
-    "bytes": "Bytes on the links",
+    "bytes": "Payload of all transfers (bytes)",
 }
 """Quantities over which a curve may be drawn, with their titles."""
 CURVE = ("round", "time_s", "energy_j", "bytes", *MEASURES)
@@ -76,9 +76,10 @@ class Target:
         """
         name, _, value = text.partition("=")
         try:
-            return cls.of(name.strip(), float(value), field)
+            number = float(value)
         except ValueError:
             raise InputError(f"{field}: must be like accuracy=0.8, not {text!r}") from None
+        return cls.of(name.strip(), number, field)
 
     def __str__(self) -> str:
         shown = f"{100 * self.value:g} %" if self.measure == "accuracy" else f"{self.value:g}"
@@ -246,15 +247,14 @@ class Race:
 
     def _nobody(self) -> str:
         best = [group for group in self.groups if math.isfinite(group.best)]
-        names = (
-            "No result reaches" if len(self.groups) > 1 else f"{self.groups[0].name} never reaches"
-        )
+        several = len(self.groups) > 1
+        names = "No result reaches" if several else f"{self.groups[0].name} never reaches"
         if not best:
             return f"{names} {self.target}: nothing was evaluated on held-out data."
         accuracy = self.target.measure == "accuracy"
         top = (max if accuracy else min)(best, key=lambda group: group.best)
         shown = f"{100 * top.best:.1f} %" if accuracy else f"{top.best:.4g}"
-        whose = f" ({top.name})" if len(self.groups) > 1 else ""
+        whose = f" ({top.name})" * several
         return f"{names} {self.target}; the best is {shown}{whose}."
 
     def table(self) -> pd.DataFrame:

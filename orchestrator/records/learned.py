@@ -22,6 +22,7 @@ import pandas as pd
 from orchestrator.records.directory import MANIFEST, SCENARIO
 from orchestrator.records.reader import read_object
 from orchestrator.records.results import Result
+from orchestrator.records.session_reader import PlayedSession
 from orchestrator.records.tables import TABLES, TEXT, Absent, read_table
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Participation, Scenario, Workload
@@ -219,24 +220,41 @@ def read_trajectory(folder: Path) -> Trajectory:
     return Trajectory(str(folder), scenario, table)
 
 
-def with_learning(results: Sequence[Result], given: Sequence[Trajectory]) -> list[Result]:
+def with_learning(
+    results: Sequence[Result | PlayedSession], given: Sequence[Trajectory]
+) -> list[Result | PlayedSession]:
     """The results, with the learning of the trajectory of their seed where they have none.
 
     Raises:
         InputError: A result has no scenario, or no trajectory fits it; the message names the key.
     """
     return [
-        result if len(result.learning) or not given else _joined(result, given)
+        _joined(result, given)
+        if given and isinstance(result, Result) and not len(result.learning)
+        else result
         for result in results
     ]
+
+
+def trajectory_for(scenario: Scenario, given: Sequence[Trajectory]) -> Trajectory | None:
+    """The trajectory of the scenario's seed, which fits the scenario; None if none is given.
+
+    Raises:
+        InputError: See `Trajectory.check`.
+    """
+    same = [each for each in given if each.scenario.seed == scenario.seed]
+    for chosen in [*same, *given][:1]:
+        chosen.check(scenario)
+        return chosen
+    return None
 
 
 def _joined(result: Result, given: Sequence[Trajectory]) -> Result:
     if result.scenario is None:
         raise InputError(f"{result.name}: has no scenario, so nothing learned can be timed by it")
-    same = [each for each in given if each.scenario.seed == result.scenario.seed]
-    chosen = (same or given)[0]
     try:
+        chosen = trajectory_for(result.scenario, given)
+        assert chosen is not None
         learning = chosen.timed(result.scenario, result.timeline)
     except InputError as error:
         raise InputError(f"{result.name}: {error}") from None

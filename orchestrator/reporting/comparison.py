@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.analysis.learned import Target
 from orchestrator.records.comparison import (
     Comparison,
     compare,
@@ -20,6 +21,7 @@ from orchestrator.records.comparison import (
     precision_costs,
     train_of,
 )
+from orchestrator.records.learned import Trajectory, with_learning
 from orchestrator.records.results import Result, read_results
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.reporting.charts import (
@@ -46,17 +48,25 @@ MOST_POINTS = 400
 """Most points of a session's curve; more slots are merged into means."""
 
 
-def write_comparison(given: Sequence[str | Path], path: Path) -> Comparison:
+def write_comparison(
+    given: Sequence[str | Path],
+    path: Path,
+    target: Target | None = None,
+    learned: Sequence[Trajectory] = (),
+) -> Comparison:
     """Read results and write a page that compares them.
 
     Args:
         given: Paths that `orchestrator.records.results.read_results` accepts.
         path: Path of the page.
+        target: A target that results are to reach.
+        learned: Trajectories for results without learning.
 
     Raises:
-        InputError: One of them cannot be read as a result.
+        InputError: One of them cannot be read as a result, or no trajectory fits it.
     """
-    comparison = compare([result for each in given for result in read_results(each)])
+    found = [result for each in given for result in read_results(each)]
+    comparison = compare(with_learning(found, learned), target=target)
     write_page(comparison, path)
     return comparison
 
