@@ -7,10 +7,14 @@ The nodes' own work (`workloads.learning.real`) is called in turn, iteration by 
 `orchestrator.records.learned` for what this is exact for.
 """
 
+import fcntl
+import hashlib
+import json
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,13 +36,22 @@ from orchestrator.emulated.learning import (
 )
 from orchestrator.engine.plan import fixed_allocation, round_sizes
 from orchestrator.engine.selection import selection
-from orchestrator.records.learned import Trajectory, why_inexact, write_trajectory
-from orchestrator.records.manifest import command, environment, now
+from orchestrator.records.learned import (
+    KIND,
+    Trajectory,
+    depends_on,
+    is_trajectory,
+    read_trajectory,
+    why_inexact,
+    write_trajectory,
+)
+from orchestrator.records.manifest import command, environment, now, source_sha256
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Evaluated
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
+from testbed.system.folders import cache_folder
 from workloads.data.parts import FIELD
 
 log = logging.getLogger(__name__)
@@ -88,6 +101,40 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
         table = table.drop(columns="time_s")
         write_trajectory(folder, scenario, table, about, learning.server.state())
     return Trajectory(str(folder), scenario, table)
+
+
+def learned_once(scenario: Scenario) -> Trajectory:
+    """The trajectory of a scenario from the cache folder; it is learned if it is not there yet.
+
+    Other processes of this machine that ask for the same trajectory meanwhile wait for it.
+
+    Args:
+        scenario: The scenario; it may have workload.compute 'none'.
+
+    Raises:
+        InputError: See `learn`.
+    """
+    workload = scenario.workload.model_copy(update={"compute": "real"})
+    scenario = scenario.model_copy(update={"workload": workload})
+    check(scenario)
+    parts = {
+        "depends_on": depends_on(scenario),
+        "rounds": scenario.rounds,
+        "evaluate": [workload.evaluate_every, workload.evaluate_samples, workload.wire_error],
+        "inputs": inputs_of(scenario).digests,
+        "sources": source_sha256(),
+        "torch": version("torch"),
+    }
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    cache = cache_folder() / KIND
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / digest
+    with (cache / f"{digest}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_trajectory(folder):  # The manifest is written last.
+            folder.mkdir(exist_ok=True)
+            learn(scenario, folder)
+    return read_trajectory(folder)
 
 
 def check(scenario: Scenario) -> None:
