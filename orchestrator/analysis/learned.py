@@ -241,7 +241,8 @@ class Race:
         if saved == 0:
             return f"at the same time as {after}"
         common = len(self.groups[0].costs["time"].keys() & second.costs["time"].keys())
-        spread = f" ({_percent(low)} to {_percent(high)} % by seed)" if common > 1 else ""
+        least, most = _percent(low), _percent(high)
+        spread = f" ({least} to {most} % by seed)" * (common > 1 and least != most)
         word = "earlier" if saved > 0 else "later"
         return f"{_percent(abs(saved))} %{spread} {word} than {after}"
 
@@ -260,8 +261,9 @@ class Race:
     def table(self) -> pd.DataFrame:
         """One row per group, in the order of arrival.
 
-        name, seeds, reached (number of seeds), for each of `COSTS` its mean and its extremes
-        NAME_low and NAME_high over the seeds that reach the target, and best, the best value.
+        name, seeds, reached (number of seeds), then time_s, energy_j, bytes and rounds, the means
+        over the seeds that reach the target, each with its extremes NAME_low and NAME_high; and
+        best, the best value in any evaluation.
         """
         rows = []
         for group in self.groups:
@@ -270,9 +272,9 @@ class Race:
                 "seeds": group.seeds,
                 "reached": group.count,
             }
-            for cost in COSTS:
+            for cost, (name, _) in COSTS.items():
                 low, high = group.extremes(cost)
-                row |= {cost: group.mean(cost), f"{cost}_low": low, f"{cost}_high": high}
+                row |= {name: group.mean(cost), f"{name}_low": low, f"{name}_high": high}
             rows.append(row | {"best": group.best})
         return pd.DataFrame(rows)
 

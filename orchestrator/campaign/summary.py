@@ -10,12 +10,14 @@ Student's, 95 %.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from orchestrator.analysis import learned
 from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.results import MEANS
 from orchestrator.campaign.spec import Campaign, Study
+from orchestrator.engine.plan import Array
 from testbed.core.paradigm import title_of
 
 METRIC_TITLES = {
@@ -99,16 +101,16 @@ def means(points: pd.DataFrame, by: Sequence[str], more: Sequence[str] = ()) -> 
         row: dict[str, Any] = dict(zip(by, labels, strict=True)) | {"n": len(part)}
         for name in names:
             values = _known(name, part[name])
-            row |= {name: values.mean(), f"{name}_ci95": half_width(values.to_numpy(float))}
-            row[f"{name}_n"] = len(values)
+            mean = part[name].mean()
+            row |= {name: mean, f"{name}_ci95": half_width(values), f"{name}_n": len(values)}
         rows.append(row)
     kinds = ("", "_ci95", "_n")
     return pd.DataFrame(rows, columns=[*by, "n", *(m + kind for m in names for kind in kinds)])
 
 
-def _known(name: str, values: "pd.Series[float]") -> "pd.Series[float]":
+def _known(name: str, values: "pd.Series[float]") -> Array:
     """The values of the seeds that have one: a target may be out of reach for some."""
-    return values.dropna() if name in learned.NAMES else values
+    return np.asarray(values.dropna() if name in learned.NAMES else values, float)
 
 
 def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> pd.DataFrame:
@@ -132,7 +134,7 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
             continue
         row: dict[str, Any] = dict(zip([*others, over], labels, strict=True)) | {"n": len(part)}
         for name in metrics:
-            relative = _known(name, part[name] / part[f"{name}_0"] - 1).to_numpy(float)
+            relative = _known(name, part[name] / part[f"{name}_0"] - 1)
             mean = relative.mean() if len(relative) else float("nan")
             row |= {name: mean, f"{name}_ci95": half_width(relative), f"{name}_n": len(relative)}
         rows.append(row)

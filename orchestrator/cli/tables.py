@@ -192,10 +192,10 @@ def race_table(race: "Race") -> Table:
         table.add_column(title.removesuffix(", rounds"), justify="right")
     for row in race.table().to_dict("records"):
         ranges = (
-            f"{row[cost]:.6g} ({row[f'{cost}_low']:.6g} to {row[f'{cost}_high']:.6g})"
+            f"{row[name]:.6g} ({row[f'{name}_low']:.6g} to {row[f'{name}_high']:.6g})"
             if row["reached"] > 1
-            else f"{row[cost]:.6g}"
-            for cost in COSTS
+            else f"{row[name]:.6g}"
+            for name, _ in COSTS.values()
         )
         values = ranges if row["reached"] else ["never"] * len(COSTS)
         table.add_row(escape(row["name"]), f"{row['reached']} of {row['seeds']}", *values)
