@@ -218,17 +218,21 @@ class Race:
         there = [group for group in self.groups if group.count]
         if not there:
             return self._nobody()
-        first = there[0]
-        answer = (
-            f"{first.name} reaches {self.target}"
-            + (" first" if len(self.groups) > 1 else "")
-            + f", {_in_seeds(first)}after {_span(first, 'time')}"
-        )
-        if len(there) > 1:
-            answer += f", {self._margin(there[1])}"
-        more = [f"{group.name} {_arrival(group)}" for group in there[2:]]
-        if len(there) > 1 and there[1].count < there[1].seeds:
-            more.insert(0, f"{there[1].name} {_arrival(there[1])}")
+        first, others = there[0], there[1:]
+        arrival = f"{_in_seeds(first)}after {_span(first, 'time')}"
+        if any(other.mean("time") < first.mean("time") for other in others):
+            # The others are faster where they reach the target, but in fewer seeds.
+            answer = (
+                f"{first.name} reaches {self.target} in more seeds than the others "
+                f"({first.count} of {first.seeds}), after {_span(first, 'time')}"
+            )
+            more = [f"{group.name} {_arrival(group)}" for group in others]
+        else:
+            is_first = " first" * (len(self.groups) > 1)
+            margin = f", {self._margin(others[0])}" if others else ""
+            answer = f"{first.name} reaches {self.target}{is_first}, {arrival}{margin}"
+            partly = others[:1] if others and others[0].count < others[0].seeds else []
+            more = [f"{group.name} {_arrival(group)}" for group in [*partly, *others[1:]]]
         if never := [group.name for group in self.groups if not group.count]:
             more.append(f"{_listed(never)} never {'reach' if len(never) > 1 else 'reaches'} it")
         return f"{answer}." + (f" {'; '.join(more)}." if more else "")
@@ -236,15 +240,14 @@ class Race:
     def _margin(self, second: Reached) -> str:
         saved, low, high = self.saving()
         after = f"{second.name} (after {second.mean('time'):.4g} s)"
-        if not math.isfinite(saved):
+        if not saved >= 0:  # NaN: in no seed do both reach it.
             return f"before {after}"
         if saved == 0:
             return f"at the same time as {after}"
         common = len(self.groups[0].costs["time"].keys() & second.costs["time"].keys())
         least, most = _percent(low), _percent(high)
         spread = f" ({least} to {most} % by seed)" * (common > 1 and least != most)
-        word = "earlier" if saved > 0 else "later"
-        return f"{_percent(abs(saved))} %{spread} {word} than {after}"
+        return f"{_percent(saved)} %{spread} earlier than {after}"
 
     def _nobody(self) -> str:
         best = [group for group in self.groups if math.isfinite(group.best)]
@@ -299,8 +302,11 @@ def _in_seeds(group: Reached) -> str:
 
 def _span(group: Reached, cost: str) -> str:
     unit, (low, high) = COSTS[cost][1], group.extremes(cost)
-    spread = f" ({low:.4g} to {high:.4g} {unit} over {group.count} seeds)" * (group.count > 1)
-    return f"{group.mean(cost):.4g} {unit}{spread}"
+    if group.count < 2:
+        return f"{low:.4g} {unit}"
+    least, most = f"{low:.4g}", f"{high:.4g}"
+    extremes = f"{least} to {most} {unit} " * (least != most)
+    return f"{group.mean(cost):.4g} {unit} ({extremes}over {group.count} seeds)"
 
 
 def _arrival(group: Reached) -> str:
@@ -308,8 +314,8 @@ def _arrival(group: Reached) -> str:
 
 
 def _percent(fraction: float) -> str:
-    text = f"{100 * fraction:.1f}" if abs(fraction) < 0.1 else f"{100 * fraction:.0f}"
-    return text.replace("-", "−")
+    value = 100 * fraction
+    return (f"{value:.0f}" if abs(value) >= 9.95 else f"{value:.2g}").replace("-", "−")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -120,6 +120,8 @@ def render(comparison: Comparison) -> str:
         costs=precision_costs(results),
         learned=learned,
         bands=bool(bands),
+        target=str(comparison.target),
+        race=[] if comparison.race is None else comparison.race.table().to_dict("records"),
         answer="" if comparison.race is None else comparison.race.sentences(),
         predicted=bool(results) and bool(table["predicted_s"].notna().any()),
         wire_errors=learned
