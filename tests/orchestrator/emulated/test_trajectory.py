@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from console import TESTBED
+from typer.testing import CliRunner
 
 import orchestrator as tb
+from ns3_scenarios.trace import ChannelTrace
+from orchestrator.cli.main import app
 from orchestrator.emulated import trajectory
 from orchestrator.emulated.trajectory import check, learn, learned_once
 from orchestrator.records.learned import (
@@ -25,6 +29,7 @@ from orchestrator.records.learned import (
     why_inexact,
 )
 from orchestrator.records.reader import read_run
+from orchestrator.records.results import Result, read_results
 from testbed.core.errors import InputError
 from testbed.core.timeline import S
 
@@ -248,6 +253,79 @@ def test_a_trajectory_is_learned_once(
     learned_once(scenario(seed=2))
     learned_once(scenario(workload__evaluate_every=2))
     assert len(asked) == 3
+
+
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> list[object]:
+    """The scenario as a file, with a trace, as arguments of commands."""
+    ChannelTrace(TRACE["gain"], 0.1).save(tmp_path / "t.npz")  # type: ignore[arg-type]
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(scenario().model_dump(mode="json")))
+    return [file, "--trace", tmp_path / "t.npz"]
+
+
+def test_the_command_learns_into_a_new_folder(learned: Path, tmp_path: Path) -> None:
+    words = [f"--set={key}={json.dumps(value)}" for key, value in KEYS.items()]
+    done = invoke("learn", "quickstart", *words, "--rounds", 2, "--out", tmp_path / "new" / "one")
+    assert done.exit_code == 0, done.output
+    assert state(tmp_path / "new" / "one") == state(learned)
+    accuracy = read_trajectory(learned).table["accuracy"].iloc[-1]
+    assert f"accuracy {100 * accuracy:.2f} %" in done.stdout
+    again = invoke("learn", "quickstart", *words, "--out", tmp_path / "new" / "one")
+    assert "exists already and is not an empty folder" in str(again.exception)
+
+
+def test_predictions_are_timed_and_compared(
+    learned: Path, tmp_path: Path, written: list[object]
+) -> None:
+    for paradigm in ("cpsfl", "sfl-pp"):
+        words = ["predict", *written, "--set", f"paradigm={paradigm}"]
+        done = invoke(*words, "--learned", learned, "--json", tmp_path / f"{paradigm}.json")
+        assert done.exit_code == 0, done.output
+        assert "perplexity" in done.stdout
+        assert invoke(*words, "--json", tmp_path / f"plain-{paradigm}.json").exit_code == 0
+    (result,) = read_results(tmp_path / "cpsfl.json")
+    assert isinstance(result, Result)
+    expected = read_trajectory(learned).timed(scenario(), result.timeline)
+    pd.testing.assert_frame_equal(result.learning, expected, check_exact=True)
+    answers = []
+    for prefix, more in (("", []), ("plain-", ["--learned", learned])):
+        given = [tmp_path / f"{prefix}{paradigm}.json" for paradigm in ("cpsfl", "sfl-pp")]
+        words = ["compare", *given, *more, "--target", "loss=100", "--out", tmp_path / "c.html"]
+        done = invoke(*words)
+        assert done.exit_code == 0, done.output
+        answers.append(done.stdout.splitlines()[0])
+    assert answers[0] == answers[1]
+    assert answers[0].startswith("CPSFL reaches a loss of 100 first, after 0 s")
+
+
+def test_refusals_of_commands_name_the_key(
+    learned: Path, tmp_path: Path, written: list[object]
+) -> None:
+    refused = invoke("predict", *written, "--set", "seed=9", "--learned", learned)
+    assert str(refused.exception).startswith("seed: ")
+    refused = invoke("predict", *written, "--learned", tmp_path)
+    assert str(refused.exception) == f"{tmp_path}: is not a folder of `testbed learn`"
+    refused = invoke("learn", written[0], "--set", "paradigm=asfl-pp", "--out", tmp_path / "x")
+    assert str(refused.exception).startswith("paradigm: 'asfl-pp' is asynchronous")
+    assert not (tmp_path / "x").exists()
+    plain = tmp_path / "plain.json"
+    assert invoke("predict", *written, "--set", "seed=9", "--json", plain).exit_code == 0
+    refused = invoke("compare", plain, "--learned", learned, "--out", tmp_path / "c.html")
+    assert str(refused.exception).startswith("plain.json: seed: ")
+
+
+def test_a_trajectory_of_another_shape_is_refused(learned: Path, tmp_path: Path) -> None:
+    for file in learned.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    table = pd.read_parquet(learned / "learned.parquet")
+    table.drop(columns="data").to_parquet(tmp_path / "learned.parquet")
+    with pytest.raises(InputError, match=r"learned\.parquet: lacks the column data$"):
+        read_trajectory(tmp_path)
 
 
 @pytest.mark.guest
