@@ -17,30 +17,61 @@ from orchestrator.campaign.summary import (
     against_predictions,
     axis_columns,
     axis_label,
+    groups_of,
     means,
     of_study,
     titles,
 )
-from orchestrator.reporting import plots
+from orchestrator.reporting import learning_plots, plots
 
 MOST_FIGURES = 24
 """Most charts of one plot, which has one per combination of the axes that it does not show."""
 
 
-def draw(out: Path, campaign: Campaign, points: pd.DataFrame) -> dict[str, list[str]]:
+def draw(
+    out: Path, campaign: Campaign, points: pd.DataFrame, curves: pd.DataFrame
+) -> dict[str, list[str]]:
     """Draw all plots of all studies as PNG and PDF; returns the file stems by study."""
     out.mkdir(exist_ok=True)
     drawn: dict[str, list[str]] = {}
     for name, study in campaign.studies.items():
         own = of_study(name, points)
+        learned = curves[curves["study"] == name]
         for plot in study.plot:
-            for stem, draw_part in _charts(name, study, plot, own):
+            charts = (
+                _curves(name, study, plot, learned)
+                if plot.is_curve
+                else _charts(name, study, plot, own)
+            )
+            for stem, draw_part in charts:
                 plots.write_plot(out / stem, draw_part)
                 drawn.setdefault(name, []).append(stem)
     if measured := against_predictions(points):
         table = pd.DataFrame(measured)
         plots.write_plot(out / "measured", lambda: plots.errors(table))
     return drawn
+
+
+def _curves(
+    name: str, study: Study, plot: Plot, curves: pd.DataFrame
+) -> Iterator[tuple[str, Callable[[], Figure | None]]]:
+    """Draw functions of held-out curves: one chart per combination of the other axes."""
+    others = [column for column in axis_columns(study) if column != plot.lines]
+    for mode, of_mode in curves.groupby("mode", sort=False):
+        parts = of_mode.groupby(others, sort=False) if others else [((), of_mode)]
+        for combination, part in itertools.islice(parts, MOST_FIGURES):
+            labels = [_file_name(label) for label in combination]
+            several = [str(mode)] * (curves["mode"].nunique() > 1)
+            yield (
+                "-".join([name, plot.y, plot.x.rpartition("_")[0] or plot.x, *several, *labels]),
+                partial(
+                    learning_plots.curves,
+                    groups_of(part, plot.lines),
+                    plot.x,
+                    plot.y,
+                    study.target,
+                ),
+            )
 
 
 def _charts(
@@ -73,5 +104,5 @@ def _charts(
         )
 
 
-def _file_name(label: Label) -> str:
+def _file_name(label: object) -> str:
     return "".join(c if c.isalnum() or c in ".-" else "_" for c in str(label))

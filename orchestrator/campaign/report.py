@@ -6,6 +6,7 @@
 Its numbers are calculated from the tables in `results/`, see `orchestrator.campaign.summary`.
 """
 
+import base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ import pandas as pd
 
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.results import study_counts
-from orchestrator.campaign.spec import Campaign, Plot, Study, cells
+from orchestrator.campaign.spec import COLUMNS, Campaign, Plot, Study, cells
 from orchestrator.campaign.summary import (
     against_predictions,
+    answers,
     axis_columns,
     axis_label,
     differences,
@@ -50,7 +52,8 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
     results = folder.path / "results"
     points = pd.read_parquet(results / "points.parquet")
     validity = pd.read_parquet(results / "validity.parquet")
-    drawn = draw(folder.path / "figures", campaign, points)
+    curves = pd.read_parquet(results / "curves.parquet")
+    drawn = draw(folder.path / "figures", campaign, points, curves)
     here = folder.finished([cell.point for cell in cells(campaign)])
     points["folder"] = points["point"].map({id_: path.name for id_, path in here.items()})
     found = points[points["status"] == "finished"].drop_duplicates("point")
@@ -67,8 +70,9 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         title=campaign.title or campaign.name,
         counts=counts.to_dict("records"),
         failures=failures,
+        answers=answers(campaign, curves),
         overview=_overview(found, failures),
-        studies=[_study(campaign, name, points, drawn) for name in campaign.studies],
+        studies=[_study(folder, campaign, name, points, drawn) for name in campaign.studies],
         measured=against_predictions(points),
         checks=_checks(validity, here),
         check_titles={name: check.title for name, check in CHECKS.items()},
@@ -120,7 +124,11 @@ def _overview(found: pd.DataFrame, failures: dict[str, Any]) -> dict[str, Any]:
 
 
 def _study(
-    campaign: Campaign, name: str, points: pd.DataFrame, drawn: dict[str, list[str]]
+    folder: CampaignFolder,
+    campaign: Campaign,
+    name: str,
+    points: pd.DataFrame,
+    drawn: dict[str, list[str]],
 ) -> dict[str, Any]:
     study, own = campaign.studies[name], of_study(name, points)
     columns = axis_columns(study)
@@ -140,6 +148,14 @@ def _study(
         "compare": study.compare,
         "differences": [] if compared is None else compared.to_dict("records"),
         "figures": drawn.get(name, []),
+        "curves": [
+            (
+                stem,
+                base64.b64encode((folder.path / "figures" / f"{stem}.png").read_bytes()).decode(),
+            )
+            for stem in drawn.get(name, [])
+            if any(stem.startswith(f"{name}-{plot.y}-") for plot in study.plot if plot.is_curve)
+        ],
         "titles": {v: title_of(v) for v in own["paradigm"].unique()},
     }
 
@@ -219,7 +235,10 @@ def _chart(campaign: Campaign, name: str, points: pd.DataFrame) -> dict[str, Any
     study = campaign.studies[name]
     own, columns = of_study(name, points), axis_columns(study)
     table = means(own, ["mode", *columns], study.requested_metrics)
-    plot = study.plot[0] if study.plot else Plot(x=columns[0] if columns else "seed")
+    default = Plot(
+        x=columns[0] if columns else "seed", y=next(iter(study.shown.values()), COLUMNS[0])
+    )
+    plot = next((plot for plot in study.plot if not plot.is_curve), default)
     values = own[plot.lines].drop_duplicates() if plot.lines else [""]
     return {
         "name": name,

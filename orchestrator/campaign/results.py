@@ -17,8 +17,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from orchestrator.analysis.learned import CURVE, curve_of, values_of
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.spec import COLUMNS, Campaign, Cell, cells
+from orchestrator.records.reader import read_run
 from testbed.system.files import write_whole
 
 PLACE = {
@@ -84,6 +86,10 @@ TABLES: dict[str, dict[str, pa.DataType]] = {
         "smashed_error": pa.float64(),
         "gradient_error": pa.float64(),
     },
+    "curves": {
+        "round": pa.int64(),
+        **{name: pa.float64() for name in CURVE if name != "round"},
+    },
 }
 """By table: its own columns and their types. Times are emulated seconds, except `wall_s`."""
 
@@ -112,21 +118,28 @@ def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
         tables = (
             read.assign(**_place(cell))
             for cell in placed
-            if (read := _read(name, cell, finished.get(cell.point.id), failed)) is not None
+            if (read := _read(name, campaign, cell, finished.get(cell.point.id), failed))
+            is not None
         )
         write_whole(results / f"{name}.parquet", partial(_write, schema=schema, tables=tables))
     return results
 
 
-def _read(name: str, cell: Cell, point: Path | None, failed: Container[str]) -> pd.DataFrame | None:
+def _read(
+    name: str, campaign: Campaign, cell: Cell, point: Path | None, failed: Container[str]
+) -> pd.DataFrame | None:
     """A point's rows of a table, with the table's own columns; None if it has none."""
     if name == "points":
         status = "failed" if cell.point.id in failed else "missing"
-        return pd.DataFrame([{"status": status}]) if point is None else _summary(cell, point)
+        return (
+            pd.DataFrame([{"status": status}]) if point is None else _summary(campaign, cell, point)
+        )
     if point is None:
         return None
     if name == "steps":
         return _steps(point)
+    if name == "curves":
+        return _curve(point)
     if name == "validity":
         return pd.DataFrame(manifest_of(point)["validity"])
     file = point / f"{name}.parquet"
@@ -202,7 +215,18 @@ def _axis_types(placed: Sequence[Cell]) -> dict[str, pa.DataType]:
     return found
 
 
-def _summary(cell: Cell, point: Path) -> pd.DataFrame:
+def _curve(point: Path) -> pd.DataFrame | None:
+    """The evaluations of a point on held-out data; None if there are none."""
+    file = point / "curves.parquet"
+    if file.is_file():
+        return pd.read_parquet(file)
+    if not (point / "learning.parquet").is_file():
+        return None
+    run = read_run(point)
+    return curve_of(run.tables["learning"], run.measured) if "learning" in run.tables else None
+
+
+def _summary(campaign: Campaign, cell: Cell, point: Path) -> pd.DataFrame:
     """One row: means over the point's rounds, and facts about the computation."""
     manifest = manifest_of(point)
     made = {name: manifest.get(name) for name in TABLES["points"] if name in manifest}
@@ -212,6 +236,9 @@ def _summary(cell: Cell, point: Path) -> pd.DataFrame:
     if (point / "metrics.parquet").is_file():
         metrics = pd.read_parquet(point / "metrics.parquet")
         row |= dict(zip(metrics["metric"], metrics["value"], strict=True))
+    study = campaign.studies[cell.study]
+    if study.of_learning and (curve := _curve(point)) is not None:
+        row |= values_of(curve, study.target)
     return pd.DataFrame([row])
 
 

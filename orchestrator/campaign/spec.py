@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from orchestrator.analysis import metrics
+from orchestrator.analysis import learned, metrics
 from orchestrator.analysis.axes import Axis, Count, Label, Name
 from orchestrator.emulated.session_request import (
     SESSION_METRICS,
@@ -33,6 +33,7 @@ from orchestrator.emulated.session_request import (
     check,
     named_programs,
 )
+from orchestrator.records.learned import why_inexact
 from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
 from orchestrator.scenario.schema import Scenario, Section
 from testbed.core.errors import InputError
@@ -55,12 +56,12 @@ MANY_CELLS = 5_000
 """If a campaign has more cells, a message announces their check."""
 
 RESERVED = {
-    *("train", "bound_rounds", "energy_j"),
+    *("train", "bound_rounds", "learn", "energy_j"),
     *("study", "point", "mode", "seed", "status", "valid", "rounds", "kind", "round", "split"),
     *("start_s", "end_s", "latency_s", "predicted_latency_s", "predicted_wire_latency_s"),
     *("max_energy_j", "objective", "client", "iteration", "step", "bytes", "part", "seconds"),
     *("check", "limit", "value", "ok", "detail", "wall_s"),
-    *("data", "time_s", "loss", "accuracy", "smashed_error", "gradient_error"),
+    *("data", "time_s", *learned.NAMES, "smashed_error", "gradient_error"),
     *("started", "host", "revision", "dirty"),
 }
 """Column names of the results, which axes must not use."""
@@ -76,6 +77,9 @@ class PointOptions(SessionRequest):
     """Agent that is trained during the rounds and decides (default: the scenario's policy)."""
     bound_rounds: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Number of rounds at the end for which a lower bound over all allocations is stored."""
+    learn: bool = False
+    """Whether what the scenario learns is learned once without a network, and timed by the rounds
+    of the point; for points that do not learn themselves."""
     metrics: list[str] = Field(default=[])
     """Metrics to compute in addition to `COLUMNS`."""
 
@@ -98,20 +102,41 @@ class Compare(Section):
     """The axis whose values are compared."""
     baseline: Label
     """The value that the others are compared with."""
-    of: list[str] = Field(default=["latency_s"], min_length=1)
-    """Columns of the results: `COLUMNS` or other metrics, or for sessions `SESSION_METRICS` and
-    the names of `reads`."""
+    of: Annotated[list[str], BeforeValidator(lambda of: [of] if isinstance(of, str) else of)] = (
+        Field(default=["latency_s"], min_length=1)
+    )
+    """Columns of the results: `COLUMNS`, metrics of what was learned (`learned.NAMES`) or others,
+    or for sessions `SESSION_METRICS` and the names of `reads`."""
+    target: dict[str, float] = Field(default={}, max_length=1)
+    """The value that accuracy, loss or perplexity on held-out data is to reach, for metrics such as
+    `time_to_accuracy`; the report begins with who reaches it first."""
+
+    @field_validator("target")
+    @classmethod
+    def _can_be_reached(cls, target: dict[str, float]) -> dict[str, float]:
+        for measure, value in target.items():
+            try:
+                learned.Target.of(measure, value, "")
+            except InputError as error:
+                raise ValueError(str(error).removeprefix(": ")) from None
+        return target
 
 
 class Plot(Section):
     """A chart: means over the seeds with their 95 % intervals."""
 
     x: str
-    """The axis on the horizontal direction."""
+    """The axis on the horizontal direction; or for curves of what was learned `time_s`, `round`,
+    `energy_j` or `bytes`."""
     lines: str | None = None
     """The axis with one line per value."""
     y: str = "latency_s"
     """The column on the vertical direction."""
+
+    @property
+    def is_curve(self) -> bool:
+        """Whether it shows held-out curves, with a band from the least to the largest seed."""
+        return self.x in learned.X_TITLES
 
 
 class Study(Section):
@@ -142,6 +167,18 @@ class Study(Section):
         return sorted({*self.reads, *self.shown.values()} - set(COLUMNS))
 
     @property
+    def target(self) -> learned.Target | None:
+        """The value to be reached; None if there is none."""
+        given = {} if self.compare is None else self.compare.target
+        return next((learned.Target(*item) for item in given.items()), None)
+
+    @property
+    def of_learning(self) -> list[str]:
+        """The keys of the study that need what was learned."""
+        places = [place for place, name in self.shown.items() if name in learned.NAMES]
+        return places + ["compare.target"] * (self.target is not None)
+
+    @property
     def shown(self) -> dict[str, str]:
         """Numbers that are compared or drawn, by their key in the file."""
         compared = [] if self.compare is None else self.compare.of
@@ -162,12 +199,20 @@ class Study(Section):
         known = [*self.reads, *SESSION_METRICS]
         for place, name in self.shown.items():
             try:
-                if mode != "up":
+                if mode != "up" and name in learned.NAMES:
+                    self._check_target(name)
+                elif mode != "up":
                     metrics.base_of(name)
                 elif name not in known:
                     raise InputError(not_one_of(name, known))
             except InputError as error:
                 raise ValueError(f"{place}: {error}") from None
+
+    def _check_target(self, name: str) -> None:
+        """Refuse a metric like `time_to_accuracy` without a target for its measure."""
+        measure = name.partition("_to_")[2]
+        if measure and (self.target is None or self.target.measure != measure):
+            raise InputError(f"{name!r} needs compare.target with {measure}, like {{{measure}: …}}")
 
     @model_validator(mode="after")
     def _axes_are_known(self) -> "Study":
@@ -184,7 +229,16 @@ class Study(Section):
         known = {*self.axes, *drawn}
         named = {f"emulate.where.{name}": name for name in self.emulate.where}
         for index, plot in enumerate(self.plot):
-            named |= {f"plot.{index}.x": plot.x, f"plot.{index}.lines": plot.lines or plot.x}
+            if plot.is_curve and plot.y not in learned.MEASURES:
+                raise ValueError(
+                    f"plot.{index}.y: over {plot.x!r} must be one of {', '.join(learned.MEASURES)}"
+                )
+            shown = {f"plot.{index}.x": plot.x, f"plot.{index}.lines": plot.lines}
+            named |= {
+                place: name
+                for place, name in shown.items()
+                if name is not None and not (plot.is_curve and name == plot.x)
+            }
         if self.compare is not None:
             named["compare.over"] = self.compare.over
         for place, name in named.items():
@@ -420,7 +474,7 @@ def _point(
     extra = {key: keys[key] for key in PointOptions.model_fields if key in keys}
     if mode == "up":
         extra["reads"] = campaign.studies[study].reads
-    elif requested := campaign.studies[study].requested_metrics:
+    elif requested := set(campaign.studies[study].requested_metrics) - set(learned.NAMES):
         extra["metrics"] = sorted({metrics.base_of(name) for name in requested})
     for key, value in keys.items():
         if key not in extra:
@@ -429,6 +483,7 @@ def _point(
     scenario = validate(tree, source)
     try:
         options = PointOptions.model_validate(extra)
+        _check_learning(mode, scenario, options, campaign.studies[study].of_learning)
         return point_of(
             mode, scenario, campaign.studies[study].trace, campaign.steps_rounds, options
         )
@@ -437,6 +492,32 @@ def _point(
         raise InputError(f"{source}: {problem}") from None
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+
+
+def _check_learning(
+    mode: Mode, scenario: Scenario, options: PointOptions, needing: Sequence[str]
+) -> None:
+    """Refuse a point that does not learn and must, or learns twice.
+
+    Args:
+        mode: Mode of the point.
+        scenario: Its scenario.
+        options: Its options.
+        needing: Keys of the study that need what was learned.
+
+    Raises:
+        InputError: One line that names the key.
+    """
+    itself = mode == "run" and scenario.workload.compute != "none"
+    if options.learn:
+        if itself:
+            raise InputError("learn: the run learns itself, unless workload.compute is 'none'")
+        if why := why_inexact(scenario):
+            raise InputError(f"learn: {why}")
+    if needing and not (itself or options.learn):
+        raise InputError(f"{needing[0]}: needs `set: {{learn: true}}`, or runs that learn")
+    if needing and not scenario.workload.evaluate_every:
+        raise InputError(f"{needing[0]}: needs workload.evaluate_every, which is 0")
 
 
 DEFAULT_OPTIONS = PointOptions()
@@ -459,7 +540,7 @@ def point_of(
             which = "only for sessions (mode 'up')" if mode != "up" else "not for sessions"
             if mode == "up" or key in SessionRequest.model_fields:
                 raise InputError(f"{key}: is {which}")
-        elif mode == "run" and key != "metrics":
+        elif mode == "run" and key not in ("metrics", "learn"):
             raise InputError(f"{key}: is only for predicted points")
     if mode == "up":
         check(scenario, options)
@@ -467,6 +548,8 @@ def point_of(
         raise InputError("train: an agent learns on ns-3's channel, not on a trace")
     if options.train is not None and options.bound_rounds:
         raise InputError("bound_rounds: not supported together with `train`")
+    if options.train is not None and options.learn:
+        raise InputError("learn: not supported together with `train`")
     if options.train is not None and options.metrics:
         raise InputError(f"metrics: {options.metrics[0]} is not supported together with `train`")
     named = named_files(scenario, trace) + (named_programs(scenario) if mode == "up" else [])

@@ -10,11 +10,15 @@ Student's, 95 %.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from orchestrator.analysis import learned
 from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.results import MEANS
-from orchestrator.campaign.spec import Study
+from orchestrator.campaign.spec import Campaign, Study
+from orchestrator.engine.plan import Array
+from testbed.core.paradigm import title_of
 
 METRIC_TITLES = {
     "latency_s": "Average per-round latency (s)",
@@ -25,23 +29,88 @@ METRIC_TITLES = {
 
 def titles(study: Study) -> dict[str, str]:
     """Titles of a study's columns on pages and charts."""
-    return METRIC_TITLES | {name: name for name in study.requested_metrics}
+    return METRIC_TITLES | {name: _title(name, study) for name in study.requested_metrics}
+
+
+def _title(name: str, study: Study) -> str:
+    if name in learned.MEASURES:
+        return f"Held-out {name}"
+    if name not in learned.NAMES or study.target is None:
+        return name
+    cost = name.partition("_to_")[0]
+    return f"{cost.capitalize()} to {study.target} ({learned.COSTS[cost][1]})"
+
+
+def races(study: Study, curves: pd.DataFrame) -> list[tuple[str, learned.Race]]:
+    """Which value of the compared axis reaches the study's target first, at each other place.
+
+    Args:
+        study: The study.
+        curves: Its rows of `curves.parquet`.
+
+    Returns:
+        Pairs of a place, like `u = 2`, which is empty if there is only one, and the race there;
+        none without a target or without curves.
+    """
+    if study.compare is None or study.target is None or curves.empty:
+        return []
+    over = study.compare.over
+    others = ["mode", *(name for name in axis_columns(study) if name != over)]
+    shown = [name for name in others if curves[name].nunique() > 1]
+    return [
+        (
+            ", ".join(f"{name} = {part[name].iloc[0]}" for name in shown),
+            learned.Race(groups_of(part, over), study.target),
+        )
+        for _, part in curves.groupby(others, sort=False, dropna=False)
+    ]
+
+
+def groups_of(curves: pd.DataFrame, lines: str | None) -> list[learned.Group]:
+    """Groups of curves, one per value of an axis, with its seeds; one of all without an axis."""
+    parts = [("", curves)] if lines is None else curves.groupby(lines, sort=False)
+    return [
+        learned.Group(
+            title_of(str(value)) if lines == "paradigm" else str(value) if lines else "mean",
+            {int(str(seed)): own for seed, own in part.groupby("seed")},
+        )
+        for value, part in parts
+    ]
+
+
+def answers(campaign: Campaign, curves: pd.DataFrame) -> list[str]:
+    """Sentences that say which value of a compared axis reaches a study's target first."""
+    return [
+        (f"{study.title or name}: " if len(campaign.studies) > 1 else "")
+        + (f"With {place}, {race.sentences()}" if place else race.sentences())
+        for name, study in campaign.studies.items()
+        for place, race in races(study, curves[curves["study"] == name])
+    ]
 
 
 def means(points: pd.DataFrame, by: Sequence[str], more: Sequence[str] = ()) -> pd.DataFrame:
     """Means over seeds with half the width of their 95 % intervals.
 
     Returns:
-        One row per group: `by`, n, and for each of `MEANS` and `more` its mean and `<name>_ci95`.
+        One row per group: `by`, n, and for each of `MEANS` and `more` its mean, `<name>_ci95`, and
+        `<name>_n`, the number of seeds that have it.
     """
     names = [*MEANS, *more]
     rows = []
     for labels, part in points.groupby(list(by), sort=False, dropna=False):
         row: dict[str, Any] = dict(zip(by, labels, strict=True)) | {"n": len(part)}
         for name in names:
-            row |= {name: part[name].mean(), f"{name}_ci95": half_width(part[name].to_numpy())}
+            values = _known(name, part[name])
+            mean = part[name].mean()
+            row |= {name: mean, f"{name}_ci95": half_width(values), f"{name}_n": len(values)}
         rows.append(row)
-    return pd.DataFrame(rows, columns=[*by, "n", *(c for m in names for c in (m, f"{m}_ci95"))])
+    kinds = ("", "_ci95", "_n")
+    return pd.DataFrame(rows, columns=[*by, "n", *(m + kind for m in names for kind in kinds)])
+
+
+def _known(name: str, values: "pd.Series[float]") -> Array:
+    """The values of the seeds that have one: a target may be out of reach for some."""
+    return np.asarray(values.dropna() if name in learned.NAMES else values, float)
 
 
 def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> pd.DataFrame:
@@ -49,7 +118,8 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
 
     Returns:
         One row per cell and value: mode, the other axes, the compared axis, n, and for each
-        compared column its mean relative difference `<name>` and its half interval `<name>_ci95`.
+        compared column its mean relative difference `<name>`, its half interval `<name>_ci95`, and
+        `<name>_n`, the number of seeds in which both have it.
     """
     assert study.compare is not None
     over, metrics = study.compare.over, study.compare.of
@@ -64,8 +134,9 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
             continue
         row: dict[str, Any] = dict(zip([*others, over], labels, strict=True)) | {"n": len(part)}
         for name in metrics:
-            relative = (part[name] / part[f"{name}_0"] - 1).to_numpy()
-            row |= {name: relative.mean(), f"{name}_ci95": half_width(relative)}
+            relative = _known(name, part[name] / part[f"{name}_0"] - 1)
+            mean = relative.mean() if len(relative) else float("nan")
+            row |= {name: mean, f"{name}_ci95": half_width(relative), f"{name}_n": len(relative)}
         rows.append(row)
     return pd.DataFrame(rows)
 

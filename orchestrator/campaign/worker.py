@@ -24,7 +24,8 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.analysis import metrics
-from orchestrator.campaign.spec import PointOptions, digest_of
+from orchestrator.analysis.learned import curve_of
+from orchestrator.campaign.spec import DEFAULT_OPTIONS, PointOptions, digest_of
 from orchestrator.engine.batch import is_known_beforehand, predict_at_once
 from orchestrator.engine.engine import split_costs
 from orchestrator.engine.fdma import ShannonFdma
@@ -109,8 +110,7 @@ def _played(
     began, began_s = now(), time.monotonic()
     try:
         if point["mode"] == "run":
-            requested = PointOptions.model_validate(point["beside"]).metrics
-            files = _emulated(scenario, source, trace, requested)
+            files = _emulated(scenario, source, trace, PointOptions.model_validate(point["beside"]))
         elif point["mode"] == "up":
             options = PointOptions.model_validate(point["beside"])
             files = _session(scenario, source, trace, options)
@@ -149,10 +149,10 @@ def _predicted(
     if options.train is not None:
         folder = None if unfinished is None else Path(unfinished) / point["id"]
         return _trained(scenario, source, options.train, folder)
-    if is_known_beforehand(scenario) and not options.metrics:
+    if is_known_beforehand(scenario) and not options.metrics and not options.learn:
         tables = _at_once(scenario, source, point["steps_rounds"])
     else:
-        tables = _one_by_one(scenario, source, point["steps_rounds"], options.metrics)
+        tables = _one_by_one(scenario, source, point["steps_rounds"], options)
     if options.bound_rounds:
         rounds = tables["rounds"]
         rounds["bound"] = _bound(scenario, source, rounds.iloc[-options.bound_rounds :])
@@ -187,7 +187,10 @@ def _at_once(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Ta
 
 
 def _one_by_one(
-    scenario: Scenario, source: ChannelSource, steps_rounds: int, requested: Sequence[str] = ()
+    scenario: Scenario,
+    source: ChannelSource,
+    steps_rounds: int,
+    options: PointOptions = DEFAULT_OPTIONS,
 ) -> Tables:
     decide = decider(scenario, source)
     timed = None if decide is None else Timed(decide)
@@ -202,9 +205,19 @@ def _one_by_one(
         tables["energy"] = _energy(np.array([round_.energy_j for round_ in timeline.rounds]))
     if steps_rounds:
         tables["predicted"] = Timeline(timeline.rounds[:steps_rounds]).frame()
-    if requested:
-        tables["metrics"] = _metrics(requested, timeline)
+    if options.metrics:
+        tables["metrics"] = _metrics(options.metrics, timeline)
+    if options.learn:
+        tables |= _learned(scenario, timeline)
     return tables
+
+
+def _learned(scenario: Scenario, timeline: Timeline) -> Tables:
+    """What was learned once, at the times of these rounds, and its curve."""
+    from orchestrator.emulated.trajectory import learned_once
+
+    learning = learned_once(scenario).timed(scenario, timeline)
+    return {"learning": learning, "curves": curve_of(learning, timeline)}
 
 
 def _metrics(requested: Sequence[str], timeline: Timeline) -> pd.DataFrame:
@@ -265,7 +278,7 @@ def _files(tables: Tables) -> Files:
 
 
 def _emulated(
-    scenario: Scenario, source: ChannelSource, trace: Path | None, requested: Sequence[str]
+    scenario: Scenario, source: ChannelSource, trace: Path | None, options: PointOptions
 ) -> Files:
     # Imported here because predictions do not need them.
     from orchestrator.emulated.guests import from_outside
@@ -281,7 +294,9 @@ def _emulated(
         else:
             done = run(scenario, source, folder, RunOptions(decide=decider(scenario, source)))
             measured = Timeline(done.measured)
-        computed = {"metrics": _metrics(requested, measured)} if requested else {}
+        computed = {"metrics": _metrics(options.metrics, measured)} if options.metrics else {}
+        if options.learn:
+            computed |= _learned(scenario, measured)
         return _files_in(folder) | _files(computed)
 
 

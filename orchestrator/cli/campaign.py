@@ -102,11 +102,17 @@ def report(given: Given, output: Output = None) -> None:
 
 
 def _report(folder: "CampaignFolder") -> None:
+    import pandas as pd
+
     from orchestrator.campaign.report import write_campaign_report
     from orchestrator.campaign.results import write_results
+    from orchestrator.campaign.summary import answers
 
     campaign = folder.campaign()
-    out.print(f"results: {write_results(folder, campaign)}")
+    results = write_results(folder, campaign)
+    for line in answers(campaign, pd.read_parquet(results / "curves.parquet")):
+        out.print(line, markup=False, highlight=False)
+    out.print(f"results: {results}")
     out.print(f"report: {write_campaign_report(folder, campaign)}")
 
 

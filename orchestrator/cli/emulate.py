@@ -16,6 +16,7 @@ from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import (
     HostScheduler,
     JsonFile,
+    Learned,
     Overrides,
     Rounds,
     ScenarioFile,
@@ -199,16 +200,39 @@ def compare(
     page: Annotated[
         Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")
     ] = Path("comparison.html"),
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MEASURE=VALUE",
+            help="Say who reaches accuracy=0.8, loss=1.2 or perplexity=30 first, and when.",
+        ),
+    ] = None,
+    learned: Learned = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", metavar="DIR", help="Also write learning curves for papers."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> None:
     """Compare results: latencies, timelines, error budgets, learning curves."""
+    from orchestrator.analysis.learned import Target
     from orchestrator.cli.tables import comparison_tables
+    from orchestrator.records.learned import read_trajectory
     from orchestrator.reporting.comparison import write_comparison
-    from testbed.system.files import check_writable, write_json
+    from testbed.system.files import check_folder, check_writable, write_json
 
     check_writable("out", page)
     check_writable("json", json_file)
-    comparison = write_comparison(given, page)
+    check_folder(figures)
+    comparison = write_comparison(
+        given,
+        page,
+        None if target is None else Target.parse(target, "`target`"),
+        [read_trajectory(folder) for folder in learned or []],
+    )
+    if comparison.race is not None:
+        out.print(comparison.race.sentences(), markup=False, highlight=False)
+        out.print()
     if json_file is not None:
         write_json(json_file, comparison.to_json())
     for table in comparison_tables(comparison):
@@ -216,6 +240,11 @@ def compare(
         out.print()
     for line in comparison.lacks:
         print(f"testbed: {line}", file=sys.stderr)
+    if figures is not None:
+        from orchestrator.reporting.learning_plots import draw_groups
+
+        for path in draw_groups(comparison.groups, figures, comparison.target):
+            out.print(f"{path}", markup=False, highlight=False)
     out.print(f"comparison: {page}", markup=False, highlight=False)
 
 

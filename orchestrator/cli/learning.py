@@ -1,19 +1,54 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed train`, `evaluate`, `export`: train and evaluate policies; export trained models."""
+"""`testbed learn`, `train`, `evaluate`, `export`: learn without a network; train and evaluate
+policies; export trained models."""
 
+import shutil
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile, TraceFile, rounds_of
+from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
 from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def learn(
+    scenario: ScenarioFile,
+    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to create.")],
+    rounds: Rounds = None,
+    overrides: Overrides = None,
+) -> None:
+    """Learn a scenario once without a network, to time it under many networks: see --learned."""
+    from orchestrator.emulated.trajectory import check
+    from orchestrator.emulated.trajectory import learn as learn_rounds
+    from orchestrator.scenario.loading import load
+    from testbed.system.files import check_folder
+    from testbed.system.leftovers import temporary_folder
+
+    parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    check_folder(output)
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"--out: {output} exists already and is not an empty folder")
+    check(parsed)
+    with temporary_folder("learn") as temporary, shown("rounds") as show:
+        made = learn_rounds(parsed, temporary, show)
+        output.mkdir(parents=True, exist_ok=True)
+        for file in temporary.iterdir():
+            shutil.copy(file, output / file.name)
+    held_out = made.table[made.table["data"] == "held-out"]
+    for row in held_out.tail(1).to_dict("records"):
+        out.print(
+            f"held-out after {parsed.rounds} rounds: loss {row['loss']:.4f}, accuracy "
+            f"{100 * row['accuracy']:.2f} %"
+        )
+    out.print(f"learned: {output}", markup=False, highlight=False)
 
 
 def train(
@@ -103,19 +138,62 @@ def evaluate(
         out.print(f"  objective of the best common split point {common:.4f}: gain {gain:.1%}")
 
 
+class Format(StrEnum):
+    """Formats to which results are exported."""
+
+    PEFT = "peft"
+    TENSORBOARD = "tensorboard"
+    MLFLOW = "mlflow"
+
+
 def export(
-    run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run.")],
+    run_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="A run directory; for trackers also a file of `predict --json`."
+        ),
+    ],
     folder: Annotated[
         Path,
-        typer.Option("--out", metavar="FOLDER", help="The folder to create, in peft's format."),
+        typer.Option("--out", metavar="FOLDER", help="The folder to create, or MLflow's mlruns."),
     ],
+    to: Annotated[
+        Format,
+        typer.Option(help="peft: adapters and head; tensorboard or mlflow: rounds and learning."),
+    ] = Format.PEFT,
 ) -> None:
-    """Export a run's trained adapters and head as a folder that peft loads."""
-    from orchestrator.records.reader import read_run
-    from orchestrator.scenario.profiles import model_of
+    """Export a run's trained adapters for peft, or its rounds and learning for trackers."""
     from testbed.system.files import check_no_link
 
     check_no_link(folder)
+    if to is Format.PEFT:
+        _export_peft(run_dir, folder)
+    else:
+        _export_series(run_dir, folder, to)
+
+
+def _export_series(run_dir: Path, folder: Path, to: Format) -> None:
+    from orchestrator.records.directory import MANIFEST
+    from orchestrator.records.reader import read_object
+    from orchestrator.records.results import Result, read_results
+    from orchestrator.reporting.trackers import write_mlflow, write_tensorboard
+    from testbed.system.files import check_folder
+
+    check_folder(folder)
+    found = read_results(run_dir)
+    if len(found) > 1 or not isinstance(found[0], Result):
+        raise InputError(f"{run_dir}: must be one run or prediction to be exported")
+    if to is Format.TENSORBOARD:
+        out.print(f"event file: {write_tensorboard(found[0], folder)}")
+        return
+    about = read_object(run_dir / MANIFEST) if run_dir.is_dir() else {}
+    out.print(f"run of MLflow: {write_mlflow(found[0], folder, about)}")
+
+
+def _export_peft(run_dir: Path, folder: Path) -> None:
+    from orchestrator.records.reader import read_run
+    from orchestrator.scenario.profiles import model_of
+
     run = read_run(run_dir)
     state = run_dir / "adapters.safetensors"
     if not state.is_file():

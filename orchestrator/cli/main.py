@@ -49,7 +49,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Programs": (programs.up,),
     "Share": (archive.bundle, archive.verify),
     "Study": (study.theory, study.cross_check, validate, study.overhead, study.reproduce),
-    "Learn": (learning.train, learning.evaluate, learning.export),
+    "Learn": (learning.learn, learning.train, learning.evaluate, learning.export),
     "Machine": (machine.doctor, machine.clean, machine.host),
 }
 """The commands that `testbed --help` lists, by heading."""
@@ -73,7 +73,17 @@ FLAGS = {
         *("ue", "enb", "vehicle", "base_station"),
         *("longest_gap_s", "time_format", "same_time", "no_signal", "downlink"),
         *("fit", "flight", "like", "model", "offered_bps", "sealed"),
-        *("radio", "slots", "rts", "wifi_standard", "wifi_width_mhz", "wifi_ap_w"),
+        *(
+            "radio",
+            "slots",
+            "learned",
+            "target",
+            "figures",
+            "rts",
+            "wifi_standard",
+            "wifi_width_mhz",
+            "wifi_ap_w",
+        ),
     )
 } | {"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"}
 """By argument name in error messages: its name on the command line."""

@@ -43,6 +43,14 @@ WaitQuiet = Annotated[
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON.")
 ]
+Learned = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--learned",
+        metavar="DIR",
+        help="What `testbed learn` has learned, to be timed by these rounds; one DIR per seed.",
+    ),
+]
 RunDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
 
 

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
+from orchestrator.cli.options import (
+    JsonFile,
+    Learned,
+    Overrides,
+    Rounds,
+    ScenarioFile,
+    TraceFile,
+    rounds_of,
+)
 from testbed.core.errors import InputError
 
 _RADIO = "Rates of a radio access of ns-3"
@@ -108,17 +116,23 @@ def predict(
         bool,
         typer.Option("--wire", help="Include headers, delay and loss, not only payload bits."),
     ] = False,
+    learned: Learned = None,
     json_file: JsonFile = None,
 ) -> None:
     """Predict rounds with the slot-level engine."""
     from orchestrator import api
-    from orchestrator.cli.tables import rounds_table
+    from orchestrator.analysis.learned import curve_of
+    from orchestrator.cli.tables import plain_table, rounds_table
+    from orchestrator.records.comparison import plain_rows
+    from orchestrator.records.learned import read_trajectory, trajectory_for
     from testbed.system.files import check_writable, write_json
 
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
+    trajectory = trajectory_for(parsed, [read_trajectory(folder) for folder in learned or []])
     with shown("rounds") as show:
         timeline = api.predict(parsed, trace_file, wire=wire, progress=show)
+    learning = None if trajectory is None else trajectory.timed(parsed, timeline)
     if json_file is not None:
         write_json(
             json_file,
@@ -127,9 +141,12 @@ def predict(
                 "rounds": timeline.to_json(),
                 **({"downlink_is_open": True} if timeline.downlink_is_open else {}),
                 **({"trace_has_rates": True} if timeline.trace_has_rates else {}),
+                **({} if learning is None else {"learning": plain_rows(learning)}),
             },
         )
     out.print(rounds_table(timeline))
+    if learning is not None:
+        out.print(plain_table(curve_of(learning, timeline)))
     if timeline.ended is not None:
         raise timeline.ended
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     # A prediction's table needs neither the emulation nor pandas.
     import pandas as pd
 
+    from orchestrator.analysis.learned import Race
     from orchestrator.emulated.validity import Tenant
     from orchestrator.flights.document import Document
     from orchestrator.flights.document import Model as FittedModel
@@ -175,8 +176,30 @@ def comparison_tables(comparison: "Comparison") -> "Iterator[Table]":
         yield plain_table(in_ms.T.rename_axis("error budget ms").reset_index())
     if any(len(result.learning) for result in comparison.results):
         yield _scaled(comparison.table, LEARNING_COLUMNS)
+    if comparison.race is not None:
+        yield race_table(comparison.race)
     if comparison.played:
         yield _scaled(comparison.sessions, SESSION_COLUMNS)
+
+
+def race_table(race: "Race") -> Table:
+    """Which group reaches a target when and at which cost, in the order of arrival."""
+    from orchestrator.analysis.learned import COSTS
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(f"reaches {race.target}")
+    for title in ("seeds", *(f"{cost}, {unit}" for cost, (_, unit) in COSTS.items())):
+        table.add_column(title.removesuffix(", rounds"), justify="right")
+    for row in race.table().to_dict("records"):
+        ranges = (
+            f"{row[name]:.6g} ({row[f'{name}_low']:.6g} to {row[f'{name}_high']:.6g})"
+            if row["reached"] > 1
+            else f"{row[name]:.6g}"
+            for name, _ in COSTS.values()
+        )
+        values = ranges if row["reached"] else ["never"] * len(COSTS)
+        table.add_row(escape(row["name"]), f"{row['reached']} of {row['seeds']}", *values)
+    return table
 
 
 def _scaled(table: "pd.DataFrame", shown: dict[str, tuple[str, float]]) -> Table:

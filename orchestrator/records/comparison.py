@@ -4,7 +4,7 @@
 """Compares results: latencies, error budgets, learning, costs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.error_budget import PARTS
+from orchestrator.analysis.learned import Group, Race, Target, curve_of, values_of
 from orchestrator.records.results import Result
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.scenario.channel import check_comparable
@@ -26,6 +27,8 @@ CODEC = ("workload.wire_parameters", CODECS)
 """Prefixes of further keys of the wire's precision."""
 UNLABELLED = {"name", "emulation.dilation", "emulation.runtime", "workload.wire_error"}
 """Keys that do not make experiments different."""
+GROUPED = {"seed", *UNLABELLED}
+"""Keys in which the results of a group may differ."""
 MOST_NAMED = 3
 """Most keys whose values may name a result; if more differ, its folder does."""
 MOST_LETTERS = 24
@@ -44,6 +47,8 @@ class Comparison:
     played: Sequence[PlayedSession] = ()
     names: Sequence[str] = ()
     """Names of the results (default: made from their differences)."""
+    target: Target | None = None
+    """A target of what is learned; None: there is none."""
 
     @cached_property
     def labels(self) -> list[str]:
@@ -70,13 +75,38 @@ class Comparison:
         round's batches), held_out_loss and held_out_accuracy (of the last evaluation),
         smashed_error and gradient_error (root mean square of the codec's relative errors);
         batch_bytes (mean of the smashed data of a batch); valid. NaN where a result has none.
+        With a target, also accuracy, loss and perplexity of the last evaluation, and what reaching
+        the target costs: time_to_accuracy (s), energy_to_accuracy (J, all UAVs),
+        bytes_to_accuracy and rounds_to_accuracy, or the same for loss or perplexity; NaN where the
+        target is not reached.
         """
         first = self.results[0].timeline if self.results else Timeline([])
         rows = [
-            {"run": name, **_row(result, first)}
-            for name, result in zip(self.labels, self.results, strict=True)
+            {
+                "run": name,
+                **_row(result, first),
+                **({} if self.target is None else values_of(curve, self.target)),
+            }
+            for name, result, curve in zip(self.labels, self.results, self.curves, strict=True)
         ]
         return pd.DataFrame(rows)
+
+    @cached_property
+    def curves(self) -> list[pd.DataFrame]:
+        """The evaluations of each result, see `orchestrator.analysis.learned.curve_of`."""
+        return [curve_of(result.learning, result.timeline) for result in self.results]
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """Results with learning, those that differ only in their seed together."""
+        return _groups(self.results, self.curves, self.labels)
+
+    @cached_property
+    def race(self) -> Race | None:
+        """Which group reaches the target first; None without a target or without learning."""
+        if self.target is None or not self.groups:
+            return None
+        return Race(self.groups, self.target)
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
@@ -150,19 +180,33 @@ class Comparison:
         return list(dict.fromkeys(line for result in self.results for line in result.lacks))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """A JSON object per result: its row, rounds, mean steps and budget; then the sessions'."""
+        """A JSON object per result: its row, rounds, mean steps and budget; then the sessions'.
+
+        With a target, the last object has execution = target, the target, the answer in words, and
+        the rows of `Race.table` as groups.
+        """
         objects = []
-        for row in _plain(self.table):
+        for row in plain_rows(self.table):
             mine = row["run"]
             own = self.rounds[self.rounds["run"] == mine]
             columns = ["round", "start_s", "latency_s", "max_energy_j", "objective"]
-            row["latencies"] = _plain(own[columns])
-            row["steps_s"] = _plain(self.steps.loc[[mine]])[0]
+            row["latencies"] = plain_rows(own[columns])
+            row["steps_s"] = plain_rows(self.steps.loc[[mine]])[0]
             row["budget_s"] = (
-                _plain(self.budgets.loc[[mine]])[0] if mine in self.budgets.index else None
+                plain_rows(self.budgets.loc[[mine]])[0] if mine in self.budgets.index else None
             )
             objects.append(row)
-        return [*objects, *({"execution": "session", **row} for row in _plain(self.sessions))]
+        objects += [{"execution": "session", **row} for row in plain_rows(self.sessions)]
+        if self.target is not None and self.race is not None:
+            objects.append(
+                {
+                    "execution": "target",
+                    "target": {self.target.measure: self.target.value},
+                    "answer": self.race.sentences(),
+                    "groups": plain_rows(self.race.table()),
+                }
+            )
+        return objects
 
     def _stacked(self, tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
         named = [
@@ -172,15 +216,21 @@ class Comparison:
         return pd.concat(named, ignore_index=True) if named else pd.DataFrame()
 
 
-def compare(given: Sequence[Result | PlayedSession], names: Sequence[str] = ()) -> Comparison:
+def compare(
+    given: Sequence[Result | PlayedSession],
+    names: Sequence[str] = (),
+    target: Target | None = None,
+) -> Comparison:
     """Compare results and sessions.
 
     Args:
         given: Results and sessions.
         names: Names of the results (default: made from their differences).
+        target: A target that results are to reach.
 
     Raises:
-        InputError: `given` is empty, or paradigms cannot be compared: see `check_comparable`.
+        InputError: `given` is empty, or paradigms cannot be compared: see `check_comparable`; or
+            there is a target and no result was evaluated on held-out data.
     """
     if not given:
         raise InputError("DIR: nothing was given to compare")
@@ -192,7 +242,40 @@ def compare(given: Sequence[Result | PlayedSession], names: Sequence[str] = ()) 
         for round_ in result.timeline.rounds[:1]
     )
     sessions = [each for each in given if isinstance(each, PlayedSession)]
-    return Comparison(results, sessions, names)
+    made = Comparison(results, sessions, names, target)
+    if target is not None and not any(map(len, made.curves)):
+        raise InputError(
+            "`target`: no result was evaluated on held-out data; workload.evaluate_every is the "
+            "key, and `learned` adds what was learned without a network"
+        )
+    return made
+
+
+def _groups(
+    results: Sequence[Result], curves: Sequence[pd.DataFrame], labels: Sequence[str]
+) -> list[Group]:
+    learned = [k for k, curve in enumerate(curves) if len(curve)]
+    seeds = [_values(results[k]).get("seed", k) for k in learned]
+    keys = [key for key in differing([results[k] for k in learned]) if key not in GROUPED]
+    found: dict[str, list[int]] = {}
+    for k in learned:
+        own = _values(results[k])
+        kind = [_paradigm(results[k]), results[k].execution, *(own.get(key) for key in keys)]
+        found.setdefault(str(kind), []).append(k)
+    by_seed = dict(zip(learned, seeds, strict=True))
+    if any(len({by_seed[k] for k in members}) < len(members) for members in found.values()):
+        return [Group(labels[k], {by_seed[k]: curves[k]}) for k in learned]
+    names = label([_without_seed(results[members[0]]) for members in found.values()])
+    return [
+        Group(name, {by_seed[k]: curves[k] for k in members})
+        for name, members in zip(names, found.values(), strict=True)
+    ]
+
+
+def _without_seed(result: Result) -> Result:
+    if result.scenario is None:
+        return result
+    return replace(result, scenario=result.scenario.model_copy(update={"seed": 0}))
 
 
 def _row(result: Result, first: Timeline) -> dict[str, Any]:
@@ -238,7 +321,7 @@ def _relative(latency_s: pd.Series, to_s: pd.Series) -> float:
     return float(latency_s[common].sum() / theirs - 1) if theirs else np.nan
 
 
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+def plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """The table's rows as JSON values, with null for NaN and infinity."""
     known = table.replace([np.inf, -np.inf], np.nan).notna()
     cells = table.astype(object).where(known, None)

@@ -62,6 +62,20 @@ class _Budget(BaseModel):
     parts: dict[str, Moment]
 
 
+class _Learned(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    round: Annotated[int, Field(ge=-1, lt=2**31)]
+    data: Literal["train", "held-out"]
+    client: Annotated[int, Field(ge=0, le=100_000)]
+    iteration: Annotated[int, Field(ge=0, le=100_000)]
+    time_s: Moment
+    loss: float | None
+    accuracy: float | None
+    smashed_error: float | None = None
+    gradient_error: float | None = None
+
+
 class _Rounds(BaseModel):
     """The JSON that `predict --json`, `run --json` and `cross-check --json` write."""
 
@@ -71,6 +85,7 @@ class _Rounds(BaseModel):
     measured: list[_Round] = []
     opinions: dict[str, list[_Round]] = {}
     error_budget: list[_Budget] = []
+    learning: list[_Learned] = []
     valid: bool | None = None
     kernel_complaints: list[str] | None = None
     downlink_is_open: bool = False
@@ -187,6 +202,7 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             timeline=found[kind],
             prediction=_prediction(kind, found["predicted_wire"], found["predicted"]),
             budget=budget if budget.empty else budget.set_index("round"),
+            learning=_learning(read.learning),
             valid=read.valid,
             downlink_is_open=read.downlink_is_open,
             lacks=() if len(budget) else (lacks,),
@@ -208,6 +224,13 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             lacks=(f"{lacks} ({execution})",),
             radio=f"{radio}; packets pass {over}" if over else radio,
         )
+
+
+def _learning(rows: Sequence[_Learned]) -> pd.DataFrame:
+    """The table `learning.parquet`; empty if there are no rows."""
+    table = pd.DataFrame([row.model_dump() for row in rows])
+    numbers = table.columns.intersection(["loss", "accuracy", "smashed_error", "gradient_error"])
+    return table.astype(dict.fromkeys(numbers, float))
 
 
 def _timeline(rounds: Sequence[_Round], scenario: Scenario, path: Path) -> Timeline:

@@ -6,20 +6,21 @@
 It is a single HTML page, like the report of one run (`orchestrator.reporting.report`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from orchestrator.analysis.learned import X_TITLES, Target, band
 from orchestrator.records.comparison import (
     Comparison,
     compare,
-    held_out_of,
     precision_costs,
     train_of,
 )
+from orchestrator.records.learned import Trajectory, with_learning
 from orchestrator.records.results import Result, read_results
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.reporting.charts import (
@@ -46,17 +47,25 @@ MOST_POINTS = 400
 """Most points of a session's curve; more slots are merged into means."""
 
 
-def write_comparison(given: Sequence[str | Path], path: Path) -> Comparison:
+def write_comparison(
+    given: Sequence[str | Path],
+    path: Path,
+    target: Target | None = None,
+    learned: Sequence[Trajectory] = (),
+) -> Comparison:
     """Read results and write a page that compares them.
 
     Args:
         given: Paths that `orchestrator.records.results.read_results` accepts.
         path: Path of the page.
+        target: A target that results are to reach.
+        learned: Trajectories for results without learning.
 
     Raises:
-        InputError: One of them cannot be read as a result.
+        InputError: One of them cannot be read as a result, or no trajectory fits it.
     """
-    comparison = compare([result for each in given for result in read_results(each)])
+    found = [result for each in given for result in read_results(each)]
+    comparison = compare(with_learning(found, learned), target=target)
     write_page(comparison, path)
     return comparison
 
@@ -73,6 +82,7 @@ def render(comparison: Comparison) -> str:
     table = comparison.table
     learned = any(len(result.learning) for result in results)
     timelines = [_timeline(result, labels[k], k) for k, result in enumerate(results)]
+    bands = _bands(comparison)
     radios: dict[str, list[str]] = {}
     for name, result in zip(labels, results, strict=True):
         if result.radio:
@@ -84,8 +94,9 @@ def render(comparison: Comparison) -> str:
             "steps": steps_of() if results else [],
             "timelines": timelines,
             "budgets": _budgets(comparison),
+            "bands": bands,
             "curves": [
-                _curve(result, labels[k], k)
+                _curve(result, comparison.curves[k], labels[k], k)
                 for k, result in enumerate(results)
                 if len(result.learning)
             ],
@@ -108,6 +119,10 @@ def render(comparison: Comparison) -> str:
         lacks=comparison.lacks,
         costs=precision_costs(results),
         learned=learned,
+        bands=bool(bands),
+        target=str(comparison.target),
+        race=[] if comparison.race is None else comparison.race.table().to_dict("records"),
+        answer="" if comparison.race is None else comparison.race.sentences(),
         predicted=bool(results) and bool(table["predicted_s"].notna().any()),
         wire_errors=learned
         and bool(table[["smashed_error", "gradient_error"]].notna().any(axis=None)),
@@ -162,13 +177,32 @@ def _budgets(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _curve(result: Result, name: str, number: int) -> dict[str, Any]:
+def _bands(comparison: Comparison) -> list[dict[str, Any]]:
+    """By quantity and measure: the least and the largest value of the seeds of each group."""
+    numbers = {id(curve): k for k, curve in enumerate(comparison.curves)}
+    found = []
+    for group in comparison.groups:
+        if len(group.curves) < 2:
+            continue
+        curves = list(group.curves.values())
+        bands = {
+            x: {
+                y: {name: column_of(values, 6) for name, values in band(curves, x, y).items()}
+                for y in ("loss", "accuracy")
+            }
+            for x in X_TITLES
+        }
+        found.append(_style(numbers[id(curves[0])]) | bands)
+    return found
+
+
+def _curve(result: Result, curve: pd.DataFrame, name: str, number: int) -> dict[str, Any]:
     mean = training_curve(train_of(result), result.timeline[0].paradigm)
     return {
         "label": name,
         **_style(number),
-        "train": _columns(mean),
-        "held_out": _columns(held_out_of(result)),
+        "train": _columns(mean, ("time_s",)),
+        "held_out": _columns(curve, X_TITLES),
     }
 
 
@@ -196,5 +230,5 @@ def _style(number: int) -> dict[str, str]:
     }
 
 
-def _columns(table: pd.DataFrame) -> dict[str, list[float | None]]:
-    return {name: column_of(table[name], 6) for name in ("time_s", "loss", "accuracy")}
+def _columns(table: pd.DataFrame, x: Iterable[str]) -> dict[str, list[float | None]]:
+    return {name: column_of(table[name], 6) for name in (*x, "loss", "accuracy")}

@@ -14,9 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from orchestrator.analysis.learned import X_TITLES, curve_of
 from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import link_rates
 from orchestrator.reporting.formatting import milliseconds
+from orchestrator.reporting.learning_plots import Y_TITLES
 from orchestrator.reporting.legend import STEP_COLOURS
 from orchestrator.reporting.plots import WIDTH_IN, write_plot
 from testbed.core.errors import InputError
@@ -28,7 +30,7 @@ RING_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
 
 def draw_run(run_dir: Path, out_dir: Path, round_: int | None = None) -> list[Path]:
-    """Draw the plots gantt, rates and budget of a run; returns the files' paths.
+    """Draw the plots gantt, rates, budget and learning of a run; returns the files' paths.
 
     Args:
         run_dir: Run directory.
@@ -189,8 +191,26 @@ def _budget(run: Run, round_: int) -> Figure | None:
     return figure
 
 
+def _learning(run: Run, round_: int) -> Figure | None:
+    """Accuracy and loss of the global model on held-out data over emulated time."""
+    learned = run.tables.get("learning")
+    curve = None if learned is None else curve_of(learned, run.measured)
+    if curve is None or curve.empty:
+        return None
+    figure, panels = _canvas(3.2, nrows=2, sharex=True)
+    for ax, (y, scale) in zip(panels, (("accuracy", 100), ("loss", 1)), strict=True):
+        ax.plot(curve["time_s"], scale * curve[y], marker="o", markersize=3.2)
+        ax.set(ylabel=Y_TITLES[y])
+        ax.set_ylim(bottom=0)
+        ax.grid(alpha=0.3)
+    panels[-1].set(xlabel=X_TITLES["time_s"])
+    panels[-1].set_xlim(left=0)
+    return figure
+
+
 PLOTS: dict[str, Callable[[Run, int], Figure | None]] = {
     "gantt": _gantt,
     "rates": _rates,
     "budget": _budget,
+    "learning": _learning,
 }

@@ -59,6 +59,7 @@ from workloads.aggregation.rules import rule_of
 from workloads.codecs.codec import DIRECTIONS, Codec, Direction
 from workloads.codecs.formats import TopK
 from workloads.codecs.registry import codec_of
+from workloads.data.partitions import check_partition
 
 # Bounds lie far beyond real hardware, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -806,10 +807,15 @@ class Data(Section):
     tenth of each class is held out, by seed."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
-    partition: Literal["iid", "dirichlet", "quantity", "feature"] = "iid"
+    partition: str = "iid"
     """How samples are distributed to clients. `iid`: evenly; `dirichlet`: label skew, each class by
     a Dirichlet distribution; `quantity`: quantity skew, all samples by one Dirichlet distribution;
-    `feature`: feature skew, evenly, and with noise that grows from client to client."""
+    `feature`: feature skew, evenly, and with noise that grows from client to client; or a partition
+    that a package registers as `testbed.partitions`: docs/plugins.md."""
+    partition_parameters: dict[str, JsonValue] = Field(
+        default={}, exclude_if=lambda given: not given
+    )
+    """Parameters of a plug-in's partition, by name."""
     concentration: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
     """Concentration of the Dirichlet distributions; small values are uneven."""
     noise: Annotated[float, Field(ge=0, le=1e3)] = Field(
@@ -821,6 +827,12 @@ class Data(Section):
     """Column of the images, for tables; none: the only column that fits."""
     label_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
     """Column of the labels (integers or strings), for tables; none: the only column that fits."""
+
+    @model_validator(mode="after")
+    def _partition_known(self) -> "Data":
+        with _within("workload.data"):
+            check_partition(self.partition, self.partition_parameters)
+        return self
 
 
 class Asynchronous(Section):

@@ -44,7 +44,7 @@ OF_LEARNING = (
     *("lora_alpha", "lora_dropout", "clients_per_pass", "server_adapters"),
     "codecs.error_feedback",
 )
-OF_DATA = ("source", "samples", "partition", "concentration", "noise")
+OF_DATA = ("source", "samples", "partition", "partition_parameters", "concentration", "noise")
 OF_CHANNEL = (
     *(f"mobility.{name}" for name in Mobility.model_fields),
     *(f"radio.{name}" for name in ("carrier_hz", "channel", "parameters", "fitted")),

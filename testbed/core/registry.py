@@ -287,6 +287,9 @@ AGGREGATORS = Registry(
     "testbed.aggregators", "workload.aggregation", "workload.aggregation_parameters"
 )
 CODECS = Registry("testbed.codecs", "workload.wire_dtype", "workload.wire_parameters")
+PARTITIONS = Registry(
+    "testbed.partitions", "workload.data.partition", "workload.data.partition_parameters", given=3
+)
 PARTICIPATION = Registry(
     "testbed.participation", "participation.rule", "participation.parameters", given=1
 )

@@ -3,8 +3,9 @@
 
 """Configuration of the data: plain values that are sent to node programs as JSON, without torch."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,10 @@ class DataConfig:
     """`synthetic`, or a folder with CIFAR-100's binary files, tables, or images."""
     samples: int = 2000
     """Size of the synthetic training set."""
-    partition: Literal["iid", "dirichlet", "quantity", "feature"] = "iid"
+    partition: str = "iid"
+    """One of `testbed.core.registry.PARTITIONS`."""
+    partition_parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of a plug-in's partition."""
     concentration: float = 0.5
     """Concentration of the Dirichlet distribution; small values give uneven shares."""
     noise: float = 0.5

@@ -20,6 +20,7 @@ from torch.nn import functional
 from testbed.core.errors import InputError
 from workloads.data.config import DataConfig
 from workloads.data.folders import classes_in, has_pictures, picture_folders, pictures_below
+from workloads.data.partitions import partition
 from workloads.data.parts import FIELD
 from workloads.data.pictures import EncodedPictures, Indices, Pictures, is_held_out, normalised
 from workloads.models.chain import Images, Tokens
@@ -283,50 +284,6 @@ def classes_in_words(data: Pictures) -> str:
         return f"{count} (ids 0 to {data.classes - 1})"
     shown = ", ".join(str(name) for name in data.names[:SHOWN])
     return f"{count} ({shown}{', …' * (data.classes > SHOWN)})"
-
-
-def partition(
-    labels: Indices, clients: int, config: DataConfig, at_least: int = 1
-) -> list[Indices]:
-    """Indices of each client's samples; every sample belongs to one client.
-
-    `iid` distributes shuffled samples evenly, as does `feature`, which adds noise to the clients'
-    images. `dirichlet` divides each class by proportions drawn from Dir(concentration) (Hsu et al.
-    2019), `quantity` divides all samples by such proportions (Li et al. 2022); both repeat the draw
-    until every client has `at_least` samples.
-
-    Args:
-        labels: Labels of the samples, shape [N].
-        clients: Number of clients, K.
-        config: Partition, concentration and seed.
-        at_least: Smallest number of samples per client.
-
-    Raises:
-        InputError: There are too few samples for the number of clients.
-    """
-    random = np.random.default_rng([config.seed, 0x9A47])
-    if len(labels) >= clients * at_least:
-        if config.partition in ("iid", "feature"):
-            return [np.sort(p) for p in np.array_split(random.permutation(len(labels)), clients)]
-        for _ in range(1000):
-            parts: list[list[Indices]] = [[] for _ in range(clients)]
-            whole = np.zeros_like(labels) if config.partition == "quantity" else labels
-            for label in np.unique(whole):
-                members = random.permutation(np.flatnonzero(whole == label))
-                shares = random.dirichlet(np.full(clients, config.concentration))
-                cuts = np.round(np.cumsum(shares)[:-1] * len(members)).astype(int)
-                for part, piece in zip(parts, np.split(members, cuts), strict=True):
-                    part.append(piece)
-            joined = [np.sort(np.concatenate(part)) for part in parts]
-            if min(map(len, joined)) >= at_least:
-                return joined
-    # A class with fewer samples than clients leaves the same clients out, if proportions are even.
-    enough = len(labels) >= clients * at_least
-    remedy = "; use another data.concentration, fewer UAVs or 'iid'" if enough else ""
-    raise InputError(
-        f"workload.data: {len(labels)} samples cannot give each of {clients} clients "
-        f"{at_least}{remedy}"
-    )
 
 
 @dataclass(frozen=True)

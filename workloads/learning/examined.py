@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 """Version of the examination; raise it when data are read differently."""
+KEPT_APART = ("source", "partition", "partition_parameters")
+"""Keys of the data that do not affect their examination."""
 MANY = 5000
 """Number of pictures from which their decoding is announced."""
 
@@ -55,7 +57,7 @@ def data_line(
     parts = {
         "format": FORMAT,
         "digests": dict(digests),
-        "data": {k: v for k, v in asdict(data).items() if k not in ("source", "partition")},
+        "data": {k: v for k, v in asdict(data).items() if k not in KEPT_APART},
         "model": [model.model, model.classes, model.image_size],
         "evaluates": evaluates,
         "pillow": version("pillow"),

@@ -48,7 +48,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         )
     },
     "predict": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED}
-    | {"--wire": USED, "--json": USED},
+    | {"--wire": USED, "--learned": USED, "--json": USED},
     "export-trace": {"trace_file": USED, "--out": USED, "--format": USED}
     | {
         "--scenario": (
@@ -98,7 +98,8 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         "run_dir": USED,
         "--figures": ("report session --figures", "--figures: only for runs; session holds a"),
     },
-    "compare": {"given": USED, "--out": USED, "--json": USED},
+    "compare": {"given": USED, "--out": USED, "--json": USED}
+    | {"--target": USED, "--learned": USED, "--figures": USED},
     "perfetto": {"run_dir": USED, "--out": USED},
     "up": {"scenario": USED, "--out": USED, "--trace": USED, "--seconds": USED, "--node": USED}
     | {"--downlink": USED, "--capture": USED, "--live": USED, "--scheduler": USED}
@@ -146,11 +147,12 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
             "--fit: must be absent without --radio fitted",
         ),
     },
+    "learn": {"scenario": USED, "--out": USED, "--rounds": USED, "--set": USED},
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
     | {"--tensorboard": USED, "--emulated": USED},
     "evaluate": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED}
     | {"--json": USED},
-    "export": {"run_dir": USED, "--out": USED},
+    "export": {"run_dir": USED, "--out": USED, "--to": USED},
     "doctor": {"--json": USED, "--scheduler": USED, "--key": ("doctor --key k", NO_SCHEDULER)},
     "clean": {},
     "host": {"address": USED, "--key": USED, "--name": USED},

@@ -442,3 +442,76 @@ def test_a_file_says_that_its_rounds_are_on_a_trace_of_rates(tmp_path: Path) -> 
         (result,) = read_results(file)
         assert isinstance(result, Result)
         assert result.radio == radio
+
+
+def with_curve(folder: Path, seed: int, *accuracies: float, **workload: object) -> Path:
+    """A run of that seed with these evaluations."""
+    a_run(folder, [1.0, 1.0, *(10 - 10 * value for value in accuracies)], **workload)
+    tree = json.loads((folder / "scenario.json").read_text())
+    (folder / "scenario.json").write_text(json.dumps(tree | {"seed": seed}))
+    return folder
+
+
+def test_a_target_names_who_reaches_it_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (1, 2):
+        with_curve(Path(f"a{seed}"), seed, 0.1, 0.85, 0.9)
+        with_curve(Path(f"b{seed}"), seed, 0.1, 0.5, 0.8 if seed == 1 else 0.7, paradigm="pipesfl")
+    words = ["a1", "b1", "a2", "b2", "--target", "accuracy=0.8", "--json", "c.json"]
+    done = CliRunner().invoke(app, ["compare", *words, "--figures", "drawn"])
+    assert done.exit_code == 0, done.output
+    answer = (
+        "CPSFL reaches an accuracy of 80 % first, after 10 s (over 2 seeds), 50 % earlier than "
+        "PipeSFL (after 20 s). PipeSFL reaches it in 1 of 2 seeds, after 20 s."
+    )
+    assert done.stdout.splitlines()[0] == answer
+    *rows, last = json.loads(Path("c.json").read_text())
+    assert [row["time_to_accuracy"] for row in rows] == [10, 20, 10, None]
+    assert [row["accuracy"] for row in rows] == pytest.approx([0.9, 0.8, 0.9, 0.7])
+    assert rows[0]["energy_to_accuracy"] > 0
+    assert last["execution"] == "target"
+    assert last["target"] == {"accuracy": 0.8}
+    assert last["answer"] == answer
+    assert [(own["name"], own["reached"], own["seeds"]) for own in last["groups"]] == [
+        *(("CPSFL", 2, 2), ("PipeSFL", 1, 2))
+    ]
+    page = Path("comparison.html")
+    assert answer in html.unescape(page.read_text())
+    assert "Reaches an accuracy of 80 %" in page.read_text()
+    bands = data_of(page)["bands"]
+    assert len(bands) == 2
+    assert bands[1]["round"]["accuracy"] == {
+        "x": [0, 1, 2],
+        "mean": [0.1, 0.5, 0.75],
+        "low": [0.1, 0.5, 0.7],
+        "high": [0.1, 0.5, 0.8],
+    }
+    held_out = data_of(page)["curves"][0]["held_out"]
+    assert held_out["round"] == [0, 1, 2]
+    assert held_out["energy_j"][0] == held_out["bytes"][0] == 0
+    drawn = {path.name for path in Path("drawn").iterdir()}
+    assert drawn == {
+        f"{y}-{x}.{kind}"
+        for y in ("accuracy", "loss")
+        for x in ("time", "round", "energy", "bytes")
+        for kind in ("png", "pdf")
+    }
+
+
+def test_without_evaluations_no_target_is_reached(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    (tmp_path / "run" / "learning.parquet").unlink(missing_ok=True)
+    page = tmp_path / "page.html"
+    words = ["compare", str(tmp_path / "run"), "--target", "loss=1", "--out", str(page)]
+    refused = CliRunner().invoke(app, words)
+    assert str(refused.exception).startswith("`target`: no result was evaluated on held-out data")
+    assert not page.exists()
+
+
+def test_runs_of_one_seed_and_kind_stay_apart(tmp_path: Path) -> None:
+    one, two = (with_curve(tmp_path / name, 1, 0.1, 0.9, 0.9) for name in "ab")
+    groups = compare(results(one, two)).groups
+    assert [len(group.curves) for group in groups] == [1, 1]
+    assert groups[0].name != groups[1].name

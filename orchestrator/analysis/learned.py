@@ -1,0 +1,362 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What was learned and at which cost: held-out curves, targets, and which result reaches one first.
+
+All of it is about evaluations of the global model on held-out data; training batches do not count.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from testbed.core.errors import InputError
+from testbed.core.timeline import Timeline
+from testbed.core.words import not_one_of
+
+MEASURES = {"accuracy": "an accuracy", "loss": "a loss", "perplexity": "a perplexity"}
+"""What is evaluated on held-out data, with words for sentences; perplexity is exp(loss)."""
+COSTS = {
+    "time": ("time_s", "s"),
+    "energy": ("energy_j", "J"),
+    "bytes": ("bytes", "B"),
+    "rounds": ("rounds", "rounds"),
+}
+"""What it costs to reach a target: column of a curve, and unit."""
+X_TITLES = {
+    "time_s": "Emulated time (s)",
+    "round": "Rounds",
+    "energy_j": "Energy of all UAVs (J)",
+    "bytes": "Payload of all transfers (bytes)",
+}
+"""Quantities over which a curve may be drawn, with their titles."""
+CURVE = ("round", "time_s", "energy_j", "bytes", *MEASURES)
+"""Columns of a curve."""
+NAMES = (*MEASURES, *(f"{cost}_to_{measure}" for cost in COSTS for measure in MEASURES))
+"""Names of all metrics of what was learned."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A value that a measure is to reach: from below for accuracy, from above for the others."""
+
+    measure: str
+    """One of `MEASURES`."""
+    value: float
+
+    @classmethod
+    def of(cls, measure: str, value: float, field: str) -> "Target":
+        """A target that is checked.
+
+        Raises:
+            InputError: No evaluation can have such a value; the message begins with `field`.
+        """
+        if measure not in MEASURES:
+            raise InputError(f"{field}: {not_one_of(measure, MEASURES)}")
+        if measure == "accuracy" and not 0 < value <= 1:
+            raise InputError(
+                f"{field}: accuracy must be above 0 and at most 1 (0.8 is 80 %), not {value:g}"
+            )
+        if not math.isfinite(value) or value <= 0 or (measure == "perplexity" and value < 1):
+            least = "at least 1" if measure == "perplexity" else "above 0"
+            raise InputError(f"{field}: {measure} must be a number {least}, not {value:g}")
+        return cls(measure, value)
+
+    @classmethod
+    def parse(cls, text: str, field: str = "target") -> "Target":
+        """The target that a text like `accuracy=0.8` states.
+
+        Raises:
+            InputError: It states none; the message begins with `field`.
+        """
+        name, _, value = text.partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            raise InputError(f"{field}: must be like accuracy=0.8, not {text!r}") from None
+        return cls.of(name.strip(), number, field)
+
+    def __str__(self) -> str:
+        shown = f"{100 * self.value:g} %" if self.measure == "accuracy" else f"{self.value:g}"
+        return f"{MEASURES[self.measure]} of {shown}"
+
+    def reached(self, values: "pd.Series[float]") -> "pd.Series[bool]":
+        """Which values reach the target; NaN does not."""
+        return values >= self.value if self.measure == "accuracy" else values <= self.value
+
+
+def curve_of(learning: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
+    """The evaluations on held-out data, and what was spent until each of them.
+
+    Args:
+        learning: The table `learning.parquet`.
+        timeline: The rounds of the same run.
+
+    Returns:
+        One row per evaluation, with the columns `CURVE`. `round` is the number of rounds before the
+        evaluation; `energy_j` the energy of all UAVs, and `bytes` the payload of all transfers in
+        both directions, from the start until the end of the round of the evaluation.
+    """
+    if "data" not in learning:
+        return pd.DataFrame(columns=CURVE, dtype=float)
+    own = learning[learning["data"] == "held-out"].sort_values("time_s", kind="stable")
+    indices = [round_.index for round_ in timeline]
+    energy_j = np.cumsum([0.0, *(float(round_.energy_j.sum()) for round_ in timeline)])
+    sent = np.cumsum([0.0, *(float(round_.spans["bytes"].sum()) for round_ in timeline)])
+    done = np.searchsorted(indices, own["round"].to_numpy(), side="right")
+    with np.errstate(over="ignore"):
+        perplexity = np.exp(own["loss"].to_numpy(float))
+    return pd.DataFrame(
+        {
+            "round": own["round"].to_numpy() + 1,
+            "time_s": own["time_s"].to_numpy(float),
+            "energy_j": energy_j[done],
+            "bytes": sent[done],
+            "loss": own["loss"].to_numpy(float),
+            "accuracy": own["accuracy"].to_numpy(float),
+            "perplexity": perplexity,
+        }
+    )[list(CURVE)]
+
+
+def costs_of(curve: pd.DataFrame, target: Target) -> dict[str, float]:
+    """What the first evaluation that reaches a target has cost, by `COSTS`; NaN if none does."""
+    there = curve[target.reached(curve[target.measure])]
+    if there.empty:
+        return dict.fromkeys(COSTS, math.nan)
+    first = there.iloc[0]
+    return {
+        cost: float(first["round" if cost == "rounds" else column])
+        for cost, (column, _) in COSTS.items()
+    }
+
+
+def values_of(curve: pd.DataFrame, target: Target | None = None) -> dict[str, float]:
+    """The metrics of a curve by name: the last evaluation, and the costs of reaching a target.
+
+    Values are NaN where nothing was evaluated, or where the target is not reached.
+    """
+    last = {name: float(curve[name].iloc[-1]) if len(curve) else math.nan for name in MEASURES}
+    if target is None:
+        return last
+    costs = costs_of(curve, target)
+    return last | {f"{cost}_to_{target.measure}": value for cost, value in costs.items()}
+
+
+@dataclass(frozen=True)
+class Group:
+    """Results that differ only in their seed."""
+
+    name: str
+    curves: Mapping[int, pd.DataFrame] = field(default_factory=dict)
+    """By seed: the curve of a result."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How a group reaches a target; means are over the seeds that reach it."""
+
+    name: str
+    seeds: int
+    """Number of results."""
+    costs: Mapping[str, Mapping[int, float]]
+    """By cost and by seed: what reaching the target took, of the seeds that reach it."""
+    best: float
+    """The best value of the measure in any evaluation of any seed; NaN if there is none."""
+
+    @property
+    def count(self) -> int:
+        """Number of seeds that reach the target."""
+        return len(self.costs["time"])
+
+    def mean(self, cost: str) -> float:
+        """Mean of a cost; NaN if no seed reaches the target."""
+        values = list(self.costs[cost].values())
+        return float(np.mean(values)) if values else math.nan
+
+    def extremes(self, cost: str) -> tuple[float, float]:
+        """Least and largest cost; NaN if no seed reaches the target."""
+        values = list(self.costs[cost].values()) or [math.nan]
+        return min(values), max(values)
+
+
+class Race:
+    """Which of several groups reaches a target first, and by how much.
+
+    The first is the group of which the largest part of the seeds reaches the target; among equal
+    parts, the one with the smallest mean time.
+    """
+
+    def __init__(self, groups: Iterable[Group], target: Target) -> None:
+        self.target = target
+        reached = [_reached(group, target) for group in groups]
+        self.groups = sorted(reached, key=_order)
+        """The groups in the order of their arrival; those that never arrive are last."""
+
+    def saving(self, cost: str = "time") -> tuple[float, float, float]:
+        """How much less the first group needs than the second, as fractions of the second's.
+
+        Returns:
+            That of the means over the seeds in which both reach the target, and the extremes over
+            these seeds; NaN if there are no such seeds.
+        """
+        first, second = (group.costs[cost] for group in self.groups[:2])
+        both = sorted(first.keys() & second.keys())
+        mine, theirs = (np.array([each[seed] for seed in both]) for each in (first, second))
+        if not both or not (theirs > 0).all():
+            return math.nan, math.nan, math.nan
+        each = 1 - mine / theirs
+        return float(1 - mine.mean() / theirs.mean()), float(each.min()), float(each.max())
+
+    def sentences(self) -> str:
+        """The answer in words: the first sentence says who is first, when, and by how much."""
+        there = [group for group in self.groups if group.count]
+        if not there:
+            return self._nobody()
+        first, others = there[0], there[1:]
+        arrival = f"{_in_seeds(first)}after {_span(first, 'time')}"
+        if any(other.mean("time") < first.mean("time") for other in others):
+            # The others are faster where they reach the target, but in fewer seeds.
+            answer = (
+                f"{first.name} reaches {self.target} in more seeds than the others "
+                f"({first.count} of {first.seeds}), after {_span(first, 'time')}"
+            )
+            more = [f"{group.name} {_arrival(group)}" for group in others]
+        else:
+            is_first = " first" * (len(self.groups) > 1)
+            margin = f", {self._margin(others[0])}" if others else ""
+            answer = f"{first.name} reaches {self.target}{is_first}, {arrival}{margin}"
+            partly = others[:1] if others and others[0].count < others[0].seeds else []
+            more = [f"{group.name} {_arrival(group)}" for group in [*partly, *others[1:]]]
+        if never := [group.name for group in self.groups if not group.count]:
+            more.append(f"{_listed(never)} never {'reach' if len(never) > 1 else 'reaches'} it")
+        return f"{answer}." + (f" {'; '.join(more)}." if more else "")
+
+    def _margin(self, second: Reached) -> str:
+        saved, low, high = self.saving()
+        after = f"{second.name} (after {second.mean('time'):.4g} s)"
+        if not saved >= 0:  # NaN: in no seed do both reach it.
+            return f"before {after}"
+        if saved == 0:
+            return f"at the same time as {after}"
+        common = len(self.groups[0].costs["time"].keys() & second.costs["time"].keys())
+        least, most = _percent(low), _percent(high)
+        spread = f" ({least} to {most} % by seed)" * (common > 1 and least != most)
+        return f"{_percent(saved)} %{spread} earlier than {after}"
+
+    def _nobody(self) -> str:
+        best = [group for group in self.groups if math.isfinite(group.best)]
+        several = len(self.groups) > 1
+        names = "No result reaches" if several else f"{self.groups[0].name} never reaches"
+        if not best:
+            return f"{names} {self.target}: nothing was evaluated on held-out data."
+        accuracy = self.target.measure == "accuracy"
+        top = (max if accuracy else min)(best, key=lambda group: group.best)
+        shown = f"{100 * top.best:.1f} %" if accuracy else f"{top.best:.4g}"
+        whose = f" ({top.name})" * several
+        return f"{names} {self.target}; the best is {shown}{whose}."
+
+    def table(self) -> pd.DataFrame:
+        """One row per group, in the order of arrival.
+
+        name, seeds, reached (number of seeds), then time_s, energy_j, bytes and rounds, the means
+        over the seeds that reach the target, each with its extremes NAME_low and NAME_high; and
+        best, the best value in any evaluation.
+        """
+        rows = []
+        for group in self.groups:
+            row: dict[str, Any] = {
+                "name": group.name,
+                "seeds": group.seeds,
+                "reached": group.count,
+            }
+            for cost, (name, _) in COSTS.items():
+                low, high = group.extremes(cost)
+                row |= {name: group.mean(cost), f"{name}_low": low, f"{name}_high": high}
+            rows.append(row | {"best": group.best})
+        return pd.DataFrame(rows)
+
+
+def _reached(group: Group, target: Target) -> Reached:
+    by_seed = {seed: costs_of(curve, target) for seed, curve in group.curves.items()}
+    there = {seed: costs for seed, costs in by_seed.items() if math.isfinite(costs["time"])}
+    values = pd.concat([curve[target.measure] for curve in group.curves.values()])
+    values = values[np.isfinite(values.astype(float))]
+    best = values.max() if target.measure == "accuracy" else values.min()
+    costs = {cost: {seed: each[cost] for seed, each in there.items()} for cost in COSTS}
+    return Reached(group.name, len(by_seed), costs, float(best) if len(values) else math.nan)
+
+
+def _order(group: Reached) -> tuple[float, float]:
+    return -group.count / group.seeds, group.mean("time") if group.count else math.inf
+
+
+def _in_seeds(group: Reached) -> str:
+    return f"in {group.count} of {group.seeds} seeds, " if group.count < group.seeds else ""
+
+
+def _span(group: Reached, cost: str) -> str:
+    unit, (low, high) = COSTS[cost][1], group.extremes(cost)
+    if group.count < 2:
+        return f"{low:.4g} {unit}"
+    least, most = f"{low:.4g}", f"{high:.4g}"
+    extremes = f"{least} to {most} {unit} " * (least != most)
+    return f"{group.mean(cost):.4g} {unit} ({extremes}over {group.count} seeds)"
+
+
+def _arrival(group: Reached) -> str:
+    return f"reaches it {_in_seeds(group)}after {_span(group, 'time')}"
+
+
+def _percent(fraction: float) -> str:
+    value = 100 * fraction
+    return (f"{value:.0f}" if abs(value) >= 9.95 else f"{value:.2g}").replace("-", "−")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def band(
+    curves: Sequence[pd.DataFrame], x: str, y: str, points: int = 200
+) -> dict[str, npt.NDArray[np.float64]]:
+    """The mean of several curves and their extremes, over a common quantity.
+
+    Curves are interpolated linearly between evaluations, over the range that all of them cover.
+
+    Args:
+        curves: Curves of several seeds, each with one or more finite values.
+        x: Column of the horizontal axis, one of `X_TITLES`.
+        y: One of `MEASURES`.
+        points: Number of points.
+
+    Returns:
+        Arrays x, mean, low and high, shape [points]; empty if the curves have no common range.
+    """
+    known = [curve[np.isfinite(curve[y].astype(float))] for curve in curves]
+    known = [curve for curve in known if len(curve)]
+    if not known:
+        return {name: np.empty(0) for name in ("x", "mean", "low", "high")}
+    places = [curve[x].to_numpy(float) for curve in known]
+    low, high = max(place[0] for place in places), min(place[-1] for place in places)
+    if x == "round" or low == high:
+        grid = np.array(sorted({v for place in places for v in place if low <= v <= high}))
+    else:
+        grid = np.linspace(low, high, points) if low < high else np.empty(0)
+    values = np.array(
+        [
+            np.interp(grid, place, curve[y].to_numpy(float))
+            for place, curve in zip(places, known, strict=True)
+        ]
+    )
+    return {
+        "x": grid,
+        "mean": values.mean(axis=0),
+        "low": values.min(axis=0),
+        "high": values.max(axis=0),
+    }

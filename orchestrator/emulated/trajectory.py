@@ -1,0 +1,253 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Learns a scenario in one process without a network: the same passes, and no times.
+
+The nodes' own work (`workloads.learning.real`) is called in turn, iteration by iteration. See
+`orchestrator.records.learned` for what this is exact for.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.emulated.inputs import inputs_of
+from orchestrator.emulated.learning import (
+    COLUMNS,
+    ERRORS,
+    divergence,
+    evaluates,
+    evaluates_after,
+    evaluation_table,
+    few_samples,
+    learning_settings,
+    place,
+    whole_table,
+)
+from orchestrator.engine.plan import fixed_allocation, round_sizes
+from orchestrator.engine.selection import selection
+from orchestrator.records.learned import (
+    KIND,
+    Trajectory,
+    depends_on,
+    is_trajectory,
+    read_trajectory,
+    why_inexact,
+    write_trajectory,
+)
+from orchestrator.records.manifest import command, environment, now, source_sha256
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+from testbed.control.messages import Evaluated
+from testbed.core.errors import InputError
+from testbed.core.progress import Progress, silent
+from testbed.system.folders import cache_folder
+from workloads.data.parts import FIELD
+
+log = logging.getLogger(__name__)
+
+
+def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Trajectory:
+    """Learn all rounds of a scenario and write the trajectory into an existing folder.
+
+    Args:
+        scenario: Scenario to learn.
+        folder: Output folder.
+        progress: Called after each round.
+
+    Raises:
+        InputError: What the scenario learns depends on times, or it learns nothing; or the model,
+            its weights or the data are unavailable.
+    """
+    check(scenario)
+    inputs = inputs_of(scenario)
+    for line in [f"{FIELD}: {inputs.data}"] * bool(inputs.data) + inputs.remarks:
+        log.info("%s", line)
+    if not evaluates(scenario):
+        log.warning(
+            "workload.evaluate_every: is 0, so nothing is evaluated on held-out data, and no "
+            "accuracy can be reached"
+        )
+    about: dict[str, Any] = {
+        **environment(),
+        "command": command(),
+        "seed": scenario.seed,
+        "started": now(),
+        "data": inputs.data,
+        "inputs": inputs.digests,
+        "remarks": inputs.remarks,
+    }
+    with ExitStack() as stack:
+        learning = _Learning(scenario, stack)
+        table = whole_table(list(learning.rounds(progress)))
+        about |= {"partition": learning.partition, "finished": now(), "diverged": None}
+        for key, line in (
+            ("remarks", few_samples(learning.partition, scenario.workload.batch_size)),
+            ("diverged", divergence(table, learning.diverged)),
+        ):
+            if line:
+                log.warning("%s", line)
+                about[key] = [*about["remarks"], line] if key == "remarks" else line
+        table = table.drop(columns="time_s")
+        write_trajectory(folder, scenario, table, about, learning.server.state())
+    return Trajectory(str(folder), scenario, table)
+
+
+def learned_once(scenario: Scenario) -> Trajectory:
+    """The trajectory of a scenario from the cache folder; it is learned if it is not there yet.
+
+    Other processes of this machine that ask for the same trajectory meanwhile wait for it.
+
+    Args:
+        scenario: The scenario; it may have workload.compute 'none'.
+
+    Raises:
+        InputError: See `learn`.
+    """
+    workload = scenario.workload.model_copy(update={"compute": "real"})
+    scenario = scenario.model_copy(update={"workload": workload})
+    check(scenario)
+    parts = {
+        "depends_on": depends_on(scenario),
+        "rounds": scenario.rounds,
+        "evaluate": [workload.evaluate_every, workload.evaluate_samples, workload.wire_error],
+        "inputs": inputs_of(scenario).digests,
+        "sources": source_sha256(),
+        "torch": version("torch"),
+    }
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+    cache = cache_folder() / KIND
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / digest
+    with (cache / f"{digest}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_trajectory(folder):  # The manifest is written last.
+            folder.mkdir(exist_ok=True)
+            learn(scenario, folder)
+    return read_trajectory(folder)
+
+
+def check(scenario: Scenario) -> None:
+    """Refuse a scenario whose learning depends on times, or that does not learn.
+
+    Raises:
+        InputError: One line that names the key.
+    """
+    if scenario.workload.compute == "none":
+        raise InputError("workload.compute: is 'none', so nothing is learned; set it to 'real'")
+    if why := why_inexact(scenario):
+        raise InputError(f"{why}; use `testbed run`, which learns as messages arrive")
+
+
+class _Learning:
+    """The base station and all UAVs of a scenario, without links."""
+
+    def __init__(self, scenario: Scenario, stack: ExitStack) -> None:
+        from workloads.learning.real import RealClient, RealServer, Settings
+
+        self._scenario = scenario
+        settings = learning_settings(scenario)
+        assert settings is not None
+        of_uav = Settings.from_json(settings | place(scenario.uavs))
+        of_bs = Settings.from_json(settings | place(scenario.base_station))
+        self.server: RealServer = RealServer(of_bs)
+        self._clients: dict[int, RealClient] = {}
+        for client in range(1, scenario.uavs.count + 1):
+            self._clients[client] = RealClient(of_uav, client)
+            stack.callback(self._clients[client].close)
+        self._threads = scenario.base_station.threads, scenario.uavs.threads
+        self.partition: Sequence[Sequence[Sequence[int]]] = []
+        self.diverged: dict[int, list[int]] = {}
+
+    def rounds(self, progress: Progress) -> Iterator[pd.DataFrame]:
+        """Learn all rounds; yields the table of each round and of each evaluation."""
+        count = self._scenario.rounds
+        choose = selection(self._scenario)
+        profile = profile_of(self._scenario)
+        splits = fixed_allocation(self._scenario).splits.tolist()
+        sizes = [round_sizes(self._scenario, profile, split) for split in splits]
+        if evaluates_after(self._scenario, 0):
+            yield self._evaluated(-1)
+        for index in range(count):
+            # These rules use only the round's index, see `why_inexact`.
+            start: Any = SimpleNamespace(index=index)
+            clients = list(self._clients) if choose is None else sorted(choose(start))
+            self._begin(index, clients, splits, sizes)
+            yield self._trained(index, clients)
+            if evaluates_after(self._scenario, index + 1):
+                yield self._evaluated(index)
+            progress("rounds", index + 1, count)
+
+    def _begin(self, index: int, clients: Sequence[int], splits: Any, sizes: Any) -> None:
+        self._at_server(lambda: self.server.begin_round(index, splits, sizes))
+        for client in clients:
+            work = self._clients[client]
+            work.begin_round(index, splits[client - 1], sizes[client - 1])
+            work.adapters_buffer()[:] = self.server.broadcast(client)
+            work.load_adapters()
+
+    def _trained(self, index: int, clients: Sequence[int]) -> pd.DataFrame:
+        rows = []
+        for iteration in range(1, self._scenario.workload.local_iterations + 1):
+            for client in clients:
+                batch = self._iteration(client, iteration)
+                rows.append((index, "train", client, iteration, math.nan, *batch))
+        for client in clients:
+            self.server.adapters_buffer(client)[:] = self._clients[client].adapters()
+        self._at_server(lambda: self.server.aggregate(clients))
+        notes = self.server.notes()
+        self.partition = self.partition or notes["partition"]
+        self.diverged[index] = notes["diverged"]
+        table = pd.DataFrame(rows, columns=COLUMNS)
+        table = table.sort_values(["client", "iteration"], ignore_index=True)
+        by_client = [
+            {client: self._clients[client].notes()["wire_errors"] for client in clients},
+            notes["wire_errors"],
+        ]
+        for column, errors in zip(ERRORS, by_client, strict=True):
+            table[column] = [
+                errors[client][iteration - 1] if errors[client] else math.nan
+                for client, iteration in zip(table["client"], table["iteration"], strict=True)
+            ]
+        return table
+
+    def _iteration(self, client: int, iteration: int) -> tuple[float, float]:
+        """One batch of a client, there and back; returns its loss and accuracy."""
+        work, server = self._clients[client], self.server
+        work.forward(iteration)
+        smashed, labels = work.smashed()
+        server.smashed_buffer(client)[:] = smashed
+        server.labels_buffer(client)[:] = labels
+        self._at_server(lambda: server.forward_backward([client]))
+        gradient, result = server.served(client)
+        assert result is not None
+        work.gradient_buffer()[:] = gradient
+        work.backward()
+        return result.loss, result.accuracy
+
+    def _evaluated(self, index: int) -> pd.DataFrame:
+        found = self._at_server(self.server.evaluate)
+        return evaluation_table(index, math.nan, Evaluated(**vars(found)))
+
+    def _at_server(self, compute: Callable[[], Any]) -> Any:
+        """Compute with the base station's threads; UAVs have theirs again afterwards."""
+        import torch
+
+        of_bs, of_uavs = self._threads
+        if of_bs == of_uavs:
+            return compute()
+        torch.set_num_threads(of_bs)
+        try:
+            return compute()
+        finally:
+            torch.set_num_threads(of_uavs)

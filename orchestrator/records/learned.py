@@ -1,0 +1,272 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Trajectories that were learned once without a network, and the times that rounds give them.
+
+Where every client has its own server-side set and all clients of a round finish it, what is learned
+does not depend on when messages arrive. Such a trajectory can be timed by any rounds with the same
+clients, predicted or emulated: each batch gets the time at which its server pass ends, and each
+evaluation the time at which its round ends. `orchestrator.emulated.trajectory` computes it.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.records.directory import MANIFEST, SCENARIO
+from orchestrator.records.reader import read_object
+from orchestrator.records.results import Result
+from orchestrator.records.session_reader import PlayedSession
+from orchestrator.records.tables import TABLES, TEXT, Absent, read_table
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Participation, Scenario, Workload
+from testbed.core import trees
+from testbed.core.errors import InputError
+from testbed.core.registry import PARTICIPATION
+from testbed.core.timeline import S, Timeline
+
+KIND = "learned"
+"""`kind` in the manifest of a folder with a trajectory."""
+STATE = "adapters.safetensors"
+WITHOUT_EFFECT = (
+    *("compute", "compute_time", "profile", "backward_ratio"),
+    *("recompute", "wire_error", "evaluate_every", "evaluate_samples", "asynchronous"),
+)
+"""Keys of the workload that do not change what is learned."""
+KNOWN = (
+    *WITHOUT_EFFECT,
+    *("model", "parameters", "classes", "split", "local_iterations", "batch_size"),
+    *("lora_rank", "lora_alpha", "lora_targets", "lora_dropout", "adapters"),
+    *("learning_rate", "optimiser", "weight_decay", "dtype", "wire_dtype", "wire_parameters"),
+    *("weights", "head", "image_size", "data", "aggregation", "aggregation_parameters"),
+    *("server_adapters", "clients_per_pass"),
+)
+"""Keys of the workload of which it is known how a trajectory depends on them."""
+KNOWN_PARTICIPATION = ("clients", "rule", "parameters", "deadline_s")
+OF_NODES = ("base_station.device", "base_station.threads", "uavs.device", "uavs.threads")
+"""Keys of the nodes that decide the last bits of sums."""
+
+
+def why_inexact(scenario: Scenario) -> str:
+    """Why what the scenario learns depends on times: one line that begins with a key; empty if it
+    does not."""
+    return next(_reasons(scenario), "")
+
+
+def _reasons(scenario: Scenario) -> Iterator[str]:
+    workload, part = scenario.workload, scenario.participation
+    if scenario.scheme.asynchronous:
+        yield (
+            f"paradigm: {scenario.paradigm!r} is asynchronous, so times decide which updates are "
+            "mixed"
+        )
+    if workload.server_adapters == "shared":
+        yield (
+            "workload.server_adapters: is 'shared': the order of service decides what the common "
+            "set learns"
+        )
+    if workload.clients_per_pass > 1:
+        yield (
+            "workload.clients_per_pass: is above 1: the last bits depend on which batches wait "
+            "together"
+        )
+    if part.deadline_s is not None:
+        yield "participation.deadline_s: times decide who is dropped from a round"
+    takes_all = part.clients is None and part.rule in PARTICIPATION.built_in
+    if not takes_all and part.rule not in ("random", "round-robin"):
+        yield f"participation.rule: {part.rule!r} may choose clients by the channel or by times"
+    drawn = [] if scenario.faults.random is None else scenario.faults.random.kinds
+    kinds = [*(event.kind for event in scenario.faults.events), *drawn]
+    if losing := [kind for kind in kinds if kind != "slow-node"]:
+        yield f"faults: times decide what is lost by a {losing[0]}"
+    if _split_matters(scenario) and scenario.allocation.policy not in ("fixed", "equal"):
+        yield (
+            f"allocation.policy: {scenario.allocation.policy!r} may change split points, which "
+            f"change what is learned unless workload.dtype and workload.wire_dtype are 'float32'"
+        )
+    for name, section, default, known in (
+        ("workload", workload, Workload(), KNOWN),
+        ("participation", part, Participation(), KNOWN_PARTICIPATION),
+    ):
+        for key in type(section).model_fields:
+            if key not in known and getattr(section, key) != getattr(default, key):
+                yield f"{name}.{key}: it is not known that what is learned does not depend on times"
+
+
+def _split_matters(scenario: Scenario) -> bool:
+    """Whether the split point changes what is learned: a codec changes the tensors at the cut."""
+    return {scenario.workload.dtype, scenario.workload.wire_dtype} != {"float32"}
+
+
+def depends_on(scenario: Scenario) -> dict[str, Any]:
+    """The scenario's values by dotted key that a trajectory depends on, except the rounds."""
+    left_out = {*WITHOUT_EFFECT, *(() if _split_matters(scenario) else ("split",))}
+    tree = scenario.model_dump(mode="json")
+    return {
+        "seed": scenario.seed,
+        "uavs.count": scenario.uavs.count,
+        **{key: attrgetter(key)(scenario) for key in OF_NODES},
+        **trees.flat(
+            {
+                "workload": {k: v for k, v in tree["workload"].items() if k not in left_out},
+                "participation": tree.get("participation", {}),
+            }
+        ),
+    }
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What was learned, round by round."""
+
+    folder: str
+    scenario: Scenario
+    table: pd.DataFrame
+    """The columns of `learning.parquet` except `time_s`."""
+
+    def check(self, scenario: Scenario) -> None:
+        """Refuse a scenario that would learn something else.
+
+        Raises:
+            InputError: One line that names the key.
+        """
+        if why := why_inexact(scenario):
+            raise InputError(f"{why}; {self.folder} cannot be timed by it")
+        if scenario.rounds > self.scenario.rounds:
+            raise InputError(
+                f"rounds: {self.folder} has learned {self.scenario.rounds}, not {scenario.rounds}"
+            )
+        differ = trees.differing([depends_on(self.scenario), depends_on(scenario)])
+        for key, (ours, theirs) in differ.items():
+            raise InputError(
+                f"{key}: {self.folder} was learned with {_shown(ours)}, not with {_shown(theirs)}"
+            )
+
+    def timed(self, scenario: Scenario, timeline: Timeline) -> pd.DataFrame:
+        """The table `learning.parquet` of these rounds.
+
+        Args:
+            scenario: Scenario of the rounds.
+            timeline: Rounds, predicted or measured, from the first on.
+
+        Returns:
+            The trajectory's rows of these rounds with `time_s`: the end of the batch's server
+            pass, or the end of the round of an evaluation.
+
+        Raises:
+            InputError: The scenario would learn something else; or rounds lack steps that the
+                trajectory has, or have more.
+        """
+        self.check(scenario)
+        rounds = [round_.index for round_ in timeline]
+        if rounds != list(range(len(rounds))):
+            raise InputError(f"rounds: {self.folder} can be timed only from the first round on")
+        table = self.table[self.table["round"] < len(rounds)]
+        ends_s = {
+            (round_.index, int(span["client"]), int(span["iteration"])): float(span["end_s"])
+            for round_ in timeline
+            for span in round_.spans[round_.spans["step"] == S]
+        }
+        train = table["data"] == "train"
+        places = list(zip(table["round"], table["client"], table["iteration"], strict=True))
+        batches = {place for place, is_batch in zip(places, train, strict=True) if is_batch}
+        if batches != ends_s.keys():
+            round_, client, iteration = min(batches ^ ends_s.keys())
+            raise InputError(
+                f"round {round_}: the rounds and {self.folder} differ in UAV {client}, iteration "
+                f"{iteration}"
+            )
+        after_s = {-1: 0.0} | {round_.index: round_.end_s for round_ in timeline}
+        times = [
+            ends_s[place] if is_batch else after_s[place[0]]
+            for place, is_batch in zip(places, train, strict=True)
+        ]
+        made = table.reset_index(drop=True)
+        made.insert(list(made.columns).index("loss"), "time_s", np.array(times, float))
+        return made
+
+
+def _shown(value: Any) -> str:
+    return "its default" if value is None else repr(value)
+
+
+def is_trajectory(folder: Path) -> bool:
+    """Whether a folder holds a trajectory."""
+    return (folder / MANIFEST).is_file() and read_object(folder / MANIFEST).get("kind") == KIND
+
+
+def read_trajectory(folder: Path) -> Trajectory:
+    """Read a folder that `testbed learn` has written.
+
+    Raises:
+        InputError: It is none, or is broken; the message names the file.
+    """
+    if not is_trajectory(folder):
+        raise InputError(f"{folder}: is not a folder of `testbed learn`")
+    tree = read_object(folder / SCENARIO)
+    scenario = validate(tree, f"{folder / SCENARIO}")
+    columns = {name: column for name, column in TABLES["learning"].items() if name != "time_s"}
+    file = folder / f"{KIND}.parquet"
+    try:
+        table = read_table(file, scenario, columns | {"data": TEXT})
+    except Absent as error:
+        raise InputError(f"{file}: {error}") from None
+    return Trajectory(str(folder), scenario, table)
+
+
+def with_learning(
+    results: Sequence[Result | PlayedSession], given: Sequence[Trajectory]
+) -> list[Result | PlayedSession]:
+    """The results, with the learning of the trajectory of their seed where they have none.
+
+    Raises:
+        InputError: A result has no scenario, or no trajectory fits it; the message names the key.
+    """
+    return [
+        _joined(result, given)
+        if given and isinstance(result, Result) and not len(result.learning)
+        else result
+        for result in results
+    ]
+
+
+def trajectory_for(scenario: Scenario, given: Sequence[Trajectory]) -> Trajectory | None:
+    """The trajectory of the scenario's seed, which fits the scenario; None if none is given.
+
+    Raises:
+        InputError: See `Trajectory.check`.
+    """
+    same = [each for each in given if each.scenario.seed == scenario.seed]
+    for chosen in [*same, *given][:1]:
+        chosen.check(scenario)
+        return chosen
+    return None
+
+
+def _joined(result: Result, given: Sequence[Trajectory]) -> Result:
+    if result.scenario is None:
+        raise InputError(f"{result.name}: has no scenario, so nothing learned can be timed by it")
+    try:
+        chosen = trajectory_for(result.scenario, given)
+        assert chosen is not None
+        learning = chosen.timed(result.scenario, result.timeline)
+    except InputError as error:
+        raise InputError(f"{result.name}: {error}") from None
+    return replace(result, learning=learning)
+
+
+def write_trajectory(
+    folder: Path, scenario: Scenario, table: pd.DataFrame, about: dict[str, Any], state: bytes
+) -> None:
+    """Write the files of a trajectory into an existing folder, the manifest last."""
+    table.to_parquet(folder / f"{KIND}.parquet", index=False)
+    (folder / STATE).write_bytes(state)
+    described = {SCENARIO: scenario.model_dump(mode="json"), MANIFEST: about | {"kind": KIND}}
+    for name, tree in described.items():
+        (folder / name).write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Plots of learning curves for publication: held-out measures over time, rounds, energy or bytes.
+
+Lines are means over seeds; bands reach from the least to the largest value of any seed.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from orchestrator.analysis.learned import X_TITLES, Group, Target, band
+from orchestrator.reporting.legend import line_style
+from orchestrator.reporting.plots import WIDTH_IN, write_plot
+
+Y_TITLES = {
+    "accuracy": "Held-out accuracy (%)",
+    "loss": "Held-out loss",
+    "perplexity": "Held-out perplexity",
+}
+
+
+def draw_groups(groups: Sequence[Group], folder: Path, target: Target | None = None) -> list[Path]:
+    """Draw accuracy and loss of groups over each quantity, as PNG and PDF; returns the paths.
+
+    Args:
+        groups: Groups of results with curves.
+        folder: Output folder, created if missing.
+        target: A target, drawn as a line in the plots of its measure, which are drawn in any case.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    measures = dict.fromkeys(["accuracy", "loss", *([target.measure] if target else [])])
+    written = []
+    for y in measures:
+        for x in X_TITLES:
+            draw = partial(curves, groups, x, y, target)
+            written += write_plot(folder / f"{y}-{x.rpartition('_')[0] or x}", draw)
+    return written
+
+
+def curves(
+    groups: Sequence[Group], x: str, y: str, target: Target | None = None, axis: str | None = None
+) -> Figure | None:
+    """Held-out curves, one line per group with its band; None if nothing was evaluated.
+
+    Args:
+        groups: Groups of results with curves.
+        x: Quantity of the horizontal axis, one of `X_TITLES`.
+        y: Measure of the vertical axis, one of `Y_TITLES`.
+        target: A target; it is drawn if it is one of the measure.
+        axis: Name of the axis whose values are the names of the groups, for their colours.
+    """
+    scale = 100 if y == "accuracy" else 1
+    figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
+    axes = figure.add_subplot()
+    most = 1
+    for number, group in enumerate(groups):
+        found = band(list(group.curves.values()), x, y)
+        if not len(found["x"]):
+            continue
+        colour, line, marker = line_style(axis, group.name, number)
+        most = max(most, len(group.curves))
+        every = max(1, len(found["x"]) // 8)
+        axes.plot(
+            found["x"],
+            scale * found["mean"],
+            label=group.name,
+            color=colour,
+            linestyle=line,
+            marker=marker,
+            markevery=every,
+            markersize=3.2,
+            markerfacecolor="white",
+        )
+        if len(group.curves) > 1:
+            low, high = scale * found["low"], scale * found["high"]
+            axes.fill_between(found["x"], low, high, color=colour, alpha=0.18, linewidth=0)
+    if not axes.lines:
+        return None
+    if target is not None and target.measure == y:
+        axes.axhline(scale * target.value, color="black", linewidth=0.6, linestyle=":")
+    seeds = f"; band: min. to max. of {most} seeds" if most > 1 else ""
+    axes.set(xlabel=X_TITLES[x] + seeds, ylabel=Y_TITLES[y])
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    return figure

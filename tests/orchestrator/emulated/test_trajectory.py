@@ -1,0 +1,345 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What is learned once without a network is what runs learn, and is timed by any rounds."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from console import TESTBED
+from typer.testing import CliRunner
+
+import orchestrator as tb
+from ns3_scenarios.trace import ChannelTrace
+from orchestrator.cli.main import app
+from orchestrator.emulated import trajectory
+from orchestrator.emulated.trajectory import check, learn, learned_once
+from orchestrator.records.learned import (
+    STATE,
+    Trajectory,
+    depends_on,
+    read_trajectory,
+    trajectory_for,
+    why_inexact,
+)
+from orchestrator.records.reader import read_run
+from orchestrator.records.results import Result, read_results
+from testbed.core.errors import InputError
+from testbed.core.timeline import S
+
+TRACE = {"gain": np.full((3, 20_000), 1e-10), "slot_s": 0.1}
+KEYS = {
+    "rounds": 2,
+    "workload.evaluate_every": 1,
+    "workload.data.samples": 60,
+    "workload.evaluate_samples": 20,
+    "workload.classes": 5,
+    "workload.batch_size": 4,
+    "workload.local_iterations": 2,
+}
+
+
+def scenario(**more: Any) -> tb.Scenario:
+    return tb.load("quickstart", KEYS | {k.replace("__", "."): v for k, v in more.items()})
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("learned")
+    learn(scenario(), folder)
+    return folder
+
+
+def state(folder: Path) -> bytes:
+    return (folder / STATE).read_bytes()
+
+
+def test_a_folder_holds_what_was_learned_and_what_it_depends_on(learned: Path) -> None:
+    found = read_trajectory(learned)
+    assert found.scenario == scenario()
+    table = found.table
+    assert table["data"].tolist() == ["held-out", *(["train"] * 6 + ["held-out"]) * 2]
+    places = table.loc[table["data"] == "train", ["round", "client", "iteration"]]
+    assert places.to_numpy().tolist() == [
+        [round_, client, iteration]
+        for round_ in (0, 1)
+        for client in (1, 2, 3)
+        for iteration in (1, 2)
+    ]
+    assert table["loss"].notna().all()
+    manifest = json.loads((learned / "manifest.json").read_text())
+    assert manifest["kind"] == "learned"
+    assert [sum(n for _, n in own) for own in manifest["partition"]] == [20, 20, 20]
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"paradigm": "sfl-ps", "workload__split": 3},
+        {"workload__split": [1, 2, 3], "workload__recompute": True},
+    ],
+)
+def test_neither_schedule_nor_split_changes_it(
+    learned: Path, tmp_path: Path, different: dict[str, Any]
+) -> None:
+    other = learn(scenario(**different), tmp_path)
+    assert state(tmp_path) == state(learned)
+    pd.testing.assert_frame_equal(other.table, read_trajectory(learned).table, check_exact=True)
+
+
+def test_a_codec_makes_the_split_matter_and_its_errors_are_noted(
+    learned: Path, tmp_path: Path
+) -> None:
+    coded = {"workload__wire_dtype": "int8", "workload__wire_error": True, "rounds": 1}
+    table = learn(scenario(**coded), tmp_path).table
+    train = table[table["data"] == "train"]
+    assert train["smashed_error"].between(1e-4, 0.1).all()
+    assert train["gradient_error"].between(1e-4, 0.1).all()
+    assert "workload.split" in depends_on(scenario(**coded))
+    assert "workload.split" not in depends_on(scenario())
+    assert why_inexact(scenario(**coded, allocation__policy="planner")).startswith(
+        "allocation.policy: 'planner' may change split points"
+    )
+    assert not why_inexact(scenario(allocation__policy="planner"))
+
+
+def test_some_clients_a_round_are_those_that_the_rule_chooses(tmp_path: Path) -> None:
+    some = scenario(participation__clients=2, participation__rule="round-robin")
+    table = learn(some, tmp_path).table
+    train = table[table["data"] == "train"]
+    assert [sorted(set(own["client"])) for _, own in train.groupby("round")] == [[1, 2], [1, 3]]
+    timeline = tb.predict(some, trace=TRACE)
+    assert len(read_trajectory(tmp_path).timed(some, timeline)) == len(table)
+
+
+def test_rounds_time_a_trajectory(learned: Path) -> None:
+    for paradigm in ("cpsfl", "sfl-pp"):
+        other = scenario(paradigm=paradigm, workload__compute="none", workload__evaluate_every=0)
+        timeline = tb.predict(other, trace=TRACE)
+        timed = read_trajectory(learned).timed(other, timeline)
+        ends = {
+            (round_.index, span["client"], span["iteration"]): span["end_s"]
+            for round_ in timeline
+            for span in round_.spans[round_.spans["step"] == S]
+        }
+        for row in timed.to_dict("records"):
+            if row["data"] == "train":
+                expected = ends[row["round"], row["client"], row["iteration"]]
+            else:
+                expected = 0.0 if row["round"] < 0 else timeline[row["round"]].end_s
+            assert row["time_s"] == expected
+    first = scenario(rounds=1)
+    assert set(read_trajectory(learned).timed(first, tb.predict(first, trace=TRACE))["round"]) == {
+        *(-1, 0)
+    }
+
+
+@pytest.mark.parametrize(
+    ("different", "why"),
+    [
+        ({"paradigm": "asfl-pp"}, "paradigm: 'asfl-pp' is asynchronous"),
+        ({"workload__server_adapters": "shared"}, "workload.server_adapters: is 'shared'"),
+        ({"workload__clients_per_pass": 2}, "workload.clients_per_pass: is above 1"),
+        (
+            {"participation__deadline_s": 9, "faults__on_loss": "drop"},
+            "participation.deadline_s: times decide",
+        ),
+        (
+            {"participation__clients": 2, "participation__rule": "by-channel"},
+            "participation.rule: 'by-channel' may choose",
+        ),
+        (
+            {"faults__events": [{"kind": "uav-crash", "nodes": ["uav1"], "at_s": 1}]},
+            "faults: times decide what is lost by a uav-crash",
+        ),
+        (
+            {"faults__random": {"count": 1, "kinds": ["link-outage"]}},
+            "faults: times decide what is lost by a link-outage",
+        ),
+    ],
+)
+def test_what_depends_on_times_is_refused(
+    learned: Path, different: dict[str, Any], why: str
+) -> None:
+    inexact = scenario(**different)
+    with pytest.raises(InputError) as refused:
+        check(inexact)
+    assert str(refused.value).startswith(why)
+    with pytest.raises(InputError) as refused:
+        read_trajectory(learned).check(inexact)
+    assert str(refused.value).startswith(why)
+
+
+def test_a_slow_node_changes_times_only() -> None:
+    slow = {"kind": "slow-node", "nodes": ["uav1"], "at_s": 1}
+    assert not why_inexact(scenario(faults__events=[slow]))
+
+
+@pytest.mark.parametrize(
+    ("different", "why"),
+    [
+        ({"seed": 2}, r"^seed: .* was learned with 1, not with 2$"),
+        ({"workload__learning_rate": 0.1}, r"^workload\.learning_rate: .* 0\.001, not with 0\.1$"),
+        ({"workload__data__partition": "dirichlet"}, r"^workload\.data\.partition: "),
+        ({"workload__lora_targets": "qkv"}, r"^workload\.lora_targets: .* its default, not with "),
+        ({"participation__clients": 2}, r"^participation\.clients: "),
+        ({"uavs__threads": 2}, r"^uavs\.threads: "),
+        ({"rounds": 3}, r"^rounds: .* has learned 2, not 3$"),
+    ],
+)
+def test_what_learns_something_else_is_refused(
+    learned: Path, different: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        read_trajectory(learned).check(scenario(**different))
+
+
+def test_unknown_keys_of_the_workload_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that this module does not know may make what is learned depend on times."""
+    from orchestrator.records import learned
+
+    monkeypatch.setattr(learned, "KNOWN", tuple(k for k in learned.KNOWN if k != "lora_rank"))
+    assert not why_inexact(scenario())
+    assert why_inexact(scenario(workload__lora_rank=4)).startswith("workload.lora_rank: it is not")
+
+
+def test_nothing_is_learned_without_computing() -> None:
+    with pytest.raises(InputError, match=r"^workload\.compute: is 'none'"):
+        check(scenario(workload__compute="none"))
+
+
+def test_of_several_the_one_of_the_seed_is_taken(learned: Path) -> None:
+    one = read_trajectory(learned)
+    two = Trajectory("two", scenario(seed=2), one.table)
+    assert trajectory_for(scenario(seed=2), [one, two]) is two
+    assert trajectory_for(scenario(), []) is None
+    with pytest.raises(InputError, match=r"^seed: "):
+        trajectory_for(scenario(seed=3), [one, two])
+
+
+def test_rounds_with_other_batches_are_refused(learned: Path) -> None:
+    one = read_trajectory(learned)
+    lacking = Trajectory("one", one.scenario, one.table[one.table["client"] != 2])
+    with pytest.raises(InputError, match=r"^round 0: .* differ in UAV 2, iteration 1$"):
+        lacking.timed(scenario(), tb.predict(scenario(), trace=TRACE))
+
+
+def test_a_trajectory_is_learned_once(
+    learned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trajectory, "cache_folder", lambda: tmp_path)
+    asked = []
+
+    def pretend(wanted: tb.Scenario, folder: Path) -> None:
+        asked.append(wanted)
+        for file in learned.iterdir():
+            (folder / file.name).write_bytes(file.read_bytes())
+
+    monkeypatch.setattr(trajectory, "learn", pretend)
+    for different in (
+        {},
+        {"paradigm": "pipesfl", "workload__split": 3},
+        {"workload__compute": "none"},
+        {"radio__uplink_bandwidth_hz": 1e6},
+    ):
+        learned_once(scenario(**different))
+    assert [wanted.workload.compute for wanted in asked] == ["real"]
+    learned_once(scenario(seed=2))
+    learned_once(scenario(workload__evaluate_every=2))
+    assert len(asked) == 3
+
+
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> list[object]:
+    """The scenario as a file, with a trace, as arguments of commands."""
+    ChannelTrace(TRACE["gain"], 0.1).save(tmp_path / "t.npz")  # type: ignore[arg-type]
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(scenario().model_dump(mode="json")))
+    return [file, "--trace", tmp_path / "t.npz"]
+
+
+def test_the_command_learns_into_a_new_folder(learned: Path, tmp_path: Path) -> None:
+    words = [f"--set={key}={json.dumps(value)}" for key, value in KEYS.items()]
+    done = invoke("learn", "quickstart", *words, "--rounds", 2, "--out", tmp_path / "new" / "one")
+    assert done.exit_code == 0, done.output
+    assert state(tmp_path / "new" / "one") == state(learned)
+    accuracy = read_trajectory(learned).table["accuracy"].iloc[-1]
+    assert f"accuracy {100 * accuracy:.2f} %" in done.stdout
+    again = invoke("learn", "quickstart", *words, "--out", tmp_path / "new" / "one")
+    assert "exists already and is not an empty folder" in str(again.exception)
+
+
+def test_predictions_are_timed_and_compared(
+    learned: Path, tmp_path: Path, written: list[object]
+) -> None:
+    for paradigm in ("cpsfl", "sfl-pp"):
+        words = ["predict", *written, "--set", f"paradigm={paradigm}"]
+        done = invoke(*words, "--learned", learned, "--json", tmp_path / f"{paradigm}.json")
+        assert done.exit_code == 0, done.output
+        assert "perplexity" in done.stdout
+        assert invoke(*words, "--json", tmp_path / f"plain-{paradigm}.json").exit_code == 0
+    (result,) = read_results(tmp_path / "cpsfl.json")
+    assert isinstance(result, Result)
+    expected = read_trajectory(learned).timed(scenario(), result.timeline)
+    pd.testing.assert_frame_equal(result.learning, expected, check_exact=True)
+    answers = []
+    for prefix, more in (("", []), ("plain-", ["--learned", learned])):
+        given = [tmp_path / f"{prefix}{paradigm}.json" for paradigm in ("cpsfl", "sfl-pp")]
+        words = ["compare", *given, *more, "--target", "loss=100", "--out", tmp_path / "c.html"]
+        done = invoke(*words)
+        assert done.exit_code == 0, done.output
+        answers.append(done.stdout.splitlines()[0])
+    assert answers[0] == answers[1]
+    assert answers[0].startswith("CPSFL reaches a loss of 100 first, after 0 s")
+
+
+def test_refusals_of_commands_name_the_key(
+    learned: Path, tmp_path: Path, written: list[object]
+) -> None:
+    refused = invoke("predict", *written, "--set", "seed=9", "--learned", learned)
+    assert str(refused.exception).startswith("seed: ")
+    refused = invoke("predict", *written, "--learned", tmp_path)
+    assert str(refused.exception) == f"{tmp_path}: is not a folder of `testbed learn`"
+    refused = invoke("learn", written[0], "--set", "paradigm=asfl-pp", "--out", tmp_path / "x")
+    assert str(refused.exception).startswith("paradigm: 'asfl-pp' is asynchronous")
+    assert not (tmp_path / "x").exists()
+    plain = tmp_path / "plain.json"
+    assert invoke("predict", *written, "--set", "seed=9", "--json", plain).exit_code == 0
+    refused = invoke("compare", plain, "--learned", learned, "--out", tmp_path / "c.html")
+    assert str(refused.exception).startswith("plain.json: seed: ")
+
+
+def test_a_trajectory_of_another_shape_is_refused(learned: Path, tmp_path: Path) -> None:
+    for file in learned.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    table = pd.read_parquet(learned / "learned.parquet")
+    table.drop(columns="data").to_parquet(tmp_path / "learned.parquet")
+    with pytest.raises(InputError, match=r"learned\.parquet: lacks the column data$"):
+        read_trajectory(tmp_path)
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_runs_learn_the_same_under_two_paradigms(learned: Path, tmp_path: Path) -> None:
+    keys = KEYS | {"emulation.clock": "virtual", "emulation.calibrate": False}
+    for paradigm, split in (("cpsfl", 2), ("sfl-ps", 3)):
+        out = tmp_path / paradigm
+        given = {**keys, "paradigm": paradigm, "workload.split": split}
+        words = [f"--set={key}={json.dumps(value)}" for key, value in given.items()]
+        words = [*TESTBED, "run", "quickstart", "--out", str(out), *words]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=1000)
+        assert done.returncode == 0, done.stderr
+        assert state(out) == state(learned)
+        run = read_run(out)
+        timed = read_trajectory(learned).timed(run.scenario, run.measured)
+        pd.testing.assert_frame_equal(timed, run.tables["learning"], check_exact=True)
