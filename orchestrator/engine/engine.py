@@ -65,7 +65,8 @@ class RoundTimes:
     """Dtype `SPAN`, in absolute emulated times, by client, then start: all K (5 I + 2) steps, but
     for those of a lost client that never began."""
     end_s: float
-    """End of the last adapter upload."""
+    """End of the last adapter upload; of an asynchronous run, of the last one that counts, after
+    which there may be further steps."""
     latency_s: float
     energy_j: Array
     """Shape [K], eq. (11)."""
@@ -251,7 +252,10 @@ def _simulate_asynchronously(
     lost = [] if faults is None else _losses(faults, lost_s)
     if faults is not None:
         spans = cut(spans, lost, start_s)
-    latency_s, energy_j = end_s - start_s, energy_of(spans, plan, radio)
+    latency_s = end_s - start_s
+    counted = spans[spans["start_s"] < end_s]
+    counted["end_s"] = np.minimum(counted["end_s"], end_s)
+    energy_j = energy_of(counted, plan, radio)
     return RoundTimes(
         spans=spans,
         end_s=start_s + latency_s,
@@ -356,6 +360,9 @@ def round_of_spans(
     spans = np.sort(spans, order=["client", "start_s", "end_s"])
     energy_j = energy_of(spans, plan, radio)
     end_s = max([float(spans["end_s"].max()), *(loss.lost_s for loss in lost)])
+    uploads = np.sort(spans["end_s"][spans["step"] == CM])
+    if plan.updates and len(uploads) >= plan.updates:
+        end_s = float(uploads[plan.updates - 1])
     latency_s = end_s - start_s
     return Round(
         index=index,

@@ -62,7 +62,7 @@ class BaseStation(Station):
                     self.work.restore(order.state)
                     self.control.send(Restored())
                 case Evaluate():
-                    self.control.send(Evaluated(**vars(self.work.evaluate())))
+                    self.control.send(Evaluated(**vars(self.work.evaluate(order.kept))))
                 case AskTraces():
                     self.control.send(traces())
                 case LoseClients():
@@ -96,6 +96,7 @@ class BaseStation(Station):
             batches=tuple(round_.batches),
             notes=self.work.notes(),
             cpu_s=cpu_s,
+            kept=tuple(round_.kept.evaluations),
         )
 
     def _accept(self, order: Accept) -> None:
