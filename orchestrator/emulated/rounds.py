@@ -252,12 +252,10 @@ class EmulatedRounds:
         index = scenario.rounds - 1 if scenario.updates else index
         if evaluates_after(scenario, index + 1):
             table = evaluation_table(index, played.measured.end_s, stage.evaluate())
-            played = replace(
-                played,
-                evaluation=whole_table([t for t in (played.evaluation, table) if t is not None]),
-            )
+            earlier = [] if played.evaluation is None else [played.evaluation]
+            played = replace(played, evaluation=whole_table([*earlier, table]))
         self._record.rounds.append(played)
-        return self._record.played[-1 if not scenario.updates else 0].measured
+        return self._record.measured[decision.index]
 
     def _with_fault(self, staged: StagedRound, fault: Fault) -> StagedRound:
         """The current round and its predictions with one more fault."""

@@ -503,8 +503,9 @@ class Stage:
             (record.predicted_wire, plan),
             (record.measured, plan),
         )
-        rounds = [rounds_of(session, of, round_.radio) for session, of in sessions]
-        played = list(map(PlayedRound, *rounds, budget.of_rounds, made_of, strict=True))
+        predicted, wire, found = (rounds_of(each, of, round_.radio) for each, of in sessions)
+        parts = predicted, wire, found, budget.of_rounds, made_of
+        played = [PlayedRound(*of_round) for of_round in zip(*parts, strict=True)]
         return in_rounds(record, played, self._evaluations(bs.kept, plan.updates_per_round))
 
     def _evaluations(

@@ -9,7 +9,6 @@ round does. Steps of updates that never arrive belong to the round in which thei
 or to the last one, at whose end they are cut.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -27,7 +26,8 @@ def arrivals(session: Round, plan: RoundPlan) -> npt.NDArray[np.void]:
     spans = session.spans
     uploads = spans[(spans["step"] == CM) & ~session.cut]
     moments = np.rint(uploads["end_s"] * 1e9)
-    return uploads[np.lexsort((uploads["client"], moments))][: plan.updates]
+    ordered: npt.NDArray[np.void] = uploads[np.lexsort((uploads["client"], moments))]
+    return ordered[: plan.updates]
 
 
 def ends_s(session: Round, plan: RoundPlan) -> Array:
@@ -67,7 +67,7 @@ def rounds_of(session: Round, plan: RoundPlan, radio: RadioAccess) -> list[Round
     ]
 
 
-def _owners(session: Round, plan: RoundPlan, ends: Sequence[float] | Array) -> npt.NDArray[np.intp]:
+def _owners(session: Round, plan: RoundPlan, ends: Array) -> npt.NDArray[np.intp]:
     """Index of the round to which each step belongs; the number of rounds if there is none."""
     found = arrivals(session, plan)
     updates = {

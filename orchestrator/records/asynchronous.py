@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The record of an asynchronous run, whose rounds are played as one: which round its rows are of."""
+"""The record of an asynchronous run, whose rounds are played as one: the round of each row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -161,9 +161,9 @@ class Emulation:
     def decisions(self) -> list[Decision]:
         """The decision of each round; that of an asynchronous run is the same for all."""
         return [
-            replace(record.decision, index=played.index, start_s=played.measured.start_s)
+            replace(record.decision, index=measured.index, start_s=measured.start_s)
             for record in self.rounds
-            for played in record.played or [record]
+            for measured in [played.measured for played in record.played] or [record.measured]
         ]
 
     @property
