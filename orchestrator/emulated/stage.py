@@ -417,6 +417,8 @@ class Stage:
             self.observer.begin(expected, clock, first, rates.uplink, rates.gradient, position_m)
 
         text = which_round(round_.index, scenario.rounds)
+        if plan.updates and scenario.rounds > 1:
+            text = f"rounds 0–{scenario.rounds - 1}"
 
         def watch() -> None:
             progress(text, clock.now() - round_.start_s, expected.latency_s)
@@ -698,4 +700,5 @@ def _measured(
         round_.start_s,
         cut(spans, lost, round_.start_s),
         lost,
+        round_.faults,
     )

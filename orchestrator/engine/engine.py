@@ -183,6 +183,8 @@ def simulate(
     slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
         return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)
+    if faults is not None and faults.absent.all():
+        return _without_clients(plan, start_s, faults)
     work = Work(
         plan.cf_s,
         plan.cb_s,
@@ -225,6 +227,8 @@ def simulate(
     else:
         lost = _losses(faults, wrong.lost_s)
         spans = cut(spans, lost, start_s)
+        if faults.is_empty(lost):
+            latency = faults.deadline_s - start_s
         energy = energy_of(spans, plan, radio)
     return RoundTimes(
         spans=spans,
@@ -234,6 +238,19 @@ def simulate(
         objective=latency + plan.energy_weight * float(energy.max()),
         lost=lost,
         windows=None if paths is None else paths.windows,
+    )
+
+
+def _without_clients(plan: RoundPlan, start_s: float, faults: RoundFaults) -> RoundTimes:
+    """A round whose clients were all lost before, which lasts until its deadline."""
+    latency_s = faults.deadline_s - start_s
+    return RoundTimes(
+        spans=np.empty(0, SPAN),
+        end_s=start_s + latency_s,
+        latency_s=latency_s,
+        energy_j=np.zeros(plan.clients),
+        objective=latency_s,
+        lost=_losses(faults, faults.lost_s),
     )
 
 
@@ -335,12 +352,13 @@ def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> np
 
 def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
     """The round as an entry of a timeline; rounds count from 0."""
+    latency_s = times.latency_s
     return Round(
         index=index,
         paradigm=plan.paradigm.name,
         split=plan.allocation.split,
-        start_s=float(times.spans["start_s"][0]),
-        latency_s=times.latency_s,
+        start_s=float(times.spans["start_s"][0] if len(times.spans) else times.end_s - latency_s),
+        latency_s=latency_s,
         energy_j=times.energy_j,
         objective=times.objective,
         spans=times.spans,
@@ -355,11 +373,14 @@ def round_of_spans(
     start_s: float,
     spans: npt.NDArray[np.void],
     lost: Sequence[Loss] = (),
+    faults: RoundFaults | None = None,
 ) -> Round:
     """The round of spans (dtype `SPAN`, in any order) that came about elsewhere than here."""
     spans = np.sort(spans, order=["client", "start_s", "end_s"])
     energy_j = energy_of(spans, plan, radio)
-    end_s = max([float(spans["end_s"].max()), *(loss.lost_s for loss in lost)])
+    end_s = max([*spans["end_s"].tolist(), *(loss.lost_s for loss in lost)])
+    if faults is not None and faults.is_empty(lost):
+        end_s = faults.deadline_s
     uploads = np.sort(spans["end_s"][spans["step"] == CM])
     if plan.updates and len(uploads) >= plan.updates:
         end_s = float(uploads[plan.updates - 1])

@@ -86,7 +86,7 @@ class BaseStation(Station):
         except RoundAbandoned as over:
             return Abandoned(over.loss)
         cpu_s = time.process_time() - cpu_s
-        if not order.terms.updates:
+        if finished and not order.terms.updates:
             self.work.aggregate(finished)
         return BaseStationReport(
             spans=tuple(round_.spans),

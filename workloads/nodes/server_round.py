@@ -224,8 +224,10 @@ class EmulatedServerRound:
         if asynchronous:
             self._tell_started()
             self._begin_all()
-        else:
+        elif self.turns:
             self._start_threads(self._broadcast, self.turns)
+        else:
+            self._begin_all()  # All clients were lost before.
         try:
             with self._hearing():
                 while not self.protocol.is_over:
