@@ -135,8 +135,7 @@ def budget_table(done: "Emulation") -> Table:
     parts = [
         part
         for part in PARTS
-        if part != "clock"
-        and (part not in optional or any(budget.get(part) for budget in budgets))
+        if part != "clock" and (part not in optional or any(budget.get(part) for budget in budgets))
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
