@@ -103,6 +103,8 @@ def account(
                 **split(counts),
             }
         )
+    if not rows:  # All clients were lost before.
+        return pd.DataFrame(columns=["round", "client", "direction", "kind", *BYTES, *_FRAMES])
     return pd.DataFrame(rows)
 
 
@@ -204,7 +206,10 @@ def completed(
                     "other_bytes": carried - int(booked.get((direction, client), 0)),
                 }
             )
-    return pd.concat([table.drop(columns=list(_FRAMES)), pd.DataFrame(rows)], ignore_index=True)
+    others = pd.DataFrame(rows)
+    if table.empty:
+        return others
+    return pd.concat([table.drop(columns=list(_FRAMES)), others], ignore_index=True)
 
 
 def _by_cause(rows: pd.DataFrame, lost: int, dropped: int) -> npt.NDArray[np.int64]:

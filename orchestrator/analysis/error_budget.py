@@ -4,7 +4,7 @@
 """Joins predicted and measured timelines, and attributes their differences to causes."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,7 @@ from ns3_scenarios.trace import SlotValues
 from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.analysis.shared_air import due_ends_s
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import RoundTimes, service_order_of, simulate
+from orchestrator.engine.engine import RoundTimes, round_of, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
 from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S
@@ -26,6 +26,7 @@ from orchestrator.engine.radio import Rates
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.engine.tcp_model import TcpModel
+from orchestrator.engine.windows import latencies_s
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 RADIO_PARTS = ("grant", "harq", "radio")
@@ -111,6 +112,8 @@ class Budget:
     steps: pd.DataFrame
     """Contributions to the duration of every step, s: `KEYS`, then one column per part, in the
     order of `PARTS`."""
+    of_rounds: Sequence[dict[str, float]] = ()
+    """`seconds` of each round, if this is the budget of all rounds of an asynchronous run."""
 
 
 def error_budget(
@@ -173,7 +176,7 @@ def error_budget(
         ):
             durations.append(took_s)
             stages.append(times)
-    latencies = [predicted.latency_s, *(s.latency_s for s in stages), measured.latency_s]
+    latencies = latencies_of([predicted, *stages, measured], link_plan)
     noted = _by_step(measured.spans)
     misread = noted - _by_step(_by_one_clock(measured.spans, ahead_s))
     ordered = durations[-1]
@@ -187,15 +190,31 @@ def error_budget(
     steps = table.reset_index()
     steps["step"] = pd.Categorical.from_codes(steps["step"], pd.Index(STEPS))
     steps.insert(0, "round", measured.index)
+    named = [p for p in parts if p != "clock"]
+    in_rounds = np.diff(latencies, axis=0)
     return Budget(
         round=measured.index,
         predicted_s=predicted.latency_s,
         measured_s=measured.latency_s,
-        seconds=dict(
-            zip([p for p in parts if p != "clock"], np.diff(latencies).tolist(), strict=True)
-        ),
+        seconds=dict(zip(named, in_rounds.sum(axis=1).tolist(), strict=True)),
         steps=steps,
+        of_rounds=[dict(zip(named, of_round, strict=True)) for of_round in in_rounds.T.tolist()]
+        if link_plan.updates
+        else (),
     )
+
+
+def latencies_of(played: Sequence[Round | RoundTimes], plan: RoundPlan) -> Array:
+    """Latency of each round of an asynchronous run, or of the only round, shape [played, rounds].
+
+    Args:
+        played: The same rounds, simulated or measured.
+        plan: Their plan.
+    """
+    if not plan.updates:
+        return np.array([[each.latency_s] for each in played])
+    sessions = [each if isinstance(each, Round) else round_of(0, plan, each) for each in played]
+    return np.stack([latencies_s(session, plan) for session in sessions])
 
 
 def radio_stages(

@@ -12,13 +12,14 @@ from ns3_scenarios.trace import SlotValues
 from orchestrator.analysis.byte_accounts import STEP_OF
 from orchestrator.analysis.error_budget import (
     RADIO_PARTS,
+    latencies_of,
     measured_plan,
     measured_service_order,
     radio_stages,
 )
 from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import simulate
+from orchestrator.engine.engine import RoundTimes, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import BY_RULES
 from orchestrator.engine.plan import Array, RoundPlan
@@ -68,7 +69,7 @@ PART_OF = {
 _PLAN_BYTES = {"SM": "sm_bytes", "CA": "ca_bytes", "SG": "sg_bytes", "CM": "cm_bytes"}
 
 
-def waterfall(
+def waterfalls(
     measured: Round,
     payload_plan: RoundPlan,
     accounts: pd.DataFrame,
@@ -81,8 +82,9 @@ def waterfall(
     faults: RoundFaults | None = None,
     tcp: TcpModel | None = None,
     radio_log: RadioLog | None = None,
-) -> dict[str, float]:
-    """Contribution of each of `PARTS` to a round's latency, s; their sum is the latency.
+) -> list[dict[str, float]]:
+    """Contribution of each of `PARTS` to a round's latency, s; their sum is the latency. The list
+    has one entry for each round of an asynchronous run, or a single one.
 
     The simulation is repeated, each time with one more part.
 
@@ -112,17 +114,16 @@ def waterfall(
         free = not charges_headers and part in ("headers", "handshakes")
         plans.append(plans[-1] if free else _with_bytes(plans[-1], accounts, column))
     start_s = measured.start_s
-    latencies = [0.0]
-    latencies += [
-        simulate(plan, radio, gain, slot_s, start_s, faults=faults).latency_s for plan in plans
+    stages: list[Round | RoundTimes] = [
+        simulate(plan, radio, gain, slot_s, start_s, faults=faults) for plan in plans
     ]
     at = radio, gain, slot_s, start_s
     lossless = tcp and tcp.without_loss()
-    latencies.append(simulate(plans[-1], *at, faults=faults, tcp=lossless).latency_s)
+    stages.append(simulate(plans[-1], *at, faults=faults, tcp=lossless))
     # Measured durations already include slow nodes.
     faults = faults and faults.at_full_speed()
     computed = measured_plan(measured, plans[-1])
-    latencies.append(simulate(computed, *at, faults=faults, tcp=lossless).latency_s)
+    stages.append(simulate(computed, *at, faults=faults, tcp=lossless))
     service_order = measured_service_order(measured, payload_plan)
     for order in (BY_RULES, service_order):
         times = simulate(
@@ -133,17 +134,18 @@ def waterfall(
             faults=faults,
             tcp=lossless,
         )
-        latencies.append(times.latency_s)
+        stages.append(times)
     parts: tuple[str, ...] = PARTS
     if radio_log is not None:
         assert tcp is not None
-        stages = radio_stages(
+        of_radio = radio_stages(
             measured, computed, times, tcp, radio_log, service_order, slot_s, faults
         )
-        latencies += [stage.latency_s for _, stage in stages]
+        stages += [stage for _, stage in of_radio]
         parts = (*PARTS[:-1], *RADIO_PARTS, PARTS[-1])
-    latencies.append(measured.latency_s)
-    return dict(zip(parts, np.diff(latencies).tolist(), strict=True))
+    latencies = latencies_of([*stages, measured], payload_plan)
+    in_rounds = np.diff(latencies, axis=0, prepend=0.0)
+    return [dict(zip(parts, of_round, strict=True)) for of_round in in_rounds.T.tolist()]
 
 
 def _with_bytes(plan: RoundPlan, accounts: pd.DataFrame, column: str) -> RoundPlan:

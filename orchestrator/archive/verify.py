@@ -252,6 +252,10 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
             raise InputError(f"{run.folder}: decisions.parquet: round {measured.index} is missing")
         allocation = allocation_of(decided[measured.index])
         decision = Decision(measured.index, measured.start_s, allocation)
+        if scenario.updates:
+            for kind, engine in engines.items():
+                rounds[kind].append(engine.engine.play(decision))
+            continue
         wrong = faults.round(measured.index, measured.start_s, allocation.clients)
         for kind, engine in engines.items():
             rounds[kind].append(engine.next_round(decision, wrong))

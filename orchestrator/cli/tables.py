@@ -130,21 +130,20 @@ def budget_table(done: "Emulation") -> Table:
     from orchestrator.analysis.error_budget import PARTS, RADIO_PARTS
     from orchestrator.reporting.legend import IMPAIRMENT_PARTS
 
-    budgets = [record.budget for record in done.rounds]
-    is_radio = any(part in budgets[0].seconds for part in RADIO_PARTS)
+    budgets = [played.budget for played in done.played]
+    is_radio = any(part in budgets[0] for part in RADIO_PARTS)
     optional = {*IMPAIRMENT_PARTS, *(("start", "injection") if is_radio else ())}
     parts = [
         part
         for part in PARTS
-        if part != "clock"
-        and (part not in optional or any(budget.seconds.get(part) for budget in budgets))
+        if part != "clock" and (part not in optional or any(budget.get(part) for budget in budgets))
     ]
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
     for part in parts:
         table.add_column(f"{part} ms", justify="right")
-    for budget in budgets:
-        table.add_row(str(budget.round), *(f"{1e3 * budget.seconds[p]:+z.2f}" for p in parts))
+    for index, budget in enumerate(budgets):
+        table.add_row(str(index), *(f"{1e3 * budget[p]:+z.2f}" for p in parts))
     return table
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 from orchestrator.engine.links import impairments_of
 from orchestrator.scenario.profiles import model_of, profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
-from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
+from testbed.control.messages import BaseStationReport, Evaluated, Keeping, RoundReport
 from testbed.core.node import NodeId, uav
 from testbed.system.machine import gpus
 from workloads.codecs.codec import DIRECTIONS
@@ -55,7 +55,11 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         aggregation=workload.aggregation,
         aggregation_parameters=workload.aggregation_parameters,
         recompute=workload.recompute,
-        asynchronous=workload.asynchronous.model_dump(exclude={"updates"}),
+        asynchronous=workload.asynchronous.model_dump(
+            include={"mixing", "staleness", "exponent", "hinge"}
+        ),
+        buffer=workload.asynchronous.buffer,
+        server_learning_rate=workload.asynchronous.server_learning_rate,
     )
     return {
         "model": asdict(model),
@@ -122,14 +126,25 @@ def takes_gpu(node: BaseStation | Uavs) -> bool:
 
 def evaluates(scenario: Scenario) -> bool:
     """Whether the global state is ever evaluated on held-out data."""
-    return scenario.workload.evaluate_every > 0 and scenario.workload.compute != "none"
+    every = scenario.workload.evaluate_every > 0 or scenario.evaluates_within_rounds
+    return every and scenario.workload.compute != "none"
 
 
 def evaluates_after(scenario: Scenario, rounds: int) -> bool:
     """Whether the global state is evaluated on held-out data after this number of rounds."""
     if not evaluates(scenario):
         return False
-    return rounds % scenario.workload.evaluate_every == 0 or rounds == scenario.rounds
+    every = scenario.workload.evaluate_every
+    return rounds in (0, scenario.rounds) or (every > 0 and rounds % every == 0)
+
+
+def keeping(scenario: Scenario) -> Keeping:
+    """When the global state of an asynchronous run is kept for evaluations before its end."""
+    workload, section = scenario.workload, scenario.workload.asynchronous
+    if not scenario.updates or not evaluates(scenario):
+        return Keeping()
+    every = workload.evaluate_every * scenario.updates_per_round, section.evaluate_every_updates
+    return Keeping(tuple(n for n in every if n), section.evaluate_every_s or 0.0)
 
 
 ERRORS = ("smashed_error", "gradient_error")

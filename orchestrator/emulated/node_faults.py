@@ -91,8 +91,13 @@ class NodeFaults:
         faults = self._faults
         return None if faults is None or faults.are_none else faults.of_uav(client)
 
-    def follow(self, clock: EmulatedClock) -> None:
-        """Start the clock of the round: processes are ended when it is time."""
+    def follow(self, clock: EmulatedClock, ends_s: float = math.inf) -> None:
+        """Start the clock of the round: processes are ended when it is time.
+
+        Args:
+            clock: The clock of the round.
+            ends_s: Expected end of the run, after which the base station does not crash.
+        """
         self._clock = clock
         for fault in self.unplanned:  # The base station could not be told earlier.
             self._report_to_bs(fault)
@@ -102,7 +107,7 @@ class NodeFaults:
             if uav(client) in self._nodes.alive and math.isfinite(stop_s):
                 kill = partial(self._nodes.kill, uav(client))
                 self._nodes.at(clock.monotonic_ns(stop_s), kill)
-        if math.isfinite(self._faults.bs_crash_s):
+        if math.isfinite(self._faults.bs_crash_s) and self._faults.bs_crash_s <= ends_s:
             self._nodes.at(clock.monotonic_ns(self._faults.bs_crash_s), self._bs_crashes)
 
     def reports(self, reports: Mapping[NodeId, RoundReport]) -> dict[NodeId, RoundReport]:

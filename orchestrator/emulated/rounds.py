@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
@@ -23,6 +24,7 @@ from orchestrator.emulated.learning import (
     evaluation_table,
     learning_settings,
     startup_limit_s,
+    whole_table,
 )
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.nodes import Nodes
@@ -92,7 +94,10 @@ def emulate(
         if record.rounds:
             yield record
     with open_rounds(record, profile, folder, options) as rounds:
-        done = [(r.measured, r.decision.allocation) for r in record.rounds]
+        done = [
+            (measured, decision.allocation)
+            for measured, decision in zip(record.measured, record.decisions, strict=True)
+        ]
         for _ in play_rounds(scenario, channel, rounds, decide=options.decide, done=done):
             yield record
 
@@ -204,7 +209,7 @@ class EmulatedRounds:
         )
 
     def play(self, decision: Decision) -> Round:
-        """Emulate a round.
+        """Emulate a round; all rounds of an asynchronous run are emulated with the first one.
 
         Raises:
             InputError: The round is not the next one.
@@ -213,6 +218,8 @@ class EmulatedRounds:
             RunError: A node or link failed, or a timeout expired.
         """
         scenario, stage, index = self._record.scenario, self._stage, decision.index
+        if scenario.updates and 0 < index < len(self._record.measured):
+            return self._record.measured[index]
         if index != len(self._record.rounds):
             raise InputError(
                 f"backend: emulated rounds begin with the first, and cannot start at round {index}"
@@ -236,16 +243,23 @@ class EmulatedRounds:
             faults=faults,
             with_fault=self._with_fault,
         )
+        if scenario.updates and not np.isfinite(staged.predicted_wire.spans["end_s"]).all():
+            raise InputError(
+                "trace: ends before the updates that are in progress at the end of the run have "
+                "arrived; give a longer trace"
+            )
         played = stage.play(staged, self._record.channel, self._progress)
         self._faults.played(played.measured)
         self._record.captured = stage.network.captured
         if played.learning is not None:
             self._record.state = stage.state()
+        index = scenario.rounds - 1 if scenario.updates else index
         if evaluates_after(scenario, index + 1):
             table = evaluation_table(index, played.measured.end_s, stage.evaluate())
-            played = replace(played, evaluation=table)
+            earlier = [] if played.evaluation is None else [played.evaluation]
+            played = replace(played, evaluation=whole_table([*earlier, table]))
         self._record.rounds.append(played)
-        return played.measured
+        return self._record.measured[decision.index]
 
     def _with_fault(self, staged: StagedRound, fault: Fault) -> StagedRound:
         """The current round and its predictions with one more fault."""

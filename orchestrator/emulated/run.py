@@ -172,7 +172,8 @@ def write_run(done: Emulation, folder: Path) -> None:
         "predicted_wire": Timeline(done.predicted_wire),
         "measured": Timeline(done.measured),
     }
-    decision_s = [record.decision.decision_s for record in rounds]
+    played = done.played
+    decision_s = [decision.decision_s for decision in done.decisions]
     tables = {name: timeline.frame() for name, timeline in timelines.items()}
     tables["rounds"] = pd.concat(
         [
@@ -194,7 +195,7 @@ def write_run(done: Emulation, folder: Path) -> None:
         columns=["kind", "round", *(field.name for field in fields(Loss))],
     )
     tables["energy"] = energy_table(timelines)
-    tables["decisions"] = pd.concat([decision_table(record.decision) for record in rounds])
+    tables["decisions"] = pd.concat([decision_table(decision) for decision in done.decisions])
     tables["rates"] = pd.concat([record.rates for record in rounds])
     tables["transfers"] = pd.concat([record.transfers for record in rounds])
     tables["injector"] = pd.concat([record.injector for record in rounds])
@@ -217,17 +218,17 @@ def write_run(done: Emulation, folder: Path) -> None:
     tables["accounts"] = pd.concat(done.accounts)
     tables["waterfall"] = pd.DataFrame(
         [
-            (record.measured.index, part, seconds)
-            for record in rounds
-            for part, seconds in record.waterfall.items()
+            (round_.index, part, seconds)
+            for round_ in played
+            for part, seconds in round_.waterfall.items()
         ],
         columns=["round", "part", "seconds"],
     )
     tables["budget"] = pd.DataFrame(
         [
-            (record.budget.round, part, seconds)
-            for record in rounds
-            for part, seconds in record.budget.seconds.items()
+            (round_.index, part, seconds)
+            for round_ in played
+            for part, seconds in round_.budget.items()
         ],
         columns=["round", "part", "seconds"],
     )

@@ -18,17 +18,20 @@ import pandas as pd
 
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.byte_accounts import SET_UP, account, completed
-from orchestrator.analysis.error_budget import error_budget, transfer_errors
+from orchestrator.analysis.error_budget import Budget, error_budget, transfer_errors
 from orchestrator.analysis.radio_log import RadioLog, cells, grants, handovers, read_log, slots_in
 from orchestrator.analysis.resource_blocks import resource_blocks
-from orchestrator.analysis.waterfall import waterfall
+from orchestrator.analysis.waterfall import waterfalls
 from orchestrator.emulated.calibration import TIMEOUT_S
 from orchestrator.emulated.learning import (
     computing_limit_s,
+    evaluation_table,
+    keeping,
     learning_table,
     place,
     startup_limit_s,
     takes_gpu,
+    whole_table,
 )
 from orchestrator.emulated.network import EmulatedNetwork, Hosts, Probes, Transfer
 from orchestrator.emulated.node_faults import NodeFaults
@@ -46,7 +49,9 @@ from orchestrator.engine.radio import ACCESS
 from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.rounds import Decision, simulate_on
 from orchestrator.engine.tcp_model import TcpModel
-from orchestrator.records.emulation import RoundRecord
+from orchestrator.engine.windows import rounds_of
+from orchestrator.records.asynchronous import in_rounds
+from orchestrator.records.emulation import PlayedRound, RoundRecord
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.cluster.machines import Machines
@@ -237,7 +242,8 @@ class Stage:
         """Clients that are connected to the base station."""
         self.injector = network.injector
         self.scenario = scenario
-        self.limit_s = 60 + 3 * predicted.longest_s * scenario.dilation
+        longest_s = predicted.end_s if scenario.updates else predicted.longest_s
+        self.limit_s = 60 + 3 * longest_s * scenario.dilation
         self.limit_s += computing_limit_s(scenario)
         """Timeout of a round, in real seconds."""
         self.startup_s = startup_limit_s(scenario)
@@ -407,12 +413,15 @@ class Stage:
         injector.epoch(clock, slot_s, held)
         for node in nodes:
             self.nodes.send(node, Begin(clock))
-        node_faults.follow(clock)
+        # After the end of an asynchronous run, updates that are in progress are finished.
+        node_faults.follow(clock, expected.end_s if plan.updates else math.inf)
         if self.observer is not None:
             rates, position_m = table.rates, channel.now.position_m
             self.observer.begin(expected, clock, first, rates.uplink, rates.gradient, position_m)
 
         text = which_round(round_.index, scenario.rounds)
+        if plan.updates and scenario.rounds > 1:
+            text = f"rounds 0–{scenario.rounds - 1}"
 
         def watch() -> None:
             progress(text, clock.now() - round_.start_s, expected.latency_s)
@@ -432,7 +441,7 @@ class Stage:
         cpu_s = {node: report.cpu_s for node, report in reports.items()}
         machine, elsewhere = before.passed(self.nodes.world, cpu_s)
         accounts = self.account(round_.index)
-        if self.network.capturing and round_.index + 1 == scenario.rounds:
+        if self.network.capturing and (plan.updates or round_.index + 1 == scenario.rounds):
             self.network.end_capture(self.counters.asked_ns)
             if self.traces is not None:
                 self.nodes.send_all(AskTraces())
@@ -441,13 +450,17 @@ class Stage:
         lost = node_faults.lost(bs.lost)
         measured = _measured(round_, reports, lost)
         if round_.faults is not None:
-            round_.faults.check(round_.index, measured.end_s, lost)
+            counted = [loss for loss in lost if loss.lost_s <= measured.end_s]
+            round_.faults.check(round_.index, measured.end_s, counted)
         self.linked -= {loss.client for loss in lost}
         if self.observer is not None:
             self.observer.finished(measured)
         learns = scenario.workload.compute == "real"
         radio_log = self._radio_log(clock)
-        return RoundRecord(
+        budget, made_of = table.retry_until_channel_suffices(
+            lambda: self._explained(round_, measured, accounts, table, clock, radio_log)
+        )
+        record = RoundRecord(
             decision=round_.decision,
             predicted=round_.predicted,
             predicted_wire=round_.predicted_wire,
@@ -485,10 +498,33 @@ class Stage:
             overruns_s=[late_s for report in reports.values() for late_s in report.overruns_s],
             learning=learning_table(round_.index, bs, reports) if learns else None,
             passes={"split": measured.common_split, **bs.notes} if learns else None,
-            **table.retry_until_channel_suffices(
-                lambda: self._explained(round_, measured, accounts, table, clock, radio_log)
-            ),
+            budget=budget,
+            waterfall={part: sum(each[part] for each in made_of) for part in made_of[0]},
         )
+        if not plan.updates:
+            return record
+        sessions = (
+            (record.predicted, round_.payload_plan),
+            (record.predicted_wire, plan),
+            (record.measured, plan),
+        )
+        predicted, wire, found = (rounds_of(each, of, round_.radio) for each, of in sessions)
+        parts = predicted, wire, found, budget.of_rounds, made_of
+        played = [PlayedRound(*of_round) for of_round in zip(*parts, strict=True)]
+        return in_rounds(record, played, self._evaluations(bs.kept, plan.updates_per_round))
+
+    def _evaluations(
+        self, kept: Sequence[tuple[int, float, int]], updates_per_round: int
+    ) -> pd.DataFrame | None:
+        """Evaluate the states that were kept in an asynchronous run; None: there are none."""
+        states: dict[int, Evaluated] = {}
+        tables = []
+        for updates, time_s, state in kept:
+            if state not in states:
+                states[state] = self.evaluate(state)
+            index = (updates - 1) // updates_per_round
+            tables.append(evaluation_table(index, time_s, states[state]))
+        return whole_table(tables) if tables else None
 
     def _alive(self, nodes: Sequence[NodeId]) -> list[NodeId]:
         return [node for node in nodes if node not in self.nodes.killed]
@@ -513,6 +549,8 @@ class Stage:
                 modelled,
                 plan.updates,
                 plan.paradigm.asks,
+                self.scenario.workload.asynchronous.buffer,
+                plan.starts_after > 1,
             )
             for split, iterations, sizes in zip(
                 plan.allocation.splits.tolist(),
@@ -535,6 +573,7 @@ class Stage:
                 held=self.holds,
                 ahead=ahead_of(plan, table.rates, table.first, table.slot_s),
                 may_lose=self.nodes.may_lose_hosts,
+                keeping=keeping(self.scenario),
             ),
         )
         alive = self._alive([uav(client) for client in round_.clients])
@@ -566,8 +605,8 @@ class Stage:
         table: RoundRates,
         clock: EmulatedClock,
         radio_log: RadioLog | None,
-    ) -> dict[str, Any]:
-        """The error budget and waterfall, with the rates as they actually changed."""
+    ) -> tuple[Budget, list[dict[str, float]]]:
+        """The error budget and waterfalls, with the rates as they actually changed."""
         slots = self.counters
         boundaries_s = np.array([clock.at(int(ns)) for ns in slots.done_ns], dtype=np.float64)
         later = slots.slot > table.first
@@ -588,7 +627,7 @@ class Stage:
             self._clocks_ahead_s(),
             radio_log,
         )
-        made_of = waterfall(
+        made_of = waterfalls(
             measured,
             round_.payload_plan,
             accounts,
@@ -601,7 +640,7 @@ class Stage:
             tcp=table.tcp,
             radio_log=radio_log,
         )
-        return {"budget": budget, "waterfall": made_of}
+        return budget, made_of
 
     def _radio_log(self, clock: EmulatedClock) -> RadioLog | None:
         """What the radio logged since the last call; None if no scheduler of ns-3 grants blocks."""
@@ -625,9 +664,10 @@ class Stage:
         self.nodes.send(BS, Save())
         return self.nodes.collect(Saved, [BS], ANSWER_TIMEOUT_S)[BS].state
 
-    def evaluate(self) -> Evaluated:
-        """Loss, accuracy and samples of the global state on held-out data."""
-        self.nodes.send(BS, Evaluate())
+    def evaluate(self, kept: int = -1) -> Evaluated:
+        """Loss, accuracy and samples of the global state, or of one that was kept, on held-out
+        data."""
+        self.nodes.send(BS, Evaluate(kept))
         return self.nodes.collect(Evaluated, [BS], self.limit_s)[BS]
 
     def restore(self, state: bytes) -> None:
@@ -669,4 +709,5 @@ def _measured(
         round_.start_s,
         cut(spans, lost, round_.start_s),
         lost,
+        round_.faults,
     )

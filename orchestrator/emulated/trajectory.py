@@ -175,7 +175,10 @@ class _Learning:
         choose = selection(self._scenario)
         profile = profile_of(self._scenario)
         splits = fixed_allocation(self._scenario).splits.tolist()
-        sizes = [round_sizes(self._scenario, profile, split) for split in splits]
+        sizes = [
+            round_sizes(self._scenario, profile, split, client)
+            for client, split in enumerate(splits, start=1)
+        ]
         if evaluates_after(self._scenario, 0):
             yield self._evaluated(-1)
         for index in range(count):
@@ -197,10 +200,17 @@ class _Learning:
             work.load_adapters()
 
     def _trained(self, index: int, clients: Sequence[int]) -> pd.DataFrame:
-        rows = []
-        for iteration in range(1, self._scenario.workload.local_iterations + 1):
-            for client in clients:
-                batch = self._iteration(client, iteration)
+        rows, workload = [], self._scenario.workload
+        for iteration in range(1, workload.largest("local_iterations") + 1):
+            here = [k for k in clients if iteration <= workload.of_client("local_iterations", k)]
+            for client in here:
+                self._forward(client, iteration)
+            if workload.aggregated_samples:
+                shared = self.server.shared_gradient(here)
+                for client in here:
+                    self._clients[client].shared_gradient_buffer()[:] = shared
+            for client in here:
+                batch = self._backward(client)
                 rows.append((index, "train", client, iteration, math.nan, *batch))
         for client in clients:
             self.server.adapters_buffer(client)[:] = self._clients[client].adapters()
@@ -221,15 +231,19 @@ class _Learning:
             ]
         return table
 
-    def _iteration(self, client: int, iteration: int) -> tuple[float, float]:
-        """One batch of a client, there and back; returns its loss and accuracy."""
+    def _forward(self, client: int, iteration: int) -> None:
+        """Compute one batch of a client, up to the gradient of its smashed data."""
         work, server = self._clients[client], self.server
         work.forward(iteration)
         smashed, labels = work.smashed()
         server.smashed_buffer(client)[:] = smashed
         server.labels_buffer(client)[:] = labels
         self._at_server(lambda: server.forward_backward([client]))
-        gradient, result = server.served(client)
+
+    def _backward(self, client: int) -> tuple[float, float]:
+        """The client's backward pass of the same batch; returns its loss and accuracy."""
+        work = self._clients[client]
+        gradient, result = self.server.served(client)
         assert result is not None
         work.gradient_buffer()[:] = gradient
         work.backward()

@@ -217,8 +217,8 @@ def _dropped(done: Emulation) -> Observed:
 def _backlog(done: Emulation) -> Observed:
     backlog = np.array(_counts(done, "backlog_bytes"))
     by_link = backlog.reshape(len(backlog), 2, -1)
-    for of_round, round_ in zip(by_link, done.measured, strict=True):
-        for loss in round_.lost:  # the backlog of lost clients remains
+    for of_round, record in zip(by_link, done.rounds, strict=True):
+        for loss in record.measured.lost:  # the backlog of lost clients remains
             of_round[:, loss.client - 1] = 0
     yield _worst_link(done, backlog.max(axis=0))
 

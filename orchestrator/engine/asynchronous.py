@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Asynchronous split learning: rounds in which no client waits for the adapters of another.
+"""Asynchronous split learning: no client waits for the adapters of another.
 
 Each client receives the global adapters (SM), trains for I iterations with the server, and sends
 its own (CM). The server merges them into the global model as they arrive, and sends the result back
-at once, as long as the round has updates left. Downlink transfers (adapters and gradients) share
-the downlink or queue for it, depending on the paradigm; queues are served by arrival, then by
-client.
+at once, or, with semi-asynchronous aggregation, after it has aggregated so many updates. All rounds
+of a run are played as one session without a barrier, until so many updates have arrived; updates
+that are in progress then are finished, but are not part of the run (`windows`). Downlink transfers
+(adapters and gradients) share the downlink or queue for it, depending on the paradigm; queues are
+served by arrival, then by client.
 
 Iterations of a client are numbered across updates; SM belongs to the first iteration of its update,
 CM to the last.
@@ -67,8 +69,8 @@ class _Station:
             self.busy, self.free_s = False, now_s
 
 
-class _Round:
-    """One asynchronous round; clients and iterations count from 0 here."""
+class _Session:
+    """All rounds of an asynchronous run; clients and iterations count from 0 here."""
 
     def __init__(
         self,
@@ -94,8 +96,14 @@ class _Round:
         self.end_s = start_s
         self.computing = _Station(plan.paradigm.server_compute == "sequential", start_s)
         self.downlink = _Station(plan.paradigm.gradient_transmission == "sequential", start_s)
-        self.left = plan.updates
         self.own_iterations = plan.iterations_of.tolist()
+        self.arrived = 0
+        self.buffered = 0
+        """Updates that have arrived since the last aggregation, if clients wait for it."""
+        self.waiting: list[int] = []
+        """Clients that wait for the next aggregation."""
+        self.trace_ended = False
+        """Whether a transfer could not end on the trace."""
         self.iteration = [-1] * plan.clients
         if slots.edges_s.size:
             first = int(np.searchsorted(slots.edges_s, start_s, side="right")) - 1
@@ -111,10 +119,12 @@ class _Round:
                 self._watch(k)
 
     def play(self) -> npt.NDArray[np.void]:
-        """Simulate the round; returns all its steps, dtype `SPAN`, by client, then start.
+        """Simulate the session; returns all its steps, dtype `SPAN`, by client, then start.
+
+        The end of a step that the trace does not reach is infinity.
 
         Raises:
-            TraceExhausted: The round lasts longer than the trace.
+            TraceExhausted: The trace ends before the last update arrives.
         """
         self._serve(-1)
         while self.events:
@@ -124,6 +134,8 @@ class _Round:
                 if not self.gone[k]:
                     self._ended(k, step, now_s)
             self._serve(moment)
+        if self.trace_ended and self.arrived < self.plan.updates:
+            raise TraceExhausted(self.slots.values.shape[2])
         return np.sort(np.array(self.spans, SPAN), order=["client", "start_s", "end_s"])
 
     def _serve(self, moment: int) -> None:
@@ -135,13 +147,33 @@ class _Round:
             self._transfers(k, step, now_s)
 
     def _begin_update(self, k: int, now_s: float) -> None:
-        if self.left:
-            self.left -= 1
+        if self.arrived < self.plan.updates:
             self.iteration[k] += 1
             self.downlink.queue.append((now_s, k, SM))
         else:
             self.gone[k], self.lost_s[k] = True, np.inf
-            self.end_s = max(self.end_s, now_s)
+
+    def _arrives(self, k: int, now_s: float) -> None:
+        """Count an update that has arrived; those after the last one are not part of the run."""
+        if self.arrived < self.plan.updates:
+            self.arrived += 1
+            self.buffered += 1
+            self.end_s = now_s
+        self.waiting.append(k)
+        self._aggregate(now_s)
+
+    def _aggregate(self, now_s: float) -> None:
+        """Let clients begin that wait for an aggregation, if it is time for it: when enough updates
+        are in, or no other client can send one, or the run is over."""
+        present = self.gone.count(False)
+        if self.waiting and (
+            self.buffered >= self.plan.starts_after
+            or len(self.waiting) == present
+            or self.arrived == self.plan.updates
+        ):
+            begin, self.waiting, self.buffered = sorted(self.waiting), [], 0
+            for k in begin:
+                self._begin_update(k, now_s)
 
     def _watch(self, k: int) -> None:
         """Schedule the loss of a client."""
@@ -150,10 +182,12 @@ class _Round:
 
     def _give_up(self, k: int, now_s: float) -> None:
         self.gone[k] = True
-        self.left += 1
-        self.end_s = max(self.end_s, now_s)
+        if self.arrived < self.plan.updates:
+            self.end_s = max(self.end_s, now_s)
+        self.waiting = [waiting for waiting in self.waiting if waiting != k]
         for station in (self.computing, self.downlink):
             station.lose(k, now_s)
+        self._aggregate(now_s)
 
     def _ended(self, k: int, step: int, now_s: float) -> None:
         if step == LOST:
@@ -171,7 +205,7 @@ class _Round:
             self.downlink.busy = False
             self._backward(k, now_s)
         else:
-            self._begin_update(k, now_s)
+            self._arrives(k, now_s)
 
     def _end(self, node: int, start_s: float, work_s: float) -> float:
         """The time at which computing ends that a node (0 is the base station) starts."""
@@ -211,7 +245,8 @@ class _Round:
         if self.faults is not None and self._fails(self.faults, k, step, now_s, end_s):
             return
         if end_s == EXHAUSTED:
-            raise TraceExhausted(self.slots.values.shape[2])
+            self.trace_ended = True
+            return
         self._happens(k, step, end_s)
         if down:
             self.downlink.free_s = end_s
@@ -229,7 +264,7 @@ class _Round:
             self.lost_s[k] = min(self.lost_s[k], shown_s)
             self._watch(k)
         if end_s == EXHAUSTED and not self.lost_s[k] < self.trace_end_s:
-            raise TraceExhausted(self.slots.values.shape[2])
+            self.trace_ended = True
         return bool(end_s > self.lost_s[k])
 
     def _note(self, k: int, step: int, start_s: float, end_s: float, size: int = 0) -> None:
@@ -247,20 +282,21 @@ def play_asynchronously(
     start_s: float,
     faults: RoundFaults | None = None,
 ) -> tuple[npt.NDArray[np.void], float, Array]:
-    """Simulate an asynchronous round. Returns its steps, dtype `SPAN`, by client, then start; its
-    end; and the time at which each client was lost, shape [K], infinity if it was not.
+    """Simulate an asynchronous run. Returns its steps, dtype `SPAN`, by client, then start, with
+    those of updates that arrive after its end; its end, which is the arrival of the last update;
+    and the time at which each client was lost, shape [K], infinity if it was not.
 
     Args:
         plan: Plan with one entry per iteration in every array, shape [K, updates · I].
         links: See `radio_kernel.links_of`.
         slots: The channel.
         paths: Links with delay and loss; None: links without either.
-        start_s: Start of the round.
-        faults: Faults of the round; a step of a lost client may end after its loss, and is cut by
+        start_s: Start of the run.
+        faults: Faults of the run; a step of a lost client may end after its loss, and is cut by
             the caller.
 
     Raises:
-        TraceExhausted: The round lasts longer than the trace.
+        TraceExhausted: The trace ends before the last update arrives.
     """
-    round_ = _Round(plan, links, slots, paths, start_s, faults)
-    return round_.play(), round_.end_s, round_.lost_s
+    session = _Session(plan, links, slots, paths, start_s, faults)
+    return session.play(), session.end_s, session.lost_s

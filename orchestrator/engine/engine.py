@@ -68,7 +68,8 @@ class RoundTimes:
     """Dtype `SPAN`, in absolute emulated times, by client, then start: all 5 I_k + 2 steps of each
     client, but for those of a lost client that never began."""
     end_s: float
-    """End of the last adapter upload."""
+    """End of the last adapter upload; of an asynchronous run, of the last one that counts, after
+    which there may be further steps."""
     latency_s: float
     energy_j: Array
     """Shape [K], eq. (11)."""
@@ -201,6 +202,8 @@ def simulate(
     slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
     if plan.updates:
         return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)
+    if faults is not None and faults.absent.all():
+        return _without_clients(plan, start_s, faults)
     if not plan.paradigm.is_plain:
         return _simulate_protocol(plan, radio, slots, start_s, tcp, faults)
     work = Work(
@@ -246,6 +249,8 @@ def simulate(
     else:
         lost = _losses(faults, wrong.lost_s)
         spans = cut(spans, lost, start_s)
+        if faults.is_empty(lost):
+            latency = faults.deadline_s - start_s
         energy = energy_of(spans, plan, radio)
     return RoundTimes(
         spans=spans,
@@ -255,6 +260,19 @@ def simulate(
         objective=latency + plan.energy_weight * float(energy.max()),
         lost=lost,
         windows=None if paths is None else paths.windows,
+    )
+
+
+def _without_clients(plan: RoundPlan, start_s: float, faults: RoundFaults) -> RoundTimes:
+    """A round whose clients were all lost before, which lasts until its deadline."""
+    latency_s = faults.deadline_s - start_s
+    return RoundTimes(
+        spans=np.empty(0, SPAN),
+        end_s=start_s + latency_s,
+        latency_s=latency_s,
+        energy_j=np.zeros(plan.clients),
+        objective=latency_s,
+        lost=_losses(faults, faults.lost_s),
     )
 
 
@@ -273,7 +291,10 @@ def _simulate_asynchronously(
     lost = [] if faults is None else _losses(faults, lost_s)
     if faults is not None:
         spans = cut(spans, lost, start_s)
-    return _times(plan, radio, spans, start_s, end_s - start_s, lost)
+    counted = spans[spans["start_s"] < end_s]
+    counted["end_s"] = np.minimum(counted["end_s"], end_s)
+    energy_j = energy_of(counted, plan, radio)
+    return _times(plan, spans, energy_j, start_s, end_s - start_s, lost)
 
 
 def _simulate_protocol(
@@ -293,18 +314,18 @@ def _simulate_protocol(
     lost = [] if faults is None else _losses(faults, lost_s)
     if faults is not None:
         spans = cut(spans, lost, start_s)
-    return _times(plan, radio, spans, start_s, end_s - start_s, lost)
+    energy_j = energy_of(spans, plan, radio)
+    return _times(plan, spans, energy_j, start_s, end_s - start_s, lost)
 
 
 def _times(
     plan: RoundPlan,
-    radio: RadioAccess,
     spans: npt.NDArray[np.void],
+    energy_j: Array,
     start_s: float,
     latency_s: float,
     lost: Sequence[Loss],
 ) -> RoundTimes:
-    energy_j = energy_of(spans, plan, radio)
     return RoundTimes(
         spans=spans,
         end_s=start_s + latency_s,
@@ -384,12 +405,13 @@ def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> np
 
 def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
     """The round as an entry of a timeline; rounds count from 0."""
+    latency_s = times.latency_s
     return Round(
         index=index,
         paradigm=plan.paradigm.name,
         split=plan.allocation.split,
-        start_s=float(times.spans["start_s"][0]),
-        latency_s=times.latency_s,
+        start_s=float(times.spans["start_s"][0] if len(times.spans) else times.end_s - latency_s),
+        latency_s=latency_s,
         energy_j=times.energy_j,
         objective=times.objective,
         spans=times.spans,
@@ -404,11 +426,17 @@ def round_of_spans(
     start_s: float,
     spans: npt.NDArray[np.void],
     lost: Sequence[Loss] = (),
+    faults: RoundFaults | None = None,
 ) -> Round:
     """The round of spans (dtype `SPAN`, in any order) that came about elsewhere than here."""
     spans = np.sort(spans, order=["client", "start_s", "end_s"])
     energy_j = energy_of(spans, plan, radio)
-    end_s = max([float(spans["end_s"].max()), *(loss.lost_s for loss in lost)])
+    end_s = max([*spans["end_s"].tolist(), *(loss.lost_s for loss in lost)])
+    if faults is not None and faults.is_empty(lost):
+        end_s = faults.deadline_s
+    uploads = np.sort(spans["end_s"][spans["step"] == CM])
+    if plan.updates and len(uploads) >= plan.updates:
+        end_s = float(uploads[plan.updates - 1])
     latency_s = end_s - start_s
     return Round(
         index=index,

@@ -105,6 +105,8 @@ class RoundFaults:
     """Cause of the loss of each client."""
     resting: npt.NDArray[np.bool_]
     """Clients that were not chosen for the round, shape [K]."""
+    deadline_s: float = math.inf
+    """Time until which the round lasts if no client finishes; infinity: the run ends then."""
 
     def silenced(self, gain: SlotValues) -> SlotValues:
         """The gains [K, S] with every silent link at 0."""
@@ -174,8 +176,22 @@ class RoundFaults:
                 "and no round continues without it",
                 self.bs_crash_s,
             )
-        if len(lost) == len(self.absent) - self.resting.sum():
+        if self.all_lost(lost) and not self.is_empty(lost):
             raise RunEnds(f"round {index}: no client is left at {end_s:g} s", end_s)
+
+    def all_lost(self, lost: Sequence[Loss]) -> bool:
+        """Whether these are all clients of the round."""
+        return len(lost) == len(self.absent) - int(self.resting.sum())
+
+    def is_empty(self, lost: Sequence[Loss]) -> bool:
+        """Whether no client finishes the round, but the run goes on: it has a deadline, and a
+        client is left whose process has not ended.
+
+        Args:
+            lost: Clients that were lost during the round, or before.
+        """
+        left = math.isinf(float(self.stop_s[~self.resting].max()))
+        return self.all_lost(lost) and math.isfinite(self.deadline_s) and left
 
     def ends(self, index: int, loss: Loss) -> RunEnds:
         """The exception for a run that ends with the loss of a client."""
@@ -274,6 +290,7 @@ class FaultSchedule:
             drops=self._policy == "drop",
             causes={},
             resting=resting,
+            deadline_s=math.inf if self._deadline_s is None else start_s + self._deadline_s,
         )
         for client in (1 + np.flatnonzero(~resting)).tolist():
             self._of_client(client, [f for f in faults if uav(client) in f.nodes], start_s, found)

@@ -116,18 +116,23 @@ class RoundPlan:
     """Whether each UAV is sent a copy of the broadcast of its own, as by TCP over a radio; the
     copies divide the downlink."""
     updates: int = 0
-    """Number of updates of an asynchronous round; 0 for other rounds.
+    """Number of updates of all rounds of an asynchronous run; 0 for other rounds.
 
-    In an asynchronous round, every array but powers has shape [K, updates · I], with adapters where
+    In an asynchronous run, every array but powers has shape [K, updates · I], with adapters where
     an update begins or ends; no client reaches all entries.
     """
     own_iterations: npt.NDArray[np.int64] | None = None
     """Iterations I_k of each client, or of its updates, shape [K]; I is the largest, and later
     entries of a client are not reached. None: all do I."""
+    updates_per_round: int = 0
+    """Number of updates of each round of an asynchronous run."""
+    starts_after: int = 1
+    """Number of updates after which a client of an asynchronous run that waits for them is sent the
+    next model; 1: at once."""
 
     @property
     def iterations_of_update(self) -> int:
-        """Iterations I of an update of an asynchronous round, the largest if clients differ."""
+        """Iterations I of an update of an asynchronous run, the largest if clients differ."""
         return self.iterations // self.updates
 
     @property
@@ -336,24 +341,30 @@ def plan_round(
     )
     asks_ca = None
     if scenario.scheme.asks == "all":
-        payload = {
-            kind: payload_bytes(scenario, profile, kind[0], k) for kind, k in first_of.items()
-        }
-        asks_ca = np.array([payload[kind].smashed > 0 for kind in kinds])
+        payload = [payload_bytes(scenario, profile, u, k) for k, u in enumerate(points, start=1)]
+        asks_ca = np.array([each.smashed > 0 for each in payload])
+
+    def each(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The values of each client for all iterations, which would be many in an asynchronous run
+        if they were copied."""
+        if scenario.updates:
+            return np.broadcast_to(values[:, None], (clients, iterations))
+        return np.repeat(values[:, None], iterations, axis=1)
+
     if scenario.updates:
-        broadcast, adapters = (
-            np.repeat(each[:, None], iterations, axis=1) for each in (broadcast, adapters)
-        )
-    cf_s = np.repeat(forward_s[:, None], iterations, axis=1)
+        broadcast, adapters = each(broadcast), each(adapters)
+    section = scenario.workload.asynchronous
+    waits = scenario.updates and section.start == "after-aggregation"
+    cf_s = each(forward_s)
     return RoundPlan(
         paradigm=scenario.scheme,
         allocation=allocation,
         cf_s=cf_s,
-        cb_s=ratio * cf_s,
-        s_s=np.repeat((server_s / share)[:, None], iterations, axis=1),
+        cb_s=each(ratio * forward_s),
+        s_s=each(server_s / share),
         sm_bytes=broadcast,
-        ca_bytes=np.repeat(smashed[:, None], iterations, axis=1),
-        sg_bytes=np.repeat(gradient[:, None], iterations, axis=1),
+        ca_bytes=each(smashed),
+        sg_bytes=each(gradient),
         cm_bytes=adapters,
         backward_ratio=ratio,
         compute_power_w=scenario.fleet.compute_power_w,
@@ -364,6 +375,8 @@ def plan_round(
         unicast=sizing is link_bytes and scenario.emulation.air == "ns3",
         updates=scenario.updates,
         own_iterations=own_iterations if workload.differs("local_iterations") else None,
+        updates_per_round=scenario.updates_per_round,
+        starts_after=section.buffer if waits else 1,
     )
 
 

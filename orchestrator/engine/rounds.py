@@ -34,6 +34,7 @@ from orchestrator.engine.radio import check_shares, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
+from orchestrator.engine.windows import rounds_of
 from orchestrator.scenario.channel import Channel, is_open, observed
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds, RunError
@@ -103,6 +104,8 @@ def play_rounds(
 ) -> Iterator[Round]:
     """Decide on each round and play it, one after the other without a gap, from t = 0.
 
+    The rounds of an asynchronous run have no common start: there, the first decision is for all.
+
     Args:
         scenario: Scenario of the rounds.
         channel: Channel, whose past slots are the basis of decisions.
@@ -129,14 +132,18 @@ def play_rounds(
         try:
             began = perf_counter()
             allocation, clients = fixed, None
-            if decide is not None or choose is not None:
+            decides = not (scenario.updates and index)
+            if decides and (decide is not None or choose is not None):
                 known = observed(scenario, channel.until(start_s))
-            if choose is not None:
+            if decides and choose is not None:
                 clients = choose(RoundStart(index, start_s, played, known))
-            if decide is not None:
+            if decides and decide is not None:
                 allocation = decide(Situation(index, start_s, played, allocations, known, clients))
-            check_shares(radio, allocation)
-            allocation = allocation.among(clients)
+            if decides:
+                check_shares(radio, allocation)
+                allocation = allocation.among(clients)
+            else:
+                allocation = allocations[-1]
             decision = Decision(index, start_s, allocation, perf_counter() - began)
             round_ = _played(backend, decision)
         except TraceExhausted as end:
@@ -190,6 +197,8 @@ def predict(
             short.
     """
     channel = Channel.of(source)
+    if rounds is not None and scenario.updates:
+        scenario = scenario.model_copy(update={"rounds": rounds})
     engine = EngineBackend(scenario, channel, profile, sizing)
     done: list[Round] = []
     has_rates = isinstance(channel.now, RateTrace)
@@ -238,21 +247,59 @@ class EngineBackend:
         assert scenario.scheme.is_plain or not radio.is_shared  # refused in the scenario
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
+        self._rounds: list[Round] = []
+        """Complete rounds of the asynchronous run that is being played."""
+        self._ended: RunEnds | None = None
+        """The reason if there are no further rounds of it."""
+        self._in_force: RoundFaults | None = None
+        """Faults of the round that is being played."""
 
     def play(self, decision: Decision) -> Round:
         """Predict a round.
 
         Raises:
-            RunEnds: A fault ends the run before the round is over.
+            RunEnds: A fault ends the run before the round is over, or an asynchronous run has no
+                more rounds.
             TraceExhausted: The channel ends before the round does.
         """
-        clients = decision.allocation.clients
-        faults = self._faults.round(decision.index, decision.start_s, clients)
-        round_ = self._simulate(decision, faults)
-        if faults is not None:
-            faults.check(decision.index, round_.end_s, round_.lost)
+        if self._scenario.updates:
+            return self._next_of_session(decision)
+        return self.play_whole(decision)
+
+    def _next_of_session(self, decision: Decision) -> Round:
+        """A round of an asynchronous run, all of which are predicted with the first one."""
+        if not decision.index:
+            session = self._simulate(decision, self._faults_of(decision))
+            plan = self.plan(decision.allocation)
+            self._rounds = rounds_of(session, plan, self._radio)
+            self._ended = None
+            try:
+                self._check(decision, session)
+            except RunEnds as ended:
+                self._rounds = [r for r in self._rounds if r.end_s < ended.at_s]
+                self._ended = ended
+        if decision.index < len(self._rounds):
+            return self._rounds[decision.index]
+        has = f"the scenario has {self._scenario.rounds} rounds"
+        raise self._ended or RunEnds(has, decision.start_s)
+
+    def play_whole(self, decision: Decision) -> Round:
+        """Predict a round, or all rounds of an asynchronous run as one; see `play`."""
+        round_ = self._simulate(decision, self._faults_of(decision))
+        self._check(decision, round_)
         self._faults.played(round_)
         return round_
+
+    def _faults_of(self, decision: Decision) -> RoundFaults | None:
+        clients = decision.allocation.clients
+        self._in_force = self._faults.round(decision.index, decision.start_s, clients)
+        return self._in_force
+
+    def _check(self, decision: Decision, played: Round) -> None:
+        """See `RoundFaults.check`; what is lost after the end of an asynchronous run is ignored."""
+        if self._in_force is not None:
+            lost = [loss for loss in played.lost if loss.lost_s <= played.end_s]
+            self._in_force.check(decision.index, played.end_s, lost)
 
     def play_with(self, decision: Decision, faults: RoundFaults | None) -> Round:
         """Predict a round with these faults instead of those of this timeline."""
@@ -304,7 +351,7 @@ class ShadowPrediction:
         """
         self._start_s = self._end_s
         try:
-            round_ = self.engine.play(replace(decision, start_s=self._end_s))
+            round_ = self.engine.play_whole(replace(decision, start_s=self._end_s))
         except RunEnds:  # The run lasts longer than predicted: continue from there.
             round_ = self.engine.play_with(decision, faults)
         self._end_s = round_.end_s

@@ -27,7 +27,7 @@ from ns3_scenarios.trace import SlotTrace, TwoWay
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.rounds import Decision
-from orchestrator.records.emulation import Emulation, RoundRecord, SetUp
+from orchestrator.records.emulation import Emulation, PlayedRound, RoundRecord, SetUp
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Captured, Direction
 from testbed.core.errors import InputError
@@ -47,6 +47,7 @@ TYPES: dict[str, type] = {
     "decision": Decision,
     "direction": Direction,
     "loss": Loss,
+    "played-round": PlayedRound,
     "machine": Machine,
     "report": Report,
     "round": Round,

@@ -3,7 +3,8 @@
 
 """The predictions, measurements and validity checks of a run so far."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -96,12 +97,33 @@ class RoundRecord:
     """As `machine`, for other machines with nodes, by host name."""
     passes: dict[str, Any] | None = None
     """The server's record of its passes; see `workloads.learning.real.RealServer.notes`."""
+    played: Sequence["PlayedRound"] = ()
+    """The rounds of an asynchronous run, of which this is the record."""
+
+
+@dataclass(frozen=True)
+class PlayedRound:
+    """One round as it is reported: that of a record, or one of an asynchronous run, whose record
+    has all rounds."""
+
+    predicted: Round
+    """As in `RoundRecord`; likewise the others."""
+    predicted_wire: Round
+    measured: Round
+    budget: dict[str, float]
+    """See `Budget.seconds`."""
+    waterfall: dict[str, float]
+
+    @property
+    def index(self) -> int:
+        """Index of the round, from 0."""
+        return self.measured.index
 
 
 @dataclass
 class Emulation:
     """Predictions and measurements of a run, extended by each round, so that a failed run keeps its
-    rounds."""
+    rounds. All rounds of an asynchronous run have one record, because they are played as one."""
 
     scenario: ResolvedScenario
     channel: Channel
@@ -121,19 +143,43 @@ class Emulation:
     """
 
     @property
+    def played(self) -> list[PlayedRound]:
+        """The rounds so far."""
+        return [
+            played
+            for record in self.rounds
+            for played in record.played
+            or [
+                PlayedRound(
+                    *(record.predicted, record.predicted_wire, record.measured),
+                    *(record.budget.seconds, record.waterfall),
+                )
+            ]
+        ]
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """The decision of each round; that of an asynchronous run is the same for all."""
+        return [
+            replace(record.decision, index=measured.index, start_s=measured.start_s)
+            for record in self.rounds
+            for measured in [played.measured for played in record.played] or [record.measured]
+        ]
+
+    @property
     def predicted(self) -> list[Round]:
         """Predicted rounds with payload only."""
-        return [record.predicted for record in self.rounds]
+        return [played.predicted for played in self.played]
 
     @property
     def predicted_wire(self) -> list[Round]:
         """Predicted rounds with the bytes of the frames on the link."""
-        return [record.predicted_wire for record in self.rounds]
+        return [played.predicted_wire for played in self.played]
 
     @property
     def measured(self) -> list[Round]:
         """Rounds as the emulated network played them."""
-        return [record.measured for record in self.rounds]
+        return [played.measured for played in self.played]
 
     @property
     def calibration(self) -> pd.DataFrame | None:
@@ -177,14 +223,16 @@ class Emulation:
             "measured": Timeline(self.measured).to_json(),
             "error_budget": [
                 {
-                    "round": record.budget.round,
-                    "predicted_s": record.budget.predicted_s,
-                    "measured_s": record.budget.measured_s,
-                    "parts": record.budget.seconds,
+                    "round": played.index,
+                    "predicted_s": played.predicted.latency_s,
+                    "measured_s": played.measured.latency_s,
+                    "parts": played.budget,
                 }
-                for record in self.rounds
+                for played in self.played
             ],
-            "accounts": to_json([record.accounts for record in self.rounds]),
+            "accounts": to_json(
+                [rows for r in self.rounds for _, rows in r.accounts.groupby("round")]
+            ),
             **({"downlink_is_open": True} if is_open(self.scenario, self.channel.now) else {}),
             **({"trace_has_rates": True} if isinstance(self.channel.now, RateTrace) else {}),
         }

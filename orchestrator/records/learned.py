@@ -45,7 +45,7 @@ KNOWN = (
     *("lora_rank", "lora_alpha", "lora_targets", "lora_dropout", "adapters"),
     *("learning_rate", "optimiser", "weight_decay", "dtype", "wire_dtype", "wire_parameters"),
     *("weights", "head", "image_size", "data", "aggregation", "aggregation_parameters"),
-    *("server_adapters", "clients_per_pass"),
+    *("server_adapters", "clients_per_pass", "codecs", "gradient_aggregation"),
 )
 """Keys of the workload of which it is known how a trajectory depends on them."""
 KNOWN_PARTICIPATION = ("clients", "rule", "parameters", "deadline_s")
@@ -100,8 +100,11 @@ def _reasons(scenario: Scenario) -> Iterator[str]:
 
 
 def _split_matters(scenario: Scenario) -> bool:
-    """Whether the split point changes what is learned: a codec changes the tensors at the cut."""
-    return {scenario.workload.dtype, scenario.workload.wire_dtype} != {"float32"}
+    """Whether the split point changes what is learned: a codec, or the mean of the clients'
+    gradients, changes the tensors at the cut."""
+    workload = scenario.workload
+    changed = workload.gradient_aggregation > 0 or workload.codecs != Workload().codecs
+    return changed or {workload.dtype, workload.wire_dtype} != {"float32"}
 
 
 def depends_on(scenario: Scenario) -> dict[str, Any]:

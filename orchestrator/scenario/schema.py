@@ -836,13 +836,15 @@ class Data(Section):
 
 
 class Asynchronous(Section):
-    """How an asynchronous paradigm merges updates into the global model (Xie et al. 2019): the new
-    model is (1 - a) global + a client's, with a = mixing · s(staleness). The staleness t is the
-    number of other updates that were merged since the client was sent the model."""
+    """How an asynchronous paradigm merges updates into the global model. Without a buffer (Xie et
+    al. 2019), the new model is (1 - a) global + a client's, with a = mixing · s(t). With a buffer
+    (Nguyen et al. 2022), it is global + server_learning_rate · the mean of the differences by which
+    clients changed the model that they were sent, each multiplied by s(t). The staleness t is the
+    number of changes of the global model since the client was sent it."""
 
     updates: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Updates per round of all UAVs together; faster UAVs contribute more of them. None: four times
-    the number of participating UAVs."""
+    """Updates per round of all UAVs together: a round ends when so many have arrived. Faster UAVs
+    contribute more of them. None: four times the number of participating UAVs."""
     mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Weight of an update with staleness 0."""
     staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
@@ -852,6 +854,30 @@ class Asynchronous(Section):
     """Exponent in s(t)."""
     hinge: Annotated[int, Field(ge=0, le=100_000)] = 4
     """Largest staleness at which `hinge` gives full weight."""
+    buffer: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=1, exclude_if=lambda count: count == 1
+    )
+    """Number of updates that the server collects before it changes the global model (FedBuff); 1:
+    each update changes it at once (FedAsync)."""
+    server_learning_rate: Annotated[float, Field(gt=0, le=1000)] = Field(
+        default=1.0, exclude_if=lambda rate: rate == 1.0
+    )
+    """Factor of the mean difference, with a buffer."""
+    start: Literal["at-once", "after-aggregation"] = Field(
+        default="at-once", exclude_if=lambda start: start == "at-once"
+    )
+    """When a UAV whose update is in the buffer is sent a model: `at-once`: the current one;
+    `after-aggregation`: the next one (semi-asynchronous aggregation). If all UAVs wait, the buffer
+    is applied as it is."""
+    evaluate_every_updates: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
+        default=None, exclude_if=lambda count: count is None
+    )
+    """Number of updates between evaluations of the global model on held-out data, in addition to
+    those of `workload.evaluate_every`."""
+    evaluate_every_s: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
+        default=None, exclude_if=lambda every_s: every_s is None
+    )
+    """Emulated seconds between evaluations of the global model on held-out data, likewise."""
 
 
 ASYNCHRONOUS_DEFAULTS = Asynchronous()
@@ -1966,11 +1992,22 @@ class Scenario(Section):
         section, workload = self.workload.asynchronous, self.workload
         if not self.scheme.asynchronous:
             return self
-        if section.updates is not None and section.updates < self._taking_part:
+        if section.buffer > self.updates:
             raise ValueError(
-                f"workload.asynchronous.updates: must be one for each UAV that takes part or more: "
-                f"{self._taking_part}, not {section.updates}"
+                f"workload.asynchronous.buffer: must be at most the {self.updates} updates of the "
+                f"run, not {section.buffer}"
             )
+        if section.start == "after-aggregation" and section.buffer > self._taking_part:
+            raise ValueError(
+                f"workload.asynchronous.buffer: must be at most the {self._taking_part} UAVs that "
+                f"take part where start is 'after-aggregation', not {section.buffer}"
+            )
+        for index, event in enumerate(self.faults.events):
+            if event.round:
+                raise ValueError(
+                    f"faults.events.{index}.round: must be absent or 0 where the paradigm is "
+                    f"{self.paradigm!r}, whose rounds have no common start; not {event.round}"
+                )
         for field, given, fits in (
             ("order", self.order, (None,)),
             ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
@@ -2040,11 +2077,25 @@ class Scenario(Section):
 
     @property
     def updates(self) -> int:
+        """Updates of all rounds of an asynchronous paradigm, of all UAVs together; 0 for other
+        paradigms."""
+        return self.rounds * self.updates_per_round
+
+    @property
+    def updates_per_round(self) -> int:
         """Updates per round of an asynchronous paradigm, of all UAVs together; 0 for other
         paradigms."""
         if not self.scheme.asynchronous:
             return 0
         return self.workload.asynchronous.updates or 4 * self._taking_part
+
+    @property
+    def evaluates_within_rounds(self) -> bool:
+        """Whether an asynchronous run evaluates the model by updates or by emulated seconds."""
+        section = self.workload.asynchronous
+        return self.scheme.asynchronous and bool(
+            section.evaluate_every_updates or section.evaluate_every_s
+        )
 
     @property
     def access_point_power_w(self) -> float:
@@ -2059,7 +2110,8 @@ class Scenario(Section):
 
     @property
     def iterations(self) -> int:
-        """The largest number of iterations that a client can do in a round."""
+        """The largest number of iterations that a client can do in a round, or in all rounds of an
+        asynchronous paradigm, which count them on."""
         return int(self.workload.largest("local_iterations")) * max(1, self.updates)
 
     @cached_property

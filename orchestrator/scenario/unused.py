@@ -55,6 +55,8 @@ OF_RADIO = (
     "base_station.tx_power_w",
 )
 OF_STALENESS = ("updates", "mixing", "staleness", "exponent", "hinge")
+OF_BUFFER = ("server_learning_rate", "start")
+OF_EVALUATION = ("evaluate_every_updates", "evaluate_every_s")
 OF_OBSERVATION = ("delay_slots", "noise_db", "position_noise_m")
 
 
@@ -132,13 +134,17 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     workload, allocation, scheme = scenario.workload, scenario.allocation, scenario.scheme
     policy, rule = allocation.policy, scenario.participation.rule
     if not scheme.asynchronous:
-        for name in OF_STALENESS:
+        for name in (*OF_STALENESS, "buffer", *OF_BUFFER, *OF_EVALUATION):
             reason = f"the paradigm {scenario.paradigm!r} is not asynchronous"
             yield f"workload.asynchronous.{name}", reason
     elif (staleness := workload.asynchronous.staleness) != "hinge":
         yield "workload.asynchronous.hinge", f"workload.asynchronous.staleness is {staleness!r}"
         if staleness == "constant":
             yield "workload.asynchronous.exponent", "workload.asynchronous.staleness is 'constant'"
+    if scheme.asynchronous:
+        buffer = workload.asynchronous.buffer
+        for name in OF_BUFFER if buffer == 1 else ("mixing",):
+            yield f"workload.asynchronous.{name}", f"workload.asynchronous.buffer is {buffer}"
     radio = scenario.radio
     if scheme.asynchronous or scheme.gradient_transmission == "parallel":
         reason = f"{scenario.paradigm!r} has no sequential gradients; only a session's programs"
@@ -188,9 +194,10 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if policy in ("static", "planner", "per-client-planner"):
         yield "workload.split", f"allocation.policy {policy!r} decides split points"
     if workload.compute == "none":
-        for name in (*OF_LEARNING, *(f"data.{each}" for each in OF_DATA)):
+        of_evaluation = (f"asynchronous.{name}" for name in OF_EVALUATION)
+        for name in (*OF_LEARNING, *(f"data.{each}" for each in OF_DATA), *of_evaluation):
             yield f"workload.{name}", "workload.compute is 'none'"
-    elif workload.evaluate_every == 0:
+    elif workload.evaluate_every == 0 and not scenario.evaluates_within_rounds:
         yield "workload.evaluate_samples", "workload.evaluate_every is 0"
     codecs = workload.codecs
     if codecs.smashed is not None and codecs.gradient is not None:

@@ -62,11 +62,16 @@ class RoundTerms:
     modelled: bool
     """Whether computing takes the time of the device profile instead of the measured time."""
     updates: int = 0
-    """Number of updates of all UAVs together in an asynchronous round, where `iterations` are those
-    of one update; 0 in a synchronous round."""
+    """Number of updates of all UAVs together in all rounds of an asynchronous run, which are played
+    as one, where `iterations` are those of one update; 0 in a synchronous round."""
     asks: Asks = ""
     """Which uploads the UAV asks for before it sends them; of smashed data, only those that have a
     payload."""
+    buffer: int = 1
+    """Number of updates after which the base station changes the global model of an asynchronous
+    run."""
+    after_aggregation: bool = False
+    """Whether a UAV whose update is in the buffer waits until it is applied."""
 
     @property
     def asks_for_smashed(self) -> bool:
@@ -117,6 +122,16 @@ class LostClient:
     lost_s: float
     refused: str
     """Error in the frame that the client sent; empty if it sent nothing in time."""
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """When the base station keeps the global state of an asynchronous run for an evaluation."""
+
+    every_updates: tuple[int, ...] = ()
+    """Numbers of updates after whose multiples it does."""
+    every_s: float = 0.0
+    """Emulated seconds after whose multiples it does; 0: never."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +249,7 @@ class ServeRound:
     """None: the service order is one of the paper's."""
     may_lose: bool = False
     """Whether clients are on other machines: `LoseClients` may arrive until the round is over."""
+    keeping: Keeping = Keeping()
 
     def of(self, client: int) -> RoundTerms:
         """The terms of one client."""
@@ -287,6 +303,9 @@ class Restore:
 @dataclass(frozen=True)
 class Evaluate:
     """Asks to evaluate the global state on held-out data; answered by `Evaluated`."""
+
+    kept: int = -1
+    """Index of a state that was kept during the last round; -1: the current one."""
 
 
 @dataclass(frozen=True)
@@ -391,6 +410,9 @@ class BaseStationReport(RoundReport):
 
     lost: tuple[LostClient, ...]
     batches: tuple[LearnedBatch, ...]
+    kept: tuple[tuple[int, float, int], ...] = ()
+    """For each evaluation of an asynchronous run: number of updates, time, and index of the state
+    that was kept."""
 
 
 @dataclass(frozen=True)

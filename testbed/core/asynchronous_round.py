@@ -1,19 +1,20 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""An asynchronous round at the base station as a protocol without I/O; `server_round` is the
-protocol of synchronous rounds.
+"""All rounds of an asynchronous run at the base station as a protocol without I/O; `server_round`
+is the protocol of synchronous rounds.
 
 Sequence for one client, with events (▸) and instructions (◂)::
 
     ◂ SendAdapters  SM  ▸ BroadcastReceived
         per iteration
             ▸ SmashedArrived  ◂ Compute  S  ▸ Computed  ◂ SendGradient  SG  ▸ GradientDelivered
-    ▸ UpdateArrived ◂ Mix, then ◂ SendAdapters again, or ◂ Finish if all updates are assigned
+    ▸ UpdateArrived ◂ Mix, ◂ Aggregate if the buffer is full, then ◂ SendAdapters again
     at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon if no client may be dropped
 
-Iterations of a client are counted across updates. The unfinished update of a lost client is
-assigned to the next client that asks for one.
+The run is over when so many updates have arrived. Updates that are in progress then are finished,
+but no longer mixed; a client that has none is told to ◂ Finish. Iterations of a client are counted
+across updates.
 """
 
 import math
@@ -47,11 +48,18 @@ class UpdateArrived:
 
 @dataclass(frozen=True)
 class Mix:
-    """Mix a client's update into the global model."""
+    """Mix a client's update into the global model, or add it to the buffer if there is one."""
 
     client: int
     staleness: int
-    """Number of other updates mixed in since the client received the model."""
+    """Number of times that the global model has changed since the client was sent it."""
+    at: float
+    """Time of its arrival."""
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Apply the updates in the buffer to the global model."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ Event = (
     | Refused
     | TimePassed
 )
-Instruction = Mix | SendAdapters | Compute | SendGradient | Finish | GiveUp | Abandon
+Instruction = Mix | Aggregate | SendAdapters | Compute | SendGradient | Finish | GiveUp | Abandon
 
 
 @dataclass
@@ -90,11 +98,11 @@ class _Client:
     step: Step = ""
     has_adapters: bool = False
     version: int = 0
-    """Number of updates in the model that the client received."""
+    """Number of changes of the model that the client received."""
 
 
 class AsynchronousRound:
-    """One round of clients that do not wait for each other."""
+    """All rounds of clients that do not wait for each other."""
 
     def __init__(
         self,
@@ -106,17 +114,23 @@ class AsynchronousRound:
         lost_at: Mapping[int, float] | None = None,
         *,
         drops: bool = False,
+        buffer: int = 1,
+        after_aggregation: bool = False,
     ):
-        """Begin the round.
+        """Begin the run.
 
         Args:
             paradigm: Determines the schedule.
             clients: Participating clients, from 1.
-            updates: Number of updates of all clients together.
+            updates: Number of updates of all clients together that must arrive.
             iterations: Iterations per update, I.
-            start: Start time of the round.
+            start: Start time of the run.
             lost_at: Time at which an unfinished client counts as lost.
-            drops: Whether the round continues without a lost client.
+            drops: Whether the run continues without a lost client.
+            buffer: Number of updates after which the server changes the global model.
+            after_aggregation: Whether a client whose update is in the buffer waits until it is
+                applied; otherwise it is sent the current model at once. If all clients wait, the
+                buffer is applied as it is.
         """
         self.here = set(clients)
         self.finished: list[int] = []
@@ -125,9 +139,13 @@ class AsynchronousRound:
         self._drops = drops
         self._schedule = Schedule(paradigm, len(clients))
         self._clients = {client: _Client() for client in clients}
-        self._left = updates
+        self._missing = updates
         self._iterations = iterations
         self._version = 0
+        self._buffer, self._buffered = buffer, 0
+        self._after_aggregation = after_aggregation
+        self._waiting: set[int] = set()
+        """Clients that wait for the buffer to be applied."""
         self._instructions: list[Instruction] = []
         for client in sorted(clients):
             self._next_update(client, start)
@@ -184,11 +202,14 @@ class AsynchronousRound:
                 client.step = ""
                 self._schedule.delivered(event.at)
             case UpdateArrived():
-                staleness = self._version - client.version
-                self._instructions.append(Mix(event.client, staleness))
-                self._version += 1
                 client.has_adapters = False
-                self._next_update(event.client, event.at)
+                self._waiting.add(event.client)
+                if self._missing:
+                    staleness = self._version - client.version
+                    self._instructions.append(Mix(event.client, staleness, event.at))
+                    self._missing -= 1
+                    self._buffered += 1
+                self._go_on(event.at)
             case Refused():
                 self._lose(event.client, event.at, event.why)
 
@@ -209,9 +230,23 @@ class AsynchronousRound:
         given, self._instructions = self._instructions, []
         return given
 
+    def _go_on(self, now: float) -> None:
+        """Apply the buffer if it is time for it, and let clients that may go on do so."""
+        stuck = self._after_aggregation and self._waiting == self.here
+        if self._buffered >= self._buffer or (stuck and self._buffered):
+            self._buffered = 0
+            self._version += 1
+            if self._buffer > 1:
+                self._instructions.append(Aggregate())
+        if not (self._after_aggregation and self._buffered and self._missing):
+            for client in sorted(self._waiting):
+                self._next_update(client, now)
+            self._waiting.clear()
+        if not self._missing:
+            self._buffered = 0  # The run is over: what is in the buffer is not applied.
+
     def _next_update(self, client: int, now: float) -> None:
-        if self._left:
-            self._left -= 1
+        if self._missing:
             self._schedule.adapters_ready(client, now)
         else:
             self.here.remove(client)
@@ -219,7 +254,7 @@ class AsynchronousRound:
             self._instructions.append(Finish(client))
 
     def _lose(self, client: int, at: float, refused: str = "") -> None:
-        if not self._drops:
+        if not self._drops and self._missing:
             self._instructions.append(Abandon(client, at, refused))
             return
         state = self._clients[client]
@@ -228,5 +263,6 @@ class AsynchronousRound:
         self.lost[client] = GiveUp(client, at, refused, iteration, state.step)
         self._instructions.append(self.lost[client])
         self.here.remove(client)
-        self._left += 1
+        self._waiting.discard(client)
         self._schedule.lost(client, at)
+        self._go_on(at)

@@ -72,7 +72,8 @@ class Round:
     """Split point u, or one u_k per client if they differ."""
     start_s: float
     latency_s: float
-    """Time from the start of the broadcast to the end of the last adapter upload."""
+    """Time from the start of the broadcast to the end of the last adapter upload; in an
+    asynchronous run, from the end of the round before."""
     energy_j: npt.NDArray[np.float64]
     """Total energy consumption of each client in the round, shape [K]."""
     objective: float
@@ -95,8 +96,15 @@ class Round:
 
     @property
     def cut(self) -> npt.NDArray[np.bool_]:
-        """Mask of the steps that a loss cut off at their `end_s`, shape [len(spans)]."""
+        """Mask of the steps that a loss, or the end of an asynchronous run, cut off at their
+        `end_s`, shape [len(spans)]."""
         cut = np.zeros(len(self.spans), bool)
+        if not len(self.spans):
+            return cut
+        clients, ends_s = self.spans["client"], self.spans["end_s"]
+        # All that is finished ends with CM.
+        is_last = np.append(clients[1:] != clients[:-1], True)
+        cut |= is_last & (self.spans["step"] != CM) & (ends_s == ends_s.max())
         for loss in self.lost:
             own = np.flatnonzero(self.spans["client"] == loss.client)
             if len(own) and self.spans["end_s"][own[-1]] in (loss.lost_s, loss.stopped_s):

@@ -189,6 +189,10 @@ class ServerLearner:
         self._memory: dict[str, Tensor] = {}
         self._splits: dict[int, int] = {}
         self._trainees: dict[int, Trainees] = {}
+        self._sent: dict[int, Tensor] = {}
+        """By client: the global state with which it began its update."""
+        self._buffer: list[Tensor] = []
+        """Differences that wait to be applied, float64."""
         self._lock = threading.Lock()
         self.diverged: list[int] = []
         """Clients of the last round whose model had values that are not finite."""
@@ -217,6 +221,7 @@ class ServerLearner:
         else:
             self._trainees = {client: copy(client, points[client]) for client in self._clients}
         self._splits = points
+        self._buffer.clear()
         self.diverged = []
         return self._vector[: layout.cuts[max(points.values())]]
 
@@ -265,26 +270,42 @@ class ServerLearner:
         [layout.cuts[u_k]], float32, on the CPU."""
         with self._lock:
             self._trainees[client] = self._copy(client, self._splits[client])
+            self._sent[client] = self._vector
             return self.part(client).clone()
 
     def mix(self, client: int, adapters: Tensor, staleness: int) -> None:
-        """Mix a client's adapters and its server-side set into the global state.
+        """Mix a client's adapters and its server-side set into the global state, or, with a buffer,
+        add the difference from the state that the client was sent to the buffer.
 
         Args:
             client: The client.
             adapters: Result of `ClientLearner.adapters`.
-            staleness: Number of updates mixed in since the client began.
+            staleness: Number of changes of the global state since the client began.
         """
         with self._lock:
             server_side = self._trainees[client].values.detach().cpu()
             own = torch.cat([adapters.detach().cpu(), server_side]).double()
             if client not in self.diverged and not torch.isfinite(own).all():
                 self.diverged.append(client)
-            before = self._vector.double()
             # What a client of smaller rank does not have stays as it is.
-            whole = self._layouts[client].within(own, before)
+            layout = self._layouts[client]
+            if self._training.buffer > 1:
+                share = weight(staleness, **dict(self._training.asynchronous, mixing=1.0))
+                sent = self._sent[client].double()
+                self._buffer.append(share * (layout.within(own, sent) - sent))
+                return
+            before = self._vector.double()
+            whole = layout.within(own, before)
             share = weight(staleness, **self._training.asynchronous)
             self._vector = (before + share * (whole - before)).float()
+
+    def apply_buffer(self) -> None:
+        """Change the global state by the mean of the buffered differences, times the server's
+        learning rate (FedBuff, Nguyen et al. 2022), and empty the buffer."""
+        with self._lock:
+            mean = torch.stack(self._buffer).mean(0)
+            self._vector = (self._vector + self._training.server_learning_rate * mean).float()
+            self._buffer.clear()
 
     def forward_backward(
         self, client: int, smashed: Tensor, labels: Tensor, batch: str = ""

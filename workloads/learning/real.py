@@ -303,6 +303,7 @@ class RealServer:
         for client in self._samples:
             self._prepare_broadcast(client, self._learner.part(client))
         self._passes: list[int] = []
+        self._kept: list[dict[str, Tensor]] = []
         settings = self._settings
         self._up = {k: settings.receiver("smashed") for k in self._samples}
         self._down = {k: settings.sender("gradient") for k in self._samples}
@@ -424,6 +425,14 @@ class RealServer:
         """Mix the client's received adapters and its server-side set into the global model."""
         self._learner.mix(client, self._trained(client), staleness)
 
+    def apply_buffer(self) -> None:
+        """Change the global model by the updates in the buffer."""
+        self._learner.apply_buffer()
+
+    def keep(self) -> None:
+        """Keep the current global state."""
+        self._kept.append(self._learner.state())
+
     def notes(self) -> Notes:
         """Clients whose model is not finite, number of batches and duration of passes, the codec's
         error in gradients by client, and the first time the clients' class distribution, see
@@ -437,8 +446,18 @@ class RealServer:
             "wire_errors": {client: down.errors for client, down in self._down.items()},
         }
 
-    def evaluate(self) -> Evaluation:
-        """Loss and accuracy of the global state on the first held-out samples, batch by batch."""
+    def evaluate(self, kept: int = -1) -> Evaluation:
+        """Loss and accuracy of a global state on the first held-out samples, batch by batch."""
+        if kept < 0:
+            return self._evaluate()
+        current = self._learner.state()
+        self._learner.load_state(self._kept[kept])
+        try:
+            return self._evaluate()
+        finally:
+            self._learner.load_state(current)
+
+    def _evaluate(self) -> Evaluation:
         settings = self._settings
         if self._held_out is None:
             self._held_out = open_data(

@@ -33,7 +33,11 @@ class TrainingConfig:
     """One of `testbed.core.registry.AGGREGATORS`."""
     aggregation_parameters: Mapping[str, Any] = field(default_factory=dict)
     asynchronous: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of `workloads.aggregation.staleness.weight`, for asynchronous rounds."""
+    """Parameters of `workloads.aggregation.staleness.weight`, for asynchronous runs."""
+    buffer: int = 1
+    """Number of updates after which the global model of an asynchronous run changes."""
+    server_learning_rate: float = 1.0
+    """Factor of the mean difference of buffered updates."""
     recompute: bool = False
     """Whether to store only the inputs of blocks in the forward pass and recompute the rest in the
     backward pass: less memory, about 50 % more computing, identical results."""

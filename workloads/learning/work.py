@@ -133,17 +133,28 @@ class ServerWork(Protocol):
         server-side sets, outside of emulated time."""
 
     def begin_update(self, client: int) -> None:
-        """In an asynchronous round, restart the client from the current global model."""
+        """In an asynchronous run, restart the client from the current global model."""
 
     def mix(self, client: int, staleness: int) -> None:
-        """In an asynchronous round, mix the client's adapters and server-side set into the global
-        model; `staleness` is the number of other updates since the client began."""
+        """In an asynchronous run, mix the client's adapters and server-side set into the global
+        model, or into the buffer; `staleness` is the number of changes of the global model since
+        the client began."""
+
+    def apply_buffer(self) -> None:
+        """In an asynchronous run with a buffer, change the global model by what it has."""
+
+    def keep(self) -> None:
+        """In an asynchronous run, keep the current global state for an evaluation."""
 
     def notes(self) -> Notes:
         """Observations of the round."""
 
-    def evaluate(self) -> Evaluation:
-        """Evaluate the global state on held-out data, outside of emulated time."""
+    def evaluate(self, kept: int = -1) -> Evaluation:
+        """Evaluate a global state on held-out data, outside of emulated time.
+
+        Args:
+            kept: Index of a state that was kept since the last `begin_round`; -1: the current one.
+        """
 
     def state(self) -> bytes:
         """The global state as a safetensors file, under the unsplit model's names."""
@@ -277,7 +288,13 @@ class ZeroServer:
     def mix(self, client: int, staleness: int) -> None:
         """Do nothing."""
 
-    def evaluate(self) -> Evaluation:
+    def apply_buffer(self) -> None:
+        """Do nothing."""
+
+    def keep(self) -> None:
+        """Do nothing."""
+
+    def evaluate(self, kept: int = -1) -> Evaluation:
         """Must not be called, because nothing is learned.
 
         Raises:

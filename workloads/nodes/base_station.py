@@ -62,7 +62,7 @@ class BaseStation(Station):
                     self.work.restore(order.state)
                     self.control.send(Restored())
                 case Evaluate():
-                    self.control.send(Evaluated(**vars(self.work.evaluate())))
+                    self.control.send(Evaluated(**vars(self.work.evaluate(order.kept))))
                 case AskTraces():
                     self.control.send(traces())
                 case LoseClients():
@@ -86,7 +86,7 @@ class BaseStation(Station):
         except RoundAbandoned as over:
             return Abandoned(over.loss)
         cpu_s = time.process_time() - cpu_s
-        if not order.terms.updates:
+        if finished and not order.terms.updates:
             self.work.aggregate(finished)
         return BaseStationReport(
             spans=tuple(round_.spans),
@@ -96,6 +96,7 @@ class BaseStation(Station):
             batches=tuple(round_.batches),
             notes=self.work.notes(),
             cpu_s=cpu_s,
+            kept=tuple(round_.kept.evaluations),
         )
 
     def _accept(self, order: Accept) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from testbed.control.messages import (
+    Keeping,
     LearnedBatch,
     LoseClients,
     LostClient,
@@ -30,6 +31,7 @@ from testbed.control.messages import (
 )
 from testbed.core import asynchronous_round
 from testbed.core.asynchronous_round import (
+    Aggregate,
     AsynchronousRound,
     Finish,
     Mix,
@@ -111,6 +113,38 @@ class Work:
     iteration: int = field(compare=False)
 
 
+class KeptStates:
+    """States of an asynchronous run that are kept for evaluations: what is due is kept before the
+    next update changes the state, thus never after the last one."""
+
+    def __init__(self, keeping: Keeping, start_s: float, keep: Callable[[], object]):
+        self.evaluations: list[tuple[int, float, int]] = []
+        """See `BaseStationReport.kept`."""
+        self._keeping = keeping
+        self._keep = keep
+        self._updates = self._periods = 0
+        self._start_s = self._changed_s = start_s
+        self._kept_updates: list[int] = []
+        """Number of updates in each state that was kept."""
+
+    def changes(self, now_s: float) -> None:
+        """An update that arrived at `now_s` is about to change the state."""
+        if self._updates and any(self._updates % n == 0 for n in self._keeping.every_updates):
+            self._note(self._changed_s)
+        every_s = self._keeping.every_s
+        while every_s and (due_s := self._start_s + (self._periods + 1) * every_s) < now_s:
+            self._periods += 1
+            self._note(due_s)
+        self._updates += 1
+        self._changed_s = now_s
+
+    def _note(self, time_s: float) -> None:
+        if self._updates not in self._kept_updates[-1:]:
+            self._keep()
+            self._kept_updates.append(self._updates)
+        self.evaluations.append((self._updates, time_s, len(self._kept_updates) - 1))
+
+
 @dataclass
 class Turn:
     """State of the service for a client in its current iteration."""
@@ -153,6 +187,8 @@ class EmulatedServerRound:
                 clock.start_s,
                 lost_at,
                 drops=faults.drops,
+                buffer=self.terms.buffer,
+                after_aggregation=self.terms.after_aggregation,
             )
             if self.terms.updates
             else ServerRound(
@@ -171,6 +207,7 @@ class EmulatedServerRound:
             client: queue.SimpleQueue() for client in order.clients
         }
         """In an asynchronous round: whether to receive another update of a client."""
+        self.kept = KeptStates(order.keeping, clock.start_s, self.work.keep)
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self.tasks: queue.PriorityQueue[Work] = queue.PriorityQueue()
         self.due: list[Task] = []
@@ -203,8 +240,10 @@ class EmulatedServerRound:
         if asynchronous:
             self._tell_started()
             self._begin_all()
-        else:
+        elif self.turns:
             self._start_threads(self._broadcast, self.turns)
+        else:
+            self._begin_all()  # All clients were lost before.
         try:
             with self._hearing():
                 while not self.protocol.is_over:
@@ -334,8 +373,11 @@ class EmulatedServerRound:
 
     def _begin(self, instruction: Instruction | asynchronous_round.Instruction) -> None:
         match instruction:
-            case Mix(client, staleness):
+            case Mix(client, staleness, at_s):
+                self.kept.changes(at_s)
                 self.work.mix(client, staleness)
+            case Aggregate():
+                self.work.apply_buffer()
             case SendAdapters(client, iteration, at_s):
                 turn = self.turns[client]
                 turn.start_s, turn.iteration = at_s, iteration

@@ -266,14 +266,22 @@ class OffloadServer(ZeroServer):
         """Mix the client's received adapters into the global model."""
         self._ask("mix", [client, staleness], [self._adapters[client]])
 
+    def apply_buffer(self) -> None:
+        """Apply the buffered updates to the global model."""
+        self._ask("apply_buffer")
+
+    def keep(self) -> None:
+        """Keep the current global state."""
+        self._ask("keep")
+
     def notes(self) -> Notes:
         """Observations of the worker."""
         notes: Notes = self._ask("notes")().plain
         return notes
 
-    def evaluate(self) -> Evaluation:
-        """Evaluate the global state on held-out data."""
-        return Evaluation(*self._ask("evaluate")().plain)
+    def evaluate(self, kept: int = -1) -> Evaluation:
+        """Evaluate the current or a kept global state on held-out data."""
+        return Evaluation(*self._ask("evaluate", [kept])().plain)
 
     def state(self) -> bytes:
         """The global state as a safetensors file."""

@@ -137,11 +137,19 @@ class _Server:
         self._work.mix(client, staleness)
         return NOTHING
 
+    def apply_buffer(self, data: Data) -> Message:
+        self._work.apply_buffer()
+        return NOTHING
+
+    def keep(self, data: Data) -> Message:
+        self._work.keep()
+        return NOTHING
+
     def notes(self, data: Data) -> Message:
         return Message(self._work.notes())
 
-    def evaluate(self, data: Data) -> Message:
-        return Message(list(vars(self._work.evaluate()).values()))
+    def evaluate(self, data: Data, kept: int) -> Message:
+        return Message(list(vars(self._work.evaluate(kept)).values()))
 
     def state(self, data: Data) -> Message:
         return Message(data=[self._work.state()])

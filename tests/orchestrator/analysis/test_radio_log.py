@@ -32,7 +32,7 @@ from orchestrator.analysis.radio_log import (
     read_log,
     slots_in,
 )
-from orchestrator.analysis.waterfall import PART_OF, PARTS, waterfall
+from orchestrator.analysis.waterfall import PART_OF, PARTS, waterfalls
 from orchestrator.engine.engine import RoundTimes, round_of, round_of_spans, simulate
 from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S, Lte
 from orchestrator.engine.plan import (
@@ -354,9 +354,10 @@ def test_the_waterfall_has_the_same_parts() -> None:
 
     def made_of(log: RadioLog | None, measured: Round) -> dict[str, float]:
         at = over.radio, GAIN, SLOT_S, edges_s
-        return waterfall(
+        (found,) = waterfalls(
             measured, over.plan, accounts, *at, charges_headers=True, tcp=over.tcp, radio_log=log
         )
+        return found
 
     measured, log = over.log(repeats=0.002)
     found = made_of(log, measured)

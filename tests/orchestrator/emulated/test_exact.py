@@ -55,7 +55,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 """Ways to carry a round."""
 WITHOUT_ROUNDS = [paradigm.name for paradigm in ASYNCHRONOUS]
-LONG = {*PARADIGMS, *OTHERS, *WITHOUT_ROUNDS, "red", "lte-faults"} - {
+LONG = {*PARADIGMS, *OTHERS, *WITHOUT_ROUNDS, "semi", "red", "lte-faults"} - {
     *("pipesfl", "asfl-ps", "grpc"),
 }
 """What `make test` leaves to `full`: it differs from others by a gate, an order or a header."""
@@ -88,6 +88,9 @@ def runs() -> Iterator[Run]:
         yield name, SMALL | {"emulation": SMALL["emulation"] | keys}, []
     yield "outage", SMALL, ["--trace", "outage.npz", "--out", "outage"]
     workload = SMALL["workload"] | {"asynchronous": {"updates": UPDATES}}
+    semi = {"updates": UPDATES, "buffer": 2, "start": "after-aggregation"}
+    keys = {"paradigm": "asfl-ps", "rounds": 2, "uavs": UNEQUAL}
+    yield "semi", SMALL | keys | {"workload": SMALL["workload"] | {"asynchronous": semi}}, []
     for name in WITHOUT_ROUNDS:
         keys = {"paradigm": name, "rounds": 2, "uavs": UNEQUAL, "workload": workload}
         yield name, SMALL | keys, []
@@ -196,7 +199,7 @@ def test_links_in_an_outage_leave_the_lte_cell_to_the_others(all_played: Played)
     assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=5e-4)
 
 
-@pytest.mark.parametrize("name", each(WITHOUT_ROUNDS, LONG))
+@pytest.mark.parametrize("name", each([*WITHOUT_ROUNDS, "semi"], LONG))
 def test_who_waits_for_nobody_makes_the_predicted_updates(all_played: Played, name: str) -> None:
     run = result(all_played, name)
     for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):

@@ -39,11 +39,24 @@ ENDS = {
 """By `on_loss`: what ends a run, and what is said of it."""
 
 GATED = ("sfl-sp", "sfl-ps")
-BACK, GONE = HAPPENS["a link is out for a while"], HAPPENS["one crashes"]
-ASYNCHRONOUS: dict[str, list[tuple[list[dict[str, Any]], list[int]]]] = {
-    "asfl-ps": [BACK, HAPPENS["one sends nonsense"], HAPPENS["slow nodes"], GONE],
-    "asfl-sp": [HAPPENS["one sends twice"], HAPPENS["two lose their links within a gradient"]],
+ASYNCHRONOUS: dict[str, tuple[list[dict[str, Any]], list[list[int]]]] = {
+    "asfl-ps": (
+        [
+            OUT | {"at_s": 0.4, "duration_s": 0.5},
+            {"kind": "slow-node", "nodes": ["uav1", "bs"], "factor": 3, "duration_s": 1.5},
+            {"kind": "corrupt-frame", "nodes": ["uav3"], "at_s": 5.0},
+        ],
+        [[2], [2, 3], [2, 3]],
+    ),
+    "asfl-sp": (
+        [
+            {"kind": "duplicate-frame", "nodes": ["uav3"], "at_s": 0.3},
+            {"kind": "uav-crash", "nodes": ["uav1"], "at_s": 3.0},
+        ],
+        [[3], [1, 3], [1, 3]],
+    ),
 }
+"""By paradigm: faults, and whoever is lost until the end of each round."""
 UPDATES = 5
 LONG = {"sfl-ps", "asfl-sp", "some"}
 """What `make test` leaves to `full`."""
@@ -66,9 +79,12 @@ def runs() -> Iterator[Run]:
     gone = [[OUT | {"at_s": 0.3, "duration_s": 0.5}], [ENDS["wait"][0]]]
     for paradigm in GATED:
         yield paradigm, faulty("drop", gone, paradigm=paradigm), []
-    for paradigm, happens in ASYNCHRONOUS.items():
+    for paradigm, (begin, lost) in ASYNCHRONOUS.items():
         keys = {"paradigm": paradigm, "workload": updates(UPDATES), "uavs": DIFFERING}
-        yield paradigm, faulty("drop", [begin for begin, _ in happens], **keys), []
+        yield paradigm, faulty("drop", [begin], **keys) | {"rounds": len(lost)}, []
+    out = {"kind": "partition", "nodes": ["uav1", "uav2", "uav3"], "at_s": 1.3, "duration_s": 3}
+    deadline = {"participation": {"deadline_s": 1.3}, "paradigm": "cpsfl"}
+    yield "empty", faulty("drop", [[out]], **deadline) | {"rounds": 5}, []
     some = {"paradigm": "asfl-pp", "participation": {"clients": 2, "rule": "round-robin"}}
     yield "some", SMALL | some | {"rounds": 2, "workload": updates(4)}, []
     yield (
@@ -124,21 +140,34 @@ def test_gates_and_queues_forget_the_lost(all_played: Played, paradigm: str) -> 
 @pytest.mark.parametrize("paradigm", each(ASYNCHRONOUS, LONG))
 def test_asynchronous_rounds_go_on_as_predicted(all_played: Played, paradigm: str) -> None:
     run = result(all_played, paradigm)
-    for (_, lost), predicted, measured in zip(
-        ASYNCHRONOUS[paradigm], run["predicted_wire"], run["measured"], strict=True
+    for lost, predicted, measured in zip(
+        ASYNCHRONOUS[paradigm][1], run["predicted_wire"], run["measured"], strict=True
     ):
         assert [loss["client"] for loss in measured.get("lost", [])] == lost
         assert_lost_as_predicted(predicted, measured)
         mixed = [client for client, _, step in spans(measured) if step == "CM"]
         assert len(mixed) == UPDATES, "others make up for the lost"
-        assert not set(mixed) & set(lost)
+        gone = {k["client"] for k in measured["lost"] if k["lost_s"] <= measured["start_s"]}
+        assert not set(mixed) & gone
 
 
 @pytest.mark.full
 def test_asynchronous_rounds_of_some_go_as_predicted(all_played: Played) -> None:
     run = result(all_played, "some")
     assert_exact(run)
-    assert [round_["clients"] for round_ in run["measured"]] == [[1, 2], [1, 3]]
+    assert [round_["clients"] for round_ in run["measured"]] == [[1, 2], [1, 2]]
+
+
+def test_rounds_that_nobody_finishes_last_until_their_deadline(all_played: Played) -> None:
+    run = result(all_played, "empty")
+    assert run["valid"]
+    for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
+        assert_lost_as_predicted(predicted, measured)
+    assert [len(round_.get("lost", [])) for round_ in run["measured"]] == [0, 3, 3, 3, 0]
+    assert [bool(round_["steps"]) for round_ in run["measured"]] == [True, True, False, False, True]
+    for round_ in run["measured"][1:4]:
+        assert round_["latency_s"] == pytest.approx(1.3, abs=1e-9)
+        assert not any(step["step"] == "CM" for step in round_["steps"])
 
 
 def test_who_is_late_is_left_out_and_is_back_in_the_next_round(all_played: Played) -> None:

@@ -27,6 +27,7 @@ from orchestrator.engine.rounds import predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.asynchronous_round import (
+    Aggregate,
     AsynchronousRound,
     Finish,
     Mix,
@@ -72,6 +73,33 @@ def updates_of(round_: Round, clients: int = 3) -> list[int]:
     return [int((done == client).sum()) for client in range(1, clients + 1)]
 
 
+def losing(
+    lost_at: dict[int, float], slow: dict[int, list[list[float]]] | None = None
+) -> RoundFaults:
+    rows = [[node, *row] for node, rows in (slow or {}).items() for row in rows]
+    return RoundFaults(
+        absent=np.zeros(3, bool),
+        stop_s=np.full(3, math.inf),
+        lost_s=np.array([lost_at.get(k, math.inf) for k in (1, 2, 3)]),
+        wrong_s=np.full(3, math.inf),
+        wrong=[None] * 3,
+        slow=np.array(rows, float).reshape(-1, 4),
+        silent=[],
+        bs_crash_s=math.inf,
+        drops=True,
+        causes=dict.fromkeys((1, 2, 3), "link-outage"),
+        resting=np.zeros(3, bool),
+    )
+
+
+def transfers_of(plan: RoundPlan, radio: ShannonFdma, gain: np.ndarray) -> dict[int, np.ndarray]:
+    """Seconds of each transfer on a channel that stays as it is, by step and client."""
+    rates = link_rates(plan, radio, gain[:, :1])
+    sizes = {SM: plan.sm_bytes, CA: plan.ca_bytes, SG: plan.sg_bytes, CM: plan.cm_bytes}
+    ways = {step: rates.gradient if step in (SM, SG) else rates.uplink for step in sizes}
+    return {step: 8 * size[:, 0] / ways[step][:, 0] for step, size in sizes.items()}
+
+
 class Stepped:
     """The protocol of the base station, driven on a channel that stays as it is."""
 
@@ -81,6 +109,9 @@ class Stepped:
         transfers_s: dict[int, np.ndarray],
         lost_at: dict[int, float] | None = None,
         slow: dict[int, list[list[float]]] | None = None,
+        *,
+        buffer: int = 1,
+        waits: bool = False,
     ):
         self.plan, self.transfers_s, self.slow = plan, transfers_s, slow or {}
         clients = range(1, plan.clients + 1)
@@ -92,6 +123,8 @@ class Stepped:
             0.0,
             lost_at,
             drops=True,
+            buffer=buffer,
+            after_aggregation=waits,
         )
         self.spans: list[tuple[int, int, int, float, float]] = []
         self.stale: list[int] = []
@@ -136,7 +169,7 @@ class Stepped:
                         self.later(end_s, k, UpdateArrived(k, end_s))
                 case Mix(_, staleness):
                     self.stale.append(staleness)
-                case Finish() | GiveUp():
+                case Finish() | GiveUp() | Aggregate():
                     pass
 
     def upload(self, k: int, i: int, now_s: float) -> None:
@@ -201,20 +234,7 @@ def test_the_engine_loses_clients_as_the_protocol_does(name: str, seed: int) -> 
         slow,
     )
     due = stepped.play()
-    faults = RoundFaults(
-        absent=np.zeros(3, bool),
-        stop_s=np.full(3, math.inf),
-        lost_s=np.array([lost_at.get(k, math.inf) for k in (1, 2, 3)]),
-        wrong_s=np.full(3, math.inf),
-        wrong=[None] * 3,
-        slow=np.array([[node, *row] for node, rows in slow.items() for row in rows]),
-        silent=[],
-        bs_crash_s=math.inf,
-        drops=True,
-        causes=dict.fromkeys((1, 2, 3), "link-outage"),
-        resting=np.zeros(3, bool),
-    )
-    times = simulate(plan, radio, gain, 0.1, faults=faults)
+    times = simulate(plan, radio, gain, 0.1, faults=losing(lost_at, slow))
     assert [tuple(s)[:3] for s in times.spans.tolist()] == [span[:3] for span in due]
     for column in (3, 4):
         got = [span[column] for span in times.spans.tolist()]
@@ -244,7 +264,7 @@ def test_a_protocol_that_may_not_drop_abandons() -> None:
     assert protocol.instructions() == [Abandon(1, 3.1, "nonsense")]
 
 
-def test_who_is_lost_is_made_up_for_and_comes_back() -> None:
+def test_who_is_lost_is_made_up_for_and_does_not_come_back() -> None:
     events = [{"kind": "link-outage", "nodes": ["uav1"], "round": 0, "at_s": 0.3, "duration_s": 1}]
     faults = {"on_loss": "drop", "loss_timeout_s": 0.3, "events": events}
     first, second = played(small("asfl-ps", 20, uavs=SLOW, faults=faults), rounds=2)
@@ -253,13 +273,19 @@ def test_who_is_lost_is_made_up_for_and_comes_back() -> None:
     assert sum(updates_of(first)) == 20
     own = first.spans[first.spans["client"] == 1]
     assert own["end_s"].max() <= loss.lost_s == pytest.approx(0.6)
-    assert updates_of(second)[0] > 0
+    assert updates_of(second)[0] == 0
+    assert sum(updates_of(second)) == 20
+    assert [each.lost_s for each in second.lost] == [loss.lost_s]
     waits = small("asfl-ps", 20, uavs=SLOW, faults=faults | {"on_loss": "wait"})
     assert not played(waits)[0].lost
-    assert tb.predict(
-        small("asfl-ps", 20, uavs=SLOW, faults=faults | {"on_loss": "abort"}),
+    (clean,) = played(small("asfl-ps", 20, uavs=SLOW))
+    late = faults | {"events": [events[0] | {"at_s": clean.end_s + 0.2}], "on_loss": "abort"}
+    ended = tb.predict(
+        small("asfl-ps", 20, uavs=SLOW, faults=late, rounds=2),
         trace={"gain": GAIN, "slot_s": 0.1},
-    ).ended
+    )
+    assert ended.ended
+    assert len(ended) == 1, "what was complete before stays"
 
 
 def test_wrong_frames_and_crashes_lose_their_senders() -> None:
@@ -278,18 +304,131 @@ def test_wrong_frames_and_crashes_lose_their_senders() -> None:
     at_server = np.isin(own["step"], (SM, S, SG))
     assert own["end_s"][~at_server].max() <= 0.4 + 1e-12
     assert sum(updates_of(first)) == 12
-    assert updates_of(second)[1] > 0, "nonsense is sent once"
-    assert updates_of(second)[2] == 0, "a crash is for good"
+    assert updates_of(second) == [12, 0, 0], "whoever is lost is lost for the run"
+    assert [loss.client for loss in second.lost] == [2, 3]
 
 
 def test_a_round_may_have_some_of_the_clients() -> None:
+    """They are chosen once, because rounds have no common start."""
     rounds = played(small("asfl-pp", participation={"clients": 2, "rule": "round-robin"}), rounds=3)
-    assert [round_.clients for round_ in rounds] == [[1, 2], [1, 3], [2, 3]]
     for round_ in rounds:
-        here = [k for k, count in enumerate(updates_of(round_), 1) if count]
-        assert here == round_.clients
+        assert round_.clients == [1, 2]
         assert sum(updates_of(round_)) == 8, "four for each that takes part"
-        assert round_.energy_j[[k not in here for k in (1, 2, 3)]] == 0
+        assert round_.energy_j[2] == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rounds_are_windows_of_one_session_without_a_barrier(name: str) -> None:
+    """However many rounds the same updates are, the steps are the same; a step is in the round in
+    which its update arrives, or in the last one, where it may be cut."""
+    (whole,) = played(small(name, 24, uavs=SLOW))
+    for each in (1, 3, 4):
+        rounds = played(small(name, each, uavs=SLOW), rounds=24 // each)
+        assert [sum(updates_of(round_)) for round_ in rounds] == [each] * (24 // each)
+        assert rounds[-1].end_s == pytest.approx(whole.end_s, rel=1e-12)
+        assert sum(r.energy_j for r in rounds) == pytest.approx(whole.energy_j, rel=1e-12)
+        spans = np.sort(np.concatenate([r.spans for r in rounds]), order=["client", "start_s"])
+        assert np.array_equal(spans, np.sort(whole.spans, order=["client", "start_s"]))
+        for round_ in rounds:
+            assert (
+                round_.spans["end_s"].max()
+                == round_.spans["end_s"][round_.spans["step"] == CM].max()
+            ), "it ends when its last update arrives"
+            assert round_.end_s == pytest.approx(round_.spans["end_s"].max(), rel=1e-15)
+            assert not round_.cut[round_.spans["step"] == CM].any()
+        assert not any(round_.cut.any() for round_ in rounds[:-1])
+        assert rounds[-1].cut.sum() == whole.cut.sum() > 0
+    idle = whole.spans[whole.spans["client"] == 1]
+    assert idle["end_s"].max() > whole.end_s - 0.2, "who is fast goes on to the end"
+
+
+def test_the_end_of_the_run_needs_no_more_of_the_trace() -> None:
+    scenario = small("asfl-ps", 6, uavs=SLOW)
+    (whole,) = played(scenario)
+    slots = math.ceil(whole.end_s / 0.1)
+    (short,) = played(scenario, GAIN[:, :slots])
+    assert np.array_equal(short.spans, whole.spans)
+    with pytest.raises(InputError, match="trace: its"):
+        played(scenario, GAIN[:, : slots - 1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("buffer", [2, 3])
+def test_clients_may_wait_for_the_aggregation(name: str, buffer: int) -> None:
+    """Semi-asynchronous aggregation: the engine and the protocol, and K-of-N by hand."""
+    section = {"updates": 12, "buffer": buffer, "start": "after-aggregation"}
+    tree = TREE | {"uavs": SLOW, "paradigm": name}
+    scenario = validate(tree | {"workload": TREE["workload"] | {"asynchronous": section}}, "test")
+    gain = np.repeat(GAIN[:, :1], 4000, axis=1)
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    radio = ShannonFdma.of(scenario)
+    stepped = Stepped(plan, transfers_of(plan, radio, gain), buffer=buffer, waits=True)
+    due = stepped.play()
+    times = simulate(plan, radio, gain, 0.1)
+    assert [tuple(s)[:3] for s in times.spans.tolist()] == [span[:3] for span in due]
+    for column in (3, 4):
+        got = [span[column] for span in times.spans.tolist()]
+        assert got == pytest.approx([span[column] for span in due], rel=1e-9)
+    arrived = np.sort(times.spans[times.spans["step"] == CM], order="end_s")[:12]
+    begun = times.spans[times.spans["step"] == SM]
+    for group in range(0, 12 - buffer, buffer):
+        applied_s = arrived["end_s"][group + buffer - 1]
+        for upload in arrived[group : group + buffer]:
+            later = begun[
+                (begun["client"] == upload["client"])
+                & (begun["iteration"] == upload["iteration"] + 1)
+            ]
+            assert later["start_s"][0] >= applied_s - 1e-12
+    assert len(stepped.stale) == 12
+    if buffer == 3:
+        assert set(stepped.stale) == {0}, "all wait for all"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loss_does_not_leave_the_others_waiting(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    section = {"updates": 12, "buffer": 3, "start": "after-aggregation"}
+    tree = TREE | {"uavs": SLOW, "paradigm": "asfl-ps"}
+    scenario = validate(tree | {"workload": TREE["workload"] | {"asynchronous": section}}, "test")
+    gain = np.repeat(GAIN[:, :1], 4000, axis=1)
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    radio = ShannonFdma.of(scenario)
+    whole_s = simulate(plan, radio, gain, 0.1).latency_s
+    lost_at = {int(rng.integers(1, 4)): float(rng.uniform(0.1, 0.6) * whole_s)}
+    stepped = Stepped(plan, transfers_of(plan, radio, gain), lost_at, buffer=3, waits=True)
+    due = stepped.play()
+    times = simulate(plan, radio, gain, 0.1, faults=losing(lost_at))
+    assert [tuple(s)[:3] for s in times.spans.tolist()] == [span[:3] for span in due]
+    for column in (3, 4):
+        got = [span[column] for span in times.spans.tolist()]
+        assert got == pytest.approx([span[column] for span in due], rel=1e-9)
+    assert len(stepped.stale) == 12
+
+
+def test_the_buffer_is_applied_when_it_is_full() -> None:
+    scenario = small("asfl-pp", 5)
+    protocol = AsynchronousRound(scenario.scheme, [1, 2], 5, 1, 0.0, buffer=2)
+    told = protocol.instructions()
+    now = 0.0
+
+    def update(client: int) -> list[Any]:
+        nonlocal now
+        now += 1
+        protocol.tell(BroadcastReceived(client, now))
+        protocol.tell(SmashedArrived(client, 1, now, now, 0.0))
+        protocol.instructions()
+        protocol.tell(UpdateArrived(client, now))
+        return protocol.instructions()
+
+    assert [type(each) for each in told] == [SendAdapters, SendAdapters]
+    assert update(1)[0] == Mix(1, 0, 1.0)
+    assert update(1)[:2] == [Mix(1, 0, 2.0), Aggregate()]
+    assert update(2)[0] == Mix(2, 1, 3.0), "one change of the model since it was sent"
+    assert update(1)[:2] == [Mix(1, 0, 4.0), Aggregate()]
+    last = update(1)
+    assert last == [Mix(1, 0, 5.0), Finish(1)], "half a buffer is not applied"
+    assert update(2) == [Finish(2)], "what arrives after the end is not mixed"
+    assert protocol.is_over
 
 
 @pytest.mark.parametrize(
@@ -325,7 +464,7 @@ def test_a_sequential_station_serves_one_at_a_time_in_the_order_of_arrival() -> 
 
 def test_rounds_follow_each_other_and_a_trace_may_be_too_short() -> None:
     first, second = played(small("asfl-ps"), rounds=2)
-    assert second.start_s == first.end_s
+    assert second.start_s == pytest.approx(first.end_s, rel=1e-15)
     scenario = small("asfl-ps")
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     with pytest.raises(TraceExhausted):
@@ -339,10 +478,20 @@ def test_what_does_not_go_together_is_refused_by_its_field() -> None:
     ):
         with pytest.raises(InputError, match=says):
             small("asfl-pp", **keys)
-    says = r"updates: must be one for each UAV that takes part or more: 3, not 2"
-    with pytest.raises(InputError, match=says):
-        small("asfl-pp", 2)
-    assert small("asfl-pp", 2, participation={"clients": 2}).updates == 2
+    assert small("asfl-pp", 2, rounds=3).updates == 6
+    later = {"kind": "uav-crash", "nodes": ["uav1"], "round": 1}
+    with pytest.raises(InputError, match=r"faults\.events\.0\.round: must be absent or 0 where"):
+        small("asfl-pp", faults={"on_loss": "drop", "events": [later]}, rounds=2)
+    for section, says in (
+        ({"buffer": 13}, r"asynchronous\.buffer: must be at most the 12 updates of the run"),
+        ({"buffer": 4, "start": "after-aggregation"}, r"buffer: must be at most the 3 UAVs that"),
+    ):
+        with pytest.raises(InputError, match=says):
+            validate(
+                TREE
+                | {"paradigm": "asfl-pp", "workload": TREE["workload"] | {"asynchronous": section}},
+                "test",
+            )
     with pytest.raises(InputError, match="paradigm: an agent needs synchronous rounds"):
         tb.UavSflEnv(small("asfl-pp"))
 

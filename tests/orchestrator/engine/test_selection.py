@@ -18,7 +18,9 @@ from small_scenario import TREE
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.batch import is_known_beforehand
-from orchestrator.engine.plan import Allocation
+from orchestrator.engine.engine import energy_of
+from orchestrator.engine.plan import Allocation, fixed_allocation, plan_round
+from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import Decision, predict
 from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.packet_simulation.rounds import play
@@ -146,10 +148,46 @@ def test_a_round_goes_on_at_its_deadline_without_who_is_late() -> None:
     assert not round_.lost
 
 
-def test_a_deadline_that_nobody_meets_ends_the_run() -> None:
+def test_a_round_that_nobody_finishes_in_time_is_empty() -> None:
+    scenario = five(**LATE | {"participation": {"deadline_s": 0.3}})
+    source, profile = Replay(ChannelTrace(GAIN, 0.1)), profile_of(scenario)
+    timeline = predict(scenario, source, profile, rounds=3)
+    assert timeline.ended is None
+    for index, round_ in enumerate(timeline):
+        assert round_.start_s == pytest.approx(0.3 * index)
+        assert round_.latency_s == pytest.approx(0.3)
+        assert [(loss.client, loss.cause) for loss in round_.lost] == [
+            (client, "deadline") for client in range(1, 6)
+        ]
+        assert not (round_.spans["step"] == CM).any()
+        assert round_.spans["end_s"].max() <= round_.end_s
+        assert round_.energy_j.max() > 0, "what was done is paid for"
+        plan = plan_round(scenario, profile, fixed_allocation(scenario))
+        assert round_.energy_j == pytest.approx(
+            energy_of(round_.spans, plan, radio_access(scenario, source.trace(1)))
+        )
+        assert round_.objective == pytest.approx(0.3 + plan.energy_weight * max(round_.energy_j))
+
+
+def test_a_round_of_clients_that_are_all_away_lasts_until_its_deadline() -> None:
+    out = {"kind": "partition", "nodes": [f"uav{k}" for k in range(1, 6)]}
+    faults = {"on_loss": "drop", "loss_timeout_s": 0.2}
+    keys = {"participation": {"deadline_s": 3.0}, "paradigm": "sfl-sp"}
+    source = Replay(ChannelTrace(np.full((5, 4000), 1e-9), 0.1))
+    away = five(**keys, faults=faults | {"events": [out | {"at_s": 0.1, "duration_s": 8}]})
+    rounds = predict(away, source, profile_of(away), rounds=4)
+    assert [len(round_.lost) for round_ in rounds] == [5, 5, 5, 0]
+    assert [round_.start_s for round_ in rounds] == [0, 3, 6, 9]
+    assert not len(rounds[1].spans)
+    assert not rounds[1].energy_j.any()
+    gone = [{"kind": "uav-crash", "nodes": [node], "at_s": 0.1} for node in out["nodes"]]
+    for events, ended in ((gone, "no client is left"), (gone[:4], "None")):
+        crash = five(**keys, faults=faults | {"events": events})
+        assert ended in str(predict(crash, source, profile_of(crash), rounds=2).ended)
+
+
+def test_rounds_with_a_deadline_are_not_known_beforehand() -> None:
     scenario = five(**LATE | {"participation": {"deadline_s": 0.01}})
-    timeline = predict(scenario, Replay(ChannelTrace(GAIN, 0.1)), profile_of(scenario))
-    assert "no client is left" in str(timeline.ended)
     assert not is_known_beforehand(scenario)
     assert is_known_beforehand(five())
 

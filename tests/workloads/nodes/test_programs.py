@@ -11,12 +11,14 @@ from dataclasses import replace
 import pytest
 from play_programs import CLIENTS, ITERATIONS, PLAIN, SIZES, play
 
+from testbed.control.messages import Keeping
 from testbed.control.node import ControlLost
 from testbed.core.paradigm import ASYNCHRONOUS, BUILT_IN, Paradigm, paradigm
 from testbed.core.timeline import STEPS
 from testbed.transport import streams
 from testbed.transport.wire import Kind
 from workloads.learning.work import ZeroServer
+from workloads.nodes.server_round import KeptStates
 from workloads.nodes.uav import Uav
 
 
@@ -168,7 +170,7 @@ def test_asynchronous_clients_go_on_by_themselves(paradigm: Paradigm) -> None:
     server = Mixing()
     for spans in play(paradigm, rounds=2, server=server, updates=7):
         updates = [s for s in spans if s[2] == "CM"]
-        assert len(updates) == 7
+        assert 7 <= len(updates) < 7 + CLIENTS, "those in progress at the end are finished"
         for client in range(1, CLIENTS + 1):
             own = sorted((s for s in spans if s[0] == client), key=lambda s: (s[3], s[4]))
             count = len([s for s in updates if s[0] == client])
@@ -183,8 +185,8 @@ def test_asynchronous_clients_go_on_by_themselves(paradigm: Paradigm) -> None:
                 assert before[4] <= after[3] + 1e-9, (before, after)
     begun = [client for what, client, _ in server.told if what == "begins"]
     mixed = [client for what, client, _ in server.told if what == "mixes"]
-    assert sorted(begun) == sorted(mixed)
-    assert len(mixed) == 14
+    assert all(mixed.count(k) <= begun.count(k) <= mixed.count(k) + 2 for k in {*begun})
+    assert len(mixed) == 14, "what arrives after the end is not mixed"
     assert server.averaged == 0, "nothing is averaged at the end"
     # How many others were mixed in since: counted here from what was told when.
     version, sent, stale = 0, {}, []
@@ -217,13 +219,35 @@ class Mixing(ZeroServer):
 
 @pytest.mark.parametrize("paradigm", ASYNCHRONOUS, ids=lambda p: p.name)
 def test_asynchronous_rounds_go_on_without_who_is_lost(paradigm: Paradigm) -> None:
-    """What the lost client was at goes to another; what it had finished stays mixed in."""
+    """The others make as many more updates; what it had finished stays mixed in."""
     server = Mixing()
     [spans] = play(paradigm, server=server, updates=9, lost_s={2: 0.25})
     updates = [span[0] for span in spans if span[2] == "CM"]
     mixed = [client for what, client, _ in server.told if what == "mixes"]
-    assert sorted(updates) == sorted(mixed)
+    assert all(mixed.count(k) <= updates.count(k) <= mixed.count(k) + 1 for k in {*updates})
     assert len(mixed) == 9
     assert {1, 3} <= set(mixed)
     begun = [client for what, client, _ in server.told if what == "begins"]
     assert begun.count(2) == mixed.count(2) + 1, "it was lost in an update"
+
+
+def test_states_are_kept_before_they_change() -> None:
+    """Every two updates and every 1.5 s: as the state was then, and never that of the end."""
+    taken: list[int] = []
+    kept = KeptStates(Keeping((2,), 1.5), 0.0, lambda: taken.append(kept._updates))
+    for arrives_s in (1.0, 2.0, 3.0, 4.0, 9.0):
+        kept.changes(arrives_s)
+    assert kept.evaluations == [
+        (1, 1.5, 0),
+        (2, 2.0, 1),
+        (3, 3.0, 2),
+        (4, 4.0, 3),
+        (4, 4.5, 3),
+        (4, 6.0, 3),
+        (4, 7.5, 3),
+    ]
+    assert taken == [1, 2, 3, 4]
+    nothing = KeptStates(Keeping(), 0.0, lambda: taken.append(-1))
+    nothing.changes(1.0)
+    nothing.changes(2.0)
+    assert (nothing.evaluations, taken[-1]) == ([], 4)

@@ -347,3 +347,61 @@ def test_updates_are_mixed_in_as_they_come(settings: Settings) -> None:
     sent = torch.frombuffer(bytearray(server.broadcast(1)), dtype=torch.float32)
     torch.testing.assert_close(sent.double(), due[: len(sent)], rtol=0, atol=1e-6)
     assert not torch.allclose(due.float(), first.float())
+
+
+def test_buffered_updates_change_the_model_together(settings: Settings) -> None:
+    """FedBuff against a few lines of numpy: differences from what each client was sent, weighed by
+    their staleness, their mean times the server's learning rate; and states that are kept."""
+    staleness = {"mixing": 0.1, "staleness": "polynomial", "exponent": 0.5, "hinge": 4}
+    training = replace(
+        settings.training, asynchronous=staleness, buffer=2, server_learning_rate=0.7
+    )
+    network = Network(replace(settings, training=training))
+    network.begin(0, 2)
+    server, layout, clients = network.server, network.server._layout, network.clients
+
+    def vector() -> np.ndarray:
+        return layout.vector(safetensors.torch.load(server.state())).double().numpy()
+
+    def update(k: int) -> np.ndarray:
+        """A client's update from the model that it was sent; its difference."""
+        sent = vector()
+        server.begin_update(k)
+        copy(server.broadcast(k), clients[k].adapters_buffer())
+        clients[k].load_adapters()
+        clients[k].forward(1)
+        smashed, labels = clients[k].smashed()
+        copy(smashed, server.smashed_buffer(k))
+        copy(labels, server.labels_buffer(k))
+        network.serve([k])
+        copy(clients[k].adapters(), server.adapters_buffer(k))
+        own = np.frombuffer(bytes(clients[k].adapters()), np.float32)
+        behind = server._learner._trainees[k].values.detach().numpy()
+        return np.concatenate([own, behind]).astype(float) - sent
+
+    first = vector()
+    deltas = {k: update(k) for k in (1, 2)}
+    server.mix(2, 0)
+    server.keep()
+    np.testing.assert_array_equal(vector(), first)  # half a buffer changes nothing
+    server.mix(1, 3)
+    server.apply_buffer()
+    due = first + 0.7 * (deltas[2] + deltas[1] / np.sqrt(4)) / 2
+    np.testing.assert_allclose(vector(), due, rtol=0, atol=1e-6)
+    assert np.abs(due - first).max() > 1e-4
+    begun = vector()
+    delta = update(1)
+    server.mix(1, 0)
+    server.mix(1, 8)
+    server.apply_buffer()
+    due = begun + 0.7 * (delta + delta / 3) / 2
+    np.testing.assert_allclose(vector(), due, rtol=0, atol=1e-6)
+    now = vector()
+    kept, current = server.evaluate(0), server.evaluate()
+    assert kept.loss != current.loss
+    np.testing.assert_array_equal(vector(), now)  # evaluating a kept state changes nothing
+    server.mix(2, 0)
+    server.restore(safetensors.torch.save(layout.views(torch.from_numpy(first).float())))
+    assert server.evaluate().loss == kept.loss
+    network.begin(1, 2)
+    assert not server._learner._buffer, "a run begins with an empty buffer"

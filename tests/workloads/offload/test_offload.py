@@ -103,9 +103,13 @@ def play(
     seen["update"] = bytes(server.broadcast(1))
     server.adapters_buffer(1)[:] = clients[1].adapters()
     server.mix(1, 1)
+    server.mix(1, 0)
+    server.apply_buffer()
     seen["mixed"] = server.state()
+    server.keep()
     server.restore(seen["state"])
     seen["restored"] = server.state()
+    seen["kept"] = server.evaluate(0)
     return {name: bytes(v) if isinstance(v, memoryview) else v for name, v in seen.items()}
 
 
@@ -123,6 +127,7 @@ def test_what_the_host_computes_is_what_a_node_would(
         settings = replace(settings, training=training, batch_sizes=(2, 4), codecs=codecs)
     place, _ = computing
     splits = [1, 3]
+    settings = replace(settings, training=replace(settings.training, buffer=2))
     server, learning = RealServer(settings), asdict(settings)
     sizes = [sizes_of(server, split, k) for k, split in enumerate(splits, 1)]
     here = play(server, {k: RealClient(settings, k) for k in (1, 2)}, sizes, splits)
@@ -135,6 +140,7 @@ def test_what_the_host_computes_is_what_a_node_would(
     assert [name for name in here if here[name] != there[name]] == []
     assert here["update"] != b""
     assert here["mixed"] != here["state"] == here["restored"]
+    assert here["kept"] != here["evaluation"]
     left = [path for path in place.rglob("*.a*") if path.suffix in {".asked", ".answer"}]
     assert left == [], "what has been answered lies about"
 
