@@ -22,9 +22,10 @@ def profile_of(scenario: Scenario) -> SplitProfile:
     """
     workload = scenario.workload
     if isinstance(workload.profile, Profile):
-        columns = workload.profile.model_dump().items()
-        given: dict[str, Any] = {name: tuple(column) for name, column in columns}
-        return SplitProfile(**given)
+        columns = workload.profile.model_dump()
+        trainable_bytes = columns.pop("trainable_bytes", None) or 0
+        given: dict[str, Any] = {name: tuple(column) for name, column in columns.items()}
+        return SplitProfile(**given, trainable_bytes=trainable_bytes)
     count = counted if workload.profile == "counted" else profile_for
     try:
         profile = count(model_of(scenario))

@@ -63,8 +63,8 @@ def counted(config: ModelConfig) -> SplitProfile:
     path = cache_folder() / "profiles" / _file_name(config)
     try:
         columns = json.loads(path.read_text(encoding="utf-8"))
-        labels = int(columns.pop("labels"))
-        return SplitProfile(**{k: tuple(v) for k, v in columns.items()}, labels=labels)
+        numbers = {name: int(columns.pop(name)) for name in ("labels", "trainable_bytes")}
+        return SplitProfile(**{k: tuple(v) for k, v in columns.items()}, **numbers)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass  # Not counted yet, or an invalid file.
     log.debug("counting the costs of the splits of %s, once", config.model)
