@@ -19,7 +19,7 @@ import numpy as np
 from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.compiling import read_only
-from orchestrator.engine.plan import Allocation, fixed_allocation, payload_bytes, transfer_bytes
+from orchestrator.engine.plan import Allocation, fixed_allocation, transfer_bytes
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.radio_kernel import GivenBands, link_of, links_of
 from orchestrator.engine.slot_impairments import DOWN, UP
@@ -170,8 +170,8 @@ def backhaul_bytes(scenario: Scenario, profile: SplitProfile, *, framed: bool) -
     `framed` also what the link carries in addition."""
     if not framed:
         return profile.trainable_bytes
-    names = profile.adapter_header_bytes[-1]
-    return transfer_bytes(scenario.emulation, names, profile.trainable_bytes)
+    model = profile.adapter_header_bytes[-1] + profile.trainable_bytes
+    return transfer_bytes(scenario.emulation, 0, model)
 
 
 class PredictedBackhaul:

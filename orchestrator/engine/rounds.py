@@ -306,9 +306,7 @@ class HierarchicalBackend:
     ):
         channel = Channel.of(source)
         self._scenario = scenario
-        self.edges = [
-            EngineBackend(there, channel, profile, sizing) for there in scenario.at_edges
-        ]
+        self.edges = [EngineBackend(there, channel, profile, sizing) for there in scenario.at_edges]
         """The prediction of each edge server."""
         self._backhaul = PredictedBackhaul(scenario, profile, framed=sizing is link_bytes)
 

@@ -1069,8 +1069,7 @@ class Edge(Section):
 
 
 class Backhaul(Section):
-    """The wired link between each edge server and the cloud; each edge server has one of its own.
-    """
+    """The wired link between an edge server and the cloud; each edge server has its own link."""
 
     uplink_bps: Annotated[float, Field(ge=1, le=1e12)]
     """Rate from an edge server to the cloud, in bit/s."""
@@ -1506,6 +1505,11 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _nlos_has_a_model(self) -> "Scenario":
+        self._check_channel()
+        return self
+
+    def _check_channel(self) -> None:
+        """Check that the channel model holds where base stations and UAVs are."""
         model, height_m = AERIAL.get(self.radio.model), ends(self.uavs.height_m)
         nlos_m = 40.0 if self.radio.model == RMA else model.highest_nlos_m if model else math.inf
         if self.radio.line_of_sight == "never" and height_m[1] > nlos_m:
@@ -1516,7 +1520,7 @@ class Scenario(Section):
         if self.radio.model == RMA and height_m[0] <= GROUND_HEIGHT_M:
             self._check_ground()
         if self.mobility.model != GAUSS_MARKOV:
-            return self
+            return
         far_m = max(outer for _, outer in self.uavs.ring_m)
         if self.radio.model == RMA or model is not None:
             most_m = FARTHEST_M if model is None else model.farthest_m
@@ -1529,13 +1533,12 @@ class Scenario(Section):
                         f"{self.radio.model!r} is valid up to {most_m:g} m"
                     )
         if model is None:
-            return self
+            return
         if far_m > model.farthest_m:
             raise ValueError(
                 f"uavs.rings_m: must lie within {model.farthest_m:g} m where radio.channel is "
                 f"{model.name!r}, not {far_m:g}"
             )
-        return self
 
     @property
     def station_m(self) -> dict[str, tuple[float, float, float]]:
@@ -1842,9 +1845,10 @@ class Scenario(Section):
                 raise ValueError(f"{key}: {_must_be(fits)} {where}")
         for e, there in enumerate(self.at_edges):
             try:
-                there._nlos_has_a_model()
+                there._check_channel()
             except ValueError as error:
-                raise ValueError(str(error).replace("base_station", f"topology.edges.{e}")) from None
+                line = str(error).replace("base_station", f"topology.edges.{e}")
+                raise ValueError(line) from None
         return self
 
     @property
