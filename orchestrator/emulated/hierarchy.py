@@ -49,8 +49,7 @@ def check_options(scenario: Scenario, options: RunOptions) -> None:
         return
     for name, given in (
         ("capture", options.capture),
-        ("scheduler", options.hosts),
-        ("view", options.observer),
+        ("live", options.observer),
     ):
         if given is not None:
             raise InputError(f"`{name}`: is not supported where topology is given")

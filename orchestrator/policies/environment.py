@@ -200,6 +200,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             raise InputError("workload.split: must be one number for an agent")
         if scenario.scheme.asynchronous:
             raise InputError("paradigm: an agent needs synchronous rounds")
+        if scenario.topology is not None:
+            raise InputError("topology: must be absent, because an agent decides for one server")
         if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: an agent needs rounds of all UAVs")
         radio = ACCESS[scenario.radio.access].of(scenario)

@@ -1843,6 +1843,8 @@ class Scenario(Section):
         ):
             if choice not in fits:
                 raise ValueError(f"{key}: {_must_be(fits)} {where}")
+        if self.emulation.dilation == "auto":
+            raise ValueError(f"emulation.dilation: must be a number {where}")
         for e, there in enumerate(self.at_edges):
             try:
                 there._check_channel()

@@ -206,6 +206,8 @@ class Player:
 
         if scenario.scheme.asynchronous:
             raise InputError("paradigm: validation needs synchronous rounds")
+        if scenario.topology is not None:
+            raise InputError("topology: validation needs one base station")
         if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: validation needs rounds of all UAVs")
         payload, plan = played(payload_bytes)
