@@ -22,7 +22,7 @@ from orchestrator.emulated.learning import evaluates_after, evaluation_table
 from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.stage import Stage, StagedRound
 from orchestrator.engine.faults import Fault, FaultSchedule
-from orchestrator.engine.hierarchy import CloudRound, play_cloud_round, topology_of
+from orchestrator.engine.hierarchy import CloudRound, play_cloud_round
 from orchestrator.engine.plan import Allocation, link_bytes, payload_bytes, round_sizes
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rounds import Decision, HierarchicalBackend
@@ -99,7 +99,7 @@ class EmulatedHierarchy:
         record, stage = self._record, self._stage
         scenario = record.scenario
         learns = scenario.workload.compute == "real"
-        count = topology_of(scenario).edge_rounds
+        count = scenario.edge_rounds
         payload, wire = (
             engine.parts(replace(decision, start_s=rounds[-1].end_s if rounds else 0.0))
             for engine, rounds in (

@@ -147,10 +147,8 @@ def open_rounds(
         channel.now,
         lambda at, shares: extreme_rates(at, shares, values, in_turns=plan.in_turns),
     )
-    hierarchy = scenario.topology
-    if hierarchy is not None:  # The nodes play edge rounds.
-        edge_rounds = scenario.rounds * hierarchy.edge_rounds
-        scenario = scenario.model_copy(update={"rounds": edge_rounds})
+    # The nodes play edge rounds.
+    scenario = scenario.model_copy(update={"rounds": scenario.rounds * scenario.edge_rounds})
     started = start_network(scenario, folder, learning, options.hosts, rates, channel)
     with started as network, contextlib.ExitStack() as stack:
         nodes = Nodes(network.world, stack, startup_limit_s(scenario))
@@ -180,7 +178,7 @@ def open_rounds(
         where = scenario.emulation
         distinguishable = where.clock == "real" and where.runtime == "namespace"
         before = Programs.outside(os.getpid()) if distinguishable else None
-        if hierarchy is None:
+        if scenario.topology is None:
             yield EmulatedRounds(record, profile, stage, options.progress)
         else:
             opened = open_backhaul(record.scenario, profile, folder, expected)

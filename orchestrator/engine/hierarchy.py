@@ -91,7 +91,7 @@ def play_cloud_round(
         backhaul: Links to the cloud.
         aggregate: Called when the cloud has the models of all edge servers.
     """
-    count = topology_of(scenario).edge_rounds
+    count = scenario.edge_rounds
     edges: list[list[Round]] = []
     for edge, members in enumerate(scenario.members):
         rounds: list[Round] = []

@@ -209,7 +209,7 @@ def read_table(
         limits = {
             "rounds": scenario.rounds - 1,
             "clients": scenario.uavs.count,
-            "iterations": scenario.iterations,
+            "iterations": scenario.iterations * scenario.edge_rounds,
         }
         for name in table.column_names:
             _check(table, name, columns.get(name) or _other(path.stem, name), limits)

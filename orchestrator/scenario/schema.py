@@ -1871,6 +1871,11 @@ class Scenario(Section):
         return made
 
     @property
+    def edge_rounds(self) -> int:
+        """Number of edge rounds in a round; 1 without `topology`."""
+        return 1 if self.topology is None else self.topology.edge_rounds
+
+    @property
     def members(self) -> list[list[int]]:
         """The UAVs of each edge server, from 1, in ascending order; all of them without
         `topology`."""
@@ -1900,8 +1905,7 @@ class Scenario(Section):
     @property
     def iterations(self) -> int:
         """The largest number of iterations that a client can do in a round."""
-        rounds = 1 if self.topology is None else self.topology.edge_rounds
-        return self.workload.local_iterations * max(1, self.updates) * rounds
+        return self.workload.local_iterations * max(1, self.updates)
 
     @cached_property
     def scheme(self) -> Paradigm:
