@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
-from orchestrator.engine.plan import Split, fixed_allocation, plan_round
+from orchestrator.engine.hierarchy import rates_at_edges
+from orchestrator.engine.plan import Split
 from orchestrator.engine.radio import WHILE_ALL_SEND, describe_radio, radio_access
-from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import Decide, predict
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
@@ -68,12 +68,18 @@ def outline(scenario: Scenario, source: ChannelSource, decide: Decide | None = N
         }
     )
     trace = channel.now
-    plan = plan_round(scenario, profile, fixed_allocation(scenario))
     radio = radio_access(scenario, trace)
-    rates = link_rates(plan, radio, trace.values[:, :1])
+    in_turns = scenario.scheme.gradient_transmission == "sequential"
+    rates = rates_at_edges(
+        scenario,
+        trace,
+        lambda at, shares: at.link_rates(shares, trace.values[:, :1], in_turns=in_turns),
+    )
     links = pd.DataFrame({"uav": range(1, scenario.uavs.count + 1)})
     if trace.position_m is not None:
-        away_m = trace.position_m[:, 0] - np.array(scenario.base_station.position_m)
+        stations = zip(scenario.at_edges, scenario.members, strict=True)
+        at_m = {k: there.base_station.position_m for there, own in stations for k in own}
+        away_m = trace.position_m[:, 0] - np.array([at_m[k] for k in sorted(at_m)])
         links["distance_m"] = np.linalg.norm(away_m, axis=1)
     if isinstance(trace, ChannelTrace):
         links["gain_db"] = 10 * np.log10(trace.gain[:, 0].clip(min=1e-40))

@@ -36,7 +36,7 @@ from orchestrator.campaign.verify import (
 )
 from orchestrator.engine.faults import FaultSchedule
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.rounds import Decision, EngineBackend, ShadowPrediction
+from orchestrator.engine.rounds import Decision, EngineBackend, ShadowPrediction, predict
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.manifest import environment
 from orchestrator.records.reader import Run, read_run
@@ -240,6 +240,12 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
     scenario, channel = run.scenario, Channel.of(Replay(run.trace))
     profile, faults = profile_of(scenario), FaultSchedule(scenario)
     kinds = {"predicted": payload_bytes, "predicted_wire": link_bytes}
+    if scenario.topology is not None:  # Its allocation is always the scenario's own.
+        count = len(run.measured)
+        return {
+            kind: predict(scenario, channel, profile, sizing=sizing, rounds=count)
+            for kind, sizing in kinds.items()
+        }
     engines = {
         kind: ShadowPrediction(EngineBackend(scenario, channel, profile, sizing))
         for kind, sizing in kinds.items()

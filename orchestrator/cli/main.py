@@ -85,7 +85,10 @@ FLAGS = {
             "wifi_ap_w",
         ),
     )
-} | {"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"}
+} | {
+    **{"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"},
+    **{"capture": "--pcap", "live": "--live"},
+}
 """By argument name in error messages: its name on the command line."""
 SYSTEM_ERRORS = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ENAMETOOLONG),

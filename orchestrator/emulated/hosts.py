@@ -296,6 +296,7 @@ def check_spreadable(scenario: Scenario) -> None:
         ("emulation.clock", emulation.clock == "real", "be 'real'"),
         ("emulation.dilation", emulation.dilation != "auto", "be a number"),
         ("emulation.air", emulation.air == "links", "be 'links'"),
+        ("topology", scenario.topology is None, "be absent"),
         ("radio.access", scenario.radio.access != "wifi", "not be 'wifi'"),
         ("radio.lte.scheduler", scenario.radio.dividing_key is None, "be 'shares'"),
     ):

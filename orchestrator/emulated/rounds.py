@@ -19,6 +19,8 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import SET_UP
+from orchestrator.emulated.backhaul import open_backhaul
+from orchestrator.emulated.hierarchy import EmulatedHierarchy
 from orchestrator.emulated.learning import (
     evaluates_after,
     evaluation_table,
@@ -31,8 +33,11 @@ from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.rate_feed import extreme_rates
 from orchestrator.emulated.stage import Stage, StagedRound, in_turns, start_network
+from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import Fault, FaultSchedule
+from orchestrator.engine.hierarchy import rates_at_edges
 from orchestrator.engine.plan import (
+    Allocation,
     fixed_allocation,
     link_bytes,
     payload_bytes,
@@ -42,6 +47,7 @@ from orchestrator.engine.plan import (
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import (
+    Backend,
     Decision,
     EngineBackend,
     ShadowPrediction,
@@ -120,7 +126,7 @@ def check_clock(scenario: ResolvedScenario) -> None:
 @contextlib.contextmanager
 def open_rounds(
     record: Emulation, profile: SplitProfile, folder: Path, options: RunOptions = DEFAULTS
-) -> Iterator["EmulatedRounds"]:
+) -> Iterator[Backend]:
     """Nodes that are started, connected and calibrated, for the rounds that `record` still lacks.
 
     Args:
@@ -144,10 +150,16 @@ def open_rounds(
     slots = math.ceil(expected.end_s / channel.slot_s)
     radio = radio_access(scenario, channel.now)
     values = channel.trace(slots).values[:, :slots]
-    rates = extreme_rates(radio, plan.allocation, values, in_turns=plan.in_turns)
     uplinks_in_turns = radio.is_shared or plan.paradigm.uplink == "sequential"
-    if not radio.is_shared:
-        rates = link_rates(plan, radio, values)
+
+    def expected_rates(at: RadioAccess, shares: Allocation) -> LinkRates:
+        if radio.is_shared:
+            return extreme_rates(at, shares, values, in_turns=plan.in_turns)
+        return link_rates(replace(plan, allocation=shares), at, values)
+
+    rates = rates_at_edges(scenario, channel.now, expected_rates)
+    # The nodes play edge rounds.
+    scenario = scenario.model_copy(update={"rounds": scenario.rounds * scenario.edge_rounds})
     started = start_network(scenario, folder, learning, options.hosts, rates, channel)
     with started as network, contextlib.ExitStack() as stack:
         nodes = Nodes(network.world, stack, startup_limit_s(scenario))
@@ -170,14 +182,20 @@ def open_rounds(
         evaluation = None
         if record.state:
             stage.restore(record.state)
-        elif evaluates_after(scenario, 0):
+        elif evaluates_after(record.scenario, 0):
             evaluation = evaluation_table(-1, 0.0, stage.evaluate())
         record.set_ups.append(SetUp(accounts, network.calibration, evaluation))
         # Containers are children of a daemon; in virtual time there are no other programs.
         where = scenario.emulation
         distinguishable = where.clock == "real" and where.runtime == "namespace"
         before = Programs.outside(os.getpid()) if distinguishable else None
-        yield EmulatedRounds(record, profile, stage, options.progress)
+        if scenario.topology is None:
+            yield EmulatedRounds(record, profile, stage, options.progress)
+        else:
+            opened = open_backhaul(record.scenario, profile, folder, expected)
+            yield EmulatedHierarchy(
+                record, profile, stage, stack.enter_context(opened), options.progress
+            )
         if before is not None:
             record.others = Programs.outside(os.getpid()).since(before)
         stage.stop()

@@ -18,6 +18,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, calibration_summary
 from orchestrator.emulated.dilation import settle
+from orchestrator.emulated.hierarchy import check_options
 from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.learning import divergence, few_samples, whole_table
 from orchestrator.emulated.network import check_machine
@@ -29,7 +30,7 @@ from orchestrator.records.checkpoint import Checkpoint
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.emulation import Emulation
 from orchestrator.records.manifest import manifest, now
-from orchestrator.records.timelines import decision_table, energy_table
+from orchestrator.records.timelines import backhaul_table, decision_table, energy_table
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -61,6 +62,7 @@ def run(
         RunError: The run failed; all nodes have been ended.
     """
     check_machine(scenario, options.hosts)
+    check_options(scenario, options)
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
         options.progress("choosing the dilation", 0, 1)
@@ -195,6 +197,8 @@ def write_run(done: Emulation, folder: Path) -> None:
         columns=["kind", "round", *(field.name for field in fields(Loss))],
     )
     tables["energy"] = energy_table(timelines)
+    if done.scenario.topology is not None:
+        tables["backhaul"] = backhaul_table(timelines)
     tables["decisions"] = pd.concat([decision_table(decision) for decision in done.decisions])
     tables["rates"] = pd.concat([record.rates for record in rounds])
     tables["transfers"] = pd.concat([record.transfers for record in rounds])

@@ -187,6 +187,8 @@ def check_scenario(scenario: Scenario) -> None:
             f"allocation.policy: {scenario.allocation.policy!r} decides for rounds, and a session "
             "has none; must be 'fixed' or 'equal'"
         )
+    if scenario.topology is not None:
+        raise InputError("topology: must be absent, because a session has one base station")
     if scenario.faults.events or scenario.faults.random:
         raise InputError("faults: belong to rounds, and a session has none")
 

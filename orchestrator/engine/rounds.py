@@ -20,6 +20,7 @@ from ns3_scenarios.trace import ChannelSource, RateTrace, SlotTrace, TraceExhaus
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, round_of, simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
+from orchestrator.engine.hierarchy import CloudRound, PredictedBackhaul, play_cloud_round
 from orchestrator.engine.orders import OrderFailed
 from orchestrator.engine.plan import (
     Allocation,
@@ -199,7 +200,7 @@ def predict(
     channel = Channel.of(source)
     if rounds is not None and scenario.updates:
         scenario = scenario.model_copy(update={"rounds": rounds})
-    engine = EngineBackend(scenario, channel, profile, sizing)
+    engine = engine_of(scenario, channel, profile, sizing)
     done: list[Round] = []
     has_rates = isinstance(channel.now, RateTrace)
     made = Timeline(done, None, is_open(scenario, channel.now), has_rates)
@@ -211,6 +212,14 @@ def predict(
     except RunEnds as ended:
         return replace(made, ended=ended)
     return made
+
+
+def engine_of(
+    scenario: Scenario, source: ChannelSource, profile: SplitProfile, sizing: Sizing
+) -> Backend:
+    """The engine as a backend, with or without a hierarchy; arguments as for `EngineBackend`."""
+    kind = EngineBackend if scenario.topology is None else HierarchicalBackend
+    return kind(scenario, source, profile, sizing)
 
 
 class EngineBackend:
@@ -331,6 +340,46 @@ class EngineBackend:
         tcp = self.tcp(decision.index)
         times = simulate_on(plan, self._radio, self._channel, decision.start_s, faults, tcp=tcp)
         return round_of(decision.index, plan, times)
+
+
+class HierarchicalBackend:
+    """Predicted cloud rounds of a scenario with edge servers; arguments as for `EngineBackend`."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        source: ChannelSource,
+        profile: SplitProfile,
+        sizing: Sizing = payload_bytes,
+    ):
+        channel = Channel.of(source)
+        self._scenario = scenario
+        self.edges = [EngineBackend(there, channel, profile, sizing) for there in scenario.at_edges]
+        """The prediction of each edge server."""
+        self._backhaul = PredictedBackhaul(scenario, profile, framed=sizing is link_bytes)
+
+    def play(self, decision: Decision) -> Round:
+        """Predict a cloud round.
+
+        Raises:
+            TraceExhausted: The channel ends before the round does.
+        """
+        return self.parts(decision).whole
+
+    def parts(self, decision: Decision) -> CloudRound:
+        """Predict a cloud round, with its edge rounds; see `play`."""
+
+        def play(edge: int, number: int, start_s: float, allocation: Allocation) -> Round:
+            return self.edges[edge].play(Decision(number, start_s, allocation))
+
+        return play_cloud_round(
+            self._scenario,
+            decision.index,
+            decision.start_s,
+            decision.allocation,
+            play,
+            self._backhaul,
+        )
 
 
 class ShadowPrediction:

@@ -84,6 +84,8 @@ def play(
     for field, supported in (("transport", "tcp"), ("connection", "kept")):
         if (given := getattr(emulation, field)) != supported:
             raise InputError(f"emulation.{field}: ns-3 supports only {supported!r}, not {given!r}")
+    if scenario.topology is not None:
+        raise InputError("topology: must be absent, because ns-3 simulates one base station")
     if scenario.scheme.asynchronous:
         raise InputError(f"paradigm: ns-3 needs synchronous rounds, not {scenario.paradigm!r}")
     if not scenario.scheme.is_plain:

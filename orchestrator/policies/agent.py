@@ -388,6 +388,7 @@ def train(
         "seed": seed,
         "settings": asdict(settings),
     }
+    environment = UavSflEnv(scenario, trajectories=kind.trajectories, backend=backend)
     check_no_link(out)
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = out / CHECKPOINT
@@ -398,7 +399,6 @@ def train(
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
         agent = Agent(scenario, kind, settings)
-        environment = UavSflEnv(scenario, trajectories=kind.trajectories, backend=backend)
         stack.callback(environment.close)
         history: list[list[float]] = [] if saved is None else saved["history"].tolist()
         observation = _start(agent, environment, saved)

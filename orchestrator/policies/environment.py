@@ -202,6 +202,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             raise InputError("paradigm: an agent needs synchronous rounds")
         if not scenario.scheme.is_plain:
             raise InputError(f"{scenario.protocol_key}: an agent needs the paper's protocol")
+        if scenario.topology is not None:
+            raise InputError("topology: must be absent, because an agent decides for one server")
         if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: an agent needs rounds of all UAVs")
         radio = of_gains(scenario)

@@ -31,7 +31,7 @@ from orchestrator.records.emulation import Emulation, PlayedRound, RoundRecord, 
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Captured, Direction
 from testbed.core.errors import InputError
-from testbed.core.timeline import Loss, Round
+from testbed.core.timeline import BackhaulTransfer, Loss, Round
 from testbed.network.injector import ImpairmentCounts, Report
 from testbed.system.files import write_json, write_whole
 from testbed.system.machine import Machine
@@ -42,6 +42,7 @@ FORMAT = 2
 TYPES: dict[str, type] = {
     "air-counts": ImpairmentCounts,
     "allocation": Allocation,
+    "backhaul-transfer": BackhaulTransfer,
     "budget": Budget,
     "captured": Captured,
     "decision": Decision,

@@ -140,6 +140,9 @@ TABLES: dict[str, dict[str, Column]] = {
         "stopped_s": SECONDS,
         "cause": TEXT,
     },
+    "backhaul": {"kind": TEXT, "round": ROUND, "edge": Column("integer", 1, 1000)}
+    | {"direction": WAY, "start_s": SECONDS, "end_s": SECONDS}
+    | {"bytes": Column("integer", 0, 2**53)},
     "energy": {"kind": TEXT, "round": ROUND, "client": CLIENT, "energy_j": AMOUNT},
 }
 """By file stem: the required columns and their allowed values. A file may have others."""
@@ -206,7 +209,7 @@ def read_table(
         limits = {
             "rounds": scenario.rounds - 1,
             "clients": scenario.uavs.count,
-            "iterations": scenario.iterations,
+            "iterations": scenario.iterations * scenario.edge_rounds,
         }
         for name in table.column_names:
             _check(table, name, columns.get(name) or _other(path.stem, name), limits)

@@ -4,13 +4,22 @@
 """Converts timelines and decisions to tables of a run directory, and back without loss."""
 
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 
 import numpy as np
 import pandas as pd
 
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.rounds import Decision
-from testbed.core.timeline import DIFFERING, SPAN, STEPS, Loss, Round, Timeline
+from testbed.core.timeline import (
+    DIFFERING,
+    SPAN,
+    STEPS,
+    BackhaulTransfer,
+    Loss,
+    Round,
+    Timeline,
+)
 
 
 def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
@@ -31,6 +40,19 @@ def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
         ],
         columns=["kind", "round", "client", "energy_j", "split"],
     )
+
+
+def backhaul_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
+    """One row per transfer between an edge server and the cloud: kind, round, then the fields of
+    `BackhaulTransfer`."""
+    rows = [
+        {"kind": kind, "round": round_.index, **asdict(each)}
+        for kind, timeline in timelines.items()
+        for round_ in timeline
+        for each in round_.backhaul
+    ]
+    names = [field.name for field in fields(BackhaulTransfer)]
+    return pd.DataFrame(rows, columns=["kind", "round", *names])
 
 
 def decision_table(decision: Decision) -> pd.DataFrame:
@@ -76,7 +98,9 @@ def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> 
         return Timeline([])
     spans = _spans(tables[kind])
     rounds = tables["rounds"]
-    energy, lost = (_by_round(tables.get(name), kind) for name in ("energy", "lost"))
+    energy, lost, backhaul = (
+        _by_round(tables.get(name), kind) for name in ("energy", "lost", "backhaul")
+    )
     nothing = np.full(clients, np.nan)
     return Timeline(
         [
@@ -94,6 +118,7 @@ def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> 
                 objective=row["objective"],
                 spans=spans.get(row["round"], np.empty(0, SPAN)),
                 lost=_losses(lost.get(row["round"])),
+                backhaul=_backhaul(backhaul.get(row["round"])),
             )
             for row in rounds[rounds["kind"] == kind].sort_values("round").to_dict("records")
         ]
@@ -126,3 +151,10 @@ def _losses(table: pd.DataFrame | None) -> list[Loss]:
         return []
     columns = [table[name].tolist() for name in ("client", "lost_s", "stopped_s", "cause")]
     return [Loss(*row) for row in zip(*columns, strict=True)]
+
+
+def _backhaul(table: pd.DataFrame | None) -> list[BackhaulTransfer]:
+    if table is None:
+        return []
+    columns = [table[field.name].tolist() for field in fields(BackhaulTransfer)]
+    return [BackhaulTransfer(*row) for row in zip(*columns, strict=True)]

@@ -87,6 +87,11 @@ TERMS: dict[str, tuple[Term, ...]] = {
             "gate",
             "condition for computing or sending: none, or the data of all clients have arrived",
         ),
+        _word(
+            "backhaul",
+            "wired link between an edge server and the cloud; in the error budget, the two "
+            "transfers over it at the end of a round",
+        ),
         _word("paradigm", "how the server's computing and its downlink are shared and ordered"),
         _word(
             "CPSFL",

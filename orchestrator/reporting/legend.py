@@ -34,9 +34,9 @@ PART_TITLES = {
 }
 """Titles of the error budget's parts, if they differ from their names."""
 
-IMPAIRMENT_PARTS = ("delay", "loss", "grant", "harq", "radio")
-"""Parts of the error budget that exist only if links delay or lose frames, or if packets pass
-through ns-3's radio."""
+IMPAIRMENT_PARTS = ("delay", "loss", "grant", "harq", "radio", "backhaul")
+"""Parts of the error budget that exist only if links delay or lose frames, if packets pass through
+ns-3's radio, or if there are edge servers."""
 
 PURPOSES = {
     "payload": "tensors",

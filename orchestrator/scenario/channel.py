@@ -25,6 +25,7 @@ from ns3_scenarios.aerial import (
 from ns3_scenarios.cells import CellsChannel, Followed, with_cells
 from ns3_scenarios.channel import ChannelSettings, Ns3Channel
 from ns3_scenarios.child import Launch
+from ns3_scenarios.edges import EdgesChannel
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.fading import Fading, FadingChannel
 from ns3_scenarios.fitted import Direction, FittedChannel
@@ -230,10 +231,28 @@ def channel_key(scenario: Scenario) -> Hashable:
     further = tuple(channel_settings(there) for there in _there(scenario))
     fitted = scenario.radio.fitted
     fit = None if fitted is None else fitted.model_dump_json()
-    return channel_settings(scenario), fit, fading_of(scenario), further, cells_of(scenario)
+    own = channel_settings(scenario), fit, fading_of(scenario), further, cells_of(scenario)
+    if scenario.topology is None:
+        return own
+    stations, station = _stations(scenario)
+    return own, tuple(channel_settings(there) for there in stations), tuple(station)
 
 
-def ns3_source(scenario: Scenario) -> FlownChannel | FadingChannel | CellsChannel:
+def _stations(scenario: Scenario) -> tuple[list[Scenario], list[int]]:
+    """The scenario at each position of an edge server, and the index of that of each UAV."""
+    there = scenario.at_edges
+    positions = list(dict.fromkeys(each.base_station.position_m for each in there))
+    first = [next(t for t in there if t.base_station.position_m == at) for at in positions]
+    station = [0] * scenario.uavs.count
+    for each, members in zip(there, scenario.members, strict=True):
+        for client in members:
+            station[client - 1] = positions.index(each.base_station.position_m)
+    return first, station
+
+
+def ns3_source(
+    scenario: Scenario,
+) -> FlownChannel | FadingChannel | CellsChannel | EdgesChannel:
     """A channel that ns-3 makes on demand, or a model on the positions of ns-3; close it after use.
 
     Raises:
@@ -242,6 +261,10 @@ def ns3_source(scenario: Scenario) -> FlownChannel | FadingChannel | CellsChanne
             channel holds.
     """
     check_trace(scenario, None)
+    if scenario.topology is not None:
+        stations, station = _stations(scenario)
+        made = [ns3_source(there) for there in stations]
+        return made[0] if len(made) == 1 else EdgesChannel(made, station)
     gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
     flight = Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
     source = _on(scenario, gain, flight)

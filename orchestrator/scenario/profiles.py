@@ -23,9 +23,10 @@ def profile_of(scenario: Scenario) -> SplitProfile:
     """
     workload = scenario.workload
     if isinstance(workload.profile, Profile):
-        columns = workload.profile.model_dump().items()
-        given: dict[str, Any] = {name: tuple(column) for name, column in columns}
-        return SplitProfile(**given)
+        columns = workload.profile.model_dump()
+        trainable_bytes = columns.pop("trainable_bytes", None) or 0
+        given: dict[str, Any] = {name: tuple(column) for name, column in columns.items()}
+        return SplitProfile(**given, trainable_bytes=trainable_bytes)
     # The paper's table is for one rank.
     differ = workload.differs("lora_rank")
     count = counted if workload.profile == "counted" or differ else profile_for

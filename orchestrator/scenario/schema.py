@@ -15,7 +15,7 @@ from datetime import date, datetime
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import (
@@ -787,11 +787,14 @@ class Profile(Section):
         default_factory=lambda given: [0] * len(given.get("client_forward_flops", []))
     )
     """Size of the safetensors header that precedes the adapters. Default: 0."""
+    trainable_bytes: Bytes | None = Field(default=None, exclude_if=lambda size: size is None)
+    """Size of all trainable parameters, of both sides and the head, which edge servers and cloud
+    exchange (`topology`). Default: the largest of adapter_bytes."""
 
     @model_validator(mode="after")
     def _one_entry_per_split(self) -> "Profile":
         splits = len(self.client_forward_flops)
-        for name in Profile.model_fields:
+        for name in Profile.model_fields.keys() - {"trainable_bytes"}:
             if (entries := len(getattr(self, name))) != splits:
                 raise ValueError(f"{name}: must have one entry per split: {splits}, not {entries}")
         return self
@@ -1276,6 +1279,52 @@ class AllocationSection(Section):
         return self
 
 
+class Edge(Section):
+    """An edge server: a base station with a band of its own, which serves some of the UAVs."""
+
+    uavs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
+    """Numbers of the UAVs that the edge server serves, from 1. Each UAV belongs to one edge
+    server; the rings of `uavs.rings_m` are around it."""
+    position_m: tuple[Metres, Metres, Metres] | None = None
+    """Coordinates x, y, z. Default: `base_station.position_m`."""
+    tx_power_w: Watts | None = None
+    """Total transmit power. Default: `base_station.tx_power_w`."""
+    compute_flops: Flops | None = None
+    """Computing speed in FLOP/s. Default: `base_station.compute_flops`."""
+
+
+class Backhaul(Section):
+    """The wired link between an edge server and the cloud; each edge server has its own link."""
+
+    uplink_bps: Annotated[float, Field(ge=1, le=1e12)]
+    """Rate from an edge server to the cloud, in bit/s."""
+    downlink_bps: Annotated[float, Field(ge=1, le=1e12)]
+    """Rate from the cloud to an edge server, in bit/s."""
+    one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """One-way delay in each direction, in s."""
+
+
+class Topology(Section):
+    """A hierarchy of UAVs, edge servers and a cloud: docs/hierarchy.md."""
+
+    edges: list[Edge] = Field(min_length=1, max_length=1000)
+    """The edge servers."""
+    edge_rounds: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Number of rounds that each edge server plays with its UAVs, and aggregates, before the cloud
+    aggregates the models of the edge servers; κ2 of HierFAVG."""
+    backhaul: Backhaul
+    """The links between edge servers and cloud."""
+
+    @model_validator(mode="after")
+    def _one_edge_per_uav(self) -> "Topology":
+        seen: dict[int, int] = {}
+        for e, edge in enumerate(self.edges):
+            for client in edge.uavs:
+                if (other := seen.setdefault(client, e)) != e or edge.uavs.count(client) > 1:
+                    raise ValueError(f"edges.{e}.uavs: UAV {client} is already in edges.{other}")
+        return self
+
+
 class Participation(Section):
     """Which clients take part in a round."""
 
@@ -1648,6 +1697,8 @@ class Scenario(Section):
     participation: Participation = Field(
         default=ALL_CLIENTS, exclude_if=lambda section: section == ALL_CLIENTS
     )
+    topology: Topology | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Edge servers between the UAVs and a cloud. None: the base station serves all UAVs."""
     objective: Objective = Objective()
     faults: Faults = Faults()
     emulation: Emulation = Emulation()
@@ -1690,6 +1741,11 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _nlos_has_a_model(self) -> "Scenario":
+        self._check_channel()
+        return self
+
+    def _check_channel(self) -> None:
+        """Check that the channel model holds where base stations and UAVs are."""
         model, height_m = AERIAL.get(self.radio.model), ends(self.uavs.height_m)
         nlos_m = 40.0 if self.radio.model == RMA else model.highest_nlos_m if model else math.inf
         if self.radio.line_of_sight == "never" and height_m[1] > nlos_m:
@@ -1700,7 +1756,7 @@ class Scenario(Section):
         if self.radio.model == RMA and height_m[0] <= GROUND_HEIGHT_M:
             self._check_ground()
         if self.mobility.model != GAUSS_MARKOV:
-            return self
+            return
         far_m = max(outer for _, outer in self.uavs.ring_m)
         if self.radio.model == RMA or model is not None:
             most_m = FARTHEST_M if model is None else model.farthest_m
@@ -1713,13 +1769,12 @@ class Scenario(Section):
                         f"{self.radio.model!r} is valid up to {most_m:g} m"
                     )
         if model is None:
-            return self
+            return
         if far_m > model.farthest_m:
             raise ValueError(
                 f"uavs.rings_m: must lie within {model.farthest_m:g} m where radio.channel is "
                 f"{model.name!r}, not {far_m:g}"
             )
-        return self
 
     @property
     def station_m(self) -> dict[str, tuple[float, float, float]]:
@@ -2074,6 +2129,78 @@ class Scenario(Section):
         if paradigm(self.paradigm).is_plain:
             return "uploads" if self.scheme.asks else "workload.gradient_aggregation"
         return "paradigm"
+
+    @model_validator(mode="after")
+    def _topology_supports_the_rest(self) -> "Scenario":
+        if self.topology is None:
+            return self
+        known = [client for edge in self.topology.edges for client in edge.uavs]
+        if strange := [client for client in known if client > self.uavs.count]:
+            raise ValueError(
+                f"topology.edges: there is no UAV {strange[0]}; uavs.count is {self.uavs.count}"
+            )
+        if missing := sorted(set(range(1, self.uavs.count + 1)) - set(known)):
+            raise ValueError(f"topology.edges: UAV {missing[0]} is in none of them")
+        where = "where topology is given"
+        if self.scheme.asynchronous:
+            raise ValueError(f"paradigm: must not be asynchronous {where}, not {self.paradigm!r}")
+        for key, given in (
+            ("radio.cells", self.radio.cells),
+            ("participation", self.participation != ALL_CLIENTS),
+            ("faults.events", self.faults.events),
+            ("faults.random", self.faults.random),
+            ("emulation.placement", self.emulation.placement),
+            ("nodes", self.nodes),
+        ):
+            if given:
+                raise ValueError(f"{key}: must be absent {where}")
+        for key, choice, fits in (
+            ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
+            ("workload.aggregation", self.workload.aggregation, ("fedavg", "fedprox")),
+            ("emulation.air", self.emulation.air, ("links",)),
+            ("emulation.runtime", self.emulation.runtime, ("namespace",)),
+        ):
+            if choice not in fits:
+                raise ValueError(f"{key}: {_must_be(fits)} {where}")
+        if self.emulation.dilation == "auto":
+            raise ValueError(f"emulation.dilation: must be a number {where}")
+        for e, there in enumerate(self.at_edges):
+            try:
+                there._check_channel()
+            except ValueError as error:
+                line = str(error).replace("base_station", f"topology.edges.{e}")
+                raise ValueError(line) from None
+        return self
+
+    @property
+    def at_edges(self) -> "list[Self]":
+        """The scenario as each edge server sees it, with the edge server as its base station and
+        the whole fleet, of which only its own UAVs take part. Without `topology`: itself."""
+        if self.topology is None:
+            return [self]
+        made = []
+        for edge in self.topology.edges:
+            given = {
+                name: value
+                for name in ("position_m", "tx_power_w", "compute_flops")
+                if (value := getattr(edge, name)) is not None
+            }
+            station = self.base_station.model_copy(update=given)
+            made.append(self.model_copy(update={"base_station": station, "topology": None}))
+        return made
+
+    @property
+    def edge_rounds(self) -> int:
+        """Number of edge rounds in a round; 1 without `topology`."""
+        return 1 if self.topology is None else self.topology.edge_rounds
+
+    @property
+    def members(self) -> list[list[int]]:
+        """The UAVs of each edge server, from 1, in ascending order; all of them without
+        `topology`."""
+        if self.topology is None:
+            return [list(range(1, self.uavs.count + 1))]
+        return [sorted(edge.uavs) for edge in self.topology.edges]
 
     @property
     def updates(self) -> int:

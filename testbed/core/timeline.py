@@ -10,7 +10,7 @@ timelines, and every report is computed from timelines.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,19 @@ class Loss:
     """Type of fault, or the field of the frame that was refused."""
 
 
+@dataclass(frozen=True)
+class BackhaulTransfer:
+    """A model on its way between an edge server and the cloud."""
+
+    edge: int
+    """Number of the edge server, from 1."""
+    direction: Literal["up", "down"]
+    """`up`: to the cloud; `down`: to the edge server."""
+    start_s: float
+    end_s: float
+    bytes: int
+
+
 DIFFERING = 0
 """Value in tables for the split point of a round whose clients have different ones."""
 
@@ -82,6 +95,9 @@ class Round:
     """Structured array of dtype `SPAN`, sorted by client, then start."""
     lost: Sequence[Loss] = ()
     """Clients dropped from the round; the last step of each may be incomplete."""
+    backhaul: Sequence[BackhaulTransfer] = ()
+    """Transfers between edge servers and cloud at the end of the round, by direction, then edge
+    server; none without `topology`."""
 
     @property
     def common_split(self) -> int:
@@ -130,6 +146,7 @@ class Round:
             "objective": self.objective,
             **({"clients": here} if len(here := self.clients) < len(self.energy_j) else {}),
             **({"lost": [asdict(loss) for loss in self.lost]} if self.lost else {}),
+            **({"backhaul": [asdict(each) for each in self.backhaul]} if self.backhaul else {}),
             "steps": [
                 {
                     "client": client,

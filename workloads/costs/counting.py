@@ -57,6 +57,7 @@ def count(config: ModelConfig) -> SplitProfile:
         smashed_bytes=tuple(out.numel() * FLOAT32_BYTES for out in smashed[1:]),
         adapter_header_bytes=tuple(len(layout.header(split)) for split in splits),
         labels=model.input.labels,
+        trainable_bytes=layout.size * FLOAT32_BYTES,
     )
 
 

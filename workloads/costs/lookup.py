@@ -63,8 +63,9 @@ def counted(config: ModelConfig) -> SplitProfile:
     path = cache_folder() / "profiles" / _file_name(config)
     try:
         columns = json.loads(path.read_text(encoding="utf-8"))
-        labels = int(columns.pop("labels"))
-        return SplitProfile(**{k: tuple(v) for k, v in columns.items()}, labels=labels)
+        labels, size = int(columns.pop("labels")), int(columns.pop("trainable_bytes"))
+        columns = {name: tuple(column) for name, column in columns.items()}
+        return SplitProfile(**columns, labels=labels, trainable_bytes=size)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         pass  # Not counted yet, or an invalid file.
     log.debug("counting the costs of the splits of %s, once", config.model)

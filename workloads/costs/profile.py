@@ -38,9 +38,14 @@ class SplitProfile:
     """Size of the safetensors header before the adapters: overhead, not part of Γ_M. Default: 0."""
     labels: int = 1
     """Number of labels per sample."""
+    trainable_bytes: int = 0
+    """Size of all trainable parameters, of both sides and the head. Default: the largest of
+    `adapter_bytes`."""
 
     def __post_init__(self) -> None:
-        """Set missing header sizes to 0."""
+        """Set missing sizes: of headers to 0, of all parameters to that of the client's."""
+        if not self.trainable_bytes:
+            object.__setattr__(self, "trainable_bytes", max(self.adapter_bytes, default=0))
         if not self.adapter_header_bytes:
             object.__setattr__(self, "adapter_header_bytes", (0,) * self.splits)
 
@@ -71,6 +76,7 @@ PAPER = SplitProfile(
     adapter_bytes=(192 * KIB, 612 * KIB, 7596 * KIB, 9276 * KIB),
     smashed_bytes=(2352 * KIB, 1176 * KIB, 588 * KIB, 294 * KIB),
     adapter_header_bytes=(1568, 3360, 18176, 20016),
+    trainable_bytes=9276 * KIB + 614800,
 )
 """Table II of the paper with its printed digits (1 KB = 1024 B); headers are counted by this
 project."""
@@ -86,5 +92,6 @@ SMALL = SplitProfile(
     client_backward_flops=(21610496, 41123840, 57696256, 72601600),
     server_backward_flops=(51011584, 31498240, 14925824, 20480),
     adapter_header_bytes=(1536, 3272, 5056, 6848),
+    trainable_bytes=544808,
 )
 """Counted costs of this model, so that the quick start can be predicted without torch."""

@@ -208,6 +208,8 @@ class Player:
             raise InputError("paradigm: validation needs synchronous rounds")
         for key in scenario.workload.differing_loads:
             raise InputError(f"workload.{key}: validation needs one number for all UAVs")
+        if scenario.topology is not None:
+            raise InputError("topology: validation needs one base station")
         if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: validation needs rounds of all UAVs")
         payload, plan = played(payload_bytes)

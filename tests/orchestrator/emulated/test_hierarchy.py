@@ -1,0 +1,183 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Cloud rounds of edge servers on real links, and what the cloud learns."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import safetensors.numpy
+import torch
+from exact import WITHIN_S, Played, Run, assert_exact, played, result
+from safetensors.torch import load_file, save
+from small_hierarchy import BACKHAUL, HIERARCHY, LEARNING, TOPOLOGY
+from torch import Tensor
+from torch.nn import functional
+
+import orchestrator as tb
+from orchestrator.archive.verify import predicted_again
+from orchestrator.emulated.hierarchy import average, check_options, renumbered
+from orchestrator.emulated.options import RunOptions
+from orchestrator.reporting.report import write_report
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.profiles import model_of
+from testbed.core.errors import InputError
+from testbed.system.folders import cache_folder
+from workloads.data.samples import ClientData, client_data, open_data
+from workloads.learning.backbone import load_model
+from workloads.learning.cached import backbone_file
+from workloads.learning.model import initial_trainables
+from workloads.learning.settings import DataConfig
+
+VIRTUAL = {"emulation": {"clock": "virtual", "calibrate": False}}
+HOP_S = 2e-3
+"""Some frames of the slowest backhaul link, whose windows the prediction only models."""
+AT_ONCE = TOPOLOGY | {"backhaul": BACKHAUL | {"one_way_delay_s": 0.0}}
+
+
+def runs() -> list[Run]:
+    return [
+        ("plain", HIERARCHY | VIRTUAL | {"topology": AT_ONCE}, []),
+        ("learning", LEARNING | VIRTUAL, ["--out", "learning"]),
+        ("resumed", LEARNING | VIRTUAL, ["--out", "learning", "--resume"]),
+        ("captured", HIERARCHY | VIRTUAL, ["--out", "captured", "--pcap"]),
+    ]
+
+
+@pytest.fixture(scope="module")
+def all_played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    return played(tmp_path_factory.mktemp("hierarchy"), runs())
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_edge_rounds_and_backhaul_are_as_predicted(all_played: Played) -> None:
+    run = result(all_played, "plain")
+    assert run["valid"]
+    assert_exact(run)
+    (predicted,), (measured,) = run["predicted_wire"], run["measured"]
+    assert len(measured["backhaul"]) == 4
+    for due, seen in zip(predicted["backhaul"], measured["backhaul"], strict=True):
+        assert seen["bytes"] == due["bytes"]
+        assert seen["end_s"] == pytest.approx(due["end_s"], abs=2 * WITHIN_S)
+    assert measured["energy_j"] == pytest.approx(predicted["energy_j"], rel=1e-3)
+    (budget,) = run["error_budget"]
+    parts_s = sum(budget["parts"].values())
+    assert parts_s == pytest.approx(budget["measured_s"] - budget["predicted_s"], abs=1e-9)
+    hops_s = [  # from the end of the last edge round
+        round_["start_s"] + round_["latency_s"] - round_["backhaul"][1]["start_s"]
+        for round_ in (*run["predicted"], *run["measured"])
+    ]
+    assert budget["parts"]["backhaul"] == pytest.approx(hops_s[1] - hops_s[0], abs=1e-9)
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_the_cloud_learns_what_a_plain_hierarchical_loop_does(all_played: Played) -> None:
+    folder, _ = all_played
+    run = result(all_played, "learning")
+    assert run["valid"]
+    state = load_file(folder / "learning" / "adapters.safetensors")
+    reference = trained_without_split()
+    assert state.keys() == reference.keys()
+    for name, tensor in reference.items():
+        torch.testing.assert_close(state[name], tensor, rtol=0, atol=1e-6)
+    for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
+        assert measured["latency_s"] == pytest.approx(predicted["latency_s"], abs=3 * HOP_S)
+    read = tb.read_run(folder / "learning")
+    learning = read.tables["learning"]
+    held_out = learning[learning["data"] == "held-out"]
+    assert held_out["round"].tolist() == [-1, 0, 1]
+    assert held_out["time_s"].tolist() == [0.0, *(r.end_s for r in read.measured)]
+    batches = learning[learning["data"] == "train"].groupby(["round", "client"]).size()
+    assert (batches == 4).all()
+    assert len(batches) == 6
+    assert [len(round_.backhaul) for round_ in read.measured] == [4, 4]
+    accounts = pd.read_parquet(folder / "learning" / "accounts.parquet")
+    assert sorted(accounts["round"].unique()) == [-1, 0, 1]
+    again = predicted_again(read)
+    for kind in ("predicted", "predicted_wire"):
+        pd.testing.assert_frame_equal(again[kind].frame(), getattr(read, kind).frame())
+    assert "backhaul" in write_report(folder / "learning").read_text()
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_captures_and_complete_runs_are_refused(all_played: Played) -> None:
+    folder, done = all_played
+    assert done["captured"].returncode == 2
+    assert "--pcap: is not supported where topology is given" in done["captured"].stderr
+    assert not (folder / "captured").exists()
+    assert done["resumed"].returncode == 2
+
+
+def trained_without_split() -> dict[str, Tensor]:
+    """Hierarchical federated averaging with whole models: HierFAVG's algorithm 1."""
+    scenario = validate(LEARNING, "test")
+    workload, config = scenario.workload, model_of(scenario)
+    model = load_model(config, backbone_file(config, cache_folder()), "cpu")
+    data_config = DataConfig(**workload.data.model_dump(), seed=scenario.seed)
+    dataset = open_data(data_config, workload.classes, model.input)
+    data = client_data(dataset, data_config, 3, workload.batch_size)
+    sizes = [len(share.indices) for share in data]
+    assert len(set(sizes)) > 1, "weights must matter"
+
+    def trained(start: Tensor, share: ClientData, round_: int) -> Tensor:
+        own = {name: t.clone().requires_grad_() for name, t in model.layout.views(start).items()}
+        optimiser = torch.optim.SGD(own.values(), workload.learning_rate, momentum=0.9)
+        for iteration in range(1, workload.local_iterations + 1):
+            samples, labels = share.batch(round_, iteration)
+            optimiser.zero_grad()
+            model.attach(own, [""])
+            logits = model.server(model.client(samples, 1), 1)
+            functional.cross_entropy(logits, labels).backward()
+            optimiser.step()
+        return model.layout.vector(own)
+
+    def mean(models: list[Tensor], weights: list[int]) -> Tensor:
+        parts = (m.double() * w / sum(weights) for m, w in zip(models, weights, strict=True))
+        return torch.stack(list(parts)).sum(0).float()
+
+    cloud = initial_trainables(model.layout, config.seed, model.loras, model.given_head)
+    edges = [[0, 2], [1]]
+    for cloud_round in range(2):
+        models = []
+        for members in edges:
+            edge = cloud
+            for round_ in range(2 * cloud_round, 2 * cloud_round + 2):
+                ends = [trained(edge, data[k], round_) for k in members]
+                edge = mean(ends, [sizes[k] for k in members])
+            models.append(edge)
+        cloud = mean(models, [sum(sizes[k] for k in members) for members in edges])
+    return model.layout.views(cloud)
+
+
+def test_the_cloud_weights_models_by_samples() -> None:
+    one = save({"a": torch.tensor([1.0, 2.0]), "n": torch.tensor([3])})
+    two = save({"a": torch.tensor([5.0, -2.0]), "n": torch.tensor([7])})
+    made = safetensors.numpy.load(average([one, two], [3, 1]))
+    np.testing.assert_array_equal(made["a"], np.array([2.0, 1.0], np.float32))
+    assert made["a"].dtype == np.float32
+    assert made["n"].tolist() == [3]
+
+
+def test_iterations_of_later_edge_rounds_go_on() -> None:
+    table = pd.DataFrame({"round": [5, 5], "client": [1, 1], "iteration": [0, 2]})
+    made = renumbered(table, 1, 4)
+    assert made.to_dict("list") == {"round": [1, 1], "client": [1, 1], "iteration": [0, 6]}
+    assert table["round"].tolist() == [5, 5]
+
+
+def test_live_pages_are_refused() -> None:
+    scenario = validate(HIERARCHY, "test")
+    check_options(scenario, RunOptions())
+    with pytest.raises(InputError, match="live"):
+        check_options(scenario, RunOptions(observer=object()))  # type: ignore[arg-type]
+
+
+def test_scenarios_keep_their_topology(tmp_path: Path) -> None:
+    text = json.dumps(validate(HIERARCHY, "test").model_dump(mode="json"))
+    assert validate(json.loads(text), "test") == validate(HIERARCHY, "test")

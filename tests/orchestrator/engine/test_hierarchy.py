@@ -1,0 +1,261 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Cloud rounds of edge servers, predicted: what they are made of, and what is refused."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from console import run_testbed
+from small_hierarchy import BACKHAUL, HIERARCHY, TOPOLOGY
+
+import orchestrator as tb
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.engine.hierarchy import PredictedBackhaul, rates_at_edges
+from orchestrator.engine.plan import Allocation, link_bytes
+from orchestrator.engine.rounds import Decision, EngineBackend
+from orchestrator.records.timelines import backhaul_table, energy_table, timeline_of
+from orchestrator.scenario.channel import channel_key, ns3_source
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.profiles import profile_of
+from orchestrator.scenario.schema import Scenario
+from testbed.core.errors import InputError
+from testbed.core.timeline import Round
+
+SIZE = 160_000
+"""Bytes of the largest adapters of the small scenario, which edge servers and cloud exchange."""
+ITERATIONS = 2
+
+
+def scenario(topology: dict[str, Any] | None = None, **keys: Any) -> Scenario:
+    return validate(HIERARCHY | {"topology": TOPOLOGY | (topology or {})} | keys, "test")
+
+
+def channel(slots: int = 4000) -> ChannelTrace:
+    wave = np.exp(0.3 * np.sin(np.arange(slots)))
+    return ChannelTrace(np.array([3e-10, 2e-10, 1e-10])[:, None] * wave, 0.1)
+
+
+def predicted(of: Scenario, *, wire: bool = False) -> list[Round]:
+    return list(tb.predict(of, channel(), wire=wire))
+
+
+def edge_rounds(of: Scenario, edge: int, start_s: float, first: int) -> list[Round]:
+    """The edge rounds of one edge server, each played by an engine of its own."""
+    there, members = of.at_edges[edge], of.members[edge]
+    rounds: list[Round] = []
+    shares = np.zeros(3) + 1 / len(members)
+    for number in range(first, first + 2):
+        engine = EngineBackend(there, Replay(channel()), profile_of(of))
+        allocation = Allocation(3, shares, shares, shares, tuple(members))
+        rounds.append(engine.play(Decision(number, start_s, allocation)))
+        start_s = rounds[-1].end_s
+    return rounds
+
+
+def test_a_cloud_round_is_its_edge_rounds_and_two_hops() -> None:
+    of = scenario(rounds=2)
+    up_s, down_s = 8 * SIZE / 1e7 + 0.01, 8 * SIZE / 2e7 + 0.01
+    start_s = 0.0
+    for round_ in predicted(of):
+        assert round_.start_s == pytest.approx(start_s, abs=1e-12)
+        parts = [edge_rounds(of, edge, start_s, 2 * round_.index) for edge in (0, 1)]
+        ready_s = [rounds[-1].end_s for rounds in parts]
+        cloud_s = max(ready_s) + up_s
+        assert round_.latency_s == pytest.approx(cloud_s + down_s - start_s, rel=1e-12)
+        hops = [(each.edge, each.direction, each.bytes) for each in round_.backhaul]
+        assert hops == [(e, way, SIZE) for way in ("up", "down") for e in (1, 2)]
+        moments = [(each.start_s, each.end_s) for each in round_.backhaul]
+        due = [(at_s, at_s + up_s) for at_s in ready_s] + [(cloud_s, cloud_s + down_s)] * 2
+        np.testing.assert_allclose(moments, due, rtol=1e-12)
+        energy_j = sum(part.energy_j for rounds in parts for part in rounds)
+        np.testing.assert_allclose(round_.energy_j, energy_j, rtol=1e-12)
+        assert round_.objective == pytest.approx(round_.latency_s + 4 * max(energy_j))
+        for rounds in parts:
+            for place, part in enumerate(rounds):
+                for span in part.spans:
+                    iteration = span["iteration"] + place * ITERATIONS
+                    mine = round_.spans[
+                        (round_.spans["client"] == span["client"])
+                        & (round_.spans["iteration"] == iteration)
+                        & (round_.spans["step"] == span["step"])
+                    ]
+                    assert mine["start_s"] == pytest.approx([span["start_s"]], rel=1e-12)
+                    assert mine["end_s"] == pytest.approx([span["end_s"]], rel=1e-12)
+        assert len(round_.spans) == sum(len(part.spans) for rounds in parts for part in rounds)
+        assert (np.diff(round_.spans["client"]) >= 0).all()
+        start_s = round_.end_s
+
+
+def test_one_edge_server_and_one_edge_round_are_an_ordinary_round_and_two_hops() -> None:
+    flat = validate({k: v for k, v in HIERARCHY.items() if k != "topology"}, "test")
+    (plain,) = predicted(flat)
+    (round_,) = predicted(scenario({"edges": [{"uavs": [1, 2, 3]}], "edge_rounds": 1}))
+    hops_s = sum(8 * SIZE / bps + 0.01 for bps in (1e7, 2e7))
+    assert round_.latency_s == pytest.approx(plain.latency_s + hops_s, rel=1e-12)
+    np.testing.assert_array_equal(round_.spans, plain.spans)
+    np.testing.assert_array_equal(round_.energy_j, plain.energy_j)
+
+
+def test_the_order_of_edge_servers_does_not_matter() -> None:
+    (one,) = predicted(scenario())
+    (other,) = predicted(scenario({"edges": TOPOLOGY["edges"][::-1]}))
+    assert one.latency_s == other.latency_s
+    np.testing.assert_array_equal(one.spans, other.spans)
+
+
+def test_frames_count_on_the_backhaul_too_and_windows_wait_for_its_delay() -> None:
+    (payload,), (wire,) = predicted(scenario()), predicted(scenario(), wire=True)
+    size = wire.backhaul[0].bytes
+    assert 1.03 * SIZE < size < 1.06 * SIZE
+    (fast,) = predicted(scenario({"backhaul": BACKHAUL | {"one_way_delay_s": 0.0}}), wire=True)
+    up, down = fast.backhaul[0], fast.backhaul[2]
+    assert up.end_s - up.start_s == pytest.approx(8 * size / 1e7, rel=1e-12)
+    assert down.end_s - down.start_s == pytest.approx(8 * size / 2e7, rel=1e-12)
+    waits_s = wire.backhaul[0].end_s - wire.backhaul[0].start_s - 8 * size / 1e7 - 0.01
+    assert 0 < waits_s < 0.05
+    assert wire.latency_s > payload.latency_s
+
+
+def test_all_edge_servers_have_the_same_backhaul() -> None:
+    of = scenario()
+    links = PredictedBackhaul(of, profile_of(of), framed=True)
+    first, second = links.sent("up", [1.0, 5.0])
+    assert first - 1.0 == pytest.approx(second - 5.0, rel=1e-12)
+
+
+def test_the_size_of_all_trainable_parameters_may_be_given() -> None:
+    profile = HIERARCHY["workload"]["profile"] | {"trainable_bytes": 1_000_000}
+    of = scenario(workload=HIERARCHY["workload"] | {"profile": profile})
+    assert predicted(of)[0].backhaul[0].bytes == 1_000_000
+
+
+def test_shares_are_divided_within_an_edge_server() -> None:
+    of = scenario(allocation={"beta": [0.2, 0.2, 0.6]})
+    trace = channel()
+
+    def beta(radio: Any, shares: Allocation) -> Any:
+        column = shares.beta[:, None]
+        return type("Rates", (tuple,), {})((column,) * 3)
+
+    rates = rates_at_edges(of, trace, beta)
+    np.testing.assert_allclose(rates.uplink.ravel(), [0.25, 1.0, 0.75])
+
+
+def test_json_and_tables_keep_the_backhaul(tmp_path: Path) -> None:
+    path, out = tmp_path / "s.yaml", tmp_path / "o.json"
+    path.write_text(yaml.safe_dump(HIERARCHY))
+    channel().save(tmp_path / "t.npz")
+    run_testbed("predict", path, "--trace", tmp_path / "t.npz", "--json", out)
+    written = json.loads(out.read_text())
+    (round_,) = written["rounds"]
+    assert [hop["edge"] for hop in round_["backhaul"]] == [1, 2, 1, 2]
+    assert set(round_["backhaul"][0]) == {"edge", "direction", "start_s", "end_s", "bytes"}
+    assert validate(written["scenario"], "test") == validate(HIERARCHY, "test")
+
+    timeline = tb.predict(scenario(), channel())
+    kinds = {"predicted": timeline}
+    tables = {
+        "predicted": timeline.frame(),
+        "rounds": timeline.summary().assign(kind="predicted"),
+        "energy": energy_table(kinds),
+        "backhaul": backhaul_table(kinds),
+    }
+    assert timeline_of(tables, "predicted", 3)[0].backhaul == timeline[0].backhaul
+
+
+def test_uavs_fly_around_their_own_edge_server() -> None:
+    far = {"uavs": [2], "position_m": [5000.0, -3000.0, 30.0]}
+    of = scenario({"edges": [TOPOLOGY["edges"][0], far]})
+    flat = validate({k: v for k, v in HIERARCHY.items() if k != "topology"}, "test")
+    with ns3_source(of) as made, ns3_source(flat) as plain:
+        ours, theirs = made.trace(50).first(50), plain.trace(50).first(50)
+    np.testing.assert_array_equal(ours.values[[0, 2]], theirs.values[[0, 2]])
+    np.testing.assert_allclose(ours.values[1], theirs.values[1], rtol=1e-6)
+    assert ours.position_m is not None
+    assert theirs.position_m is not None
+    np.testing.assert_array_equal(ours.position_m[[0, 2]], theirs.position_m[[0, 2]])
+    np.testing.assert_allclose(
+        ours.position_m[1], theirs.position_m[1] + [5000.0, -3000.0, 0.0], atol=1e-6
+    )
+    assert channel_key(of) != channel_key(scenario()) != channel_key(flat)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"topology.edges": [{"uavs": [1, 2]}]}, "topology.edges: UAV 3 is in none of them"),
+        (
+            {"topology.edges": [{"uavs": [1, 2]}, {"uavs": [2, 3]}]},
+            "topology.edges.1.uavs: UAV 2 is already in edges.0",
+        ),
+        ({"topology.edges": [{"uavs": [1, 2, 2, 3]}]}, "UAV 2 is already in edges.0"),
+        ({"topology.edges": [{"uavs": [1, 2, 3, 4]}]}, "topology.edges: there is no UAV 4"),
+        ({"topology.edges": []}, "topology.edges"),
+        ({"topology.edge_rounds": 0}, "topology.edge_rounds"),
+        ({"topology.backhaul.uplink_bps": 0}, "topology.backhaul.uplink_bps"),
+        ({"topology.backhaul.one_way_delay_s": -1}, "topology.backhaul.one_way_delay_s"),
+        ({"paradigm": "asfl-pp"}, "paradigm: must not be asynchronous where topology is given"),
+        ({"allocation.policy": "planner"}, "allocation.policy: must be 'fixed' or 'equal'"),
+        ({"participation.clients": 2}, "participation: must be absent where topology is given"),
+        (
+            {"faults.events": [{"kind": "bs-crash"}]},
+            "faults.events: must be absent where topology is given",
+        ),
+        ({"faults.random": {"count": 1}}, "faults.random: must be absent"),
+        ({"workload.aggregation": "fedadam"}, "workload.aggregation: must be 'fedavg'"),
+        ({"emulation.runtime": "docker"}, "emulation.runtime: must be 'namespace'"),
+        ({"emulation.dilation": "auto"}, "emulation.dilation: must be a number"),
+        ({"nodes": {"bs": {"command": "true"}}}, "nodes: must be absent"),
+        (
+            {
+                "radio": {"access": "lte", "cells": [{"position_m": [900, 0, 30]}]},
+            },
+            "radio.cells: must be absent",
+        ),
+        (
+            {
+                "uavs.height_m": 5,
+                "topology.edges": [{"uavs": [1, 2]}, {"uavs": [3], "position_m": [0, 0, 200]}],
+            },
+            "topology.edges.1.position_m: must be 10 to 150 m high",
+        ),
+    ],
+)
+def test_what_edge_servers_do_not_support_is_refused(changes: dict[str, Any], line: str) -> None:
+    tree = copy.deepcopy(HIERARCHY)
+    for key, value in changes.items():
+        *sections, name = key.split(".")
+        at = tree
+        for section in sections:
+            at = at.setdefault(section, {})
+        at[name] = value
+    with pytest.raises(InputError, match=line.replace(".", r"\.")):
+        validate(tree, "test")
+
+
+def test_what_needs_one_base_station_refuses_edge_servers(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(HIERARCHY))
+    channel().save(tmp_path / "t.npz")
+    for words in (
+        ["cross-check", path, "--trace", tmp_path / "t.npz", "--out", tmp_path / "c"],
+        ["train", path, "--out", tmp_path / "a"],
+        ["up", path, "--out", tmp_path / "u"],
+    ):
+        done = run_testbed(*words, check=False)
+        assert done.returncode == 2, words
+        assert "topology: must be absent" in done.stderr, words
+        assert not words[-1].exists()
+
+
+def test_link_bytes_are_those_of_an_edge_server_for_itself() -> None:
+    of = scenario()
+    wire = predicted(of, wire=True)[0]
+    first = wire.spans[wire.spans["step"] == 0]
+    assert set(first["bytes"]) == {link_bytes(of, profile_of(of), 3).adapters}
