@@ -60,9 +60,10 @@ from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.progress import Progress
-from testbed.core.timeline import Round
+from testbed.core.timeline import Round, Timeline
 from testbed.system import inside
 from testbed.system.programs import Programs
+from testbed.transport.wire import MOST_ITERATIONS
 from workloads.costs.profile import SplitProfile
 
 
@@ -144,6 +145,7 @@ def open_rounds(
     check_machine(scenario, options.hosts)
     # Refuses a trace that is too short before anything starts, and gives the timeout of rounds.
     expected = predict(scenario, channel, profile, sizing=link_bytes)
+    _check_iterations(scenario, expected)
     learning = learning_settings(scenario)
     options.progress("starting nodes", 0, 1)
     plan = plan_round(scenario, profile, fixed_allocation(scenario))
@@ -199,6 +201,18 @@ def open_rounds(
         if before is not None:
             record.others = Programs.outside(os.getpid()).since(before)
         stage.stop()
+
+
+def _check_iterations(scenario: ResolvedScenario, expected: Timeline) -> None:
+    """Refuse an asynchronous run, which counts iterations on, if frames cannot name them."""
+    if not scenario.updates:
+        return
+    most = max((int(round_.spans["iteration"].max()) for round_ in expected), default=0)
+    if most + scenario.workload.local_iterations > MOST_ITERATIONS:
+        raise InputError(
+            f"rounds: a UAV would do {most} iterations in this asynchronous run, and frames can "
+            f"name {MOST_ITERATIONS}; must be fewer rounds"
+        )
 
 
 class EmulatedRounds:

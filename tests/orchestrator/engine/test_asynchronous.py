@@ -18,6 +18,7 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
+from orchestrator.emulated.rounds import _check_iterations
 from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.fdma import ShannonFdma
@@ -494,6 +495,15 @@ def test_what_does_not_go_together_is_refused_by_its_field() -> None:
             )
     with pytest.raises(InputError, match="paradigm: an agent needs synchronous rounds"):
         tb.UavSflEnv(small("asfl-pp"))
+
+
+def test_more_iterations_than_frames_can_name_are_refused() -> None:
+    scenario = small("asfl-pp", 4).resolved(1.0)
+    (round_,) = played(scenario)
+    _check_iterations(scenario, tb.Timeline([round_]))
+    round_.spans["iteration"][-1] = 2**16 - 1
+    with pytest.raises(InputError, match="rounds: a UAV would do 65535 iterations"):
+        _check_iterations(scenario, tb.Timeline([round_]))
 
 
 def test_emulated_rounds_are_as_predicted(tmp_path: Path) -> None:
