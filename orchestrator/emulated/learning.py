@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.engine.links import impairments_of
-from orchestrator.scenario.profiles import model_of, profile_of
+from orchestrator.scenario.profiles import data_of, model_of, profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
 from testbed.control.messages import BaseStationReport, Evaluated, RoundReport
 from testbed.core.node import NodeId, uav
-from workloads.learning.settings import DataConfig, TrainingConfig
+from workloads.learning.settings import TrainingConfig
 
 SLOW_FLOPS = 5e9
 """FLOP/s of a slow or busy core."""
@@ -56,7 +56,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
     return {
         "model": asdict(model),
         "training": asdict(training),
-        "data": asdict(DataConfig(**workload.data.model_dump(), seed=scenario.seed)),
+        "data": asdict(data_of(scenario)),
         "batch_size": workload.batch_size,
         "clients": scenario.uavs.count,
         "backbone": str(backbone_file(model, cache_folder())),

@@ -164,7 +164,8 @@ class LoraLinear(nn.Module):
     @property
     def matrix(self) -> Tensor:
         """W [out, in]."""
-        return self.weight.mT if self.is_transposed else self.weight
+        weight: Tensor = self.weight
+        return weight.mT if self.is_transposed else weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to x [..., in]; returns [..., out]."""

@@ -7,7 +7,7 @@ vocabulary. Without torch and transformers."""
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,12 @@ class LanguageModel:
 def is_language(model: str) -> bool:
     """Whether a name of a model is that of a language model of transformers."""
     return model.startswith(PREFIX)
+
+
+def model_folder(model: str) -> str | None:
+    """The folder that a name of a model names; None: it names none."""
+    path = Path(model.removeprefix(PREFIX)).expanduser()
+    return str(path) if is_language(model) and path.is_dir() else None
 
 
 def language_model(
@@ -139,6 +145,21 @@ def weight_files(path: Path, field: str) -> list[Path]:
     return files
 
 
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files of a folder on which its tokenizer may depend.
+
+    Raises:
+        InputError: It has no tokenizer.
+    """
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        raise InputError(
+            f"workload.data.tokenizer: {folder} is neither 'bytes' nor a folder with a tokenizer"
+        )
+    return sorted(
+        file for ending in ("json", "model", "txt") for file in folder.glob(f"*.{ending}")
+    )
+
+
 def _read(file: Path, field: str = FIELD) -> dict[str, Any]:
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
@@ -156,7 +177,7 @@ def _size(value: object, where: str) -> int:
     return value
 
 
-FETCHED: Sequence[str] = ("*.json", "model*.safetensors", "tokenizer.model", "merges.txt")
+FETCHED = ["*.json", "model*.safetensors", "tokenizer.model", "merges.txt"]
 """Files of a model that are downloaded from the hub."""
 
 
