@@ -43,7 +43,6 @@ class Names:
 
 NAMES: Mapping[str, Names] = {
     "gpt2": Names("h", "ln_f", "wte", "wpe"),
-    "gpt_neox": Names(norm="final_layer_norm", embedding="embed_in"),
     "phi": Names(norm="final_layernorm"),
 }
 """Names by `model_type`; other families have the default ones, as Llama."""

@@ -17,8 +17,8 @@ from testbed.core.words import not_one_of
 
 PREFIX = "hf:"
 FAMILIES = (
-    *("gemma", "gemma2", "gemma3_text", "gpt2", "gpt_neox", "llama", "mistral", "olmo2", "phi"),
-    *("phi3", "qwen2", "qwen3"),
+    *("gemma", "gemma2", "gemma3_text", "gpt2", "llama", "mistral", "olmo2", "phi", "phi3"),
+    *("qwen2", "qwen3"),
 )
 """Values of `model_type` in the configurations of transformers that can be split."""
 BYTES = 256
