@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from testbed.core.errors import InputError
+from workloads.costs.counting import count
+from workloads.costs.lookup import counted
 from workloads.learning.backbone import load_model, write_backbone
+from workloads.learning.cached import backbone_file
 from workloads.learning.export import export_peft
 from workloads.learning.learner import ClientLearner, ServerLearner
 from workloads.learning.model import SplitModel, initial_trainables
@@ -278,7 +282,10 @@ def test_a_file_of_the_body_alone_is_read(tmp_path: Path) -> None:
     ("change", "line"),
     [
         ({"lm_head.weight": None}, r"needs lm_head\.weight of shape \(64, 32\)"),
-        ({"lm_head.weight": (3, 32)}, r"has lm_head\.weight of shape \(3, 32\).*; the head is frozen"),
+        (
+            {"lm_head.weight": (3, 32)},
+            r"has lm_head\.weight of shape \(3, 32\).*; the head",
+        ),
         ({"model.norm.weight": None}, r"needs model\.norm\.weight"),
         ({"strange": (2,)}, r"belongs to another model"),
     ],
@@ -364,3 +371,44 @@ def test_impossible_configurations_are_refused(
     config.parameters["length"] = length  # type: ignore[index]
     with pytest.raises(InputError, match=line):
         SplitModel(config)
+
+
+def test_the_costs_of_a_llama_are_those_by_hand() -> None:
+    """Products with 2 FLOPs per multiply-add: of linear layers, attention, adapters, and head."""
+    tokens, width, keys, inner, rank = LENGTH, 32, 16, 48, 4
+    layers = [(width, width), (width, keys), (width, keys), (width, width)]
+    layers += [(width, inner), (width, inner), (inner, width)]
+    linear = sum(2 * tokens * i * o for i, o in layers)
+    adapters = sum(2 * tokens * rank * (i + o) for i, o in layers)
+    attention = 2 * (2 * tokens * tokens * width)
+    head = 2 * tokens * width * VOCABULARY
+    block = linear + adapters + attention
+    # Gradients of inputs, and of both adapters; of both factors of attention's two products.
+    back = linear + 2 * adapters + 2 * attention
+    # Embeddings are frozen, so the first three layers need no gradient of their input.
+    spared = sum(2 * tokens * (i * o + rank * i) for i, o in layers[:3])
+    profile = count(replace(by_seed("llama"), rank=rank))
+    assert profile.client_forward_flops == (block, 2 * block, 3 * block)
+    assert profile.server_forward_flops == (2 * block + head, block + head, head)
+    assert profile.client_backward_flops == tuple(n * back - spared for n in (1, 2, 3))
+    assert profile.server_backward_flops == tuple(n * back + head for n in (2, 1, 0))
+    assert profile.smashed_bytes == (4 * tokens * width,) * 3
+    each = 4 * rank * sum(i + o for i, o in layers)
+    assert profile.adapter_bytes == (each, 2 * each, 3 * each)
+    assert profile.labels == tokens
+    trained = count(replace(by_seed("llama"), rank=rank, train_head=True))
+    assert trained.server_backward_flops[2] == 2 * head, "the gradient of its weight as well"
+
+
+def test_costs_are_kept_by_configuration_length_and_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = by_seed("llama")
+    longer = replace(first, parameters={**first.parameters, "length": 2 * LENGTH // 3})
+    deeper = by_seed("llama", num_hidden_layers=2)
+    found = [counted(each) for each in (first, longer, deeper, replace(first, train_head=True))]
+    assert len({profile.server_backward_flops for profile in found}) == 4
+    assert counted(first) == found[0]
+    files = {backbone_file(each, tmp_path) for each in (first, deeper)}
+    assert len(files) == 2
