@@ -194,7 +194,8 @@ def test_every_family_trains_as_in_transformers_with_peft(kind: str, tmp_path: P
         assert all(torch.equal(again[1][name], tensor) for name, tensor in here[1].items())
     there = trained_by_peft(original(tmp_path), start, SGD)
     assert_same(here, there)
-    assert min(float((there[1][n] - s).abs().max()) for n, s in start.items()) > 1e-3
+    assert all((there[1][name] != tensor).any() for name, tensor in start.items())
+    assert max(float((there[1][n] - s).abs().max()) for n, s in start.items()) > 1e-2
 
 
 @pytest.mark.parametrize("kind", ["llama", "gpt2", "qwen2"])
