@@ -18,7 +18,7 @@ from workloads.learning.cached import backbone_file
 from workloads.learning.examined import data_line
 from workloads.learning.remarks import remarks_on
 from workloads.models.config import named_files
-from workloads.models.language import is_language, tokenizer_files
+from workloads.models.language import CONFIG, is_language, tokenizer_files
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ def inputs_of(scenario: Scenario) -> Inputs:
     if (language := scenario.workload.language) is None:
         digests |= {"workload.parameters": named_files(model.parameters)}
     elif language.folder is not None:
-        digests |= {"workload.model": {str(language.folder): content_digest(language.folder)}}
+        file = language.folder / CONFIG
+        digests |= {"workload.model": {str(file): content_digest(file)}}
     if model.weights not in (None, "pretrained"):
         weights = Path(str(model.weights))
         digests |= {"workload.weights": {str(weights): content_digest(weights)}}

@@ -53,6 +53,8 @@ def model_of(scenario: Scenario) -> ModelConfig:
     if language is not None:
         length = workload.sequence_length
         parameters = {"config": dict(language.configuration), "length": length}
+        if language.folder is not None:
+            parameters["folder"] = str(language.folder)
         if weights in (None, "pretrained"):
             weights = language.weights
         if workload.head == "file" and weights is None:

@@ -218,6 +218,9 @@ def open_data(
         return Synthetic(samples, classes, input_.size, config.seed, train)
     if isinstance(input_, Tokens):
         return open_tokens(config, input_, train)
+    for name in ("tokenizer", "text_column"):
+        if getattr(config, name) is not None:
+            raise InputError(f"workload.data.{name}: the model takes images, not tokens")
     root = Path(config.source).expanduser()
     if not root.is_dir():
         raise InputError(f"workload.data.source: {root} is neither 'synthetic' nor a folder")

@@ -54,7 +54,8 @@ class ModelConfig:
     """Dropout rate of an adapter's input during training; 0 with `dora`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of another package's model, as JSON values. Of a language model: `config`, the
-    content of its configuration, and `length`, that of a sequence in tokens."""
+    content of its configuration; `length`, that of a sequence in tokens; and `folder`, unless it is
+    a family."""
     train_head: bool = True
     """Whether the head is trained; otherwise it is frozen, and that of the weights is used."""
 
@@ -72,7 +73,8 @@ def plugin_model(model: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     model, they are its configuration and the version of transformers.
     """
     if is_language(model):
-        return {"parameters": dict(parameters), "transformers": version("transformers")}
+        known = {name: value for name, value in parameters.items() if name != "folder"}
+        return {"parameters": known, "transformers": version("transformers")}
     if model not in MODELS.plugins:
         return {}
     return {

@@ -75,13 +75,15 @@ def network(config: ModelConfig) -> Any:
 
 
 def check_parameters(config: ModelConfig) -> None:
-    """Refuse names of values that the configuration of a family does not have.
+    """Refuse parameters of a family that its configuration does not have.
 
-    transformers would accept them without effect.
+    transformers would accept them without effect. Files of configurations may have such values.
 
     Raises:
         InputError: There is such a name.
     """
+    if "folder" in config.parameters:
+        return
     kind = config.parameters["config"]["model_type"]
     known = {*CONFIG_MAPPING[kind]().to_dict(), *CONFIG_MAPPING[kind].attribute_map, "rope_theta"}
     for name in config.parameters["config"]:

@@ -42,7 +42,7 @@ def test_the_vocabulary_is_that_of_the_folder(folder: Path) -> None:
     assert found.workload.classes == 300
     model = model_of(found)
     assert (model.classes, model.weights, model.train_head) == (300, None, False)
-    assert model.parameters == {"config": CONFIG, "length": None}
+    assert model.parameters == {"config": CONFIG, "length": None, "folder": str(folder)}
     again = Scenario.model_validate_json(found.model_dump_json())
     assert again == found
     with pytest.raises(InputError, match=r"workload\.classes: must be 300, the vocabulary of hf:"):

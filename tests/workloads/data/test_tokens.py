@@ -20,7 +20,7 @@ from workloads.data.samples import client_data, open_data
 from workloads.data.tokens import TokenSequences
 from workloads.learning.examined import data_line
 from workloads.learning.settings import ModelConfig
-from workloads.models.chain import Tokens
+from workloads.models.chain import Images, Tokens
 
 LENGTH = 4
 BYTES = Tokens(LENGTH, 256)
@@ -186,6 +186,12 @@ def test_other_files_and_places_are_refused(tmp_path: Path) -> None:
         opened(tmp_path / "a.md")
     with pytest.raises(InputError, match=r"neither 'synthetic' nor a file or folder"):
         opened(tmp_path / "b")
+
+
+def test_images_have_no_tokenizer(tmp_path: Path) -> None:
+    for keys in ({"tokenizer": "bytes"}, {"text_column": "a"}):
+        with pytest.raises(InputError, match=r"workload\.data\.\w+: the model takes images"):
+            open_data(DataConfig(str(tmp_path), **keys), 2, Images(8))
 
 
 def test_sequences_have_no_labels(tmp_path: Path) -> None:

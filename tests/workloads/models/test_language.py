@@ -81,7 +81,10 @@ def config_of(folder: Path, **different: Any) -> ModelConfig:
     values: dict[str, Any] = {
         "rank": 4,
         "weights": language.weights,
-        "parameters": {"config": dict(language.configuration), "length": LENGTH},
+        "parameters": {
+            **{"config": dict(language.configuration), "length": LENGTH},
+            "folder": str(language.folder),
+        },
         "train_head": False,
     }
     return ModelConfig(f"hf:{folder}", language.vocabulary, **values | different)
@@ -194,7 +197,9 @@ def test_every_family_trains_as_in_transformers_with_peft(kind: str, tmp_path: P
         assert all(torch.equal(again[1][name], tensor) for name, tensor in here[1].items())
     there = trained_by_peft(original(tmp_path), start, SGD)
     assert_same(here, there)
-    assert all((there[1][name] != tensor).any() for name, tensor in start.items())
+    for name, tensor in start.items():  # Some adapters move by a few millionths only.
+        moved = (there[1][name] - tensor).norm()
+        assert (here[1][name] - there[1][name]).norm() < 0.05 * moved, name
     assert max(float((there[1][n] - s).abs().max()) for n, s in start.items()) > 1e-2
 
 
@@ -353,6 +358,23 @@ def test_a_chain_without_the_window_is_refused(
     monkeypatch.setattr(decoders._Context, "of", without_window)
     with pytest.raises(InputError, match="the parts of its chain compute something else"):
         loaded(by_seed(kind), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2", "gemma2"])
+def test_in_bfloat16_parts_and_whole_agree(kind: str, tmp_path: Path) -> None:
+    config = replace(saved(kind, tmp_path), dtype="bfloat16", train_head=True)
+    model = loaded(config, tmp_path)
+    assert {lora.weight.dtype for lora in model.loras.values()} == {torch.bfloat16}
+    losses, state = trained_here(model, 2, SGD)
+    assert torch.isfinite(torch.tensor(losses)).all()
+    assert state["lm_head.weight"].dtype == torch.float32
+
+
+def test_a_file_may_have_values_that_the_family_does_not_know(tmp_path: Path) -> None:
+    config = saved("gpt2", tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"n_ctx": 1024, "other": 1}))
+    assert loaded(config_of(tmp_path), tmp_path).layout == SplitModel(config).layout
 
 
 @pytest.mark.parametrize(
