@@ -31,6 +31,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.system.files import check_writable, write_whole
+from workloads.models.language import model_folder
 
 SUMS = "SHA256SUMS"
 INPUTS = "inputs.json"
@@ -151,7 +152,8 @@ def _inputs(content: _Content, with_data: bool) -> Iterator[tuple[str, bool]]:
     """The distinct paths that scenarios name, and whether to include them."""
     seen = set()
     for scenario, trace in content.scenarios:
-        data = {scenario.workload.data.source, scenario.workload.weights}
+        workload = scenario.workload
+        data = {workload.data.source, workload.weights, model_folder(workload.model)}
         for path in named_files(scenario, trace):
             if path not in seen:
                 seen.add(path)

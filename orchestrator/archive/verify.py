@@ -51,6 +51,7 @@ from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round, Timeline
 from testbed.host.dask_cluster import Cluster
 from testbed.system.leftovers import temporary_folder
+from workloads.models.language import PREFIX, model_folder
 
 Emulate = Callable[[Scenario, Path, Path], None]
 """Emulates a scenario on a trace into a run directory; raises `InputError` or `RunError`."""
@@ -337,8 +338,11 @@ def _relocated(scenario: Scenario, inputs: dict[str, str]) -> Scenario:
         "allocation.agent": scenario.allocation.agent,
         "workload.weights": scenario.workload.weights,
         "workload.data.source": scenario.workload.data.source,
+        "workload.data.tokenizer": scenario.workload.data.tokenizer,
     }
     moved = {key: inputs[path] for key, path in keys.items() if path in inputs}
+    if (folder := model_folder(scenario.workload.model)) in inputs:
+        moved["workload.model"] = f"{PREFIX}{inputs[folder]}"
     return varied(scenario, moved) if moved else scenario
 
 

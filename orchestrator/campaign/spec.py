@@ -38,6 +38,7 @@ from orchestrator.scenario.loading import explain, own_or, put, read_tree, valid
 from orchestrator.scenario.schema import Scenario, Section
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
+from workloads.models.language import model_folder
 
 log = logging.getLogger(__name__)
 
@@ -561,6 +562,7 @@ def point_of(
 def named_files(scenario: Scenario, trace: str | None) -> list[str]:
     """Paths of the files that a point reads."""
     data, weights = scenario.workload.data.source, scenario.workload.weights
+    folder, tokenizer = model_folder(scenario.workload.model), scenario.workload.data.tokenizer
     return [
         path
         for path, is_path in (
@@ -568,6 +570,8 @@ def named_files(scenario: Scenario, trace: str | None) -> list[str]:
             (scenario.allocation.agent, scenario.allocation.policy == "agent"),
             (weights, weights is not None and weights != "pretrained"),
             (data, data != "synthetic"),
+            (folder, True),
+            (tokenizer, tokenizer != "bytes"),
         )
         if is_path and path is not None
     ]

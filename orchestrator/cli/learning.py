@@ -204,8 +204,10 @@ def _export_peft(run_dir: Path, folder: Path) -> None:
     from workloads.learning.cached import backbone_file
     from workloads.learning.export import export_peft
     from workloads.learning.tensors import read_tensors
+    from workloads.models.language import is_language
 
     model = model_of(run.scenario)
     export_peft(read_tensors(state, "export"), folder, model)
     out.print(f"adapters and head: {folder}")
-    out.print(f"frozen weights, with timm's names: {backbone_file(model, cache_folder())}")
+    whose = "transformers'" if is_language(model.model) else "timm's"
+    out.print(f"frozen weights, with {whose} names: {backbone_file(model, cache_folder())}")

@@ -42,6 +42,8 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.registry import OURS
 
 PACKAGE = "uav-sfl-testbed"
+LANGUAGE = "[language]"
+"""Extra of language models."""
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.init, predict.show, predict.trace, predict.predict),
     "Channels": (exchange.export_trace, flights.fit, flights.forecast),
@@ -162,11 +164,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if not (remedy := _how_to_install(error.name or "")):
             raise
-        _exit(
-            1,
-            f"{error.name} is not installed; {remedy}: "
-            f"pip install '{PACKAGE}[full]', or `make setup` in its folder",
-        )
+        how = f"pip install '{PACKAGE}[full]', or `make setup` in its folder"
+        if LANGUAGE in remedy:  # It is not part of [full].
+            how = f"pip install '{PACKAGE}{LANGUAGE}'"
+        _exit(1, f"{error.name} is not installed; {remedy}: {how}")
     except BrokenPipeError:
         # The reader of our output has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

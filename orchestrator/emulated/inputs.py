@@ -8,17 +8,17 @@ from pathlib import Path
 
 from orchestrator.emulated.learning import evaluates
 from orchestrator.records.manifest import plugins_of
-from orchestrator.scenario.profiles import model_of
+from orchestrator.scenario.profiles import data_of, model_of
 from orchestrator.scenario.schema import Scenario
-from testbed.core.registry import content_digest
+from testbed.core.registry import MODELS, content_digest
 from testbed.system.folders import cache_folder
-from workloads.data.config import DataConfig
 from workloads.data.digests import data_digests
 from workloads.data.parts import FIELD
 from workloads.learning.cached import backbone_file
 from workloads.learning.examined import data_line
 from workloads.learning.remarks import remarks_on
 from workloads.models.config import named_files
+from workloads.models.language import CONFIG, is_language, tokenizer_files
 
 
 @dataclass(frozen=True)
@@ -42,17 +42,25 @@ def inputs_of(scenario: Scenario) -> Inputs:
     if scenario.workload.compute == "none":
         return Inputs(digests=_plugin_digests(scenario))
     digests = _plugin_digests(scenario)
-    model = model_of(scenario)
+    model, data = model_of(scenario), data_of(scenario)
     remarks = remarks_on(model, backbone_file(model, cache_folder()))
-    digests |= {"workload.parameters": named_files(model.parameters)}
+    if (language := scenario.workload.language) is None:
+        digests |= {"workload.parameters": named_files(model.parameters)}
+    elif language.folder is not None:
+        file = language.folder / CONFIG
+        digests |= {"workload.model": {str(file): content_digest(file)}}
     if model.weights not in (None, "pretrained"):
         weights = Path(str(model.weights))
         digests |= {"workload.weights": {str(weights): content_digest(weights)}}
-    if scenario.workload.data.source == "synthetic":
+    if data.source == "synthetic":
         return Inputs("", remarks, digests)
-    data = DataConfig(**scenario.workload.data.model_dump(), seed=scenario.seed)
-    digests[FIELD] = data_digests(Path(data.source).expanduser())
-    line = data_line(model, data, digests[FIELD], evaluates(scenario), cache_folder())
+    has_texts = is_language(model.model) or model.model in MODELS.plugins
+    digests[FIELD] = data_digests(Path(data.source).expanduser(), has_texts)
+    if data.tokenizer not in (None, "bytes"):
+        files = tokenizer_files(Path(str(data.tokenizer)))
+        digests["workload.data.tokenizer"] = {str(file): content_digest(file) for file in files}
+    found = digests[FIELD] | digests.get("workload.data.tokenizer", {})
+    line = data_line(model, data, found, evaluates(scenario), cache_folder())
     return Inputs(line, remarks, digests)
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.engine.links import impairments_of
-from orchestrator.scenario.profiles import model_of, profile_of
+from orchestrator.scenario.profiles import data_of, model_of, profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
 from testbed.control.messages import BaseStationReport, Evaluated, Keeping, RoundReport
 from testbed.core.node import NodeId, uav
 from testbed.system.machine import gpus
 from workloads.codecs.codec import DIRECTIONS
-from workloads.learning.settings import DataConfig, TrainingConfig
+from workloads.learning.settings import TrainingConfig
 
 SLOW_FLOPS = 5e9
 """FLOP/s of a slow or busy core."""
@@ -64,7 +64,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
     return {
         "model": asdict(model),
         "training": asdict(training),
-        "data": asdict(DataConfig(**workload.data.model_dump(), seed=scenario.seed)),
+        "data": asdict(data_of(scenario)),
         "batch_size": workload.largest("batch_size"),
         "batch_sizes": _if_they_differ(scenario, "batch_size"),
         "clients": scenario.uavs.count,

@@ -208,7 +208,7 @@ def _check_iterations(scenario: ResolvedScenario, expected: Timeline) -> None:
     if not scenario.updates:
         return
     most = max((int(round_.spans["iteration"].max()) for round_ in expected), default=0)
-    if most + scenario.workload.local_iterations > MOST_ITERATIONS:
+    if most + int(scenario.workload.largest("local_iterations")) > MOST_ITERATIONS:
         raise InputError(
             f"rounds: a UAV would do {most} iterations in this asynchronous run, and frames can "
             f"name {MOST_ITERATIONS}; must be fewer rounds"

@@ -21,6 +21,7 @@ from orchestrator.reporting.cells import cells_chart
 from orchestrator.reporting.legend import IMPAIRMENT_PARTS, STEP_COLOURS, STEP_TITLES, part_title
 from testbed.core.paradigm import keeps_step, title_of
 from testbed.core.timeline import STEPS
+from workloads.models.language import is_language
 
 # Limits of the data in a page, so that the report of a long run opens as fast as a short one's.
 MAX_SPANS = 60_000
@@ -46,6 +47,8 @@ class TimeChart:
     """The title of each column's chart, by the name of the column."""
     curves: Callable[[Run], Curves | None]
     """The curves of a run; None where it has none, and the section is left out."""
+    remark: Callable[[Run], str] = lambda run: ""
+    """What follows the note for a run."""
 
 
 def chart_data(run: Run) -> dict[str, Any]:
@@ -81,7 +84,7 @@ def chart_data(run: Run) -> dict[str, Any]:
         "over_time": {
             name: {
                 "title": chart.title,
-                "note": chart.note,
+                "note": chart.note + chart.remark(run),
                 "columns": chart.columns,
                 "curves": curves,
             }
@@ -302,6 +305,19 @@ def _learning(run: Run) -> Curves | None:
     return curves
 
 
+def _perplexity(run: Run) -> str:
+    """The perplexity of a language model on held-out data at the end, in words."""
+    table = run.tables["learning"]
+    if not is_language(run.scenario.workload.model) or "data" not in table:
+        return ""
+    losses = table[table["data"] == "held-out"].sort_values("time_s")["loss"].astype(float)
+    if not len(losses) or not np.isfinite(losses.iloc[-1]):
+        return ""
+    first, last = np.exp(losses.iloc[[0, -1]])
+    change = f"from {first:.4g} to {last:.4g}"
+    return f" On held-out data, the perplexity (the exponential of the loss) went {change}."
+
+
 def training_curve(batches: pd.DataFrame, paradigm: str) -> pd.DataFrame:
     """Mean time_s, loss and accuracy over clients at each iteration, sorted by time.
 
@@ -332,6 +348,7 @@ TIME_CHARTS = {
         "as many batches in a row as there are UAVs), thin ones are each UAV's own.",
         {"loss": "Loss", "accuracy": "Accuracy"},
         _learning,
+        _perplexity,
     ),
 }
 """The sections of curves over emulated time, by their anchors, in the order of the page."""

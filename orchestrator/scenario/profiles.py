@@ -11,6 +11,7 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.registry import MODELS, reason
 from workloads.costs.lookup import counted, profile_for
 from workloads.costs.profile import RankedProfile, SplitProfile
+from workloads.data.config import DataConfig
 from workloads.models.config import ModelConfig
 
 
@@ -51,8 +52,22 @@ def profile_of(scenario: Scenario) -> SplitProfile:
 
 
 def model_of(scenario: Scenario) -> ModelConfig:
-    """The model that the scenario trains."""
+    """The model that the scenario trains.
+
+    Raises:
+        InputError: There is no such language model.
+    """
     workload = scenario.workload
+    language, parameters, weights = workload.language, workload.parameters, workload.weights
+    if language is not None:
+        length = workload.sequence_length
+        parameters = {"config": dict(language.configuration), "length": length}
+        if language.folder is not None:
+            parameters["folder"] = str(language.folder)
+        if weights in (None, "pretrained"):
+            weights = language.weights
+        if workload.head == "file" and weights is None:
+            raise InputError(f"workload.head: 'file' needs weights, and {workload.model} has none")
     return ModelConfig(
         workload.model,
         workload.classes,
@@ -60,11 +75,22 @@ def model_of(scenario: Scenario) -> ModelConfig:
         alpha=workload.lora_alpha,
         image_size=workload.image_size,
         seed=scenario.seed,
-        weights=workload.weights,
+        weights=weights,
         head=workload.head,
         dtype=workload.dtype,
         targets=workload.lora_targets,
         adapters=workload.adapters,
         dropout=workload.lora_dropout,
-        parameters=workload.parameters,
+        parameters=parameters,
+        train_head=workload.trains_head,
     )
+
+
+def data_of(scenario: Scenario) -> DataConfig:
+    """The data that the scenario trains on; texts of a language model have its own tokenizer if
+    none is given and it has one."""
+    workload = scenario.workload
+    given = workload.data.model_dump()
+    if workload.language is not None and workload.data.tokenizer is None:
+        given["tokenizer"] = workload.language.tokenizer
+    return DataConfig(**given, seed=scenario.seed)

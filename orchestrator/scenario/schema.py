@@ -60,6 +60,7 @@ from workloads.codecs.codec import DIRECTIONS, Codec, Direction
 from workloads.codecs.formats import TopK
 from workloads.codecs.registry import codec_of
 from workloads.data.partitions import check_partition
+from workloads.models.language import LanguageModel, is_language, language_model
 
 # Bounds lie far beyond real hardware, and no product of values within them overflows.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -82,6 +83,7 @@ Device = Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")]
 ALL_UAVS = "uav*"
 """Stands for every UAV where a node's name is expected."""
 MOST_SPLITS = 1000
+MOST_CLASSES = 1_000_000
 SplitPoint = Annotated[int, Field(ge=1, le=MOST_SPLITS)]
 BatchSize = Annotated[int, Field(ge=1, le=4096)]
 Iterations = Annotated[int, Field(ge=1, le=1000)]
@@ -807,7 +809,8 @@ class Data(Section):
     """`synthetic`, or a folder: with CIFAR-100's binary files; with images and labels in parquet
     files or as saved to disk by `datasets`; or with one folder per class. Training and held-out
     parts are recognised by the names of files and folders: docs/learning.md. If there are none, a
-    tenth of each class is held out, by seed."""
+    tenth of each class is held out, by seed. For language models, a file or folder with texts or
+    arrays of tokens: docs/language.md."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: str = "iid"
@@ -830,6 +833,12 @@ class Data(Section):
     """Column of the images, for tables; none: the only column that fits."""
     label_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
     """Column of the labels (integers or strings), for tables; none: the only column that fits."""
+    tokenizer: str | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Tokenizer of the texts of a language model: `bytes` (UTF-8), or a folder that transformers
+    can read. None: that of the model's folder, or `bytes` if the folder has none."""
+    text_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    """Column of tables, or key in JSON lines, with the texts of a language model. None: `text`, or
+    the only column of texts."""
 
     @model_validator(mode="after")
     def _partition_known(self) -> "Data":
@@ -959,13 +968,23 @@ def _renamed(direction: str) -> Iterator[None]:
 class Workload(Section):
     """The model that is trained, and how it is split."""
 
-    model: str = Field(default="swin_large_patch4_window7_224", pattern=r"^[A-Za-z0-9_.-]+$")
-    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA or ConvNeXt of timm, or a model that a package
-    registers as `testbed.models`: docs/learning.md, docs/plugins.md."""
+    model: str = Field(
+        default="swin_large_patch4_window7_224",
+        pattern=r"^([A-Za-z0-9_.-]+|hf:[^\x00-\x20][^\x00-\x1f]*)$",
+    )
+    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA or ConvNeXt of timm; a model that a package registers
+    as `testbed.models`; or a language model of transformers, `hf:FOLDER` or `hf:FAMILY`:
+    docs/learning.md, docs/plugins.md, docs/language.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
-    """Parameters of a plug-in model."""
-    classes: Annotated[int, Field(ge=2, le=100_000)] = 100
-    """Number of classes."""
+    """Parameters of a plug-in model, or the configuration of a family of language models."""
+    classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 100
+    """Number of classes; for a language model the size of its vocabulary, which need not be
+    given."""
+    sequence_length: Annotated[int, Field(ge=2, le=1_000_000)] | None = Field(
+        default=None, exclude_if=lambda length: length is None
+    )
+    """Tokens per sample of a language model. None: 128, or as many as it has positions if these are
+    fewer."""
     split: SplitPoint | list[SplitPoint] = 2
     """Number of parts of the model on the client, u: stages of a Swin or ConvNeXt, blocks of other
     models. A list has one number per UAV."""
@@ -1028,11 +1047,16 @@ class Workload(Section):
     the same numbers."""
     weights: str | None = None
     """Frozen weights: none draws them by seed, `pretrained` downloads them from timm's hub, and any
-    other value is a safetensors file."""
+    other value is a safetensors file. For a language model, none takes those of its folder if it
+    has any, `pretrained` downloads model and weights from the Hugging Face hub, and a folder with
+    safetensors files is possible, too."""
     head: Literal["file", "new"] | None = Field(default=None, exclude_if=lambda head: head is None)
     """Head with which training begins: `file` takes that of `weights` and refuses weights whose
     head does not fit `classes`; `new` draws it by seed. None: that of `weights` if it fits,
     otherwise it is drawn, and the run says so."""
+    train_head: bool | None = Field(default=None, exclude_if=lambda given: given is None)
+    """Whether the head is trained, whole, with the adapters. None: yes, but not for a language
+    model, whose head remains that of its weights."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Height and width of the input in pixels; none: the default of the model."""
     wire_error: bool = False
@@ -1072,8 +1096,72 @@ class Workload(Section):
             raise ValueError(f"is not a regular expression: {error}") from None
         return pattern
 
+    @model_validator(mode="before")
+    @classmethod
+    def _classes_of_language_model(cls, given: Any) -> Any:
+        """Put the vocabulary in place of `classes` if these are not given."""
+        model = given.get("model") if isinstance(given, dict) else None
+        if not isinstance(model, str) or not is_language(model) or "classes" in given:
+            return given
+        parameters, weights = given.get("parameters") or {}, given.get("weights")
+        if not isinstance(parameters, dict) or not isinstance(weights, str | None):
+            return given
+        with _within("workload"):
+            language = language_model(model, parameters, weights)
+        return given | {"classes": language.vocabulary}
+
+    @property
+    def language(self) -> LanguageModel | None:
+        """The language model of transformers that is trained; None: it is another model.
+
+        Raises:
+            InputError: There is no such model, it cannot be split, or `classes` is not its
+                vocabulary.
+        """
+        if not is_language(self.model):
+            return None
+        found = language_model(self.model, self.parameters, self.weights, self.classes)
+        if self.classes != found.vocabulary:
+            raise InputError(
+                f"workload.classes: must be {found.vocabulary}, the vocabulary of {self.model}, or "
+                f"absent, not {self.classes}"
+            )
+        return found
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether the head is trained."""
+        return not is_language(self.model) if self.train_head is None else self.train_head
+
+    @model_validator(mode="after")
+    def _keys_of_language_models(self) -> "Workload":
+        data = self.data
+        if not is_language(self.model):
+            if self.sequence_length is not None:
+                raise ValueError(f"sequence_length: belongs to hf: models, not to {self.model!r}")
+            for name in ("tokenizer", "text_column") if self.model not in MODELS.plugins else ():
+                if getattr(data, name) is not None:
+                    raise ValueError(
+                        f"data.{name}: belongs to models of tokens, not to {self.model!r}"
+                    )
+            return self
+        if self.image_size is not None:
+            raise ValueError(f"image_size: belongs to timm's models, not to {self.model!r}")
+        for name in ("image_column", "label_column"):
+            if getattr(data, name) is not None:
+                raise ValueError(f"data.{name}: belongs to pictures, not to {self.model!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _head_is_trained(self) -> "Workload":
+        if self.head == "new" and not self.trains_head:
+            raise ValueError("head: 'new' needs train_head: a frozen head is that of the weights")
+        return self
+
     @model_validator(mode="after")
     def _plugin_takes_its_parameters(self) -> "Workload":
+        if is_language(self.model):
+            return self
         if self.model not in MODELS.plugins:  # A model of timm; there is no list of them here.
             if self.parameters:
                 raise ValueError(f"parameters: {self.model!r} has none")
@@ -1100,7 +1188,8 @@ class Workload(Section):
 
     @model_validator(mode="after")
     def _head_of_weights(self) -> "Workload":
-        if self.head == "file" and self.weights is None:
+        # A language model may have weights in its folder.
+        if self.head == "file" and self.weights is None and not is_language(self.model):
             raise ValueError("head: 'file' needs weights, whose head it is")
         return self
 

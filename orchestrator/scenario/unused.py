@@ -38,13 +38,17 @@ UNUSED: Mapping[Use, Mapping[str, tuple[str, ...]]] = {
     "a session": {"a session has no rounds": OF_ROUNDS},
 }
 """By use: the keys that it does not consider, by the reason."""
+OF_TEXTS = ("tokenizer", "text_column")
 OF_LEARNING = (
     *("evaluate_every", "evaluate_samples", "wire_error", "aggregation", "aggregation_parameters"),
     *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
     *("lora_alpha", "lora_dropout", "clients_per_pass", "server_adapters"),
     "codecs.error_feedback",
 )
-OF_DATA = ("source", "samples", "partition", "partition_parameters", "concentration", "noise")
+OF_DATA = (
+    *("source", "samples", "partition", "partition_parameters", "concentration", "noise"),
+    *OF_TEXTS,
+)
 OF_CHANNEL = (
     *(f"mobility.{name}" for name in Mobility.model_fields),
     *(f"radio.{name}" for name in ("carrier_hz", "channel", "parameters", "fitted")),
@@ -207,7 +211,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "workload.codecs.error_feedback", "workload.codecs.adapters_up encodes nothing"
     data = workload.data
     if data.source == "synthetic":
-        for name in ("image_column", "label_column"):
+        for name in ("image_column", "label_column", *OF_TEXTS):
             yield f"workload.data.{name}", "workload.data.source is 'synthetic'"
     else:
         yield "workload.data.samples", "workload.data.source is not 'synthetic'"

@@ -22,7 +22,7 @@ from workloads.costs.profile import (
     SMALL_MODEL,
     SplitProfile,
 )
-from workloads.models.config import ModelConfig, plugin_model
+from workloads.models.config import ModelConfig, file_label, plugin_model
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ def _is_plain(config: ModelConfig, pixels: int) -> bool:
         and config.rank == PAPER_RANK
         and config.targets is None
         and config.adapters == "lora"
+        and config.train_head
     )
 
 
@@ -88,6 +89,9 @@ def _file_name(config: ModelConfig) -> str:
         rest["targets"] = config.targets
     if config.adapters != "lora":
         rest["adapters"] = config.adapters
+    if not config.train_head:
+        rest["train_head"] = False
     text = json.dumps(rest, sort_keys=True)
     more = f"-{hashlib.sha256(text.encode()).hexdigest()[:16]}" if rest else ""
-    return f"counted2-{config.model}{size}-{config.classes}c-r{config.rank}{more}-{versions}.json"
+    name = f"{file_label(config.model)}{size}-{config.classes}c-r{config.rank}"
+    return f"counted2-{name}{more}-{versions}.json"

@@ -13,7 +13,8 @@ class DataConfig:
     """The data that the clients train on."""
 
     source: str = "synthetic"
-    """`synthetic`, or a folder with CIFAR-100's binary files, tables, or images."""
+    """`synthetic`, or a folder with CIFAR-100's binary files, tables, or images; for tokens, a file
+    or folder with texts or arrays of tokens."""
     samples: int = 2000
     """Size of the synthetic training set."""
     partition: str = "iid"
@@ -28,4 +29,9 @@ class DataConfig:
     image_column: str | None = None
     label_column: str | None = None
     """Columns of tables; None: the only suitable one."""
+    tokenizer: str | None = None
+    """Tokenizer of texts. None or `bytes`: the bytes of UTF-8; otherwise a folder that transformers
+    can read."""
+    text_column: str | None = None
+    """Column of tables, or key in JSON lines, with the texts; None: the only suitable one."""
     seed: int = 1

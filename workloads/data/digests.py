@@ -8,16 +8,22 @@ import os
 from pathlib import Path
 
 from testbed.core.errors import InputError
+from testbed.core.registry import content_digest
 from workloads.data.folders import SUFFIXES
 from workloads.data.parts import FIELD
 
 TABLES = (".parquet", ".arrow", ".npy", ".bin", ".json")
+TEXTS = (".txt", ".jsonl")
 
 
-def data_digests(root: Path) -> dict[str, str]:
+def data_digests(root: Path, has_texts: bool = False) -> dict[str, str]:
     """SHA-256 of the names, sizes and contents of all pictures and tables below a folder.
 
     All bytes are read: 1 to 2 s per GB if they are in the page cache.
+
+    Args:
+        root: The folder.
+        has_texts: Whether the data may be texts; `root` may be a file then.
 
     Returns:
         One digest per table file, and one for the pictures of each folder; by relative path.
@@ -25,8 +31,12 @@ def data_digests(root: Path) -> dict[str, str]:
     Raises:
         InputError: It is not a folder, or a file cannot be read.
     """
+    if has_texts and root.is_file():
+        return {root.name: content_digest(root)}
     if not root.is_dir():
-        raise InputError(f"{FIELD}: {root} is neither 'synthetic' nor a folder")
+        kind = "a file or folder" if has_texts else "a folder"
+        raise InputError(f"{FIELD}: {root} is neither 'synthetic' nor {kind}")
+    endings = (*TABLES, *TEXTS) if has_texts else TABLES
     digests = {}
     try:
         for place, folders, names in os.walk(root, followlinks=True):
@@ -40,7 +50,7 @@ def data_digests(root: Path) -> dict[str, str]:
                 pictures.update(data)
             if listed:
                 digests[f"{own}/"] = pictures.hexdigest()
-            for name in sorted(name for name in names if name.lower().endswith(TABLES)):
+            for name in sorted(name for name in names if name.lower().endswith(endings)):
                 with Path(place, name).open("rb") as file:
                     digests[str(own / name)] = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:

@@ -23,6 +23,7 @@ from workloads.data.folders import classes_in, has_pictures, picture_folders, pi
 from workloads.data.partitions import partition
 from workloads.data.parts import FIELD
 from workloads.data.pictures import EncodedPictures, Indices, Pictures, is_held_out, normalised
+from workloads.data.tokens import TokenSequences, open_tokens, shifted
 from workloads.models.chain import Images, Tokens
 from workloads.models.seeds import generator
 
@@ -184,7 +185,7 @@ class SyntheticTokens:
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Tokens [n, length] and the next tokens [n, length]."""
-        return _shifted(np.stack([self._sequence(int(index)) for index in indices]))
+        return shifted(np.stack([self._sequence(int(index)) for index in indices]))
 
     def _sequence(self, index: int) -> Indices:
         random = np.random.default_rng([self._seed, index, int(self._train)])
@@ -194,37 +195,6 @@ class SyntheticTokens:
         for place, which in enumerate(random.integers(FOLLOWERS, size=self._tokens.length)):
             sequence[place + 1] = follow[sequence[place], which]
         return sequence
-
-
-class TokenFile:
-    """Sequences from `train.npy` or `test.npy`: integers [N, length + 1], mapped into memory."""
-
-    def __init__(self, file: Path, tokens: Tokens) -> None:
-        try:
-            self._sequences = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise InputError(f"workload.data.source: {file}: {error}".replace("\n", " ")) from None
-        found, width = self._sequences, tokens.length + 1
-        if found.ndim != 2 or found.shape[1] != width or found.dtype.kind not in "iu":
-            raise InputError(
-                f"workload.data.source: {file} must hold integers of shape [N, {width}], "
-                f"not {found.dtype} of shape {list(found.shape)}"
-            )
-        if not len(found) or found.min() < 0 or found.max() >= tokens.vocabulary:
-            raise InputError(
-                f"workload.data.source: {file}: tokens must be 0 to {tokens.vocabulary - 1}"
-            )
-        self.classes = tokens.vocabulary
-        self.labels = np.zeros(len(found), np.int64)
-
-    def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
-        """Tokens [n, length] and the next tokens [n, length]."""
-        return _shifted(np.asarray(self._sequences[indices], np.int64))
-
-
-def _shifted(sequences: Indices) -> tuple[Tensor, Tensor]:
-    tokens = torch.from_numpy(sequences)
-    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
 
 def open_data(
@@ -247,11 +217,14 @@ def open_data(
         if isinstance(input_, Tokens):
             return SyntheticTokens(samples, input_, config.seed, train)
         return Synthetic(samples, classes, input_.size, config.seed, train)
+    if isinstance(input_, Tokens):
+        return open_tokens(config, input_, train)
+    for name in ("tokenizer", "text_column"):
+        if getattr(config, name) is not None:
+            raise InputError(f"workload.data.{name}: the model takes images, not tokens")
     root = Path(config.source).expanduser()
     if not root.is_dir():
         raise InputError(f"workload.data.source: {root} is neither 'synthetic' nor a folder")
-    if isinstance(input_, Tokens):
-        return TokenFile(root / ("train.npy" if train else "test.npy"), input_)
     binary = [root / "cifar-100-binary", root]
     pickled = [root / "cifar-100-python", root]
     name = "train.bin" if train else "test.bin"
@@ -334,7 +307,7 @@ def client_data(
     noise = config.noise / clients if config.partition == "feature" else 0.0
     if noise and not isinstance(dataset, Pictures):
         raise InputError("workload.data.partition: 'feature' requires images, but these are tokens")
-    if config.partition == "dirichlet" and isinstance(dataset, TokenFile):
+    if config.partition == "dirichlet" and isinstance(dataset, TokenSequences):
         raise InputError(
             "workload.data.partition: 'dirichlet' requires labels, which sequences of tokens from "
             "a file do not have; use 'quantity' for shares of different sizes"

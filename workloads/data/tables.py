@@ -8,7 +8,7 @@ are cached.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,26 @@ class PictureTable(EncodedPictures):
         return _opened(file).read_row_group(number, [self._column])[self._column]
 
 
+def texts_of(file: Path, column: str | None) -> Iterator[str]:
+    """The texts in a column of a table file; missing ones are empty.
+
+    Args:
+        file: The file.
+        column: Name of the column; None: `text`, or the only column of texts.
+
+    Raises:
+        InputError: There is no such column, or several would be possible.
+    """
+    opened = _opened(file)
+    names = [field.name for field in opened.schema_arrow if _holds_texts(field.type)]
+    if column is None and "text" in names:
+        column = "text"
+    column = _column("text_column", column, opened.schema_arrow, _holds_texts)
+    for number in range(opened.num_row_groups):
+        for text in opened.read_row_group(number, [column])[column]:
+            yield text.as_py() or ""
+
+
 class _ArrowFile:
     """A memory-mapped file with an arrow stream, with the interface of a parquet file."""
 
@@ -245,3 +265,7 @@ def _holds_pictures(kind: pa.DataType) -> bool:
 def _holds_labels(kind: pa.DataType) -> bool:
     whole = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
     return bool(whole)
+
+
+def _holds_texts(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -24,6 +24,7 @@ from workloads.learning.given import given_weights
 from workloads.learning.model import LoraLinear, SplitModel
 from workloads.learning.remarks import HEAD
 from workloads.learning.wholeness import check_whole
+from workloads.models.chain import is_transposed
 from workloads.models.config import ModelConfig
 from workloads.models.families import initial_values
 from workloads.models.seeds import generator
@@ -45,7 +46,7 @@ def write_backbone(config: ModelConfig, path: Path) -> None:
     model = SplitModel(config)
     shapes = {name: tuple(p.shape) for name, p in _parameters(model)}
     given = None if config.weights is None else given_weights(model)
-    if given is not None and given.has_head:
+    if not config.train_head or (given is not None and given.has_head):
         shapes |= model.head_shapes
     dtypes = dict.fromkeys(shapes, torch.float32)
     if config.dtype == "bfloat16":
@@ -78,7 +79,11 @@ def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitMod
     model = SplitModel(config)
     with safetensors.safe_open(file, "pt", device=str(where)) as tensors:
         frozen = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
-    model.given_head = {name: frozen.pop(name) for name in model.head_shapes if name in frozen}
+    head = {name: frozen.pop(name) for name in model.head_shapes if name in frozen}
+    if config.train_head:
+        model.given_head = head
+    else:
+        model.attach(head)
     # Buffers are not in the file.
     model.net.load_state_dict(frozen, assign=True, strict=False)
     for name, buffer in model.buffers_made.items():
@@ -113,9 +118,16 @@ Source = Callable[[str, tuple[int, ...]], Tensor]
 
 def _by_seed(model: SplitModel) -> Source:
     own, seed = initial_values(model.config), model.config.seed
+    modules = dict(model.net.named_modules())
 
     def draw(name: str, shape: tuple[int, ...]) -> Tensor:
-        return own[name] if name in own else _random(min(model.names[name]), shape, seed)
+        if name in own:
+            return own[name]
+        owner = modules[name.rpartition(".")[0]]
+        transposed = owner.is_transposed if isinstance(owner, LoraLinear) else is_transposed(owner)
+        if transposed and len(shape) == 2:
+            return _random(name, (shape[1], shape[0]), seed).mT
+        return _random(min(model.names[name]), shape, seed)
 
     return draw
 

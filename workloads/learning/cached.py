@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from testbed.core.errors import InputError
-from workloads.models.config import ModelConfig, plugin_model
+from workloads.models.config import ModelConfig, file_label, plugin_model
+from workloads.models.language import weight_files
 
 
 def backbone_file(config: ModelConfig, cache: Path) -> Path:
@@ -26,7 +27,7 @@ def backbone_file(config: ModelConfig, cache: Path) -> Path:
     """
     if find_spec("torch") is None:
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
-    path = cache / f"backbone-{config.model}-{_key(config)}.safetensors"
+    path = cache / f"backbone-{file_label(config.model)}-{_key(config)}.safetensors"
     if not path.exists():
         from workloads.learning.backbone import write_backbone
 
@@ -41,7 +42,8 @@ def _key(config: ModelConfig) -> str:
     elif config.weights == "pretrained":
         source = f"pretrained, timm {version('timm')}"
     else:
-        source = f"sha256 {_digest(Path(config.weights))}"
+        files = weight_files(Path(config.weights), "workload.weights")
+        source = f"sha256 {' '.join(map(_digest, files))}"
     parts = {
         "format": 2,
         "source": source,
@@ -53,6 +55,8 @@ def _key(config: ModelConfig) -> str:
     }
     if config.weights is not None:  # Weights may have a head, which is in the file if it fits.
         parts |= {"classes": config.classes, "head": config.head}
+    if not config.train_head:
+        parts["train_head"] = False
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -78,6 +78,7 @@ def data_line(
 def _examined(model: ModelConfig, data: DataConfig, evaluates: bool) -> str:
     from workloads.data.pictures import EncodedPictures, Pictures
     from workloads.data.samples import Dataset, Folder, classes_in_words, open_data
+    from workloads.data.tokens import PackedTokens
     from workloads.models.families import chain_of
 
     input_ = chain_of(model).input
@@ -96,7 +97,9 @@ def _examined(model: ModelConfig, data: DataConfig, evaluates: bool) -> str:
         )
     if not isinstance(train, Pictures):
         found = f"tokens 0 to {train.classes - 1}, {len(train.labels)} training sequences"
-        return f"{found}, {0 if held_out is None else len(held_out.labels)} held out"
+        found += f" {train.described}" if isinstance(train, PackedTokens) else ""
+        found += f", {0 if held_out is None else len(held_out.labels)} held out"
+        return found + (f" {held_out.described}" if isinstance(held_out, PackedTokens) else "")
     words = [classes_in_words(train), f"{len(train.labels)} training samples{_of(train.part)}"]
     if held_out is None:
         words.append("none held out")

@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Given weights: a safetensors file or timm's pretrained weights, checked against the model.
+"""Given weights: safetensors files or timm's pretrained weights, checked against the model.
 
 Every tensor of the weights must belong to the model and have its shape, so that a file of another
 model is refused and not used in part.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from workloads.learning.model import SplitModel
 from workloads.learning.tensors import read_tensors
 from workloads.models.config import ModelConfig
 from workloads.models.families import OWN_MODELS, timm_model
+from workloads.models.language import weight_files
 
 FIELD = "workload.weights"
 SHOWN = 3
@@ -49,8 +51,14 @@ class Given:
             InputError: It has another shape, is not floating-point, or has values that are not
                 finite.
         """
-        found = next(own for own in self.names[name] if own in self.tensors)
+        found, *others = [own for own in self.names[name] if own in self.tensors]
         tensor = self.tensors[found]
+        for other in others:
+            if not torch.equal(tensor, self.tensors[other]):
+                raise InputError(
+                    f"{FIELD}: {found} and {other} are one tensor of the model, and {self.where} "
+                    "has different values of them"
+                )
         if not tensor.is_floating_point():
             raise InputError(
                 f"{FIELD}: {found} of {self.where} has the type {tensor.dtype}, and weights must "
@@ -82,8 +90,12 @@ def given_weights(model: SplitModel) -> Given:
     if where == "pretrained":
         tensors, classes = _pretrained(config)
     else:
-        tensors = read_tensors(Path(where), FIELD)
+        tensors = {}
+        for file in weight_files(Path(where), FIELD):
+            tensors |= read_tensors(file, FIELD)
     frozen = {name: p.shape for name, p in model.net.named_parameters(remove_duplicate=False)}
+    if not config.train_head:
+        frozen |= {name: torch.Size(shape) for name, shape in model.head_shapes.items()}
     tensors = _unwrapped(tensors, [names[name] for name in frozen], where)
     for name, shape in frozen.items():
         if not any(own in tensors for own in names[name]):
@@ -91,7 +103,18 @@ def given_weights(model: SplitModel) -> Given:
                 f"{FIELD}: {config.model} needs {name} of shape {tuple(shape)}; {where} has nothing"
             )
     known = names.keys() | model.buffers_made.keys()
-    if foreign := [n for n in tensors if n not in known and not n.startswith(f"{head}.")]:
+    # Files of transformers may have buffers of older versions, such as masks.
+    skipped = [
+        re.compile(p) for p in getattr(model.net, "_keys_to_ignore_on_load_unexpected", None) or ()
+    ]
+    foreign = [
+        name
+        for name in tensors
+        if name not in known
+        and not name.startswith(f"{head}.")
+        and not any(pattern.search(name) for pattern in skipped)
+    ]
+    if foreign:
         shown = ", ".join(foreign[:SHOWN]) + f", … ({len(foreign)})" * (len(foreign) > SHOWN)
         raise InputError(
             f"{FIELD}: {where} belongs to another model; it has tensors that {config.model} does "
@@ -102,6 +125,10 @@ def given_weights(model: SplitModel) -> Given:
         misfit = _misfit(model, tensors)
     else:  # timm has drawn a head itself.
         misfit = f"has a head of {classes} classes, and workload.classes is {config.classes}"
+    if not config.train_head and misfit:
+        raise InputError(
+            f"{FIELD}: {where} {misfit}; the head is frozen, so that of the weights must fit"
+        )
     if config.head == "file" and misfit:
         raise InputError(f"workload.head: is 'file', but {where} {misfit}")
     new = config.head == "new"
@@ -112,13 +139,16 @@ def _unwrapped(
     tensors: dict[str, Tensor], needed: Sequence[Sequence[str]], where: str
 ) -> dict[str, Tensor]:
     """The tensors without a common prefix such as `model.`, if they have the needed names after
-    it."""
+    it; or with one that all needed names have, and they have not."""
 
     def are_under(prefix: str) -> bool:
         return all(any(prefix + own in tensors for own in names) for names in needed)
 
     if are_under(""):
         return tensors
+    own = needed[0][0].partition(".")[0] + "."
+    if all(any(name.removeprefix(own) in tensors for name in names) for names in needed):
+        return {f"{own}{name}": tensor for name, tensor in tensors.items()}
     prefixes = {
         name.removesuffix(own) for name in tensors for own in needed[0] if name.endswith(f".{own}")
     }

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from testbed.core.errors import InputError
 from workloads.learning.settings import ModelConfig
-from workloads.models.chain import Chain, Step
+from workloads.models.chain import Chain, Step, is_transposed
 from workloads.models.families import chain_of
 from workloads.models.seeds import generator
 
@@ -150,15 +150,22 @@ class LoraLinear(nn.Module):
     adapter: tuple[Tensor, Tensor]
 
     def __init__(
-        self, linear: nn.Linear, scale: float, name: str = "", dropout: Dropout | None = None
+        self, linear: Any, scale: float, name: str = "", dropout: Dropout | None = None
     ) -> None:
         super().__init__()
         self.weight = linear.weight
         self.bias = linear.bias
+        self.is_transposed = is_transposed(linear)
         self.scale = scale
         self.name = name
         self.dropout = dropout
         self.magnitude: Tensor | None = None
+
+    @property
+    def matrix(self) -> Tensor:
+        """W [out, in]."""
+        weight: Tensor = self.weight
+        return weight.mT if self.is_transposed else weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer to x [..., in]; returns [..., out]."""
@@ -167,7 +174,7 @@ class LoraLinear(nn.Module):
         noise = None if self.dropout is None else self.dropout.noise(self.name, x)
         bias = self.bias if self.magnitude is None else None
         out: Tensor = _LoraProduct.apply(  # type: ignore[no-untyped-call]
-            x, self.weight, bias, a, b, self.scale, noise
+            x, self.matrix, bias, a, b, self.scale, noise
         )
         if self.magnitude is None:
             return out
@@ -183,7 +190,7 @@ class LoraLinear(nn.Module):
             # Not counted: norms are computed once per batch, and costs are per sample.
             return torch.empty_like(self.adapter[1][..., 0])
         with torch.autocast(self.weight.device.type, enabled=False):
-            weight, (a, b) = self.weight.float(), self.adapter
+            weight, (a, b) = self.matrix.float(), self.adapter
             cross = (weight @ a.mT * b).sum(-1)
             square = (b @ (a @ a.mT) * b).sum(-1)
             norms: Tensor = torch.linalg.vector_norm(weight, dim=-1)
@@ -264,7 +271,7 @@ class SplitModel(nn.Module):
         chain = chain_of(config)
         self.net = net = chain.net
         self.input = chain.input
-        self._embed, self._finish = chain.embed, chain.finish
+        self._embed, self._finish, self._logits = chain.embed, chain.finish, chain.logits
         self._parts: list[Sequence[Step]] = [
             part if isinstance(part, Sequence | nn.Sequential) else (part,)  # type: ignore[misc]
             for part in chain.parts
@@ -286,10 +293,13 @@ class SplitModel(nn.Module):
         self.names = _tied_names(net)
         """By the name of each parameter, the head's included: this name, and the others to which it
         is tied."""
-        # The head is trained, so it is not part of the backbone: its tensors are attached.
+        # The head may be trained, so it is not part of the network: its tensors are attached.
         net.set_submodule(chain.head, nn.Identity())
         self._refuse_calls(head, chain.head)
         self.head: tuple[Tensor, Tensor | None] | None = None
+        """Weight and bias of the head."""
+        if not config.train_head:
+            self.head = (head.weight, head.bias)
         self.given_head: dict[str, Tensor] = {}
         """Initial head by the layout's names, if the weights have one that fits."""
         traced = _Traced(self)
@@ -313,20 +323,21 @@ class SplitModel(nn.Module):
             shapes.append({})
             for name in names:
                 module = net.get_submodule(name)
-                assert isinstance(module, nn.Linear)
                 scale = config.alpha / config.rank
                 self.loras[name] = lora = LoraLinear(module, scale, name, self.dropout)
                 net.set_submodule(name, lora)
                 self._refuse_calls(module, name)
-                shapes[-1][f"{name}.lora_A"] = (config.rank, module.in_features)
-                shapes[-1][f"{name}.lora_B"] = (module.out_features, config.rank)
+                outputs, inputs = lora.matrix.shape
+                shapes[-1][f"{name}.lora_A"] = (config.rank, inputs)
+                shapes[-1][f"{name}.lora_B"] = (outputs, config.rank)
                 if config.adapters == "dora":
-                    shapes[-1][f"{name}.{MAGNITUDE}"] = (module.out_features,)
+                    shapes[-1][f"{name}.{MAGNITUDE}"] = (outputs,)
         self.head_shapes = {
             f"{chain.head}.{name}": tuple(parameter.shape)
             for name, parameter in head.named_parameters()
         }
-        shapes[-1] |= self.head_shapes
+        if config.train_head:
+            shapes[-1] |= self.head_shapes
         self.layout = _layout(shapes)
 
     def _refuse_calls(self, module: nn.Module, name: str) -> None:
@@ -386,6 +397,7 @@ class SplitModel(nn.Module):
                 if bias is not None:
                     logits = logits + bias.unsqueeze(-2)
                 logits = logits.reshape(*pooled.shape[:-1], weight.shape[-2])
+            logits = logits if self._logits is None else self._logits(logits)
         return logits.float()
 
     def between(self, x: Tensor, start: int, stop: int) -> Tensor:
@@ -463,7 +475,7 @@ class _Traced:
         hooks = [
             module.register_forward_pre_hook(self._noting(name))
             for name, module in model.net.named_modules()
-            if isinstance(module, nn.Linear)
+            if isinstance(module, nn.Linear) or is_transposed(module)
         ]
         self._begin_part()
         try:
@@ -541,7 +553,7 @@ def initial_trainables(
         if head and name in head:
             tensor.copy_(head[name])
         elif name.endswith(MAGNITUDE):
-            weight = (loras or {})[name.removesuffix(f".{MAGNITUDE}")].weight
+            weight = (loras or {})[name.removesuffix(f".{MAGNITUDE}")].matrix
             tensor.copy_(torch.linalg.vector_norm(weight.float(), dim=-1))
         elif name.endswith(".lora_A"):
             bound = tensor.shape[1] ** -0.5

@@ -50,7 +50,7 @@ def check_whole(model: SplitModel) -> None:
     parts = model.server(model.client(samples, 1), 1)
     why = ""
     try:
-        whole = _logits(_whole(model, tensors, samples))
+        whole = _logits(_whole(model, samples))
         if whole.shape != parts.shape:
             why = f"it answers with shape {tuple(whole.shape)}, not {tuple(parts.shape)}"
         elif not torch.isfinite(whole).all():
@@ -70,13 +70,14 @@ def check_whole(model: SplitModel) -> None:
         )
 
 
-def _whole(model: SplitModel, tensors: dict[str, Tensor], samples: Tensor) -> Any:
+def _whole(model: SplitModel, samples: Tensor) -> Any:
     """The answer of the whole network, with its head in place."""
     assert model.whole is not None
+    assert model.head is not None
     with torch.device("meta"):
-        head = nn.Linear(1, 1, bias=len(model.head_shapes) > 1)
-    for own in ("weight", "bias"):
-        if (tensor := tensors.get(f"{model.head_name}.{own}")) is not None:
+        head = nn.Linear(1, 1, bias=model.head[1] is not None)
+    for own, tensor in zip(("weight", "bias"), model.head, strict=True):
+        if tensor is not None:
             setattr(head, own, nn.Parameter(tensor, False))
     kept = model.net.get_submodule(model.head_name)
     model.net.set_submodule(model.head_name, head)

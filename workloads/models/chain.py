@@ -94,3 +94,12 @@ class Chain:
     """The whole network in one piece, from a batch of samples to the logits, or to an object with
     the attribute `logits`. It is compared once with the parts, and a difference is refused. None:
     `net` itself, if it has a method `forward`."""
+    logits: Step | None = None
+    """Computation after the head, such as soft-capping; None: there is none."""
+
+
+def is_transposed(module: "nn.Module") -> bool:
+    """Whether a module is a linear layer of transformers with a weight of shape [in, out]
+    (`Conv1D` of GPT-2)."""
+    kind = type(module)
+    return f"{kind.__module__}.{kind.__name__}" == "transformers.pytorch_utils.Conv1D"

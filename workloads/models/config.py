@@ -5,15 +5,17 @@
 torch."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import distributions
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any, Literal
 
 from testbed.core.errors import InputError
 from testbed.core.registry import MODELS, content_digest
+from workloads.models.language import is_language
 
 Dtype = Literal["float32", "bfloat16"]
 Adapters = Literal["lora", "dora"]
@@ -25,7 +27,8 @@ class ModelConfig:
     """A network with LoRA on all linear layers except the head."""
 
     model: str
-    """A model of timm, of `workloads.models.families.OWN_MODELS`, or of another package."""
+    """A model of timm, of `workloads.models.families.OWN_MODELS`, of another package, or a language
+    model of transformers (`hf:…`)."""
     classes: int
     rank: int = 8
     alpha: float = 8.0
@@ -36,7 +39,7 @@ class ModelConfig:
     """Seed of the backbone (if no weights are given), the adapters and the head."""
     weights: str | None = None
     """Frozen weights. None: random by seed; `pretrained`: from timm's hub; otherwise the path of a
-    safetensors file with timm's names."""
+    safetensors file with the model's names, or of a folder with such files of a language model."""
     head: Head | None = None
     """Initial head. `file`: that of the weights; `new`: random by seed; None: that of the weights
     if it fits, otherwise random by seed."""
@@ -50,7 +53,11 @@ class ModelConfig:
     dropout: float = 0.0
     """Dropout rate of an adapter's input during training; 0 with `dora`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of another package's model, as JSON values."""
+    """Parameters of another package's model, as JSON values. Of a language model: `config`, the
+    content of its configuration; `length`, that of a sequence in tokens; and `folder`, unless it is
+    a family."""
+    train_head: bool = True
+    """Whether the head is trained; otherwise it is frozen, and that of the weights is used."""
 
     def __post_init__(self) -> None:
         """Convert integers from JSON to floats."""
@@ -58,11 +65,16 @@ class ModelConfig:
 
 
 def plugin_model(model: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What besides its name determines a package's model, for keys of caches; empty for others.
+    """What besides its name determines a model that is not timm's, for keys of caches; empty for
+    timm's models.
 
-    These are the package, its parameters, the contents of files and folders that these name, and
-    the versions of all installed packages, which it may import.
+    For a package's model, these are the package, its parameters, the contents of files and folders
+    that these name, and the versions of all installed packages, which it may import. For a language
+    model, they are its configuration and the version of transformers.
     """
+    if is_language(model):
+        known = {name: value for name, value in parameters.items() if name != "folder"}
+        return {"parameters": known, "transformers": version("transformers")}
     if model not in MODELS.plugins:
         return {}
     return {
@@ -92,6 +104,11 @@ def named_files(value: Any) -> dict[str, str]:
     for item in items if isinstance(items, Iterable) else ():
         found |= named_files(item)
     return found
+
+
+def file_label(model: str) -> str:
+    """The name of a model as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", model)[-60:] if is_language(model) else model
 
 
 @cache

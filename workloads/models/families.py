@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Networks that can be split: model families of timm, and models of other packages."""
+"""Networks that can be split: model families of timm, language models of transformers, and models
+of other packages."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,7 @@ from testbed.core.registry import MODELS
 from testbed.core.words import not_one_of
 from workloads.models.chain import Chain, Images, Step
 from workloads.models.config import ModelConfig
+from workloads.models.language import is_language
 
 PREFIXES: dict[str, type[nn.Module]] = {
     "swin": SwinTransformer,
@@ -96,6 +98,11 @@ def chain_of(config: ModelConfig) -> Chain:
     """
     if config.model in MODELS.plugins:
         return _of_plugin(config)
+    if is_language(config.model):
+        from workloads.models.decoders import check_parameters, decoder_chain
+
+        check_parameters(config)
+        return decoder_chain(config, _language_network(config))
     if config.model not in OWN_MODELS and not timm.is_model(config.model):
         known = [*OWN_MODELS, *timm.list_models(), *MODELS.plugins]
         raise InputError(f"workload.model: {not_one_of(config.model, known)}")
@@ -226,6 +233,15 @@ def _images(net: nn.Module, config: ModelConfig) -> Images:
 _SCALING = {"mean": "mean", "deviation": "std"}
 
 
+def _language_network(config: ModelConfig) -> nn.Module:
+    """The network of a language model with parameters on the meta device."""
+    from workloads.models.decoders import network
+
+    with _parameters_on_meta():
+        net: nn.Module = network(config)
+    return net
+
+
 def _of_plugin(config: ModelConfig) -> Chain:
     if config.model in OWN_MODELS or timm.is_model(config.model):
         raise MODELS.unfit(config.model, "has a name that is taken")
@@ -238,11 +254,17 @@ def _of_plugin(config: ModelConfig) -> Chain:
 
 
 def initial_values(config: ModelConfig) -> dict[str, Tensor]:
-    """The initial values that a package's model gives to its own parameters, as far as they matter.
+    """The initial values that a package's or a language model gives to its own parameters, as far
+    as they matter.
 
     Left to the testbed's own initialisation are tensors of several dimensions that are random or
-    zero, and random biases. The network is created twice, to see which values are random.
+    zero, and random biases. The network is created twice, to see which values are random. Of a
+    language model, which may be large, they are those of its norms.
     """
+    if is_language(config.model):
+        from workloads.models.decoders import norm_values
+
+        return norm_values(_language_network(config))
     if config.model not in MODELS.plugins:
         return {}
     digests: dict[str, bytes] = {}

@@ -14,6 +14,11 @@ from small_campaign import write_campaign
 
 ROOT = Path(__file__).resolve().parents[3]
 QUICKSTART = str(ROOT / "scenarios" / "quickstart.yaml")
+# A length whose costs are not in the cache of any other test.
+LANGUAGE = (
+    str(ROOT / "examples" / "language" / "scenario.yaml"),
+    *("--set", "workload.sequence_length=37"),
+)
 LEARNING = ("torch", "timm", "torchvision", "safetensors", "gymnasium", "tensorboard")
 
 
@@ -60,6 +65,7 @@ def test_a_run_that_computes_nothing_its_report_and_a_campaign_need_no_torch(
         (LEARNING, ("run", QUICKSTART, "--out", "OUT"), ("[learning]",)),
         (LEARNING, ("train", QUICKSTART, "--out", "OUT"), ("[agent]",)),
         (("matplotlib",), ("reproduce", "fig3", "--out", "OUT"), ("[report]",)),
+        (("transformers",), ("predict", *LANGUAGE), ("pip install 'uav-sfl-testbed[language]'",)),
     ],
 )
 def test_what_needs_an_extra_says_so_in_one_line(
