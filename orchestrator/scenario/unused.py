@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Literal
 
 from ns3_scenarios.trace import RateTrace, SlotTrace
-from orchestrator.scenario.schema import LASTING, Mobility, Scenario
+from orchestrator.scenario.schema import LASTING, Mobility, Scenario, Workload
 from testbed.core.registry import PARTICIPATION
 from testbed.system import inside
 
@@ -38,8 +38,12 @@ UNUSED: Mapping[Use, Mapping[str, tuple[str, ...]]] = {
 OF_LEARNING = (
     *("evaluate_every", "evaluate_samples", "wire_error", "aggregation", "aggregation_parameters"),
     *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
-    *("lora_alpha", "lora_dropout", "clients_per_pass"),
+    *("lora_alpha", "lora_dropout", "clients_per_pass", "momentum", "clip_norm", "accumulate"),
+    *("learning_rate_schedule", *(f"learning_rate_{name}" for name in ("warmup", "step"))),
+    *("learning_rate_decay", "learning_rate_last"),
 )
+OF_ADAPTERS = ("lora_rank", "lora_alpha", "lora_targets", "lora_dropout")
+OF_SCHEDULES = {"step": ("step",), "decay": ("step",), "last": ("cosine", "linear")}
 OF_DATA = ("source", "samples", "partition", "concentration", "noise")
 OF_CHANNEL = (
     *(f"mobility.{name}" for name in Mobility.model_fields),
@@ -184,6 +188,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"workload.{name}", "workload.compute is 'none'"
     elif workload.evaluate_every == 0:
         yield "workload.evaluate_samples", "workload.evaluate_every is 0"
+    yield from _of_training(workload)
     data = workload.data
     if data.source == "synthetic":
         for name in ("image_column", "label_column"):
@@ -199,6 +204,19 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if scenario.emulation.runtime != "docker":
         yield "emulation.docker_image", "emulation.runtime is 'namespace'"
     yield from _of_faults(scenario)
+
+
+def _of_training(workload: Workload) -> Iterator[tuple[str, str]]:
+    if workload.adapters in ("full", "none"):
+        for name in OF_ADAPTERS:
+            yield f"workload.{name}", f"workload.adapters is {workload.adapters!r}"
+    if workload.optimiser != "sgd":
+        yield "workload.momentum", f"workload.optimiser is {workload.optimiser!r}"
+    schedule = workload.learning_rate_schedule
+    for name, schedules in OF_SCHEDULES.items():
+        if schedule not in schedules:
+            reason = f"workload.learning_rate_schedule is {schedule!r}"
+            yield f"workload.learning_rate_{name}", reason
 
 
 def _of_faults(scenario: Scenario) -> Iterator[tuple[str, str]]:

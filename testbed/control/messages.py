@@ -265,14 +265,25 @@ class LoseClients:
 
 @dataclass(frozen=True)
 class Save:
-    """Asks for the global state; answered by `Saved`."""
+    """Asks for the global state, or a UAV for what stays with it; answered by `Saved`."""
 
 
 @dataclass(frozen=True)
 class Restore:
-    """Orders to continue from this global state; answered by `Restored`."""
+    """Orders the base station or a UAV to continue from this global state; answered by
+    `Restored`."""
 
     state: bytes
+
+
+@dataclass(frozen=True)
+class TakeOwn:
+    """Informs the base station of what stays with UAVs, for `Save` and `Evaluate`; answered by
+    `Restored`."""
+
+    clients: tuple[int, ...]
+    states: tuple[bytes, ...]
+    """Of each client, what it has answered to `Save`."""
 
 
 @dataclass(frozen=True)
@@ -378,14 +389,15 @@ class BaseStationReport(RoundReport):
 
 @dataclass(frozen=True)
 class Saved:
-    """The global state as a safetensors file; empty if nothing is learned."""
+    """The global state, or what stays with a UAV, as a safetensors file; empty if nothing is
+    learned."""
 
     state: bytes
 
 
 @dataclass(frozen=True)
 class Restored:
-    """Acknowledges `Restore`: the next round continues from that state."""
+    """Acknowledges `Restore` or `TakeOwn`."""
 
 
 @dataclass(frozen=True)
@@ -642,6 +654,7 @@ NodeOrder = (
     | LoseClients
     | Save
     | Restore
+    | TakeOwn
     | Evaluate
     | AskTraces
     | Stop

@@ -87,6 +87,8 @@ def _file_name(config: ModelConfig) -> str:
         rest["targets"] = config.targets
     if config.adapters != "lora":
         rest["adapters"] = config.adapters
+    if config.batch_norm != "averaged":
+        rest["batch_norm"] = config.batch_norm
     text = json.dumps(rest, sort_keys=True)
     more = f"-{hashlib.sha256(text.encode()).hexdigest()[:16]}" if rest else ""
     return f"counted2-{config.model}{size}-{config.classes}c-r{config.rank}{more}-{versions}.json"

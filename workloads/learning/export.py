@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Export of trained adapters to a folder that `peft` can load with the same backbone."""
+"""Export of what was trained: adapters that `peft` can load with the same backbone, or the
+network's own parameters."""
 
 import json
 from collections.abc import Mapping
@@ -10,15 +11,18 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 
-from workloads.learning.model import MEMORY, SplitModel
+from workloads.learning.model import MEMORY, OWN, SplitModel
 from workloads.learning.settings import ModelConfig
 
 
 def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) -> None:
-    """Write `adapter_config.json` and `adapter_model.safetensors`.
+    """Write `adapter_config.json` and `adapter_model.safetensors`, or `model.safetensors`.
 
     `PeftModel.from_pretrained(net, folder)` then computes the same logits, where `net` is timm's
     (or the package's) model of that name, classes and image size with the backbone's weights.
+    Without adapters, `model.safetensors` has all that was trained by the names of `net`, for
+    `net.load_state_dict(tensors, strict=False)`. What stays with each client
+    (`workload.batch_norm`) is left as in the backbone.
 
     Args:
         state: The state of `ServerLearner.state`, or `adapters.safetensors` of a run.
@@ -31,7 +35,17 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
     model = SplitModel(config)
     layout, head = model.layout, model.head_name
     layout.vector(state)  # Checks that the state fits.
+    folder.mkdir(parents=True, exist_ok=True)
+    trained = {
+        name: tensor.contiguous()
+        for name, tensor in state.items()
+        if not name.startswith((MEMORY, OWN))
+    }
+    if config.adapters in ("full", "none"):
+        safetensors.torch.save_file(trained, folder / "model.safetensors")
+        return
     layers = [e.name.removesuffix(".lora_A") for e in layout.entries if e.name.endswith(".lora_A")]
+    norms = list(model.norms) if layout.spans(0, layout.size, statistics=True) else []
     settings = {
         "peft_type": "LORA",
         "r": config.rank,
@@ -40,19 +54,17 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
         "use_dora": config.adapters == "dora",
         "bias": "none",
         "target_modules": layers,
-        "modules_to_save": [head],
+        "modules_to_save": [head, *norms],
         "inference_mode": True,
         "base_model_name_or_path": f"timm/{config.model}",
     }
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "adapter_config.json").write_text(
         json.dumps(settings, indent=2) + "\n", encoding="utf-8"
     )
     renamed = {
         f"base_model.model.{name}{'.weight' if '.lora_' in name and tensor.ndim > 1 else ''}": (
-            tensor.contiguous()
+            tensor
         )
-        for name, tensor in state.items()
-        if not name.startswith(MEMORY)
+        for name, tensor in trained.items()
     }
     safetensors.torch.save_file(renamed, folder / "adapter_model.safetensors")

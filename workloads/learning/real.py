@@ -21,7 +21,7 @@ from workloads.codecs.codec import Codec, Kind
 from workloads.codecs.registry import codec_of
 from workloads.data.samples import Dataset, client_data, holdings, open_data
 from workloads.learning.backbone import load_model
-from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
+from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner, own_tensors
 from workloads.learning.model import SplitModel
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
@@ -87,11 +87,16 @@ def batch_name(client: int, round_: int, iteration: int) -> str:
 
 def as_bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor, without a copy."""
-    return _view(tensor.numpy())
+    return _view(tensor.numpy()) if tensor.numel() else memoryview(b"")
 
 
 def _view(array: npt.NDArray[Any]) -> memoryview:
     return array.data.cast("B")
+
+
+def _few(model: SplitModel) -> int:
+    """Samples of a first pass: batch normalisation needs two."""
+    return 2 if model.norms else 1
 
 
 class RealClient:
@@ -100,6 +105,8 @@ class RealClient:
     def __init__(self, settings: Settings, client: int):
         model = settings.open_model()
         self._layout = model.layout
+        self._client = client
+        self._warm_up(model, settings.training)
         self._learner = ClientLearner(model, settings.training)
         dataset = open_data(settings.data, settings.model.classes, model.input)
         shares = client_data(dataset, settings.data, settings.clients, settings.batch_size)
@@ -107,13 +114,14 @@ class RealClient:
         self._settings = settings
         self._reader = ThreadPoolExecutor(1)
         self._watch = Stopwatch(model.device)
-        self._warm_up(model.input.empty(1, "cpu"))
 
-    def _warm_up(self, sample: Tensor) -> None:
-        """Do one pass over one sample, so that torch's initialisation is not part of a step."""
-        self._learner.begin_round(1, torch.zeros(self._layout.cuts[1]))
-        smashed = self._learner.forward(sample)
-        self._learner.backward(torch.zeros_like(smashed))
+    @staticmethod
+    def _warm_up(model: SplitModel, training: TrainingConfig) -> None:
+        """Do one pass over few samples, so that torch's initialisation is not part of a step."""
+        learner = ClientLearner(model, training)
+        learner.begin_round(1, torch.zeros(model.layout.cuts[1]))
+        smashed = learner.forward(model.input.empty(_few(model), "cpu"))
+        learner.backward(torch.zeros_like(smashed))
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Allocate the buffers of the round, and load its first batch."""
@@ -144,7 +152,7 @@ class RealClient:
 
     def load_adapters(self) -> None:
         """Start the round from the received broadcast."""
-        self._learner.begin_round(self._split, self._received)
+        self._learner.begin_round(self._split, self._received, self._round)
 
     def forward(self, iteration: int) -> None:
         """Do the forward pass of the iteration's batch."""
@@ -184,6 +192,18 @@ class RealClient:
         """The codec's error in the smashed data, by iteration."""
         return {"wire_errors": self._up.errors}
 
+    def state(self) -> bytes:
+        """What stays with this client on its side, as a safetensors file."""
+        return bytes(safetensors.torch.save(self._learner.own()))
+
+    def restore(self, state: bytes) -> None:
+        """Continue from what stays with this client in a state of the server.
+
+        Raises:
+            InputError: The state belongs to another model.
+        """
+        self._learner.load_own(own_tensors(safetensors.torch.load(state), self._client))
+
     def close(self) -> None:
         """Stop loading batches."""
         self._reader.shutdown(cancel_futures=True)
@@ -210,15 +230,17 @@ class RealServer:
         self._times: PassTimes | None = None
         self._results: dict[int, Served] = {}
         self.in_turn = settings.training.server_adapters == "shared"
-        self._warm_up()
+        if settings.clients_per_pass > 1:
+            self._learner.check_together()
+        self._warm_up(_few(model))
 
-    def _warm_up(self) -> None:
-        """Do one pass over one sample through the last parts, on a copy: see `RealClient`."""
+    def _warm_up(self, samples: int) -> None:
+        """Do one pass over few samples through the last parts, on a copy: see `RealClient`."""
         state = self._learner.state()
         split = max(1, len(self._feature_shapes) - 1)
         self._learner.begin_round(split)
-        smashed = torch.zeros(1, *self._feature_shapes[split - 1])
-        labels = torch.zeros(self._input.labels, dtype=torch.int64)
+        smashed = torch.zeros(samples, *self._feature_shapes[split - 1])
+        labels = torch.zeros(samples * self._input.labels, dtype=torch.int64)
         self._learner.forward_backward(1, smashed, labels)
         self._learner.load_state(state)
 
@@ -227,7 +249,7 @@ class RealServer:
         self._round, self._served = round_, Counter[int]()
         self._splits = dict(enumerate(splits, start=1))
         same = splits[0] if len(set(splits)) == 1 else None
-        self._learner.begin_round(self._splits)
+        self._learner.begin_round(self._splits, round_)
         together = min(self._settings.clients_per_pass, len(self._samples))
         if together > 1 and same is not None and same not in self._pass_times:
             self._pass_times[same] = self._learner.pass_times(
@@ -235,7 +257,7 @@ class RealServer:
             )
         # If split points differ, clients are served separately.
         self._times = None if same is None else self._pass_times.get(same)
-        broadcast = self._learner.begin_round(self._splits).contiguous()
+        broadcast = self._learner.begin_round(self._splits, round_).contiguous()
         self._broadcast = dict.fromkeys(self._samples, broadcast)
         self._passes: list[int] = []
         settings = self._settings
@@ -366,6 +388,11 @@ class RealServer:
             InputError: The state belongs to another model.
         """
         self._learner.load_state(safetensors.torch.load(state))
+
+    def take_own(self, states: Mapping[int, bytes]) -> None:
+        """Take what stays with clients on their side: results of `RealClient.state`."""
+        for client, state in states.items():
+            self._learner.load_own(client, safetensors.torch.load(state))
 
     def close(self) -> None:
         """Do nothing: there are no resources to release."""

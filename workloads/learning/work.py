@@ -9,7 +9,7 @@ studies. A pass is started by one call, and its result is returned by another, w
 wait for it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -78,6 +78,13 @@ class ClientWork(Protocol):
     def notes(self) -> Notes:
         """Observations of the round."""
 
+    def state(self) -> bytes:
+        """What stays with this client on its side, as a safetensors file, outside of emulated
+        time."""
+
+    def restore(self, state: bytes) -> None:
+        """Continue from what stays with this client in a result of `ServerWork.state`."""
+
     def close(self) -> None:
         """Release all resources; this is the last call."""
 
@@ -143,6 +150,13 @@ class ServerWork(Protocol):
     def restore(self, state: bytes) -> None:
         """Continue from a global state returned by `state`."""
 
+    def take_own(self, states: Mapping[int, bytes]) -> None:
+        """Take what stays with clients on their side, before an evaluation or `state`.
+
+        Args:
+            states: Results of `ClientWork.state` by client.
+        """
+
     def close(self) -> None:
         """Release all resources; this is the last call."""
 
@@ -195,6 +209,13 @@ class ZeroClient:
     def adapters(self) -> memoryview:
         """Zeros with the size of the adapters."""
         return self._bytes[: self.sizes.adapters]
+
+    def state(self) -> bytes:
+        """The empty state."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -262,6 +283,9 @@ class ZeroServer:
             NotImplementedError: Always.
         """
         raise NotImplementedError("nothing is learned")
+
+    def take_own(self, states: Mapping[int, bytes]) -> None:
+        """Do nothing."""
 
     def state(self) -> bytes:
         """The empty state."""

@@ -22,7 +22,11 @@ from testbed.control.messages import (
     Probed,
     ProbeLinks,
     Ready,
+    Restore,
+    Restored,
     RoundReport,
+    Save,
+    Saved,
     SetUpUav,
     Span,
     StepsSoFar,
@@ -156,6 +160,11 @@ class Uav:
                     self.control.send(Probed(tuple(received)))
                 case JoinRound():
                     self.control.send(self._join(order))
+                case Save():
+                    self.control.send(Saved(self.work.state()))
+                case Restore():
+                    self.work.restore(order.state)
+                    self.control.send(Restored())
                 case AskTraces():
                     self.control.send(traces())
                 case _:
@@ -226,10 +235,11 @@ class Uav:
         header.expect(kind, round_, len(extra), len(place))
         steps.begin(iteration, "SG" if kind is Kind.GRADIENT else "SM", header.time_s, len(place))
         given = bytearray(len(extra))
-        self.link.receive_into(memoryview(given))
+        arrived_ns = self.link.receive_into(memoryview(given))
         if given != extra:
             raise wire.WireError("adapters: the base station sent unexpected tensors")
-        arrived_ns = self.link.receive_into(place)
+        if place:  # Adapters of no bytes have only names.
+            arrived_ns = self.link.receive_into(place)
         end_s = going.watch.clock.at(arrived_ns)
         self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
         steps.end(end_s)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +184,14 @@ class OffloadClient(ZeroClient):
         notes: Notes = self._ask("notes")().plain
         return notes
 
+    def state(self) -> bytes:
+        """What stays with this client on its side."""
+        return bytes(self._ask("state")().data[0])
+
+    def restore(self, state: bytes) -> None:
+        """Continue from what stays with this client in a global state."""
+        self._ask("restore", data=[state])()
+
     def close(self) -> None:
         """End the worker."""
         self._ask.close()
@@ -259,6 +267,10 @@ class OffloadServer(ZeroServer):
         """Observations of the worker."""
         notes: Notes = self._ask("notes")().plain
         return notes
+
+    def take_own(self, states: Mapping[int, bytes]) -> None:
+        """Take what stays with clients on their side."""
+        self._ask("take_own", list(states), list(states.values()))()
 
     def evaluate(self) -> Evaluation:
         """Evaluate the global state on held-out data."""

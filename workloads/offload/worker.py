@@ -86,6 +86,13 @@ class _Client:
     def notes(self, data: Data) -> Message:
         return Message(self._work.notes())
 
+    def state(self, data: Data) -> Message:
+        return Message(data=[self._work.state()])
+
+    def restore(self, data: Data) -> Message:
+        self._work.restore(bytes(data[0]))
+        return NOTHING
+
 
 class _Server:
     """Answers the requests of the base station."""
@@ -127,6 +134,10 @@ class _Server:
 
     def notes(self, data: Data) -> Message:
         return Message(self._work.notes())
+
+    def take_own(self, data: Data, *clients: int) -> Message:
+        self._work.take_own({k: bytes(state) for k, state in zip(clients, data, strict=True)})
+        return NOTHING
 
     def evaluate(self, data: Data) -> Message:
         return Message(list(vars(self._work.evaluate()).values()))
