@@ -557,7 +557,8 @@ class ServerLearner:
 
     def load_own(self, client: int, tensors: Mapping[str, Tensor]) -> None:
         """Take what stays with a client, by name: a result of `ClientLearner.own`, or more."""
-        _load(self._model.own.views(self._own[client]), tensors)
+        if client in self._own:
+            _load(self._model.own.views(self._own[client]), tensors)
 
     @torch.no_grad()
     def evaluate(self, samples: Tensor, labels: Tensor) -> tuple[float, float]:

@@ -87,7 +87,7 @@ def batch_name(client: int, round_: int, iteration: int) -> str:
 
 def as_bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor, without a copy."""
-    return _view(tensor.numpy()) if tensor.numel() else memoryview(b"")
+    return _view(tensor.numpy()) if tensor.numel() else memoryview(bytearray())
 
 
 def _view(array: npt.NDArray[Any]) -> memoryview:

@@ -93,7 +93,6 @@ OWN_MODELS: dict[str, dict[str, Any]] = {
         "block": BasicBlock,
         "layers": (1, 1, 1, 1),
         "channels": (16, 32, 64, 128),
-        "stem_width": 16,
     },
 }
 """Small models that timm does not have, for tests and the quick start."""

@@ -281,7 +281,7 @@ class Uav:
             steps.end(end_s)
             backward_s, now_s = end_s - now_s, end_s
         adapters, names = self.work.adapters(), self.work.adapters_header()
-        departs_s = clock.depart(now_s, self.credit_s)
+        departs_s = clock.depart(now_s, self.credit_s if adapters else 0.0)
         steps.begin(last, "CM", departs_s, len(adapters))
         self._send(Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s)
 
