@@ -107,10 +107,11 @@ def export(
     run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="The directory of a run.")],
     folder: Annotated[
         Path,
-        typer.Option("--out", metavar="FOLDER", help="The folder to create, in peft's format."),
+        typer.Option("--out", metavar="FOLDER", help="The folder to create."),
     ],
 ) -> None:
-    """Export a run's trained adapters and head as a folder that peft loads."""
+    """Export a run's trained adapters and head as a folder that peft loads, or its trained
+    parameters as a safetensors file."""
     from orchestrator.records.reader import read_run
     from orchestrator.scenario.profiles import model_of
     from testbed.system.files import check_no_link
@@ -128,6 +129,8 @@ def export(
     from workloads.learning.tensors import read_tensors
 
     model = model_of(run.scenario)
-    export_peft(read_tensors(state, "export"), folder, model)
-    out.print(f"adapters and head: {folder}")
-    out.print(f"frozen weights, with timm's names: {backbone_file(model, cache_folder())}")
+    backbone = backbone_file(model, cache_folder())
+    export_peft(read_tensors(state, "export"), folder, model, backbone)
+    trained = {"full": "parameters", "none": "head"}.get(model.adapters, "adapters and head")
+    out.print(f"{trained}: {folder}")
+    out.print(f"frozen weights, with timm's names: {backbone}")

@@ -647,9 +647,9 @@ class Stage:
         for node in keeping:
             self.nodes.send(node, Save())
         saved = self.nodes.collect(Saved, keeping, ANSWER_TIMEOUT_S)
-        clients = tuple(node.client for node in keeping)
-        self.nodes.send(BS, TakeOwn(clients, tuple(saved[node].state for node in keeping)))
-        self.nodes.collect(Restored, [BS], ANSWER_TIMEOUT_S)
+        for node in keeping:
+            self.nodes.send(BS, TakeOwn(node.client, saved[node].state))
+            self.nodes.collect(Restored, [BS], ANSWER_TIMEOUT_S)
 
     def stop(self) -> None:
         """Ask every node to end."""

@@ -278,12 +278,12 @@ class Restore:
 
 @dataclass(frozen=True)
 class TakeOwn:
-    """Informs the base station of what stays with UAVs, for `Save` and `Evaluate`; answered by
+    """Informs the base station of what stays with a UAV, for `Save` and `Evaluate`; answered by
     `Restored`."""
 
-    clients: tuple[int, ...]
-    states: tuple[bytes, ...]
-    """Of each client, what it has answered to `Save`."""
+    client: int
+    state: bytes
+    """What the UAV has answered to `Save`."""
 
 
 @dataclass(frozen=True)

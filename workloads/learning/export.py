@@ -9,13 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from workloads.learning.model import MEMORY, OWN, SplitModel
 from workloads.learning.settings import ModelConfig
 
 
-def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) -> None:
+def export_peft(
+    state: Mapping[str, Tensor], folder: Path, config: ModelConfig, backbone: Path | None = None
+) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors`, or `model.safetensors`.
 
     `PeftModel.from_pretrained(net, folder)` then computes the same logits, where `net` is timm's
@@ -28,9 +31,12 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
         state: The state of `ServerLearner.state`, or `adapters.safetensors` of a run.
         folder: Output folder; it is created if it does not exist.
         config: The trained model.
+        backbone: File of the frozen weights; needed if adapters were trained and statistics of
+            batch normalisation are part of the state, because peft saves whole layers.
 
     Raises:
         InputError: The state belongs to another model.
+        ValueError: `backbone` is needed and None.
     """
     model = SplitModel(config)
     layout, head = model.layout, model.head_name
@@ -46,6 +52,13 @@ def export_peft(state: Mapping[str, Tensor], folder: Path, config: ModelConfig) 
         return
     layers = [e.name.removesuffix(".lora_A") for e in layout.entries if e.name.endswith(".lora_A")]
     norms = list(model.norms) if layout.spans(0, layout.size, statistics=True) else []
+    for name in norms:
+        if backbone is None:
+            raise ValueError("backbone: is needed, because layers with statistics are saved whole")
+        with safetensors.safe_open(backbone, "pt") as frozen:
+            named = {f"{name}.{own}" for own in ("weight", "bias")} & set(frozen.keys())
+            trained |= {each: frozen.get_tensor(each) for each in named}
+        trained[f"{name}.num_batches_tracked"] = torch.tensor(0)
     settings = {
         "peft_type": "LORA",
         "r": config.rank,

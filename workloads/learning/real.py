@@ -389,10 +389,9 @@ class RealServer:
         """
         self._learner.load_state(safetensors.torch.load(state))
 
-    def take_own(self, states: Mapping[int, bytes]) -> None:
-        """Take what stays with clients on their side: results of `RealClient.state`."""
-        for client, state in states.items():
-            self._learner.load_own(client, safetensors.torch.load(state))
+    def take_own(self, client: int, state: bytes) -> None:
+        """Take what stays with a client on its side: a result of `RealClient.state`."""
+        self._learner.load_own(client, safetensors.torch.load(state))
 
     def close(self) -> None:
         """Do nothing: there are no resources to release."""

@@ -9,7 +9,7 @@ studies. A pass is started by one call, and its result is returned by another, w
 wait for it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -150,12 +150,9 @@ class ServerWork(Protocol):
     def restore(self, state: bytes) -> None:
         """Continue from a global state returned by `state`."""
 
-    def take_own(self, states: Mapping[int, bytes]) -> None:
-        """Take what stays with clients on their side, before an evaluation or `state`.
-
-        Args:
-            states: Results of `ClientWork.state` by client.
-        """
+    def take_own(self, client: int, state: bytes) -> None:
+        """Take what stays with a client on its side, a result of `ClientWork.state`, before an
+        evaluation or `state`."""
 
     def close(self) -> None:
         """Release all resources; this is the last call."""
@@ -284,7 +281,7 @@ class ZeroServer:
         """
         raise NotImplementedError("nothing is learned")
 
-    def take_own(self, states: Mapping[int, bytes]) -> None:
+    def take_own(self, client: int, state: bytes) -> None:
         """Do nothing."""
 
     def state(self) -> bytes:

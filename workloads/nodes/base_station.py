@@ -63,7 +63,7 @@ class BaseStation(Station):
                     self.work.restore(order.state)
                     self.control.send(Restored())
                 case TakeOwn():
-                    self.work.take_own(dict(zip(order.clients, order.states, strict=True)))
+                    self.work.take_own(order.client, order.state)
                     self.control.send(Restored())
                 case Evaluate():
                     self.control.send(Evaluated(**vars(self.work.evaluate())))

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -268,9 +268,9 @@ class OffloadServer(ZeroServer):
         notes: Notes = self._ask("notes")().plain
         return notes
 
-    def take_own(self, states: Mapping[int, bytes]) -> None:
-        """Take what stays with clients on their side."""
-        self._ask("take_own", list(states), list(states.values()))()
+    def take_own(self, client: int, state: bytes) -> None:
+        """Take what stays with a client on its side."""
+        self._ask("take_own", [client], [state])()
 
     def evaluate(self) -> Evaluation:
         """Evaluate the global state on held-out data."""

@@ -135,8 +135,8 @@ class _Server:
     def notes(self, data: Data) -> Message:
         return Message(self._work.notes())
 
-    def take_own(self, data: Data, *clients: int) -> Message:
-        self._work.take_own({k: bytes(state) for k, state in zip(clients, data, strict=True)})
+    def take_own(self, data: Data, client: int) -> Message:
+        self._work.take_own(client, bytes(data[0]))
         return NOTHING
 
     def evaluate(self, data: Data) -> Message:

@@ -271,7 +271,7 @@ def test_adapters_of_convolutions_train_as_pefts(
         assert ours == pytest.approx(losses, rel=1e-6, abs=1e-6)
         assert_close(state, expected)
     # peft loads the exported folder, statistics included, and computes the same.
-    export_peft(state, tmp_path / "exported", config)
+    export_peft(state, tmp_path / "exported", config, file)
     again = timms(config)
     again.load_state_dict(safetensors.torch.load_file(file), strict=False)
     loaded = peft.PeftModel.from_pretrained(again, tmp_path / "exported").eval()
