@@ -114,6 +114,12 @@ def _counter(norm: int) -> FlopCounterMode:
     def batch_norm_backward(_: Shape, x: Shape, *__: Any, **___: Any) -> int:
         return norm * prod(x)
 
+    def convolution_backward(gradient: Shape, x: Shape, weight: Shape, *rest: Any, **_: Any) -> int:
+        # torch's own count for gradients of weights ignores groups.
+        transposed, (of_input, of_weight, _bias) = rest[4], rest[7]
+        one_pass = 2 * prod(x if transposed else gradient) * prod(weight[1:])
+        return int(one_pass * (of_input + of_weight))
+
     def product(_: Shape, left: Shape, right: Shape, **__: Any) -> int:
         return 2 * prod(left) * right[-1]
 
@@ -122,9 +128,13 @@ def _counter(norm: int) -> FlopCounterMode:
         display=False,
         custom_mapping={
             aten.addmm_: product,
+            aten.convolution_backward: convolution_backward,
             aten.native_layer_norm: layer_norm,
             aten.native_layer_norm_backward: layer_norm_backward,
+            # The counter decomposes operators of which it does not know the overload.
             aten.native_batch_norm: batch_norm,
+            aten.native_batch_norm.default: batch_norm,
             aten.native_batch_norm_backward: batch_norm_backward,
+            aten.native_batch_norm_backward.default: batch_norm_backward,
         },
     )
