@@ -367,6 +367,7 @@ class SplitModel(nn.Module):
         self.norms = _norms_of(net, config)
         """Layers with batch normalisation that keep statistics, by name."""
         traced = _Traced(self)
+        self._single = traced.single
         self.feature_shapes = traced.shapes
         """Shape of one sample's smashed data, for u = 1, 2, …"""
         self.dropout = Dropout(config.dropout, config.seed)
@@ -524,6 +525,18 @@ class SplitModel(nn.Module):
 
         module.register_forward_pre_hook(refuse)
 
+    def check_batch_size(self, samples: int) -> None:
+        """Check that batches of this size can be trained with.
+
+        Raises:
+            InputError: Batch normalisation would normalise a single value.
+        """
+        if samples == 1 and self._single and self.config.batch_norm != "frozen":
+            raise InputError(
+                f"workload.batch_size: must be 2 or more, because {self._single[0]} of "
+                f"{self.config.model} normalises one value per sample"
+            )
+
     @property
     def splits(self) -> int:
         """Number of split points: one after each part."""
@@ -668,6 +681,8 @@ class _Traced:
         module that uses the weights of a layer directly cannot have an adapter there."""
         self.norms: list[list[str]] = []
         """Likewise, of layers in `SplitModel.norms`."""
+        self.single: list[str] = []
+        """Those of them whose input has one value per sample and channel."""
         self.parameters: list[set[int]] = []
         """Likewise, identities of the parameters on which the result of a part depends, if all are
         trained."""
@@ -735,6 +750,8 @@ class _Traced:
             of_samples = is_norm or prod(inputs[0].shape[:-1]) % TRACED_SAMPLES == 0
             if of_samples and name not in into[-1]:
                 into[-1].append(name)
+            if is_norm and prod(inputs[0].shape[2:]) == 1:
+                self.single.append(name)
 
         return note
 

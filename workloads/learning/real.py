@@ -77,7 +77,9 @@ class Settings:
     def open_model(self) -> SplitModel:
         """The model on its device, over the shared backbone."""
         torch.set_num_threads(self.threads)
-        return load_model(self.model, Path(self.backbone), self.device)
+        model = load_model(self.model, Path(self.backbone), self.device)
+        model.check_batch_size(self.batch_size)
+        return model
 
 
 def batch_name(client: int, round_: int, iteration: int) -> str:

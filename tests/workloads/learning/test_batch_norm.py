@@ -449,6 +449,15 @@ def test_parameters_of_two_parts_cannot_be_trained(monkeypatch: pytest.MonkeyPat
         SplitModel(ModelConfig("beit_nano_patch8_64", 10, adapters="full"))
 
 
+def test_a_single_value_cannot_be_normalised() -> None:
+    model = SplitModel(SMALL)
+    model.check_batch_size(2)
+    with pytest.raises(InputError, match=r"^workload\.batch_size: must be 2 or more, .*layer4\.0"):
+        model.check_batch_size(1)
+    SplitModel(replace(SMALL, batch_norm="frozen")).check_batch_size(1)
+    SplitModel(replace(SMALL, image_size=64)).check_batch_size(1)
+
+
 def test_weights_bring_their_statistics(cache: Path, tmp_path: Path) -> None:
     tensors = safetensors.torch.load_file(backbone_file(SMALL, cache))
     tensors["bn1.running_var"] = torch.full((64,), 2.0)
