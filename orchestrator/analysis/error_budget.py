@@ -386,8 +386,9 @@ def transfer_errors(
             since its start can have carried its bytes (`LinkLog.due_s`).
 
     Returns:
-        One row per transfer, without those that were cut off and those that the rates never carry:
-        a lost host may have sent some after the time from which its links count as silent.
+        One row per transfer of tensors, without those that were cut off and those that the rates
+        never carry: a lost host may have sent some after the time from which its links count as
+        silent.
         Columns: `KEYS`, start_s, duration_s, due_s (from the integral), rate_bps (its mean), and
         error, the relative error.
     """
@@ -412,8 +413,8 @@ def transfer_errors(
     if radio_log is None:
         shared_s = due_ends_s(measured, link_plan, radio, gain, slot_s)
     rows = []
-    for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():
-        if step not in links:
+    for client, iteration, step, start_s, end_s, payload in measured.spans[~measured.cut].tolist():
+        if step not in links or not payload:  # Adapters of no bytes: only a header is sent.
             continue
         rate_bps, size = links[step]
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]

@@ -162,7 +162,8 @@ def export(
         typer.Option(help="peft: adapters and head; tensorboard or mlflow: rounds and learning."),
     ] = Format.PEFT,
 ) -> None:
-    """Export a run's trained adapters for peft, or its rounds and learning for trackers."""
+    """Export what a run trained: adapters and head as a folder that peft loads, or parameters as a
+    safetensors file; or its rounds and learning for trackers."""
     from testbed.system.files import check_no_link
 
     check_no_link(folder)
@@ -207,7 +208,9 @@ def _export_peft(run_dir: Path, folder: Path) -> None:
     from workloads.models.language import is_language
 
     model = model_of(run.scenario)
-    export_peft(read_tensors(state, "export"), folder, model)
-    out.print(f"adapters and head: {folder}")
+    backbone = backbone_file(model, cache_folder())
+    export_peft(read_tensors(state, "export"), folder, model, backbone)
+    trained = {"full": "parameters", "none": "head"}.get(model.adapters, "adapters and head")
+    out.print(f"{trained}: {folder}")
     whose = "transformers'" if is_language(model.model) else "timm's"
-    out.print(f"frozen weights, with {whose} names: {backbone_file(model, cache_folder())}")
+    out.print(f"frozen weights, with {whose} names: {backbone}")

@@ -86,6 +86,7 @@ from testbed.control.messages import (
     Started,
     Stop,
     SwitchDownlinks,
+    TakeOwn,
     Traces,
 )
 from testbed.control.messages import (
@@ -660,20 +661,44 @@ class Stage:
         return np.array([ahead_s[node] for node in nodes]) / self.scenario.dilation
 
     def state(self) -> bytes:
-        """The global state, from the base station, as a safetensors file."""
+        """The global state, from the base station, as a safetensors file, with what stays with
+        UAVs."""
+        self._gather()
         self.nodes.send(BS, Save())
         return self.nodes.collect(Saved, [BS], ANSWER_TIMEOUT_S)[BS].state
 
     def evaluate(self, kept: int = -1) -> Evaluated:
         """Loss, accuracy and samples of the global state, or of one that was kept, on held-out
         data."""
+        self._gather()
         self.nodes.send(BS, Evaluate(kept))
         return self.nodes.collect(Evaluated, [BS], self.limit_s)[BS]
 
     def restore(self, state: bytes) -> None:
-        """Restore a global state at the base station."""
-        self.nodes.send(BS, Restore(state))
-        self.nodes.collect(Restored, [BS], ANSWER_TIMEOUT_S)
+        """Restore a global state at the base station, and what stays with UAVs there."""
+        keeping = self._keeping()
+        for node in (BS, *keeping):
+            self.nodes.send(node, Restore(state))
+        self.nodes.collect(Restored, [BS, *keeping], ANSWER_TIMEOUT_S)
+
+    def _keeping(self) -> list[NodeId]:
+        """The UAVs that keep a part of the model and are alive."""
+        workload = self.scenario.workload
+        stays = workload.compute == "real" and workload.statistics_stay
+        all_ = uavs(self.scenario.uavs.count) if stays else []
+        return [node for node in all_ if node in self.nodes.alive]
+
+    def _gather(self) -> None:
+        """Bring what stays with UAVs to the base station, which evaluates and saves it."""
+        keeping = self._keeping()
+        if not keeping:
+            return
+        for node in keeping:
+            self.nodes.send(node, Save())
+        saved = self.nodes.collect(Saved, keeping, ANSWER_TIMEOUT_S)
+        for node in keeping:
+            self.nodes.send(BS, TakeOwn(node.client, saved[node].state))
+            self.nodes.collect(Restored, [BS], ANSWER_TIMEOUT_S)
 
     def stop(self) -> None:
         """Ask every node to end."""

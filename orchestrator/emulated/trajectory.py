@@ -189,6 +189,8 @@ class _Learning:
             yield self._trained(index, clients)
             if evaluates_after(self._scenario, index + 1):
                 yield self._evaluated(index)
+            elif index + 1 == count:
+                self._gather()
             progress("rounds", index + 1, count)
 
     def _begin(self, index: int, clients: Sequence[int], splits: Any, sizes: Any) -> None:
@@ -249,7 +251,14 @@ class _Learning:
         work.backward()
         return result.loss, result.accuracy
 
+    def _gather(self) -> None:
+        """Bring what stays with UAVs to the server, which evaluates and saves it."""
+        if self._scenario.workload.statistics_stay:
+            for client, work in self._clients.items():
+                self.server.take_own(client, work.state())
+
     def _evaluated(self, index: int) -> pd.DataFrame:
+        self._gather()
         found = self._at_server(self.server.evaluate)
         return evaluation_table(index, math.nan, Evaluated(**vars(found)))
 

@@ -46,6 +46,9 @@ KNOWN = (
     *("learning_rate", "optimiser", "weight_decay", "dtype", "wire_dtype", "wire_parameters"),
     *("weights", "head", "image_size", "data", "aggregation", "aggregation_parameters"),
     *("server_adapters", "clients_per_pass", "codecs", "gradient_aggregation"),
+    *("train_head", "sequence_length", "batch_norm", "momentum", "clip_norm", "accumulate"),
+    *("learning_rate_schedule", "learning_rate_warmup", "learning_rate_step"),
+    *("learning_rate_decay", "learning_rate_last"),
 )
 """Keys of the workload of which it is known how a trajectory depends on them."""
 KNOWN_PARTICIPATION = ("clients", "rule", "parameters", "deadline_s")

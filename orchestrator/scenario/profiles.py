@@ -80,6 +80,7 @@ def model_of(scenario: Scenario) -> ModelConfig:
         dtype=workload.dtype,
         targets=workload.lora_targets,
         adapters=workload.adapters,
+        batch_norm=workload.batch_norm,
         dropout=workload.lora_dropout,
         parameters=parameters,
         train_head=workload.trains_head,

@@ -972,9 +972,10 @@ class Workload(Section):
         default="swin_large_patch4_window7_224",
         pattern=r"^([A-Za-z0-9_.-]+|hf:[^\x00-\x20][^\x00-\x1f]*)$",
     )
-    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA or ConvNeXt of timm; a model that a package registers
-    as `testbed.models`; or a language model of transformers, `hf:FOLDER` or `hf:FAMILY`:
-    docs/learning.md, docs/plugins.md, docs/language.md."""
+    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA, ConvNeXt, ResNet, VGG, EfficientNet, MobileNet or
+    RegNet of timm; a model that a package registers as `testbed.models`; or a language model of
+    transformers, `hf:FOLDER` or `hf:FAMILY`. See docs/learning.md, docs/plugins.md and
+    docs/language.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in model, or the configuration of a family of language models."""
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 100
@@ -986,8 +987,8 @@ class Workload(Section):
     """Tokens per sample of a language model. None: 128, or as many as it has positions if these are
     fewer."""
     split: SplitPoint | list[SplitPoint] = 2
-    """Number of parts of the model on the client, u: stages of a Swin or ConvNeXt, blocks of other
-    models. A list has one number per UAV."""
+    """Number of parts of the model on the client, u: stages of a Swin or of a convolutional
+    network, blocks of other models. A list has one number per UAV."""
     local_iterations: Iterations | list[Iterations] = 3
     """Local iterations per round, I. A list has one number per UAV: a UAV that has done its
     iterations sends its adapters, and the others no longer wait for it."""
@@ -1010,27 +1011,74 @@ class Workload(Section):
     their samples, and broadcast once (EPSL, Lin et al. 2024; SFL-GA with φ = 1). It needs a
     paradigm whose gradients wait for all, such as `sfl-sp`: docs/protocols.md."""
     lora_rank: Rank | list[Rank] = 8
-    """Rank of the adapters, which are applied to linear layers. A list has one number per UAV
-    (HetLoRA): the global adapters have the largest rank, and a UAV trains a part of them."""
+    """Rank of the adapters, which are applied to linear layers or convolutions. A list has one
+    number per UAV (HetLoRA): the global adapters have the largest rank, and a UAV trains a part of
+    them."""
     lora_alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 8.0
     """LoRA adds lora_alpha / lora_rank · B A x; if ranks differ, with the largest one for all."""
     lora_targets: str | None = Field(default=None, exclude_if=lambda given: given is None)
-    """A regular expression: adapters are applied only to linear layers whose names match it. None:
-    to all but the head."""
+    """A regular expression: adapters are applied only to linear layers and convolutions whose names
+    match it. None: to all linear layers but the head, or to all convolutions of a model without
+    linear layers before its head."""
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, exclude_if=lambda rate: rate == 0
     )
     """Dropout rate at the inputs of the adapters during training."""
-    adapters: Literal["lora", "dora"] = Field(
+    adapters: Literal["lora", "dora", "full", "none"] = Field(
         default="lora", exclude_if=lambda kind: kind == "lora"
     )
-    """`lora`, or `dora`, which also trains the magnitude of each output of an adapted layer (Liu et
-    al. 2024); without dropout."""
+    """What is trained besides the head: `lora`, adapters; `dora`, also the magnitude of each output
+    of an adapted layer (Liu et al. 2024), without dropout; `full`, all parameters; `none`, nothing
+    else."""
+    batch_norm: Literal["averaged", "frozen", "local", "per-client"] = Field(
+        default="averaged", exclude_if=lambda choice: choice == "averaged"
+    )
+    """Statistics of batch normalisation: `averaged` with the parameters; `frozen` as in the
+    weights; `local`, they and the affine parameters stay with each client (FedBN, Li et al. 2021);
+    `per-client`, only the statistics do (SiloBN, Andreux et al. 2020)."""
     learning_rate: LearningRate | list[LearningRate] = 1e-3
     """Learning rate of the optimiser, which restarts in each round. A list has one number per UAV,
     for both sides of its model."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
-    """Optimiser of adapters and head; sgd has momentum 0.9."""
+    """Optimiser of all that is trained."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.9, exclude_if=lambda momentum: momentum == 0.9
+    )
+    """Momentum of the optimiser `sgd`."""
+    learning_rate_schedule: Literal["constant", "cosine", "step", "linear"] = Field(
+        default="constant", exclude_if=lambda schedule: schedule == "constant"
+    )
+    """How the learning rate falls from round to round: `cosine` and `linear` to
+    `learning_rate_last`, `step` by `learning_rate_decay` every `learning_rate_step` rounds:
+    docs/learning.md."""
+    learning_rate_warmup: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=0, exclude_if=lambda rounds: rounds == 0
+    )
+    """Number of first rounds in which the learning rate rises linearly, before its schedule
+    begins."""
+    learning_rate_step: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=1, exclude_if=lambda rounds: rounds == 1
+    )
+    """Rounds between two changes of the schedule `step`."""
+    learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.1, exclude_if=lambda factor: factor == 0.1
+    )
+    """Factor by which the schedule `step` multiplies the learning rate."""
+    learning_rate_last: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, exclude_if=lambda share: share == 0
+    )
+    """Share of the learning rate that the schedules `cosine` and `linear` approach at the end of
+    the last round."""
+    clip_norm: Annotated[float, Field(gt=0, le=1e12)] | None = Field(
+        default=None, exclude_if=lambda norm: norm is None
+    )
+    """Largest 2-norm of a gradient, to which longer gradients are scaled; each side of a client's
+    model clips its own. None: no clipping."""
+    accumulate: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1, exclude_if=lambda batches: batches == 1
+    )
+    """Batches per step of the optimiser, whose gradients are averaged; a step for the remaining
+    batches ends each round."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Weight decay of the optimiser."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -1156,6 +1204,8 @@ class Workload(Section):
     def _head_is_trained(self) -> "Workload":
         if self.head == "new" and not self.trains_head:
             raise ValueError("head: 'new' needs train_head: a frozen head is that of the weights")
+        if self.adapters == "none" and not self.trains_head:
+            raise ValueError("adapters: 'none' needs train_head: nothing else would train")
         return self
 
     @model_validator(mode="after")
@@ -1198,6 +1248,33 @@ class Workload(Section):
         if self.adapters == "dora" and self.lora_dropout:
             raise ValueError("lora_dropout: must be 0 where adapters is 'dora'")
         return self
+
+    @model_validator(mode="after")
+    def _trained_as_a_whole(self) -> "Workload":
+        if self.adapters == "full" and self.clients_per_pass > 1:
+            raise ValueError(
+                "clients_per_pass: must be 1 where adapters is 'full', because one pass computes "
+                "with one set of parameters"
+            )
+        if self.adapters in ("full", "none") and self.aggregation == "svd":
+            raise ValueError(
+                f"aggregation: 'svd' needs adapters of low rank, and adapters is {self.adapters!r}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _own_statistics(self) -> "Workload":
+        if self.statistics_stay and self.server_adapters == "shared":
+            raise ValueError(
+                f"batch_norm: {self.batch_norm!r} keeps statistics of each client at the server, "
+                "which needs server_adapters 'per-client'"
+            )
+        return self
+
+    @property
+    def statistics_stay(self) -> bool:
+        """Whether a part of the model may stay with each client."""
+        return self.batch_norm in ("local", "per-client")
 
     @model_validator(mode="after")
     def _aggregation_known(self) -> "Workload":
@@ -2029,6 +2106,24 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
+    def _statistics_stay_where_they_are(self) -> "Scenario":
+        workload, policy = self.workload, self.allocation.policy
+        if not workload.statistics_stay:
+            return self
+        where = f"workload.batch_norm: {workload.batch_norm!r} keeps statistics at each client"
+        if self.topology is not None:
+            raise ValueError(f"{where}; topology must be absent")
+        if policy not in ("fixed", "equal", "static"):
+            raise ValueError(f"{where}; allocation.policy {policy!r} may move split points")
+        if self.scheme.asynchronous:
+            raise ValueError(f"{where}; the paradigm {self.paradigm!r} must not be asynchronous")
+        if self.faults.on_loss == "drop":
+            raise ValueError(
+                f"{where}; faults.on_loss must not be 'drop', because a lost client has them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _enough_to_choose_from(self) -> "Scenario":
         asked = self.participation.clients
         if asked is not None and asked > self.uavs.count:
@@ -2157,6 +2252,8 @@ class Scenario(Section):
             ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
             ("workload.aggregation", workload.aggregation, ("fedavg", "fedprox")),
             ("workload.server_adapters", workload.server_adapters, ("per-client",)),
+            ("workload.learning_rate_schedule", workload.learning_rate_schedule, ("constant",)),
+            ("workload.learning_rate_warmup", workload.learning_rate_warmup, (0,)),
             ("participation.deadline_s", self.participation.deadline_s, (None,)),
         ):
             if given not in fits:

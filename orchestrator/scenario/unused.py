@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Literal
 
 from ns3_scenarios.trace import RateTrace, SlotTrace
-from orchestrator.scenario.schema import COUNTED_RULES, LASTING, Mobility, Scenario
+from orchestrator.scenario.schema import COUNTED_RULES, LASTING, Mobility, Scenario, Workload
 from testbed.system import inside
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,12 @@ OF_LEARNING = (
     *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
     *("lora_alpha", "lora_dropout", "clients_per_pass", "server_adapters"),
     "codecs.error_feedback",
+    *("momentum", "clip_norm", "accumulate"),
+    *("learning_rate_schedule", *(f"learning_rate_{name}" for name in ("warmup", "step"))),
+    *("learning_rate_decay", "learning_rate_last"),
 )
+OF_ADAPTERS = ("lora_rank", "lora_alpha", "lora_targets", "lora_dropout")
+OF_SCHEDULES = {"step": ("step",), "decay": ("step",), "last": ("cosine", "linear")}
 OF_DATA = (
     *("source", "samples", "partition", "partition_parameters", "concentration", "noise"),
     *OF_TEXTS,
@@ -209,6 +214,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"workload.{name}", "workload.codecs has those of smashed data and of gradients"
     if codecs.named("adapters_up") is None:
         yield "workload.codecs.error_feedback", "workload.codecs.adapters_up encodes nothing"
+    yield from _of_training(workload)
     data = workload.data
     if data.source == "synthetic":
         for name in ("image_column", "label_column", *OF_TEXTS):
@@ -224,6 +230,19 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if scenario.emulation.runtime != "docker":
         yield "emulation.docker_image", "emulation.runtime is 'namespace'"
     yield from _of_faults(scenario)
+
+
+def _of_training(workload: Workload) -> Iterator[tuple[str, str]]:
+    if workload.adapters in ("full", "none"):
+        for name in OF_ADAPTERS:
+            yield f"workload.{name}", f"workload.adapters is {workload.adapters!r}"
+    if workload.optimiser != "sgd":
+        yield "workload.momentum", f"workload.optimiser is {workload.optimiser!r}"
+    schedule = workload.learning_rate_schedule
+    for name, schedules in OF_SCHEDULES.items():
+        if schedule not in schedules:
+            reason = f"workload.learning_rate_schedule is {schedule!r}"
+            yield f"workload.learning_rate_{name}", reason
 
 
 def _of_faults(scenario: Scenario) -> Iterator[tuple[str, str]]:

@@ -290,14 +290,25 @@ class LoseClients:
 
 @dataclass(frozen=True)
 class Save:
-    """Asks for the global state; answered by `Saved`."""
+    """Asks for the global state, or a UAV for what stays with it; answered by `Saved`."""
 
 
 @dataclass(frozen=True)
 class Restore:
-    """Orders to continue from this global state; answered by `Restored`."""
+    """Orders the base station or a UAV to continue from this global state; answered by
+    `Restored`."""
 
     state: bytes
+
+
+@dataclass(frozen=True)
+class TakeOwn:
+    """Informs the base station of what stays with a UAV, for `Save` and `Evaluate`; answered by
+    `Restored`."""
+
+    client: int
+    state: bytes
+    """What the UAV has answered to `Save`."""
 
 
 @dataclass(frozen=True)
@@ -417,14 +428,15 @@ class BaseStationReport(RoundReport):
 
 @dataclass(frozen=True)
 class Saved:
-    """The global state as a safetensors file; empty if nothing is learned."""
+    """The global state, or what stays with a UAV, as a safetensors file; empty if nothing is
+    learned."""
 
     state: bytes
 
 
 @dataclass(frozen=True)
 class Restored:
-    """Acknowledges `Restore`: the next round continues from that state."""
+    """Acknowledges `Restore` or `TakeOwn`."""
 
 
 @dataclass(frozen=True)
@@ -681,6 +693,7 @@ NodeOrder = (
     | LoseClients
     | Save
     | Restore
+    | TakeOwn
     | Evaluate
     | AskTraces
     | Stop

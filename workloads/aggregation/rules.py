@@ -114,22 +114,31 @@ def _mean_of_products(update: Update) -> "Tensor":
     models = [(weight, update.views(vector)) for weight, vector in update.clients()]
     into = update.views(mean)
     for name in (n.removesuffix(".lora_A") for n in into if n.endswith(".lora_A")):
-        # The product of the concatenated factors is the sum, which is never computed explicitly.
-        b = torch.cat([weight * views[f"{name}.lora_B"] for weight, views in models], dim=1)
-        a = torch.cat([views[f"{name}.lora_A"] for _, views in models], dim=0)
-        b_basis, b_rest = torch.linalg.qr(b)
-        a_basis, a_rest = torch.linalg.qr(a.mT)
-        left, values, right = torch.linalg.svd(b_rest @ a_rest.mT)
-        kept = min(into[f"{name}.lora_A"].shape[0], int((values > 0).sum()))
-        root = values[:kept].sqrt()
-        left, right = b_basis @ left[:, :kept] * root, root[:, None] * right[:kept] @ a_basis.mT
-        # The sign of singular vectors is arbitrary: make the largest entry of each positive.
-        top = left.abs().argmax(0, keepdim=True)
-        sign = torch.where(left.gather(0, top) < 0, -1.0, 1.0).to(left)
-        # Dimensions beyond the product's rank continue from the mean A with B = 0.
-        into[f"{name}.lora_A"][:kept] = sign.mT * right
-        into[f"{name}.lora_B"].zero_()[:, :kept] = sign * left
+        factors = [(weight, _factors(views, name)) for weight, views in models]
+        for group, (into_a, into_b) in enumerate(_factors(into, name)):
+            # The product of the concatenated factors is the sum, which is never computed.
+            b = torch.cat([weight * of_layer[group][1] for weight, of_layer in factors], dim=1)
+            a = torch.cat([of_layer[group][0] for _, of_layer in factors], dim=0)
+            b_basis, b_rest = torch.linalg.qr(b)
+            a_basis, a_rest = torch.linalg.qr(a.mT)
+            left, values, right = torch.linalg.svd(b_rest @ a_rest.mT)
+            kept = min(into_a.shape[0], int((values > 0).sum()))
+            root = values[:kept].sqrt()
+            left, right = b_basis @ left[:, :kept] * root, root[:, None] * right[:kept] @ a_basis.mT
+            # The sign of singular vectors is arbitrary: make the largest entry of each positive.
+            top = left.abs().argmax(0, keepdim=True)
+            sign = torch.where(left.gather(0, top) < 0, -1.0, 1.0).to(left)
+            # Dimensions beyond the product's rank continue from the mean A with B = 0.
+            into_a[:kept] = sign.mT * right
+            into_b.zero_()[:, :kept] = sign * left
     return mean
+
+
+def _factors(views: Mapping[str, "Tensor"], name: str) -> "list[tuple[Tensor, Tensor]]":
+    """Views of A [rank, in] and B [out, rank] of a layer, or of each group of a convolution."""
+    a, b = views[f"{name}.lora_A"].flatten(1), views[f"{name}.lora_B"].flatten(1)
+    groups = a.shape[0] // b.shape[1]
+    return list(zip(a.chunk(groups), b.chunk(groups), strict=True))
 
 
 BUILT_IN: dict[str, Callable[..., Rule]] = {

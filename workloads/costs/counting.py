@@ -23,30 +23,40 @@ FLOAT32_BYTES = 4
 
 LAYER_NORM_FLOPS = 10
 """FLOPs of a LayerNorm per element: twice fvcore's count, which reproduces the paper's table II."""
+BATCH_NORM_FLOPS, FROZEN_NORM_FLOPS = 10, 4
+"""FLOPs of batch normalisation per element, likewise: with the statistics of the batch, or with
+given ones."""
 
 
 def count(config: ModelConfig) -> SplitProfile:
-    """Count products (2 FLOP a multiply-add, LoRA unmerged, attention unfused) and LayerNorms.
+    """Count products and convolutions (2 FLOP per multiply-add, LoRA unmerged, attention unfused),
+    LayerNorms and batch normalisation.
 
-    Backward passes are counted with frozen weights: gradients of activations and adapters only.
+    Backward passes are counted with the gradients of activations and of what is trained only.
 
     Raises:
         InputError: The model is unknown.
     """
     model = SplitModel(replace(config, dtype="float32"))
     layout = model.layout
-    tensors = layout.views(torch.empty(layout.size, device="meta"))
-    model.attach({name: tensor.requires_grad_() for name, tensor in tensors.items()})
+    for trained in (layout, model.own):
+        tensors = trained.views(torch.empty(trained.size, device="meta"))
+        for name in tensors.keys() - model.statistics:
+            tensors[name].requires_grad_()
+        model.attach(tensors)
+    norm = FROZEN_NORM_FLOPS if config.batch_norm == "frozen" else BATCH_NORM_FLOPS
     splits = range(1, model.splits + 1)
     # Each part is counted once: the first ones belong to the client, the others to the server.
     parts: list[Flops] = []
     smashed = [model.input.empty(1, "meta")]
     for split in splits:
-        flops, out = _passes(partial(_part, model, split), smashed[-1])
+        flops, out = _passes(partial(_part, model, split), smashed[-1], norm)
         parts.append(flops)
         smashed.append(out.detach().requires_grad_())
-    after, _ = _passes(partial(model.server, split=model.splits), smashed[-1])
+    after, _ = _passes(partial(model.server, split=model.splits), smashed[-1], norm)
     client = [_total(parts[:split]) for split in splits]
+    if config.adapters == "none":  # A client trains nothing, and needs no gradients.
+        client = [Flops(flops.forward, 0) for flops in client]
     server = [_total([*parts[split:], after]) for split in splits]
     return SplitProfile(
         client_forward_flops=tuple(flops.forward for flops in client),
@@ -79,22 +89,37 @@ def _part(model: SplitModel, split: int, x: torch.Tensor) -> torch.Tensor:
 
 
 def _passes(
-    pieces: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+    pieces: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, norm: int
 ) -> tuple[Flops, torch.Tensor]:
-    with _counter() as forward:
+    with _counter(norm) as forward:
         out = pieces(x)
-    with _counter() as backward:
-        torch.autograd.backward(out, torch.empty_like(out))
+    with _counter(norm) as backward:
+        if out.requires_grad:
+            torch.autograd.backward(out, torch.empty_like(out))
     return Flops(forward.get_total_flops(), backward.get_total_flops()), out
 
 
-def _counter() -> FlopCounterMode:
+def _counter(norm: int) -> FlopCounterMode:
+    """A counter of FLOPs, of which batch normalisation has `norm` per element."""
+
     # Shapes are passed in the order of the operator's arguments.
     def layer_norm(x: Shape, *_: Any, **__: Any) -> int:
         return LAYER_NORM_FLOPS * prod(x)
 
     def layer_norm_backward(_: Shape, x: Shape, *__: Any, **___: Any) -> int:
         return LAYER_NORM_FLOPS * prod(x)
+
+    def batch_norm(x: Shape, *_: Any, **__: Any) -> int:
+        return norm * prod(x)
+
+    def batch_norm_backward(_: Shape, x: Shape, *__: Any, **___: Any) -> int:
+        return norm * prod(x)
+
+    def convolution_backward(gradient: Shape, x: Shape, weight: Shape, *rest: Any, **_: Any) -> int:
+        # torch's own count for gradients of weights ignores groups.
+        transposed, (of_input, of_weight, _bias) = rest[4], rest[7]
+        one_pass = 2 * prod(x if transposed else gradient) * prod(weight[1:])
+        return int(one_pass * (of_input + of_weight))
 
     def product(_: Shape, left: Shape, right: Shape, **__: Any) -> int:
         return 2 * prod(left) * right[-1]
@@ -104,7 +129,13 @@ def _counter() -> FlopCounterMode:
         display=False,
         custom_mapping={
             aten.addmm_: product,
+            aten.convolution_backward: convolution_backward,
             aten.native_layer_norm: layer_norm,
             aten.native_layer_norm_backward: layer_norm_backward,
+            # The counter decomposes operators of which it does not know the overload.
+            aten.native_batch_norm: batch_norm,
+            aten.native_batch_norm.default: batch_norm,
+            aten.native_batch_norm_backward: batch_norm_backward,
+            aten.native_batch_norm_backward.default: batch_norm_backward,
         },
     )

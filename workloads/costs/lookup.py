@@ -91,6 +91,8 @@ def _file_name(config: ModelConfig) -> str:
         rest["adapters"] = config.adapters
     if not config.train_head:
         rest["train_head"] = False
+    if config.batch_norm != "averaged":
+        rest["batch_norm"] = config.batch_norm
     text = json.dumps(rest, sort_keys=True)
     more = f"-{hashlib.sha256(text.encode()).hexdigest()[:16]}" if rest else ""
     name = f"{file_label(config.model)}{size}-{config.classes}c-r{config.rank}"

@@ -16,12 +16,12 @@ from typing import Any
 
 import safetensors
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from testbed.core.errors import InputError
 from testbed.system.files import write_whole
 from workloads.learning.given import given_weights
-from workloads.learning.model import LoraLinear, SplitModel
+from workloads.learning.model import STATISTICS, LoraLinear, SplitModel
 from workloads.learning.remarks import HEAD
 from workloads.learning.wholeness import check_whole
 from workloads.models.chain import is_transposed
@@ -44,7 +44,7 @@ def write_backbone(config: ModelConfig, path: Path) -> None:
         InputError: The weights are unavailable or do not fit the model.
     """
     model = SplitModel(config)
-    shapes = {name: tuple(p.shape) for name, p in _parameters(model)}
+    shapes = {name: tuple(tensor.shape) for name, tensor in _tensors(model)}
     given = None if config.weights is None else given_weights(model)
     if not config.train_head or (given is not None and given.has_head):
         shapes |= model.head_shapes
@@ -64,9 +64,12 @@ def write_backbone(config: ModelConfig, path: Path) -> None:
     write_whole(path, fill)
 
 
-def _parameters(model: SplitModel) -> Iterator[tuple[str, nn.Parameter]]:
-    """The frozen parameters, tied ones under each of their names."""
-    return model.net.named_parameters(remove_duplicate=False)
+def _tensors(model: SplitModel) -> Iterator[tuple[str, Tensor]]:
+    """The network's own parameters, tied ones under each of their names, and its statistics."""
+    yield from model.net.named_parameters(remove_duplicate=False)
+    for name, norm in model.norms.items():
+        for statistic in STATISTICS:
+            yield f"{name}.{statistic}", getattr(norm, statistic)
 
 
 def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitModel:
@@ -79,14 +82,16 @@ def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitMod
     model = SplitModel(config)
     with safetensors.safe_open(file, "pt", device=str(where)) as tensors:
         frozen = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
+    trained = [entry.name for entry in (*model.layout.entries, *model.own.entries)]
+    model.given = {name: frozen[name] for name in trained if name in frozen}
     head = {name: frozen.pop(name) for name in model.head_shapes if name in frozen}
-    if config.train_head:
-        model.given_head = head
-    else:
+    if not config.train_head:
         model.attach(head)
-    # Buffers are not in the file.
+    # Of all buffers, only statistics are in the file.
     model.net.load_state_dict(frozen, assign=True, strict=False)
     for name, buffer in model.buffers_made.items():
+        if name in frozen:
+            continue
         owner, _, own = name.rpartition(".")
         real = torch.empty_like(buffer, device=where) if buffer.is_meta else buffer.to(where)
         model.net.get_submodule(owner)._buffers[own] = real
@@ -127,7 +132,7 @@ def _by_seed(model: SplitModel) -> Source:
         transposed = owner.is_transposed if isinstance(owner, LoraLinear) else is_transposed(owner)
         if transposed and len(shape) == 2:
             return _random(name, (shape[1], shape[0]), seed).mT
-        return _random(min(model.names[name]), shape, seed)
+        return _random(min(model.names.get(name, [name])), shape, seed)
 
     return draw
 
@@ -141,7 +146,8 @@ def _random(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
     own = name.rpartition(".")[2]
     if len(shape) == 1:
         # Normalisation layers, and layer scales: gamma, gamma_1, …
-        return torch.ones(shape) if own == "weight" or "gamma" in own else torch.zeros(shape)
+        is_one = own in ("weight", "running_var") or "gamma" in own
+        return torch.ones(shape) if is_one else torch.zeros(shape)
     if own == "logit_scale":
         return torch.full(shape, LOGIT_SCALE)
     deviation = 0.02

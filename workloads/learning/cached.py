@@ -53,6 +53,8 @@ def _key(config: ModelConfig) -> str:
         **plugin_model(config.model, config.parameters),
         "torch": version("torch"),
     }
+    if config.dtype == "bfloat16" and config.adapters in ("full", "none"):
+        parts["adapters"] = "none"  # No layer has an adapter, and all weights are float32.
     if config.weights is not None:  # Weights may have a head, which is in the file if it fits.
         parts |= {"classes": config.classes, "head": config.head}
     if not config.train_head:

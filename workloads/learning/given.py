@@ -18,13 +18,15 @@ from torch import Tensor
 
 from testbed.core.errors import InputError
 from testbed.core.registry import MODELS
-from workloads.learning.model import SplitModel
+from workloads.learning.model import STATISTICS, SplitModel
 from workloads.learning.tensors import read_tensors
 from workloads.models.config import ModelConfig
 from workloads.models.families import OWN_MODELS, timm_model
 from workloads.models.language import weight_files
 
 FIELD = "workload.weights"
+COUNTER = "num_batches_tracked"
+"""Counter of batches of a layer with batch normalisation, which has no effect here."""
 SHOWN = 3
 """Most names of tensors in a message."""
 
@@ -74,6 +76,8 @@ class Given:
             raise InputError(
                 f"{FIELD}: {found} of {self.where} has values that are not finite float32 numbers"
             )
+        if name.endswith(".running_var") and (tensor < 0).any():
+            raise InputError(f"{FIELD}: {found} of {self.where} has negative variances")
         return tensor
 
 
@@ -96,6 +100,9 @@ def given_weights(model: SplitModel) -> Given:
     frozen = {name: p.shape for name, p in model.net.named_parameters(remove_duplicate=False)}
     if not config.train_head:
         frozen |= {name: torch.Size(shape) for name, shape in model.head_shapes.items()}
+    for name, norm in model.norms.items():
+        frozen |= {f"{name}.{own}": getattr(norm, own).shape for own in STATISTICS}
+    names = names | {name: (name,) for name in frozen.keys() - names.keys()}
     tensors = _unwrapped(tensors, [names[name] for name in frozen], where)
     for name, shape in frozen.items():
         if not any(own in tensors for own in names[name]):
@@ -179,7 +186,9 @@ def _misfit(model: SplitModel, tensors: Mapping[str, Tensor]) -> str:
 
 def _check_buffers(model: SplitModel, tensors: Mapping[str, Tensor], where: str) -> None:
     """Refuse weights with a saved buffer that differs from the one that the model computes."""
-    for name in model.buffers_made.keys() & model.net.state_dict().keys() & tensors.keys():
+    learned = {f"{name}.{own}" for name in model.norms for own in (*STATISTICS, COUNTER)}
+    made_anew = model.buffers_made.keys() - learned
+    for name in made_anew & model.net.state_dict().keys() & tensors.keys():
         made, found = model.buffers_made[name], tensors[name]
         same = found.shape == made.shape and (
             made.is_meta or torch.allclose(found.float(), made.cpu().float(), 1e-2, equal_nan=True)

@@ -15,51 +15,124 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from testbed.core.errors import InputError
 from workloads.aggregation.rules import Update, rule_of
 from workloads.aggregation.staleness import weight
-from workloads.learning.model import MEMORY, Layout, SplitModel, initial_trainables
+from workloads.learning.model import (
+    MEMORY,
+    OWN,
+    Layout,
+    LoraConv,
+    SplitModel,
+    initial_trainables,
+)
 from workloads.learning.ranks import ranked
 from workloads.learning.settings import TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
 
 
 class Trainees:
-    """A part of the trainable parameters: a vector with its gradient and optimiser."""
+    """A part of what is trained: vectors with their gradients and optimiser."""
 
     def __init__(
-        self, layout: Layout, start: int, values: Tensor, training: TrainingConfig
+        self,
+        layout: Layout,
+        start: int,
+        values: Tensor,
+        training: TrainingConfig,
+        *,
+        own: tuple[Layout, int, Tensor] | None = None,
+        round_: int = 0,
     ) -> None:
+        """Take over vectors, which are trained in place.
+
+        Args:
+            layout: Layout of the global model.
+            start: Position of `values` in its vector.
+            values: Elements of the vector, shape [n].
+            training: Configuration.
+            own: Likewise layout, position and elements of what stays with the client.
+            round_: The round, which the learning rate may depend on.
+        """
         self.values = values
         """Elements of the layout's vector from `start` on, shape [n]."""
-        self.values.grad = torch.zeros_like(values)
-        self.tensors = layout.views(values, start)
-        """Views of `values` by name; their gradients are views of the gradient of `values`."""
-        gradients = layout.views(self.values.grad, start)
-        for name, tensor in self.tensors.items():
-            tensor.requires_grad_()
-            tensor.grad = gradients[name]
+        self.tensors: dict[str, Tensor] = {}
+        """Views of all values by name; their gradients are views of those of the vectors."""
+        self.statistics: set[str] = set()
+        """Names of the tensors that layers change themselves."""
+        self._trained: list[Tensor] = []
+        """Runs of parameters in the vectors, with their gradients."""
+        self._add(layout, start, values)
+        global_runs = len(self._trained)
+        if own is not None:
+            self._add(*own)
         self._proximal = training.proximal
-        self._start = values.clone() if self._proximal else None
-        self._optimiser: torch.optim.Optimizer
-        if training.optimiser == "adamw":
+        # What stays with a client has no global counterpart.
+        self._start = [run.clone() for run in self._trained[:global_runs]] if self._proximal else []
+        self._clip_norm = training.clip_norm
+        self._accumulate = training.accumulate
+        self._waiting = 0
+        """Batches whose gradients wait for a step."""
+        rate = training.learning_rate * training.factor(round_)
+        self._optimiser: torch.optim.Optimizer | None = None
+        if not self._trained:
+            pass
+        elif training.optimiser == "adamw":
             self._optimiser = torch.optim.AdamW(
-                [values], training.learning_rate, weight_decay=training.weight_decay
+                self._trained, rate, weight_decay=training.weight_decay
             )
         else:
             self._optimiser = torch.optim.SGD(
-                [values],
-                training.learning_rate,
+                self._trained,
+                rate,
                 momentum=training.momentum,
                 weight_decay=training.weight_decay,
             )
 
+    def _add(self, layout: Layout, start: int, values: Tensor) -> None:
+        gradient = torch.zeros_like(values)
+        values.grad = gradient
+        tensors = layout.views(values, start)
+        gradients = layout.views(gradient, start)
+        statistics = {entry.name for entry in layout.entries if entry.is_statistic}
+        for name, tensor in tensors.items():
+            if name not in statistics:
+                tensor.requires_grad_()
+                tensor.grad = gradients[name]
+        for span in layout.spans(start, start + values.numel()):
+            place = slice(span.start - start, span.stop - start)
+            whole = span.stop - span.start == values.numel()
+            run = values if whole else values[place]
+            run.grad = gradient[place]
+            self._trained.append(run)
+        self.tensors |= tensors
+        self.statistics |= statistics & tensors.keys()
+
     def step(self) -> None:
-        """Do an optimiser step with the accumulated gradient, and clear the gradient."""
-        if self._start is not None and self.values.grad is not None:
-            self.values.grad.add_(self.values.detach() - self._start, alpha=self._proximal)
-        self._optimiser.step()
-        assert self.values.grad is not None
-        self.values.grad.zero_()
+        """Do an optimiser step with the accumulated gradient, if enough batches have been seen."""
+        self._waiting += 1
+        if self._waiting == self._accumulate:
+            self.finish()
+
+    def finish(self) -> None:
+        """Do the optimiser step for which batches wait, if any, and clear the gradient."""
+        if self._waiting and self._optimiser is not None:
+            gradients = [run.grad for run in self._trained if run.grad is not None]
+            if self._waiting > 1:
+                for gradient in gradients:
+                    gradient.div_(self._waiting)
+            for run, gradient, start in zip(self._trained, gradients, self._start, strict=False):
+                gradient.add_(run.detach() - start, alpha=self._proximal)
+            if self._clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self._trained, self._clip_norm)
+            self._optimiser.step()
+            for gradient in gradients:
+                gradient.zero_()
+        self._waiting = 0
+
+    def without_statistics(self) -> dict[str, Tensor]:
+        """The tensors, with copies of those that layers change themselves."""
+        return {n: t.clone() if n in self.statistics else t for n, t in self.tensors.items()}
 
 
 class ClientLearner:
@@ -74,14 +147,16 @@ class ClientLearner:
         self._split = 0
         self._smashed: Tensor | None = None
         self._batch = ""
+        self._own = initial_own(model)
 
-    def begin_round(self, split: int, adapters: Tensor) -> None:
+    def begin_round(self, split: int, adapters: Tensor, round_: int = 0) -> None:
         """Start a round from the broadcast adapters, with a new optimiser.
 
         Args:
             split: Split point u, the number of parts on this side.
             adapters: Float32, shape [layout.cuts[split]]; copied, so a receive buffer may be
                 passed.
+            round_: The round, which the learning rate may depend on.
         """
         self._split = split
         self._trainees = Trainees(
@@ -89,6 +164,8 @@ class ClientLearner:
             0,
             adapters.detach().to(self._model.device, torch.float32, copy=True),
             self._training,
+            own=(self._model.own, 0, self._own[: self._model.own.cuts[split]]),
+            round_=round_,
         )
 
     def forward(self, samples: Tensor, batch: str = "") -> Tensor:
@@ -110,15 +187,44 @@ class ClientLearner:
         assert self._trainees is not None, "call begin_round first"
         assert self._smashed is not None, "call forward first"
         # Recomputation reads the adapters again, and another learner may have used the model since.
-        self._model.attach(self._trainees.tensors, [self._batch])
-        torch.autograd.backward(self._smashed, gradient.to(self._model.device, torch.float32))
+        # It would update statistics a second time.
+        self._model.attach(self._trainees.without_statistics(), [self._batch])
+        if self._smashed.requires_grad:
+            torch.autograd.backward(self._smashed, gradient.to(self._model.device, torch.float32))
         self._smashed = None
         self._trainees.step()
 
     def adapters(self) -> Tensor:
         """The current adapters, shape [layout.cuts[split]], float32, contiguous, on the CPU."""
         assert self._trainees is not None, "call begin_round first"
-        return self._trainees.values.cpu()
+        self._trainees.finish()
+        return self._trainees.values.detach().cpu()
+
+    def own(self) -> dict[str, Tensor]:
+        """What stays with this client on its side, by name; see `SplitModel.own`."""
+        return self._model.own.views(self._own[: self._model.own.cuts[self._split]].cpu())
+
+    def load_own(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from a result of `own`; others of these tensors are unchanged."""
+        _load(self._model.own.views(self._own), tensors)
+
+
+def initial_own(model: SplitModel) -> Tensor:
+    """Initial values of what stays with a client; shape [model.own.size], on the model's device."""
+    own = initial_trainables(model.own, model.config.seed, given=model.given)
+    return own.to(model.device)
+
+
+def _load(into: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Copy tensors into those of the same names.
+
+    Raises:
+        InputError: A tensor is unknown or has another shape.
+    """
+    for name, tensor in tensors.items():
+        if name not in into or into[name].shape != tensor.shape:
+            raise InputError(f"adapters: {name[:80]} of a client does not fit the model")
+        into[name].copy_(tensor)
 
 
 @dataclass(frozen=True)
@@ -177,14 +283,20 @@ class ServerLearner:
         """
         self._model = model
         self._samples = samples or dict.fromkeys(clients, 1)
+        grouped = [n for n, c in model.loras.items() if isinstance(c, LoraConv) and c.groups > 1]
+        if grouped and len(set(training.ranks)) > 1:
+            raise InputError(
+                f"workload.lora_rank: must be one number, because {grouped[0]} of "
+                f"{model.config.model} is a convolution with groups"
+            )
         self._layouts = {k: ranked(model.layout, training.rank_of(k)) for k in clients}
         self._computed: list[int] = []
         """If sets are averaged after each iteration: clients that have computed the current one."""
         self._training = training
         self._clients = tuple(clients)
-        self._vector = initial_trainables(
-            model.layout, model.config.seed, model.loras, model.given_head
-        )
+        self._vector = initial_trainables(model.layout, model.config.seed, model.loras, model.given)
+        self._own = {client: initial_own(model) for client in clients if model.own.size}
+        """What stays with each client, of which its own side is not up to date: see `load_own`."""
         self._rule = rule_of(training.aggregation, training.aggregation_parameters)
         self._memory: dict[str, Tensor] = {}
         self._splits: dict[int, int] = {}
@@ -193,15 +305,17 @@ class ServerLearner:
         """By client: the global state with which it began its update."""
         self._buffer: list[Tensor] = []
         """Differences that wait to be applied, float64."""
+        self._round = 0
         self._lock = threading.Lock()
         self.diverged: list[int] = []
         """Clients of the last round whose model had values that are not finite."""
 
-    def begin_round(self, split: int | Mapping[int, int]) -> Tensor:
+    def begin_round(self, split: int | Mapping[int, int], round_: int = 0) -> Tensor:
         """Split the global state after `split` parts, and reset the optimisers.
 
         Args:
             split: Split point u of all clients, or u_k by client.
+            round_: The round, which the learning rate may depend on.
 
         Returns:
             The vector to broadcast, float32, contiguous, on the CPU: the longest of the clients'
@@ -212,6 +326,7 @@ class ServerLearner:
         """
         layout, copy = self._model.layout, self._copy
         self._computed = []
+        self._round = round_
         points = dict.fromkeys(self._clients, split) if isinstance(split, int) else dict(split)
         if self._training.server_adapters == "shared":
             if len(set(points.values())) > 1:
@@ -236,11 +351,16 @@ class ServerLearner:
         return own.part(self._vector, 0, own.layout.cuts[self._splits[client]])
 
     def _copy(self, client: int, split: int) -> Trainees:
-        """A trainable copy of a client's global state behind a split point."""
-        own = self._layouts[client]
-        cut = own.layout.cuts[split]
-        part = own.part(self._vector, cut).to(self._model.device, copy=True)
-        return Trainees(own.layout, cut, part, self._training.of(client))
+        """A trainable copy of a client's global state behind a split point, and the client's own
+        part."""
+        ranked_, own = self._layouts[client], None
+        cut = ranked_.layout.cuts[split]
+        part = ranked_.part(self._vector, cut).to(self._model.device, copy=True)
+        if client in self._own:
+            beginning = self._model.own.cuts[split]
+            own = self._model.own, beginning, self._own[client][beginning:]
+        training = self._training.of(client)
+        return Trainees(ranked_.layout, cut, part, training, own=own, round_=self._round)
 
     def _begin_batch(self, client: int) -> None:
         """If sets are averaged after each iteration: do so before the first batch of the next."""
@@ -283,6 +403,8 @@ class ServerLearner:
             staleness: Number of changes of the global state since the client began.
         """
         with self._lock:
+            self._trainees[client].finish()
+            self._trainees[client].finish()
             server_side = self._trainees[client].values.detach().cpu()
             own = torch.cat([adapters.detach().cpu(), server_side]).double()
             if client not in self.diverged and not torch.isfinite(own).all():
@@ -351,9 +473,11 @@ class ServerLearner:
         Raises:
             ValueError: The clients share one set, which batches must train one after the other, or
                 their split points differ.
+            InputError: See `check_together`.
         """
         if self._training.server_adapters == "shared":
             raise ValueError("shared adapters must be trained by one batch after the other")
+        self.check_together()
         splits = {self._splits[client] for client in batches}
         if len(splits) > 1:
             raise ValueError(f"one pass has one split point, not {sorted(splits)}")
@@ -389,6 +513,24 @@ class ServerLearner:
                     strict=True,
                 )
             }
+
+    def check_together(self) -> None:
+        """Check that one pass can serve several clients.
+
+        Raises:
+            InputError: Adapters of convolutions cannot differ between rows, or batch normalisation
+                would normalise batches together, or all parameters are trained.
+        """
+        model = self._model
+        if model.config.adapters == "full":
+            what = "all parameters are trained"
+        elif model.norms:
+            what = f"{model.config.model} has batch normalisation"
+        elif any(isinstance(lora, LoraConv) for lora in model.loras.values()):
+            what = f"convolutions of {model.config.model} have adapters"
+        else:
+            return
+        raise InputError(f"workload.clients_per_pass: must be 1, because {what}")
 
     def pass_times(self, clients: int, batch_size: int, shape: Sequence[int]) -> PassTimes:
         """Measure the time for several clients in one pass and in separate passes.
@@ -434,6 +576,8 @@ class ServerLearner:
             self._average()
         taking_part = [client for client in self._clients if client in adapters]
         absent = torch.zeros(self._model.layout.size, dtype=torch.float64)
+        for client in taking_part:
+            self._trainees[client].finish()
         total = sum(samples[client] for client in taking_part)
 
         def whole_models() -> Iterator[tuple[float, Tensor]]:
@@ -444,24 +588,51 @@ class ServerLearner:
                 whole = self._layouts[client].within(torch.cat(parts).double(), absent)
                 yield samples[client] / total, whole
 
-        update = Update(self._vector.double(), whole_models, self._model.layout.views, self._memory)
         self.diverged = [
             client
             for client, (_, model) in zip(taking_part, whole_models(), strict=True)
             if not torch.isfinite(model).all()
         ]
+        layout = self._model.layout
+        before = self._vector.double()
+        update = Update(before, whole_models, layout.views, self._memory)
+        parameters = layout.spans(0, layout.size)
         # Rules may fail on values that are not finite; the mean then has them as well.
-        self._vector = (update.mean() if self.diverged else self._rule(update)).float()
+        if self.diverged:
+            after = update.mean()
+        elif sum(span.stop - span.start for span in parameters) == layout.size:
+            after = self._rule(update)
+        else:  # Rules are for parameters: a momentum of variances could make them negative.
+
+            def without_statistics(vector: Tensor) -> Tensor:
+                return torch.cat([vector[span] for span in parameters])
+
+            def models() -> Iterator[tuple[float, Tensor]]:
+                for share, vector in whole_models():
+                    yield share, without_statistics(vector)
+
+            after, views = update.mean(), layout.parameters().views
+            new = self._rule(Update(without_statistics(before), models, views, self._memory))
+            start = 0
+            for span in parameters:
+                after[span] = new[start : (start := start + span.stop - span.start)]
+        self._vector = after.float()
 
     def state(self) -> dict[str, Tensor]:
-        """The global state by the names of the unsplit model: adapters of both sides and the head,
-        and the state of the aggregation rule.
+        """The global state by the names of the unsplit model: what is trained on both sides, and
+        the head; the state of the aggregation rule; and under `clients.K.NAME` what stays with
+        client K.
 
         A run can continue from it after any round: optimisers are reset in each round, and batches
         depend only on seed, client, round and iteration.
         """
         memory = {f"{MEMORY}{name}": tensor for name, tensor in self._memory.items()}
-        return self._model.layout.views(self._vector) | memory
+        own = {
+            f"{OWN}{client}.{name}": tensor
+            for client, vector in self._own.items()
+            for name, tensor in self._model.own.views(vector.cpu().clone()).items()
+        }
+        return self._model.layout.views(self._vector) | memory | own
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a global state.
@@ -475,14 +646,36 @@ class ServerLearner:
             for name, tensor in state.items()
             if name.startswith(MEMORY)
         }
+        for client in self._own:
+            self.load_own(client, own_tensors(state, client))
+
+    def load_own(self, client: int, tensors: Mapping[str, Tensor]) -> None:
+        """Take what stays with a client, by name: a result of `ClientLearner.own`, or more."""
+        if client in self._own:
+            _load(self._model.own.views(self._own[client]), tensors)
 
     @torch.no_grad()
     def evaluate(self, samples: Tensor, labels: Tensor) -> tuple[float, float]:
-        """Mean loss and accuracy of the global state on a batch of held-out samples."""
+        """Mean loss and accuracy of the global state on a batch of held-out samples.
+
+        If a part of the model stays with each client, the means over the models of all clients.
+        """
+        model, found = self._model, []
         with self._lock:
-            self._model.attach(self._model.layout.views(self._vector.to(self._model.device)))
-            smashed = self._model.client(samples.to(self._model.device), 1)
-            logits = self._model.server(smashed, 1).flatten(0, -2)
-            labels = labels.to(self._model.device).flatten()
-            loss = functional.cross_entropy(logits, labels)
-            return float(loss), float((logits.argmax(1) == labels).float().mean())
+            model.attach(model.layout.views(self._vector.to(model.device)))
+            labels = labels.to(model.device).flatten()
+            for own in self._own.values() or [torch.zeros(0)]:
+                model.attach(model.own.views(own))
+                smashed = model.client(samples.to(model.device), 1)
+                logits = model.server(smashed, 1).flatten(0, -2)
+                loss = functional.cross_entropy(logits, labels)
+                hits = (logits.argmax(1) == labels).float().mean()
+                found.append((float(loss), float(hits)))
+        losses, accuracies = zip(*found, strict=True)
+        return sum(losses) / len(found), sum(accuracies) / len(found)
+
+
+def own_tensors(state: Mapping[str, Tensor], client: int) -> dict[str, Tensor]:
+    """What stays with a client, by name, in a result of `ServerLearner.state`."""
+    prefix = f"{OWN}{client}."
+    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A network with LoRA on its linear layers, which can be split after any of its parts.
+"""A network with adapters or trained as a whole, which can be split after any of its parts.
 
-The network is frozen; the trainable parameters are one vector (`Layout`): adapters part by part,
-then the head. A split point u is a position in that vector: the client's part is its beginning, the
-server's part its end, and a change of u only moves this position.
+What is trained is one vector (`Layout`), part by part: adapters, or the network's own parameters,
+and the statistics of batch normalisation that are averaged; then the head. The rest is frozen. A
+split point u is a position in that vector: the client's part is its beginning, the server's part
+its end, and a change of u only moves this position.
 """
 
 import json
@@ -18,8 +19,11 @@ from math import prod
 from typing import Any
 
 import torch
+from timm.layers import Conv2dSame
+from timm.layers.padding import pad_same
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from testbed.core.errors import InputError
@@ -31,6 +35,10 @@ from workloads.models.seeds import generator
 MEMORY = "aggregation."
 """Prefix of the names of tensors in a state that belong to the aggregation rule, not to the
 model."""
+OWN = "clients."
+"""Prefix of the names of tensors in a state that belong to one client: `clients.K.NAME`."""
+STATISTICS = "running_mean", "running_var"
+"""Names of the statistics of a layer with batch normalisation."""
 MAGNITUDE = "lora_magnitude_vector"
 """Name of DoRA's magnitude in peft."""
 TRACED_SAMPLES = 101
@@ -47,21 +55,43 @@ class Entry:
     start: int
     stop: int
 
+    @property
+    def is_statistic(self) -> bool:
+        """Whether the layer itself changes the tensor during training, and no optimiser does."""
+        return self.name.rpartition(".")[2] in STATISTICS
+
 
 @dataclass(frozen=True)
 class Layout:
     """Positions of all trainable tensors in one float32 vector."""
 
     entries: tuple[Entry, ...]
-    """Tensors in the order of the forward pass: A, B and the magnitude of each layer, then the
-    head."""
+    """Tensors in the order of the forward pass: A, B and the magnitude of each layer, or the
+    parameters of each part, followed by its statistics; the final layers with the head come
+    last."""
     cuts: tuple[int, ...]
     """cuts[u] is the beginning of the server's part; cuts[0] = 0."""
 
     @property
     def size(self) -> int:
-        """Number of trainable parameters."""
-        return self.entries[-1].stop
+        """Number of elements of the vector."""
+        return self.entries[-1].stop if self.entries else 0
+
+    def spans(self, start: int, stop: int, *, statistics: bool = False) -> list[slice]:
+        """The longest runs of parameters, or of statistics, between two positions."""
+        runs: list[slice] = []
+        for entry in self.entries:
+            if start <= entry.start < stop and entry.is_statistic == statistics:
+                if runs and runs[-1].stop == entry.start:
+                    runs[-1] = slice(runs[-1].start, entry.stop)
+                else:
+                    runs.append(slice(entry.start, entry.stop))
+        return runs
+
+    def parameters(self) -> "Layout":
+        """The same tensors without statistics, close together."""
+        named = [{e.name: e.shape for e in self.entries if not e.is_statistic}]
+        return _layout([*named, {}])
 
     def views(self, part: Tensor, start: int = 0) -> dict[str, Tensor]:
         """Views of a contiguous part of the vector, by the names of tensors.
@@ -103,7 +133,7 @@ class Layout:
         given = {
             name: tuple(tensor.shape)
             for name, tensor in tensors.items()
-            if not name.startswith(MEMORY)
+            if not name.startswith((MEMORY, OWN))
         }
         if given != expected:
             name = next(n for n in expected | given if given.get(n) != expected.get(n))
@@ -111,7 +141,8 @@ class Layout:
                 f"adapters: {name[:80]} must have the shape {expected.get(name, 'none')}, "
                 f"not {given.get(name, 'none')}"
             )
-        return torch.cat([tensors[name].detach().float().cpu().flatten() for name in expected])
+        found = [tensors[name].detach().float().cpu().flatten() for name in expected]
+        return torch.cat(found) if found else torch.zeros(0)
 
 
 class Dropout:
@@ -195,6 +226,46 @@ class LoraLinear(nn.Module):
             square = (b @ (a @ a.mT) * b).sum(-1)
             norms: Tensor = torch.linalg.vector_norm(weight, dim=-1)
             return (norms**2 + 2 * self.scale * cross + self.scale**2 * square).sqrt()
+
+
+class LoraConv(nn.Module):
+    """A frozen convolution plus a low-rank one, as peft's: W * x + b + scale · B * A * x.
+
+    A [rank, in, height, width] is a convolution with the kernel, stride, padding and dilation of W,
+    but without groups; B [out, rank / groups, 1, 1] has its groups. `adapter` is set by reference
+    (`SplitModel.attach`).
+    """
+
+    adapter: tuple[Tensor, Tensor]
+
+    def __init__(
+        self, conv: nn.Conv2d, scale: float, name: str = "", dropout: Dropout | None = None
+    ) -> None:
+        super().__init__()
+        self.weight = conv.weight
+        self.bias = conv.bias
+        self.scale = scale
+        self.name = name
+        self.dropout = dropout
+        self.pads_itself = isinstance(conv, Conv2dSame)
+        self.stride, self.padding = conv.stride, conv.padding
+        self.dilation, self.groups = conv.dilation, conv.groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer to x [B, in, height, width]."""
+        a, b = self.adapter
+        noise = None if self.dropout is None else self.dropout.noise(self.name, x)
+        low = self._convolved(x if noise is None else x * noise, a, None, 1)
+        out = self._convolved(x, self.weight, self.bias, self.groups)
+        return out + functional.conv2d(low, b, groups=self.groups) * self.scale
+
+    def _convolved(self, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Tensor:
+        if self.pads_itself:
+            x = pad_same(x, list(weight.shape[-2:]), self.stride, self.dilation)
+        return functional.conv2d(x, weight, bias, self.stride, self.padding, self.dilation, groups)
+
+
+Adapter = LoraLinear | LoraConv
 
 
 class _LoraProduct(torch.autograd.Function):
@@ -300,45 +371,159 @@ class SplitModel(nn.Module):
         """Weight and bias of the head."""
         if not config.train_head:
             self.head = (head.weight, head.bias)
-        self.given_head: dict[str, Tensor] = {}
-        """Initial head by the layout's names, if the weights have one that fits."""
+        self.given: dict[str, Tensor] = {}
+        """Initial values by the names of both layouts, as far as the backbone's file has them: the
+        head of weights that fits, the network's own parameters, and statistics."""
+        self.norms = _norms_of(net, config)
+        """Layers with batch normalisation that keep statistics, by name."""
         traced = _Traced(self)
+        self._single = traced.single
         self.feature_shapes = traced.shapes
         """Shape of one sample's smashed data, for u = 1, 2, …"""
-        targets = re.compile(config.targets or "")
-        adapted = [
-            [name for name in names if targets.search(name)] for names in traced.linear_layers
-        ]
-        if not adapted[0]:
-            raise InputError(
-                f"workload.lora_targets: {config.targets!r} leaves the first part of "
-                f"{config.model} without an adapter, so a client would have nothing to train"
-                if traced.linear_layers[0]
-                else f"workload.model: {config.model}: no linear layer in its first part to adapt"
-            )
         self.dropout = Dropout(config.dropout, config.seed)
-        self.loras: dict[str, LoraLinear] = {}
-        shapes: list[dict[str, tuple[int, ...]]] = []
-        for names in adapted:
-            shapes.append({})
-            for name in names:
-                module = net.get_submodule(name)
-                scale = config.alpha / config.rank
-                self.loras[name] = lora = LoraLinear(module, scale, name, self.dropout)
-                net.set_submodule(name, lora)
-                self._refuse_calls(module, name)
-                outputs, inputs = lora.matrix.shape
-                shapes[-1][f"{name}.lora_A"] = (config.rank, inputs)
-                shapes[-1][f"{name}.lora_B"] = (outputs, config.rank)
-                if config.adapters == "dora":
-                    shapes[-1][f"{name}.{MAGNITUDE}"] = (outputs,)
+        self.loras: dict[str, Adapter] = {}
+        self._slots: dict[str, list[tuple[dict[str, Any], str]]] = {}
+        """By the name of a tensor of the network that is trained: the dictionaries of its modules
+        that hold it, and its name there."""
+        self.frozen_layers: list[str] = []
+        """Convolutions without an adapter, because their groups do not divide the rank."""
+        if config.adapters == "full":
+            shapes = self._parameters_of_parts(traced)
+        elif config.adapters == "none":
+            shapes = [{} for _ in traced.layers]
+        else:
+            shapes = [self._adapt(names) for names in self._adapted(traced.layers)]
         self.head_shapes = {
             f"{chain.head}.{name}": tuple(parameter.shape)
             for name, parameter in head.named_parameters()
         }
         if config.train_head:
             shapes[-1] |= self.head_shapes
+        own: list[dict[str, tuple[int, ...]]] = [{} for _ in shapes]
+        if config.batch_norm != "frozen":
+            for part, names in enumerate(traced.norms):
+                into = shapes if config.batch_norm == "averaged" else own
+                for name in names:
+                    module = self.norms[name]
+                    for statistic in STATISTICS:
+                        into[part][f"{name}.{statistic}"] = (module.num_features,)
+                        self._slots[f"{name}.{statistic}"] = [(module._buffers, statistic)]
+        if config.batch_norm == "local":
+            affine = {f"{name}.{each}" for name in self.norms for each in ("weight", "bias")}
+            for part, trained in enumerate(shapes):
+                staying = {name: trained.pop(name) for name in list(trained) if name in affine}
+                own[part] = staying | own[part]
         self.layout = _layout(shapes)
+        """What is trained and belongs to the global model."""
+        self.own = _layout(own)
+        """What is trained and stays with each client, with the same split points; mostly
+        nothing."""
+        self.statistics = frozenset(
+            entry.name for entry in (*self.layout.entries, *self.own.entries) if entry.is_statistic
+        )
+
+    def _adapted(self, layers: Sequence[Sequence[str]]) -> list[list[str]]:
+        """The layers of each part that have adapters."""
+        config, pattern = self.config, re.compile(self.config.targets or "")
+        kinds = {name: self.net.get_submodule(name) for part in layers for name in part}
+        linear = {name for name, module in kinds.items() if not isinstance(module, nn.Conv2d)}
+        convolutional = not linear & set(layers[0])
+        # A patch embedding is a convolution, too, and has an adapter only if it is named in full.
+        written = (config.targets or "").replace("\\", "")
+        parts = []
+        for index, part in enumerate(layers):
+            parts.append(
+                [
+                    name
+                    for name in part
+                    if pattern.search(name)
+                    and (
+                        name in linear
+                        or convolutional
+                        or (config.targets and (index > 0 or name in written))
+                    )
+                ]
+            )
+        for part in parts:
+            for name in list(part):
+                module = kinds[name]
+                if isinstance(module, nn.Conv2d) and config.rank % module.groups:
+                    self.frozen_layers.append(name)
+                    part.remove(name)
+        if not parts[0]:
+            raise InputError(self._nothing_adapted(layers[0]))
+        return parts
+
+    def _nothing_adapted(self, first: Sequence[str]) -> str:
+        config = self.config
+        if frozen := [name for name in self.frozen_layers if name in first]:
+            return (
+                f"workload.lora_rank: {config.rank} is no multiple of the groups of {frozen[0]}, "
+                f"so a client of {config.model} would have nothing to train"
+            )
+        if first:
+            return (
+                f"workload.lora_targets: {config.targets!r} leaves the first part of "
+                f"{config.model} without an adapter, so a client would have nothing to train"
+            )
+        return (
+            f"workload.model: {config.model}: no linear layer or convolution in its first part to "
+            "adapt"
+        )
+
+    def _adapt(self, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Replace layers by ones with adapters; returns the shapes of the adapters."""
+        config, shapes = self.config, dict[str, tuple[int, ...]]()
+        scale = config.alpha / config.rank
+        for name in names:
+            module = self.net.get_submodule(name)
+            lora: Adapter
+            if isinstance(module, nn.Conv2d):
+                if config.adapters == "dora":
+                    raise InputError(
+                        f"workload.adapters: 'dora' is for linear layers, and {name} of "
+                        f"{config.model} is a convolution"
+                    )
+                lora = LoraConv(module, scale, name, self.dropout)
+                into, out = (module.in_channels, *module.kernel_size), module.out_channels
+                shapes[f"{name}.lora_A"] = (config.rank, *into)
+                shapes[f"{name}.lora_B"] = (out, config.rank // module.groups, 1, 1)
+            else:
+                lora = LoraLinear(module, scale, name, self.dropout)
+                outputs, inputs = lora.matrix.shape
+                shapes[f"{name}.lora_A"] = (config.rank, inputs)
+                shapes[f"{name}.lora_B"] = (outputs, config.rank)
+                if config.adapters == "dora":
+                    shapes[f"{name}.{MAGNITUDE}"] = (outputs,)
+            self.loras[name] = lora
+            self.net.set_submodule(name, lora)
+            self._refuse_calls(module, name)
+        return shapes
+
+    def _parameters_of_parts(self, traced: "_Traced") -> list[dict[str, tuple[int, ...]]]:
+        """The shapes of the network's own parameters, by the part that computes with them.
+
+        Raises:
+            InputError: Two parts compute with the same parameter, or the head with that of a part.
+        """
+        shapes: list[dict[str, tuple[int, ...]]] = [{} for _ in traced.layers]
+        for name, parameter in self.net.named_parameters():
+            parts = [i for i, ids in enumerate(traced.parameters) if id(parameter) in ids]
+            tied = [n for n in self.names[name] if n.startswith(f"{self.head_name}.")]
+            if len(parts) > 1 or (parts and tied):
+                other = "another part" if len(parts) > 1 else f"the head {self.head_name}"
+                raise InputError(
+                    f"workload.adapters: 'full' needs parameters of one part each, and {name} of "
+                    f"{self.config.model} belongs to {other}, too"
+                )
+            if parts:  # Others have no effect, and no gradient.
+                shapes[parts[0]][name] = tuple(parameter.shape)
+                holders = []
+                for each in self.names[name]:
+                    owner, _, own = each.rpartition(".")
+                    holders.append((self.net.get_submodule(owner)._parameters, own))
+                self._slots[name] = holders
+        return shapes
 
     def _refuse_calls(self, module: nn.Module, name: str) -> None:
         """Refuse that a chain calls a module that has been replaced in its network."""
@@ -351,6 +536,18 @@ class SplitModel(nn.Module):
 
         module.register_forward_pre_hook(refuse)
 
+    def check_batch_size(self, samples: int) -> None:
+        """Check that batches of this size can be trained with.
+
+        Raises:
+            InputError: Batch normalisation would normalise a single value.
+        """
+        if samples == 1 and self._single and self.config.batch_norm != "frozen":
+            raise InputError(
+                f"workload.batch_size: must be 2 or more, because {self._single[0]} of "
+                f"{self.config.model} normalises one value per sample"
+            )
+
     @property
     def splits(self) -> int:
         """Number of split points: one after each part."""
@@ -362,19 +559,29 @@ class SplitModel(nn.Module):
         return next(self.parameters()).device
 
     def attach(self, tensors: Mapping[str, Tensor], batches: Sequence[str] = ()) -> None:
-        """Use these adapters (and this head), by reference.
+        """Use these tensors, by reference: adapters or parameters, statistics, the head.
 
         Args:
-            tensors: Tensors by the layout's names, with all tensors of a layer; others are
+            tensors: Tensors by the names of the layouts, with all tensors of a layer; others are
                 unchanged.
-            batches: Names of the batches to train with, see `Dropout`; empty: no training.
+            batches: Names of the batches to train with, see `Dropout`; empty: no training. In
+                training, batches are normalised with their own statistics, unless these are
+                frozen, and the forward pass updates the running ones.
         """
         self.dropout.batches = batches
+        for norm in self.norms.values():
+            norm.training = bool(batches) and self.config.batch_norm != "frozen"
         for name, a in tensors.items():
             if name.endswith(".lora_A"):
                 layer = name.removesuffix(".lora_A")
-                self.loras[layer].adapter = (a, tensors[f"{layer}.lora_B"])
-                self.loras[layer].magnitude = tensors.get(f"{layer}.{MAGNITUDE}")
+                lora = self.loras[layer]
+                lora.adapter = (a, tensors[f"{layer}.lora_B"])
+                if isinstance(lora, LoraLinear):
+                    lora.magnitude = tensors.get(f"{layer}.{MAGNITUDE}")
+            for holder, own in self._slots.get(name, ()):
+                # Statistics change during a pass, and autograd must not take that for a change of
+                # the parameters in the same vector.
+                holder[own] = a.data if name in self.statistics else a
         if (weight := tensors.get(f"{self.head_name}.weight")) is not None:
             self.head = (weight, tensors.get(f"{self.head_name}.bias"))
 
@@ -426,11 +633,6 @@ def _head_of(chain: Chain, config: ModelConfig) -> nn.Linear:
         head = chain.net.get_submodule(chain.head)
     except AttributeError:
         raise InputError(f"workload.model: {config.model}: has no layer {chain.head!r}") from None
-    if any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in chain.net.modules()):
-        raise InputError(
-            f"workload.model: {config.model} has batch normalisation, whose statistics cannot be "
-            "separated by client; use a model that normalises each sample"
-        )
     if not isinstance(head, nn.Linear) or head.out_features != config.classes:
         raise InputError(
             f"workload.model: {config.model}: its head {chain.head!r} must be a linear layer with "
@@ -439,10 +641,28 @@ def _head_of(chain: Chain, config: ModelConfig) -> nn.Linear:
     return head
 
 
+def _norms_of(net: nn.Module, config: ModelConfig) -> dict[str, _BatchNorm]:
+    """Layers with batch normalisation that keep statistics, by name."""
+    norms = {
+        name: module
+        for name, module in net.named_modules()
+        if isinstance(module, _BatchNorm) and module.running_mean is not None
+    }
+    for name, module in norms.items():
+        if module.momentum is None:
+            raise InputError(
+                f"workload.model: {config.model}: its batch normalisation {name} averages over all "
+                "batches; it must have a momentum"
+            )
+    return norms
+
+
 def _check_buffers(net: nn.Module, made: Mapping[str, Tensor], config: ModelConfig) -> None:
     """Refuse buffers without values, which nothing can compute again."""
     for name, buffer in made.items():
         owner = net.get_submodule(name.rpartition(".")[0])
+        if isinstance(owner, _BatchNorm):
+            continue  # Statistics are in the backbone's file.
         if buffer.is_meta and not hasattr(owner, "init_non_persistent_buffers"):
             raise InputError(
                 f"workload.model: {config.model}: its buffer {name} is on the meta device and has "
@@ -463,31 +683,40 @@ def _tied_names(net: nn.Module) -> dict[str, tuple[str, ...]]:
 
 
 class _Traced:
-    """Result of a traced pass on the meta device: linear layers of each part, and shapes at
-    splits."""
+    """Result of a traced pass on the meta device: layers of each part, and shapes at splits."""
 
     def __init__(self, model: SplitModel) -> None:
         self.shapes: list[tuple[int, ...]] = []
-        self.linear_layers: list[list[str]] = []
-        """Names of the called linear layers of each part and of the final layers, in order; the
-        embedding belongs to the first part. Only layers whose input are samples: a module that uses
-        the weights of a layer directly cannot have an adapter there."""
+        self.layers: list[list[str]] = []
+        """Names of the called linear layers and convolutions of each part and of the final layers,
+        in order; the embedding belongs to the first part. Only layers whose input are samples: a
+        module that uses the weights of a layer directly cannot have an adapter there."""
+        self.norms: list[list[str]] = []
+        """Likewise, of layers in `SplitModel.norms`."""
+        self.single: list[str] = []
+        """Those of them whose input has one value per sample and channel."""
+        self.parameters: list[set[int]] = []
+        """Likewise, identities of the parameters on which the result of a part depends, if all are
+        trained."""
+        own = model.net
         hooks = [
-            module.register_forward_pre_hook(self._noting(name))
-            for name, module in model.net.named_modules()
-            if isinstance(module, nn.Linear) or is_transposed(module)
+            module.register_forward_pre_hook(self._noting(name, name in model.norms))
+            for name, module in own.named_modules()
+            if name in model.norms or _is_adaptable(module)
         ]
+        trains_all = model.config.adapters == "full"
+        own.requires_grad_(trains_all)
         self._begin_part()
         try:
-            with torch.no_grad():
+            with torch.set_grad_enabled(trains_all):
                 x = model._embed(model.input.empty(TRACED_SAMPLES, "meta")).float()
                 for split in range(model.splits):
                     if split:
                         self._begin_part()
-                    x = model.between(x, split, split + 1)
+                    x = self._end_part(own, model.between(x, split, split + 1))
                     self.shapes.append(tuple(x.shape[1:]))
                 self._begin_part()
-                model._finish(x)
+                self._end_part(own, model._finish(x))
         except InputError:
             raise
         except Exception as error:
@@ -504,23 +733,46 @@ class _Traced:
         finally:
             for hook in hooks:
                 hook.remove()
-        names = [name for part in self.linear_layers for name in part]
+            own.requires_grad_(False)
+        names = [name for part in (*self.layers, *self.norms) for name in part]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InputError(
                 f"workload.model: {model.config.model}: {twice[0]} is called in two parts, so "
-                "its adapter would have two owners"
+                "what it trains would have two owners"
             )
 
     def _begin_part(self) -> None:
-        self.linear_layers.append([])
+        self.layers.append([])
+        self.norms.append([])
 
-    def _noting(self, name: str) -> Any:
+    def _end_part(self, net: nn.Module, out: Tensor) -> Tensor:
+        """Note the parameters of a part; returns its result for the next part."""
+        used: set[int] = set()
+        if out.requires_grad:
+            known = list(net.parameters())
+            found = torch.autograd.grad(out, known, torch.empty_like(out), allow_unused=True)
+            used = {id(p) for p, g in zip(known, found, strict=True) if g is not None}
+        self.parameters.append(used)
+        return out.detach()
+
+    def _noting(self, name: str, is_norm: bool) -> Any:
+        into = self.norms if is_norm else self.layers
+
         def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            of_samples = prod(inputs[0].shape[:-1]) % TRACED_SAMPLES == 0
-            if of_samples and name not in self.linear_layers[-1]:
-                self.linear_layers[-1].append(name)
+            of_samples = is_norm or prod(inputs[0].shape[:-1]) % TRACED_SAMPLES == 0
+            if of_samples and name not in into[-1]:
+                into[-1].append(name)
+            if is_norm and prod(inputs[0].shape[2:]) == 1:
+                self.single.append(name)
 
         return note
+
+
+def _is_adaptable(module: nn.Module) -> bool:
+    """Whether a layer can have an adapter."""
+    if isinstance(module, nn.Conv2d):
+        return type(module) in (nn.Conv2d, Conv2dSame) and module.padding_mode == "zeros"
+    return isinstance(module, nn.Linear) or is_transposed(module)
 
 
 def _layout(parts: Sequence[Mapping[str, tuple[int, ...]]]) -> Layout:
@@ -538,25 +790,26 @@ def _layout(parts: Sequence[Mapping[str, tuple[int, ...]]]) -> Layout:
 def initial_trainables(
     layout: Layout,
     seed: int,
-    loras: Mapping[str, LoraLinear] | None = None,
-    head: Mapping[str, Tensor] | None = None,
+    loras: Mapping[str, Adapter] | None = None,
+    given: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """Initial adapters and head; shape [layout.size], float32, on the CPU.
+    """Initial values of what is trained; shape [layout.size], float32, on the CPU.
 
-    A is uniform in ±1/sqrt(in) as in the LoRA reference code, B is 0, the head's weight is normal
-    with standard deviation 0.02 and its bias 0. Each tensor depends only on seed and name, not on
-    an order. DoRA's magnitudes are the row norms of W; `loras` has these layers by name. `head` has
-    the tensors of a given head, which are copied.
+    A is uniform in ±1/sqrt(in) as in the LoRA reference code, where a convolution has as many
+    inputs as values of a kernel; B is 0, the head's weight is normal with standard deviation 0.02
+    and its bias 0. Each tensor depends only on seed and name, not on an order. DoRA's magnitudes
+    are the row norms of W; `loras` has these layers by name. Tensors in `given` are copied: a head,
+    the network's own parameters, statistics.
     """
     vector = torch.zeros(layout.size)
     for name, tensor in layout.views(vector).items():
-        if head and name in head:
-            tensor.copy_(head[name])
+        if given and name in given:
+            tensor.copy_(given[name])
         elif name.endswith(MAGNITUDE):
             weight = (loras or {})[name.removesuffix(f".{MAGNITUDE}")].matrix
             tensor.copy_(torch.linalg.vector_norm(weight.float(), dim=-1))
         elif name.endswith(".lora_A"):
-            bound = tensor.shape[1] ** -0.5
+            bound = prod(tensor.shape[1:]) ** -0.5
             tensor.uniform_(-bound, bound, generator=generator(seed, name))
         elif tensor.ndim == 2 and not name.endswith(".lora_B"):
             tensor.normal_(0, 0.02, generator=generator(seed, name))

@@ -21,7 +21,7 @@ from workloads.codecs.codec import Codec, Direction
 from workloads.codecs.registry import codec_of
 from workloads.data.samples import Dataset, client_data, holdings, open_data
 from workloads.learning.backbone import load_model
-from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner
+from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner, own_tensors
 from workloads.learning.model import SplitModel
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
@@ -104,7 +104,9 @@ class Settings:
     def open_model(self) -> SplitModel:
         """The model on its device, over the shared backbone."""
         torch.set_num_threads(self.threads)
-        return load_model(self.model, Path(self.backbone), self.device)
+        model = load_model(self.model, Path(self.backbone), self.device)
+        model.check_batch_size(self.batch_size)
+        return model
 
 
 NOTHING = memoryview(b"")
@@ -117,11 +119,16 @@ def batch_name(client: int, round_: int, iteration: int) -> str:
 
 def as_bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor, without a copy."""
-    return _view(tensor.numpy())
+    return _view(tensor.numpy()) if tensor.numel() else memoryview(bytearray())
 
 
 def _view(array: npt.NDArray[Any]) -> memoryview:
     return array.data.cast("B")
+
+
+def _few(model: SplitModel) -> int:
+    """Samples of a first pass: batch normalisation needs two."""
+    return 2 if model.norms else 1
 
 
 class RealClient:
@@ -129,6 +136,8 @@ class RealClient:
 
     def __init__(self, settings: Settings, client: int):
         model = settings.open_model()
+        self._client = client
+        self._warm_up(model, settings.training)
         self._learner = ClientLearner(model, settings.training, client)
         self._layout = self._learner.layout
         dataset = open_data(settings.data, settings.model.classes, model.input)
@@ -143,13 +152,14 @@ class RealClient:
         )
         self._reader = ThreadPoolExecutor(1)
         self._watch = Stopwatch(model.device)
-        self._warm_up(model.input.empty(1, "cpu"))
 
-    def _warm_up(self, sample: Tensor) -> None:
-        """Do one pass over one sample, so that torch's initialisation is not part of a step."""
-        self._learner.begin_round(1, torch.zeros(self._layout.cuts[1]))
-        smashed = self._learner.forward(sample)
-        self._learner.backward(torch.zeros_like(smashed))
+    @staticmethod
+    def _warm_up(model: SplitModel, training: TrainingConfig) -> None:
+        """Do one pass over few samples, so that torch's initialisation is not part of a step."""
+        learner = ClientLearner(model, training)
+        learner.begin_round(1, torch.zeros(model.layout.cuts[1]))
+        smashed = learner.forward(model.input.empty(_few(model), "cpu"))
+        learner.backward(torch.zeros_like(smashed))
 
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Allocate the buffers of the round, and load its first batch."""
@@ -186,7 +196,7 @@ class RealClient:
         if self._down_codec is not None:
             down = Receiver(self._down_codec, "adapters")
             self._received = down.decode(self._encoded, self._received.shape)
-        self._learner.begin_round(self._split, self._received)
+        self._learner.begin_round(self._split, self._received, self._round)
 
     def forward(self, iteration: int) -> None:
         """Do the forward pass of the iteration's batch."""
@@ -243,6 +253,18 @@ class RealClient:
         """The codec's error in the smashed data, by iteration."""
         return {"wire_errors": self._up.errors}
 
+    def state(self) -> bytes:
+        """What stays with this client on its side, as a safetensors file."""
+        return bytes(safetensors.torch.save(self._learner.own()))
+
+    def restore(self, state: bytes) -> None:
+        """Continue from what stays with this client in a state of the server.
+
+        Raises:
+            InputError: The state belongs to another model.
+        """
+        self._learner.load_own(own_tensors(safetensors.torch.load(state), self._client))
+
     def close(self) -> None:
         """Stop loading batches."""
         self._reader.shutdown(cancel_futures=True)
@@ -272,15 +294,17 @@ class RealServer:
         self._times: PassTimes | None = None
         self._results: dict[int, Served] = {}
         self.in_turn = settings.training.server_adapters != "per-client"
-        self._warm_up()
+        if settings.clients_per_pass > 1:
+            self._learner.check_together()
+        self._warm_up(_few(model))
 
-    def _warm_up(self) -> None:
-        """Do one pass over one sample through the last parts, on a copy: see `RealClient`."""
+    def _warm_up(self, samples: int) -> None:
+        """Do one pass over few samples through the last parts, on a copy: see `RealClient`."""
         state = self._learner.state()
         split = max(1, len(self._feature_shapes) - 1)
         self._learner.begin_round(split)
-        smashed = torch.zeros(1, *self._feature_shapes[split - 1])
-        labels = torch.zeros(self._input.labels, dtype=torch.int64)
+        smashed = torch.zeros(samples, *self._feature_shapes[split - 1])
+        labels = torch.zeros(samples * self._input.labels, dtype=torch.int64)
         self._learner.forward_backward(1, smashed, labels)
         self._learner.load_state(state)
 
@@ -289,7 +313,7 @@ class RealServer:
         self._round, self._served = round_, Counter[int]()
         self._splits = dict(enumerate(splits, start=1))
         same = splits[0] if len(set(splits)) == 1 else None
-        self._learner.begin_round(self._splits)
+        self._learner.begin_round(self._splits, round_)
         together = min(self._settings.clients_per_pass, len(self._samples))
         if together > 1 and same is not None and same not in self._pass_times:
             self._pass_times[same] = self._learner.pass_times(
@@ -297,7 +321,7 @@ class RealServer:
             )
         # If split points differ, clients are served separately.
         self._times = None if same is None else self._pass_times.get(same)
-        self._learner.begin_round(self._splits)
+        self._learner.begin_round(self._splits, round_)
         self._sent: dict[int, memoryview] = {}
         self._starts: dict[int, Tensor] = {}
         for client in self._samples:
@@ -487,6 +511,10 @@ class RealServer:
             InputError: The state belongs to another model.
         """
         self._learner.load_state(safetensors.torch.load(state))
+
+    def take_own(self, client: int, state: bytes) -> None:
+        """Take what stays with a client on its side: a result of `RealClient.state`."""
+        self._learner.load_own(client, safetensors.torch.load(state))
 
     def close(self) -> None:
         """Do nothing: there are no resources to release."""

@@ -3,6 +3,7 @@
 
 """Settings of learning: plain values that are sent to node programs as JSON, without torch."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -25,6 +26,21 @@ class TrainingConfig:
     """Zero by default, because adapters begin at B A = 0 and train for few steps."""
     momentum: float = 0.9
     """Momentum of `sgd`."""
+    schedule: Literal["constant", "cosine", "step", "linear"] = "constant"
+    """How the learning rate changes from round to round, see `factor`."""
+    warmup: int = 0
+    """Rounds in which the learning rate rises."""
+    step_rounds: int = 1
+    """Rounds after which `step` multiplies the learning rate by `decay`."""
+    decay: float = 0.1
+    last: float = 0.0
+    """Share of the learning rate that `cosine` and `linear` approach at the end of the run."""
+    rounds: int = 1
+    """Rounds of the run."""
+    clip_norm: float | None = None
+    """Largest 2-norm of the gradient of one side, to which longer ones are scaled."""
+    accumulate: int = 1
+    """Batches per step of the optimiser, whose gradients are averaged."""
     server_adapters: Literal["per-client", "shared", "averaged"] = "per-client"
     """`per-client`: one server-side set per client, averaged at the end of the round, so that the
     result does not depend on the service order. `averaged`: the same, also averaged after each
@@ -56,6 +72,26 @@ class TrainingConfig:
     def rank_of(self, client: int) -> int | None:
         """Rank of a client's adapters, from 1; None: that of the model."""
         return self.ranks[client - 1] if self.ranks else None
+
+    def factor(self, round_: int) -> float:
+        """The learning rate of a round as a share of `learning_rate`.
+
+        In round r < W of the warm-up it is (r + 1) / (W + 1). With e the number of rounds since
+        the warm-up and E those from its end to the end of the run, the others have torch's values:
+        `cosine` of CosineAnnealingLR, last + (1 - last) (1 + cos(π e / E)) / 2; `linear` of
+        LinearLR, 1 + (last - 1) e / E; `step` of StepLR, decay^⌊e / step_rounds⌋.
+        """
+        if round_ < self.warmup:
+            return (round_ + 1) / (self.warmup + 1)
+        since = round_ - self.warmup
+        if self.schedule == "step":
+            return float(self.decay ** (since // self.step_rounds))
+        share = min(1.0, since / max(1, self.rounds - self.warmup))
+        if self.schedule == "cosine":
+            return self.last + (1 - self.last) * (1 + math.cos(math.pi * share)) / 2
+        if self.schedule == "linear":
+            return 1 + (self.last - 1) * share
+        return 1.0
 
     @property
     def proximal(self) -> float:

@@ -35,11 +35,11 @@ def check_whole(model: SplitModel) -> None:
     if model.whole is None:
         return
     seed, name = model.config.seed, model.config.model
-    vector = initial_trainables(model.layout, seed, model.loras)
+    vector = initial_trainables(model.layout, seed, model.loras, model.given)
     tensors = model.layout.views(vector)
     for key, tensor in tensors.items():
         if key.endswith(".lora_B") or key in model.head_shapes:
-            deviation = tensor.shape[-1] ** -0.5
+            deviation = tensor.shape[min(1, tensor.ndim - 1)] ** -0.5
             tensor.normal_(0, deviation, generator=generator(seed, f"comparison {key}"))
     model.attach(tensors)
     samples = model.input.empty(SAMPLES, "cpu")

@@ -82,6 +82,13 @@ class ClientWork(Protocol):
     def notes(self) -> Notes:
         """Observations of the round."""
 
+    def state(self) -> bytes:
+        """What stays with this client on its side, as a safetensors file, outside of emulated
+        time."""
+
+    def restore(self, state: bytes) -> None:
+        """Continue from what stays with this client in a result of `ServerWork.state`."""
+
     def close(self) -> None:
         """Release all resources; this is the last call."""
 
@@ -162,6 +169,10 @@ class ServerWork(Protocol):
     def restore(self, state: bytes) -> None:
         """Continue from a global state returned by `state`."""
 
+    def take_own(self, client: int, state: bytes) -> None:
+        """Take what stays with a client on its side, a result of `ClientWork.state`, before an
+        evaluation or `state`."""
+
     def close(self) -> None:
         """Release all resources; this is the last call."""
 
@@ -224,6 +235,13 @@ class ZeroClient:
     def adapters(self) -> memoryview:
         """Zeros with the size of the adapters."""
         return self._bytes[: self.sizes.adapters_up]
+
+    def state(self) -> bytes:
+        """The empty state."""
+        return b""
+
+    def restore(self, state: bytes) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -301,6 +319,9 @@ class ZeroServer:
             NotImplementedError: Always.
         """
         raise NotImplementedError("nothing is learned")
+
+    def take_own(self, client: int, state: bytes) -> None:
+        """Do nothing."""
 
     def state(self) -> bytes:
         """The empty state."""

@@ -18,13 +18,14 @@ from testbed.core.registry import MODELS, content_digest
 from workloads.models.language import is_language
 
 Dtype = Literal["float32", "bfloat16"]
-Adapters = Literal["lora", "dora"]
+Adapters = Literal["lora", "dora", "full", "none"]
+BatchNorm = Literal["averaged", "frozen", "local", "per-client"]
 Head = Literal["file", "new"]
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A network with LoRA on all linear layers except the head."""
+    """A network, and which of its parameters are trained; the head always is."""
 
     model: str
     """A model of timm, of `workloads.models.families.OWN_MODELS`, of another package, or a language
@@ -47,9 +48,15 @@ class ModelConfig:
     """Type of computing. bfloat16 is autocast: adapters, head, optimiser, LayerNorm and softmax use
     float32."""
     targets: str | None = None
-    """Regular expression: linear layers whose names contain a match have adapters; None: all."""
+    """Regular expression: linear layers and convolutions whose names contain a match have adapters.
+    None: all linear layers; all convolutions if the first part has no linear layer."""
     adapters: Adapters = "lora"
-    """`lora`, or `dora` with an additional magnitude per output (Liu et al. 2024)."""
+    """`lora`, or `dora` with an additional magnitude per output (Liu et al. 2024); `full`: all
+    parameters are trained; `none`: only the head is."""
+    batch_norm: BatchNorm = "averaged"
+    """Statistics of batch normalisation. `averaged`: they belong to the global model; `frozen`:
+    they never change; `local`: they and the affine parameters stay with each client (FedBN, Li et
+    al. 2021); `per-client`: only they do (SiloBN, Andreux et al. 2020)."""
     dropout: float = 0.0
     """Dropout rate of an adapter's input during training; 0 with `dora`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -14,9 +14,14 @@ import timm
 import torch
 from timm.models.beit import Beit
 from timm.models.convnext import ConvNeXt
+from timm.models.efficientnet import EfficientNet
 from timm.models.eva import Eva
+from timm.models.mobilenetv3 import MobileNetV3
+from timm.models.regnet import RegNet
+from timm.models.resnet import BasicBlock, ResNet
 from timm.models.swin_transformer import SwinTransformer
 from timm.models.swin_transformer_v2 import SwinTransformerV2
+from timm.models.vgg import VGG
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
@@ -36,6 +41,7 @@ PREFIXES: dict[str, type[nn.Module]] = {
     "beit": Beit,
     "eva": Eva,
     "convnext": ConvNeXt,
+    "resnet": ResNet,
 }
 """Classes of this project's own models, by the first word of their names."""
 
@@ -85,6 +91,11 @@ OWN_MODELS: dict[str, dict[str, Any]] = {
         "ref_feat_shape": (8, 8),
     },
     "convnext_nano_64": {"depths": (2, 2, 2, 2), "dims": (32, 64, 128, 256)},
+    "resnet_nano_32": {
+        "block": BasicBlock,
+        "layers": (1, 1, 1, 1),
+        "channels": (16, 32, 64, 128),
+    },
 }
 """Small models that timm does not have, for tests and the quick start."""
 
@@ -188,7 +199,7 @@ class _NothingToDraw(TorchFunctionMode):
 
 def _own(config: ModelConfig) -> nn.Module:
     kind, options = PREFIXES[config.model.partition("_")[0]], _options(config)
-    if kind is ConvNeXt:
+    if kind in (ConvNeXt, ResNet):
         options.pop("img_size", None)
     return kind(**OWN_MODELS[config.model] | options)
 
@@ -345,6 +356,44 @@ def _eva(net: Any, images: Images) -> Chain:
     return Chain(net, images, embed, parts, lambda x: net.forward_head(net.norm(x)), "head")
 
 
+def _resnet(net: Any, images: Images) -> Chain:
+    def embed(x: Tensor) -> Tensor:
+        return net.maxpool(net.act1(net.bn1(net.conv1(x))))  # type: ignore[no-any-return]
+
+    parts = [net.layer1, net.layer2, net.layer3, net.layer4]
+    return Chain(net, images, embed, parts, net.forward_head, "fc")
+
+
+def _efficientnet(net: Any, images: Images) -> Chain:
+    def embed(x: Tensor) -> Tensor:
+        return net.bn1(net.conv_stem(x))  # type: ignore[no-any-return]
+
+    def finish(x: Tensor) -> Tensor:
+        if isinstance(net, EfficientNet):  # MobileNetV3 has this convolution behind the pooling.
+            x = net.bn2(net.conv_head(x))
+        return net.forward_head(x)  # type: ignore[no-any-return]
+
+    return Chain(net, images, embed, list(net.blocks), finish, "classifier")
+
+
+def _vgg(net: Any, images: Images) -> Chain:
+    # A stage ends with its pooling, which is the layer behind the one that timm notes.
+    ends = [0, *(end + 2 for end in net.feature_ends[:-1])]
+
+    def stage(start: int, stop: int, x: Tensor) -> Tensor:
+        return net.features[start:stop](x)  # type: ignore[no-any-return]
+
+    parts: list[Step] = [partial(stage, *ends[u : u + 2]) for u in range(len(ends) - 1)]
+    return Chain(net, images, lambda x: x, parts, net.forward_head, "head.fc")
+
+
+def _regnet(net: Any, images: Images) -> Chain:
+    def finish(x: Tensor) -> Tensor:
+        return net.forward_head(net.final_conv(x))  # type: ignore[no-any-return]
+
+    return Chain(net, images, net.stem, [net.s1, net.s2, net.s3, net.s4], finish, "head.fc")
+
+
 CHAINS: Mapping[type[nn.Module], Callable[[Any, Images], Chain]] = {
     SwinTransformer: _swin,
     SwinTransformerV2: _swin,
@@ -352,5 +401,10 @@ CHAINS: Mapping[type[nn.Module], Callable[[Any, Images], Chain]] = {
     Beit: _beit,
     Eva: _eva,
     ConvNeXt: _convnext,
+    ResNet: _resnet,
+    EfficientNet: _efficientnet,
+    MobileNetV3: _efficientnet,
+    VGG: _vgg,
+    RegNet: _regnet,
 }
 """Functions that split each of timm's classes, after stages or after blocks."""

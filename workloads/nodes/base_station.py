@@ -30,6 +30,7 @@ from testbed.control.messages import (
     Saved,
     ServeRound,
     Stop,
+    TakeOwn,
 )
 from testbed.control.node import ControlLost
 from testbed.transport.accounts import Counts
@@ -60,6 +61,9 @@ class BaseStation(Station):
                     self.control.send(Saved(self.work.state()))
                 case Restore():
                     self.work.restore(order.state)
+                    self.control.send(Restored())
+                case TakeOwn():
+                    self.work.take_own(order.client, order.state)
                     self.control.send(Restored())
                 case Evaluate():
                     self.control.send(Evaluated(**vars(self.work.evaluate(order.kept))))

@@ -564,7 +564,7 @@ class EmulatedServerRound:
                 f"iteration: {header.iteration} instead of {iteration} (client {client})"
             )
         arrived_ns = link.receive_into(extra)
-        if payload or not extra:
+        if payload or not extra:  # Adapters of no bytes have only names.
             arrived_ns = link.receive_into(payload)
         self.events.put(Arrived(header, self.clock.at(arrived_ns)))
 
@@ -590,11 +590,13 @@ class EmulatedServerRound:
 
     def _broadcast(self, client: int) -> None:
         header, turn = self.work.adapters_header(client), self.turns[client]
+        adapters = self.work.broadcast(client)
         if self.order.held:
             start_s = self.clock.fill(turn.start_s)
         else:
-            start_s = self.clock.depart(turn.start_s, self.station.setup.credit_s)
-        adapters = self.work.broadcast(client)
+            # A message of one frame has no use for the credit of its link.
+            credit_s = self.station.setup.credit_s if adapters else 0.0
+            start_s = self.clock.depart(turn.start_s, credit_s)
         self._send(client, Kind.BROADCAST, turn.iteration, adapters, start_s, extra=header)
 
     def _transmit(self, client: int) -> None:

@@ -22,7 +22,11 @@ from testbed.control.messages import (
     Probed,
     ProbeLinks,
     Ready,
+    Restore,
+    Restored,
     RoundReport,
+    Save,
+    Saved,
     SetUpUav,
     Span,
     StepsSoFar,
@@ -156,6 +160,11 @@ class Uav:
                     self.control.send(Probed(tuple(received)))
                 case JoinRound():
                     self.control.send(self._join(order))
+                case Save():
+                    self.control.send(Saved(self.work.state()))
+                case Restore():
+                    self.work.restore(order.state)
+                    self.control.send(Restored())
                 case AskTraces():
                     self.control.send(traces())
                 case _:
@@ -227,10 +236,11 @@ class Uav:
         if kind is Kind.BROADCAST:
             steps.begin(iteration, "SM", header.time_s, len(place))
         given = bytearray(len(extra))
-        self.link.receive_into(memoryview(given))
+        arrived_ns = self.link.receive_into(memoryview(given))
         if given != extra:
             raise wire.WireError("adapters: the base station sent unexpected tensors")
-        arrived_ns = self.link.receive_into(place)
+        if place:  # Adapters of no bytes have only names.
+            arrived_ns = self.link.receive_into(place)
         end_s = going.watch.clock.at(arrived_ns)
         self._send(Kind.RECEIPT, round_, iteration, time_s=end_s)
         if kind is Kind.BROADCAST:
@@ -310,7 +320,7 @@ class Uav:
         adapters, names = self.work.adapters(), self.work.adapters_header()
         if order.terms.asks:
             now_s = self._allowed(going, last + 1, now_s)
-        departs_s = clock.depart(now_s, self.credit_s)
+        departs_s = clock.depart(now_s, self.credit_s if adapters else 0.0)
         steps.begin(last, "CM", departs_s, len(adapters))
         self._send(Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s)
 

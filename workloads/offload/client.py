@@ -189,6 +189,14 @@ class OffloadClient(ZeroClient):
         notes: Notes = self._ask("notes")().plain
         return notes
 
+    def state(self) -> bytes:
+        """What stays with this client on its side."""
+        return bytes(self._ask("state")().data[0])
+
+    def restore(self, state: bytes) -> None:
+        """Continue from what stays with this client in a global state."""
+        self._ask("restore", data=[state])()
+
     def close(self) -> None:
         """End the worker."""
         self._ask.close()
@@ -278,6 +286,10 @@ class OffloadServer(ZeroServer):
         """Observations of the worker."""
         notes: Notes = self._ask("notes")().plain
         return notes
+
+    def take_own(self, client: int, state: bytes) -> None:
+        """Take what stays with a client on its side."""
+        self._ask("take_own", [client], [state])()
 
     def evaluate(self, kept: int = -1) -> Evaluation:
         """Evaluate the current or a kept global state on held-out data."""

@@ -86,6 +86,13 @@ class _Client:
     def notes(self, data: Data) -> Message:
         return Message(self._work.notes())
 
+    def state(self, data: Data) -> Message:
+        return Message(data=[self._work.state()])
+
+    def restore(self, data: Data) -> Message:
+        self._work.restore(bytes(data[0]))
+        return NOTHING
+
 
 class _Server:
     """Answers the requests of the base station."""
@@ -147,6 +154,10 @@ class _Server:
 
     def notes(self, data: Data) -> Message:
         return Message(self._work.notes())
+
+    def take_own(self, data: Data, client: int) -> Message:
+        self._work.take_own(client, bytes(data[0]))
+        return NOTHING
 
     def evaluate(self, data: Data, kept: int) -> Message:
         return Message(list(vars(self._work.evaluate(kept)).values()))

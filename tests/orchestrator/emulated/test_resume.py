@@ -87,6 +87,29 @@ def test_a_killed_run_ends_with_the_same_adapters(tmp_path: Path) -> None:
     assert abandoned(tmp_path) == []
 
 
+def test_what_stays_with_uavs_is_restored(tmp_path: Path) -> None:
+    """Batch normalisation of each client, at the UAVs and at the base station."""
+    small = scenario(tmp_path, "real")
+    own = {"model": "resnet_nano_32", "adapters": "full", "batch_norm": "local"}
+    words = ["run", small, "--set", "workload.evaluate_every=1"]
+    words += [word for key, value in own.items() for word in ("--set", f"workload.{key}={value}")]
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    done = warm.run(*words, "--out", whole)
+    assert done.returncode == 0, done.stderr
+    killed(*words, out=out, rounds=1, after_s=0.05)
+    done = warm.run(*words, "--out", out, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert_whole(out, 3)
+    name = "adapters.safetensors"
+    assert (out / name).read_bytes() == (whole / name).read_bytes()
+    by = ["data", "round", "client", "iteration"]
+    losses = [
+        pd.read_parquet(folder / "learning.parquet").sort_values(by) for folder in (out, whole)
+    ]
+    assert len({*(losses[0]["data"])}) == 2
+    assert losses[0]["loss"].tolist() == losses[1]["loss"].tolist()
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_kills_at_random_moments(tmp_path: Path, seed: int) -> None:

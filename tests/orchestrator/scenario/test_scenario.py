@@ -79,6 +79,42 @@ def test_wrong_input_is_one_line_that_names_the_field(override: str, says: str) 
 
 
 @pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        ("adapters=all", "workload.adapters: input should be 'lora', 'dora', 'full' or 'none'"),
+        ("batch_norm=fedbn", "workload.batch_norm: input should be 'averaged', 'frozen',"),
+        ("momentum=1", "workload.momentum: input should be less than 1"),
+        ("clip_norm=0", "workload.clip_norm: input should be greater than 0"),
+        ("accumulate=0", "workload.accumulate: input should be greater than or equal to 1"),
+        ("learning_rate_decay=0", "workload.learning_rate_decay: input should be greater than 0"),
+        ("learning_rate_last=2", "workload.learning_rate_last: input should be less than"),
+        ("learning_rate_step=0", "workload.learning_rate_step: input should be greater than"),
+        ("learning_rate_warmup=-1", "workload.learning_rate_warmup: input should be greater than"),
+        ("adapters=full clients_per_pass=2", "workload.clients_per_pass: must be 1 where adapters"),
+        ("adapters=none aggregation=svd", "workload.aggregation: 'svd' needs adapters of low rank"),
+        ("adapters=full aggregation=svd", "workload.aggregation: 'svd' needs adapters of low rank"),
+        ("batch_norm=local server_adapters=shared", "workload.batch_norm: 'local' keeps"),
+        ("batch_norm=local ..allocation.policy=planner", "allocation.policy 'planner' may move"),
+        ("batch_norm=per-client ..paradigm=asfl-pp", "the paradigm 'asfl-pp' must not be async"),
+        ("batch_norm=per-client ..faults.on_loss=drop", "faults.on_loss must not be 'drop'"),
+    ],
+)
+def test_training_that_cannot_be_is_refused_in_one_line(overrides: str, says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        load(PAPER, [f"workload.{each}".replace("workload...", "") for each in overrides.split()])
+    assert says in str(raised.value)
+    assert "workload." in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_new_keys_of_training_are_absent_by_default() -> None:
+    """Digests of scenarios that were written before do not change."""
+    written = load(PAPER, []).model_dump()["workload"]
+    new = {"batch_norm", "momentum", "clip_norm", "accumulate", "learning_rate_schedule"}
+    assert not {*new, "learning_rate_warmup", "learning_rate_last"} & set(written)
+
+
+@pytest.mark.parametrize(
     ("text", "says"),
     [
         ("", "must be a mapping"),

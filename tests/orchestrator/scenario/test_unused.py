@@ -191,6 +191,51 @@ def scenario(keys: dict[str, Any]) -> Scenario:
             "workload.compute is 'none'",
             LEARNS,
         ),
+        *(
+            (
+                LEARNS | {"workload.adapters": "full", f"workload.{name}": value},
+                f"workload.{name}",
+                "workload.adapters is 'full'",
+                {"workload.adapters": "lora"},
+            )
+            for name, value in (
+                ("lora_rank", 4),
+                ("lora_alpha", 4),
+                ("lora_targets", "a"),
+                ("lora_dropout", 0.1),
+            )
+        ),
+        (
+            LEARNS | {"workload.momentum": 0.5},
+            "workload.momentum",
+            "workload.optimiser is 'adamw'",
+            {"workload.optimiser": "sgd"},
+        ),
+        (
+            LEARNS | {"workload.learning_rate_step": 3},
+            "workload.learning_rate_step",
+            "workload.learning_rate_schedule is 'constant'",
+            {"workload.learning_rate_schedule": "step"},
+        ),
+        (
+            LEARNS
+            | {"workload.learning_rate_schedule": "linear", "workload.learning_rate_decay": 0.5},
+            "workload.learning_rate_decay",
+            "workload.learning_rate_schedule is 'linear'",
+            {"workload.learning_rate_schedule": "step"},
+        ),
+        (
+            LEARNS | {"workload.learning_rate_schedule": "step", "workload.learning_rate_last": 1},
+            "workload.learning_rate_last",
+            "workload.learning_rate_schedule is 'step'",
+            {"workload.learning_rate_schedule": "cosine"},
+        ),
+        (
+            {"workload.accumulate": 2},
+            "workload.accumulate",
+            "workload.compute is 'none'",
+            LEARNS,
+        ),
         (
             {"workload.data.image_column": "i"},
             "workload.data.image_column",

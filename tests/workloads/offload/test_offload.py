@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
+import safetensors.torch
 import torch
 from processes import gone
 from small_learning import ITERATIONS, sizes_of, small_settings
@@ -34,7 +35,9 @@ from testbed.system import inside
 from testbed.transport.interface import TransportSettings
 from testbed.transport.wire import RoundSizes
 from workloads.learning.backbone import torch_device
+from workloads.learning.cached import backbone_file
 from workloads.learning.real import RealClient, RealServer, Settings
+from workloads.learning.settings import ModelConfig
 from workloads.learning.work import ClientWork, ServerWork
 from workloads.nodes import program
 from workloads.offload.client import Caller, OffloadClient, OffloadServer
@@ -96,8 +99,13 @@ def play(
             seen["notes", round_, k] = client.notes()
         server.aggregate(list(clients))
         seen["server's notes", round_] = json.loads(json.dumps(server.notes()))
+    for k, client in clients.items():
+        seen["own", k] = client.state()
+        server.take_own(k, seen["own", k])
     seen["evaluation"] = server.evaluate()
     seen["state"] = server.state()
+    for client in clients.values():
+        client.restore(seen["state"])
     # As an asynchronous round has it.
     server.begin_update(1)
     seen["update"] = bytes(server.broadcast(1))
@@ -157,6 +165,25 @@ def test_so_are_gradients_that_are_averaged_over_the_clients(
     there = play(OffloadServer(place, learning), clients, sizes, [2, 2])
     assert here == there
     assert here["shared gradient", 0, 1]
+
+
+def test_what_stays_with_uavs_is_the_same_there(
+    computing: tuple[Path, int], tmp_path: Path
+) -> None:
+    model = ModelConfig("resnet_nano_32", 5, adapters="full", batch_norm="local")
+    backbone = str(backbone_file(model, tmp_path))
+    settings = small_settings(tmp_path, clients=2, model=model, backbone=backbone)
+    learning, server = asdict(settings), RealServer(settings)
+    sizes = [sizes_of(server, 2)] * 2
+    here = play(server, {k: RealClient(settings, k) for k in (1, 2)}, sizes, [2, 2])
+    remote = {k: OffloadClient(computing[0], learning, k) for k in (1, 2)}
+    there = play(OffloadServer(computing[0], learning), remote, sizes, [2, 2])
+    assert [name for name in here if here[name] != there[name]] == []
+    assert here["own", 1] != here["own", 2]
+    state = safetensors.torch.load(here["state"])
+    for k in (1, 2):
+        for name, tensor in safetensors.torch.load(here["own", k]).items():
+            assert torch.equal(tensor, state[f"clients.{k}.{name}"])
 
 
 def test_what_goes_wrong_there_is_said_by_whoever_waits_next(
