@@ -127,7 +127,7 @@ def budget_table(done: "Emulation") -> Table:
     Causes that only channel impairments have are omitted where all are 0; so are, over a radio of
     ns-3, which sets no rates, a later start and late rate changes.
     """
-    from orchestrator.analysis.error_budget import RADIO_PARTS
+    from orchestrator.analysis.error_budget import PARTS, RADIO_PARTS
     from orchestrator.reporting.legend import IMPAIRMENT_PARTS
 
     budgets = [played.budget for played in done.played]
@@ -135,7 +135,7 @@ def budget_table(done: "Emulation") -> Table:
     optional = {*IMPAIRMENT_PARTS, *(("start", "injection") if is_radio else ())}
     parts = [
         part
-        for part in budgets[0]
+        for part in (*PARTS, "backhaul")
         if part != "clock" and (part not in optional or any(budget.get(part) for budget in budgets))
     ]
     table = Table(box=None, pad_edge=False)

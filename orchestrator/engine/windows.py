@@ -76,7 +76,7 @@ def _owners(session: Round, plan: RoundPlan, ends: Array) -> npt.NDArray[np.intp
             zip(found["client"].tolist(), found["iteration"].tolist(), strict=True)
         )
     }
-    every = plan.iterations_of_update
+    every = plan.iterations_of[session.spans["client"] - 1]
     last = -(-session.spans["iteration"] // every) * every
     keys = zip(session.spans["client"].tolist(), last.tolist(), strict=True)
     return np.array([updates.get(key, len(ends)) for key in keys], np.intp)

@@ -10,7 +10,7 @@ timelines, and every report is computed from timelines.
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,7 +63,7 @@ class BackhaulTransfer:
 
     edge: int
     """Number of the edge server, from 1."""
-    direction: Literal["up", "down"]
+    direction: str
     """`up`: to the cloud; `down`: to the edge server."""
     start_s: float
     end_s: float
