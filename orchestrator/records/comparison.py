@@ -33,10 +33,6 @@ MOST_NAMED = 3
 """Most keys whose values may name a result; if more differ, its folder does."""
 MOST_LETTERS = 24
 """Longest value in a name, characters."""
-LEARNED = (
-    *("train_loss", "train_accuracy", "held_out_loss", "held_out_accuracy"),
-    *("smashed_error", "gradient_error"),
-)
 
 
 @dataclass(frozen=True)

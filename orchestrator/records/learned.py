@@ -64,6 +64,8 @@ def why_inexact(scenario: Scenario) -> str:
 
 def _reasons(scenario: Scenario) -> Iterator[str]:
     workload, part = scenario.workload, scenario.participation
+    if scenario.topology is not None:
+        yield "topology: must be absent, because a trajectory is learned with one base station"
     if scenario.scheme.asynchronous:
         yield (
             f"paradigm: {scenario.paradigm!r} is asynchronous, so times decide which updates are "

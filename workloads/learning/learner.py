@@ -404,7 +404,6 @@ class ServerLearner:
         """
         with self._lock:
             self._trainees[client].finish()
-            self._trainees[client].finish()
             server_side = self._trainees[client].values.detach().cpu()
             own = torch.cat([adapters.detach().cpu(), server_side]).double()
             if client not in self.diverged and not torch.isfinite(own).all():

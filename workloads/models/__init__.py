@@ -3,5 +3,6 @@
 
 """Networks that can be split.
 
-Model families of timm and models of other packages as chains; `workloads.learning` trains them.
+Model families of timm, language models of transformers, and models of other packages as chains;
+`workloads.learning` trains them.
 """

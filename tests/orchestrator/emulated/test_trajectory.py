@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 from console import TESTBED
+from small_hierarchy import TOPOLOGY
 from typer.testing import CliRunner
 
 import orchestrator as tb
@@ -154,6 +155,7 @@ def test_rounds_time_a_trajectory(learned: Path) -> None:
             "topology: edge servers average",
         ),
         ({"workload__server_adapters": "shared"}, "workload.server_adapters: is 'shared'"),
+        ({"topology": TOPOLOGY}, "topology: must be absent"),
         ({"workload__clients_per_pass": 2}, "workload.clients_per_pass: is above 1"),
         (
             {"participation__deadline_s": 9, "faults__on_loss": "drop"},
