@@ -71,8 +71,6 @@ def _reasons(scenario: Scenario) -> Iterator[str]:
             f"paradigm: {scenario.paradigm!r} is asynchronous, so times decide which updates are "
             "mixed"
         )
-    if scenario.topology is not None:
-        yield "topology: edge servers average among themselves, which only runs do"
     if workload.server_adapters == "shared":
         yield (
             "workload.server_adapters: is 'shared': the order of service decides what the common "

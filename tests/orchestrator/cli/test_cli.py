@@ -162,7 +162,7 @@ def test_commands_stand_under_headings_with_whole_descriptions() -> None:
         "Predict:": "init",
         "Emulate:": "run",
         "Study:": "theory",
-        "Learn:": "train",
+        "Learn:": "learn",
         "Machine:": "doctor",
     }.items():
         assert f"{heading} {first} " in said

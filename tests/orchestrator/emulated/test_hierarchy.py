@@ -141,7 +141,7 @@ def trained_without_split() -> dict[str, Tensor]:
         parts = (m.double() * w / sum(weights) for m, w in zip(models, weights, strict=True))
         return torch.stack(list(parts)).sum(0).float()
 
-    cloud = initial_trainables(model.layout, config.seed, model.loras, model.given_head)
+    cloud = initial_trainables(model.layout, config.seed, model.loras, model.given)
     edges = [[0, 2], [1]]
     for cloud_round in range(2):
         models = []

@@ -145,15 +145,6 @@ def test_rounds_time_a_trajectory(learned: Path) -> None:
     ("different", "why"),
     [
         ({"paradigm": "asfl-pp"}, "paradigm: 'asfl-pp' is asynchronous"),
-        (
-            {
-                "topology": {
-                    "edges": [{"uavs": [1, 2, 3]}],
-                    "backhaul": {"uplink_bps": 1e9, "downlink_bps": 1e9},
-                }
-            },
-            "topology: edge servers average",
-        ),
         ({"workload__server_adapters": "shared"}, "workload.server_adapters: is 'shared'"),
         ({"topology": TOPOLOGY}, "topology: must be absent"),
         ({"workload__clients_per_pass": 2}, "workload.clients_per_pass: is above 1"),

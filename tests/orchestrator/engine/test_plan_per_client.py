@@ -87,7 +87,9 @@ def test_an_asynchronous_update_has_its_clients_iterations() -> None:
         own = round_.spans[round_.spans["client"] == k]
         begins, ends = (own["iteration"][own["step"] == step] for step in (SM, CM))
         assert ends.tolist() == [each * n for n in range(1, len(ends) + 1)]
-        assert (ends - begins).tolist() == [each - 1] * len(ends)
+        # The last update of a client may be in progress when the run ends.
+        assert len(begins) - len(ends) in (0, 1)
+        assert (ends - begins[: len(ends)]).tolist() == [each - 1] * len(ends)
 
 
 def trace() -> ChannelTrace:

@@ -167,6 +167,7 @@ def test_every_message_is_a_frozen_dataclass_whose_fields_can_be_carried() -> No
         with pytest.raises(MessageError):  # Its fields are known, and this one is none of them.
             Kinds(kind | Failed).decode({"kind": kind.__name__, "?": 0}, b"")
     parts = {Probe, RoundTerms, RoundAhead, FirstGradients, LostClient, LearnedBatch, Direction}
+    parts |= {messages.Keeping}
     defined = {
         kind
         for kind in vars(messages).values()

@@ -214,7 +214,7 @@ def test_moments_are_of_the_monotonic_clock_to_the_nanosecond(
 
 
 def test_frames_have_the_protocols_kinds() -> None:
-    names = "HELLO BROADCAST RECEIPT START SMASHED GRADIENT ADAPTERS PROBE END"
+    names = "HELLO BROADCAST RECEIPT START SMASHED GRADIENT ADAPTERS PROBE END SHARED REQUEST GRANT"
     assert [(kind.name, int(kind)) for kind in Kind] == [
         (name, number) for number, name in enumerate(names.split(), 1)
     ]

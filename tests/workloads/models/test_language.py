@@ -209,7 +209,7 @@ def test_a_trained_head_is_untied_and_trains_as_in_peft(kind: str, tmp_path: Pat
     assert not any(name.startswith("lm_head") for name in in_file(tmp_path))
     config = config_of(tmp_path, train_head=True)
     model = loaded(config, tmp_path)
-    vector = initial_trainables(model.layout, config.seed, model.loras, model.given_head)
+    vector = initial_trainables(model.layout, config.seed, model.loras, model.given)
     start = {name: tensor.clone() for name, tensor in model.layout.views(vector).items()}
     net = original(tmp_path)
     embeddings = net.get_input_embeddings().weight.detach().clone()
