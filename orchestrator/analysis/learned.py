@@ -217,7 +217,7 @@ class Race:
         """The answer in words: the first sentence says who is first, when, and by how much."""
         there = [group for group in self.groups if group.count]
         if not there:
-            return self._nobody()
+            return self._none()
         first, others = there[0], there[1:]
         arrival = f"{_in_seeds(first)}after {_span(first, 'time')}"
         if any(other.mean("time") < first.mean("time") for other in others):
@@ -249,7 +249,7 @@ class Race:
         spread = f" ({least} to {most} % by seed)" * (common > 1 and least != most)
         return f"{_percent(saved)} %{spread} earlier than {after}"
 
-    def _nobody(self) -> str:
+    def _none(self) -> str:
         best = [group for group in self.groups if math.isfinite(group.best)]
         several = len(self.groups) > 1
         names = "No result reaches" if several else f"{self.groups[0].name} never reaches"

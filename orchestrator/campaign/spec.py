@@ -110,7 +110,7 @@ class Compare(Section):
     or for sessions `SESSION_METRICS` and the names of `reads`."""
     target: dict[str, float] = Field(default={}, max_length=1)
     """The value that accuracy, loss or perplexity on held-out data is to reach, for metrics such as
-    `time_to_accuracy`; the report begins with who reaches it first."""
+    `time_to_accuracy`; the report begins with the result that reaches it first."""
 
     @field_validator("target")
     @classmethod

@@ -35,7 +35,7 @@ from testbed.system.machine import Machine
 from workloads.costs.profile import SplitProfile
 
 PART = "backhaul"
-"""Part of a cloud round's latency beside those of the edge rounds of its slowest edge server: the
+"""Part of a cloud round's latency in addition to those of its slowest edge server's rounds: the
 transfers to and from the cloud."""
 
 

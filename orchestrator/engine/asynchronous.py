@@ -5,8 +5,8 @@
 
 Each client receives the global adapters (SM), trains for I iterations with the server, and sends
 its own (CM). The server merges them into the global model as they arrive, and sends the result back
-at once, or, with semi-asynchronous aggregation, after it has aggregated so many updates. All rounds
-of a run are played as one session without a barrier, until so many updates have arrived; updates
+at once, or, with semi-asynchronous aggregation, after it has aggregated enough updates. All rounds
+of a run are played as one session without a barrier, until all updates have arrived; updates
 that are in progress then are finished, but are not part of the run (`windows`). Downlink transfers
 (adapters and gradients) share the downlink or queue for it, depending on the paradigm; queues are
 served by arrival, then by client.

@@ -376,7 +376,7 @@ def play_round(
 ) -> float:
     """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, EXHAUSTED or NO_PLACE.
 
-    A client's steps stand in their order: step x of iteration i, from 0, in column 5 i + x, and CM
+    A client's steps are in their order: step x of iteration i, from 0, in column 5 i + x, and CM
     in column 5 I_k + 1; later columns are left alone.
     A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
     a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.

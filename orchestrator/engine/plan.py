@@ -326,7 +326,7 @@ def plan_round(
     server_s = batch * (1 + ratio) * server_flops / scenario.base_station.compute_flops
     aggregated = scenario.workload.aggregated_samples
     if aggregated:
-        # Of the aggregated samples, the server propagates one gradient for all clients.
+        # The server propagates one gradient for all clients for each aggregated sample.
         clients_here = clients if allocation.clients is None else len(allocation.clients)
         backward = batch - aggregated + aggregated / clients_here
         work = (batch + ratio * backward) * server_flops

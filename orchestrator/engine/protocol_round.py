@@ -184,7 +184,7 @@ class _Round:
         self._at(client, at_s, event)
 
     def _told_s(self, client: int) -> float:
-        """When a client learns what the base station tells it now."""
+        """When a client receives what the base station sends it now."""
         if self.paths is None:
             return self.now_s
         return float(note(self.paths, DOWN, client - 1, self.now_s))

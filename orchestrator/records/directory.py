@@ -155,7 +155,7 @@ def _find(out: Path, part: Path, scenario: Scenario) -> None:
     if scenario.workload.keeps_feedback:
         raise InputError(
             "workload.codecs.error_feedback: a run cannot be resumed with it, because what the "
-            "encoding of adapters left out is known only to the UAVs"
+            "encoding of adapters omitted is known only to the UAVs"
         )
     if out.exists():
         if object_in(out / MANIFEST).get("status") != "failed":

@@ -77,7 +77,11 @@ TERMS: dict[str, tuple[Term, ...]] = {
     "Rounds": (
         _word("slot", "the time for which the channel, and so every link's rate, is constant"),
         _word("smashed data", "activations at the split point, sent up with their labels"),
-        _word("adapter", "the low-rank (LoRA) matrices that are trained; all else is frozen"),
+        _word(
+            "adapter",
+            "low-rank matrices (LoRA) that are trained next to frozen weights; in names of steps "
+            "and keys, all that a client trains",
+        ),
         _word(
             "lag",
             "how far a client is behind: the time that its next gradient has already taken; a "

@@ -855,7 +855,7 @@ class Asynchronous(Section):
     number of changes of the global model since the client was sent it."""
 
     updates: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Updates per round of all UAVs together: a round ends when so many have arrived. Faster UAVs
+    """Updates per round of all UAVs together: a round ends when they have arrived. Faster UAVs
     contribute more of them. None: four times the number of participating UAVs."""
     mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Weight of an update with staleness 0."""
@@ -917,7 +917,7 @@ class Codecs(Section):
     """Encoding of the global adapters that the base station sends; training begins with the decoded
     ones. None: float32."""
     error_feedback: bool = True
-    """Whether a UAV adds to the difference that it sends what the encoding left out of earlier
+    """Whether a UAV adds to the difference that it sends what the encoding omitted from earlier
     ones."""
 
     @model_validator(mode="after")
@@ -1301,7 +1301,7 @@ class Workload(Section):
 
     @property
     def keeps_feedback(self) -> bool:
-        """Whether UAVs keep what the encoding of adapters left out from round to round."""
+        """Whether UAVs keep from round to round what the encoding of adapters omitted."""
         encodes = self.codecs.named("adapters_up") is not None
         return encodes and self.codecs.error_feedback and self.compute == "real"
 

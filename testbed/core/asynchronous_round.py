@@ -12,8 +12,8 @@ Sequence for one client, with events (▸) and instructions (◂)::
     ▸ UpdateArrived ◂ Mix, ◂ Aggregate if the buffer is full, then ◂ SendAdapters again
     at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon if no client may be dropped
 
-The run is over when so many updates have arrived. Updates that are in progress then are finished,
-but no longer mixed; a client that has none is told to ◂ Finish. Iterations of a client are counted
+The run is over when all updates have arrived. Updates that are in progress then are finished,
+but no longer mixed; a client that has none receives ◂ Finish. Iterations of a client are counted
 across updates.
 """
 

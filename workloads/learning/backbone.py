@@ -87,7 +87,7 @@ def load_model(config: ModelConfig, file: Path, device: str = "cpu") -> SplitMod
     head = {name: frozen.pop(name) for name in model.head_shapes if name in frozen}
     if not config.train_head:
         model.attach(head)
-    # Of all buffers, only statistics are in the file.
+    # Statistics are the only buffers in the file.
     model.net.load_state_dict(frozen, assign=True, strict=False)
     for name, buffer in model.buffers_made.items():
         if name in frozen:

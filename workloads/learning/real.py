@@ -59,7 +59,7 @@ class Settings:
     codecs: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Names and parameters of the codecs of directions that do not have the one above."""
     error_feedback: bool = True
-    """Whether clients add what the encoding of adapters left out to later ones."""
+    """Whether clients add what the encoding of adapters omitted to later ones."""
 
     @classmethod
     def from_json(cls, tree: Mapping[str, object]) -> "Settings":

@@ -60,7 +60,7 @@ class ModelConfig:
     dropout: float = 0.0
     """Dropout rate of an adapter's input during training; 0 with `dora`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Parameters of another package's model, as JSON values. Of a language model: `config`, the
+    """Parameters of another package's model, as JSON values; for a language model `config`, the
     content of its configuration; `length`, that of a sequence in tokens; and `folder`, unless it is
     a family."""
     train_head: bool = True
@@ -72,8 +72,7 @@ class ModelConfig:
 
 
 def plugin_model(model: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What besides its name determines a model that is not timm's, for keys of caches; empty for
-    timm's models.
+    """What determines a model in addition to its name, for keys of caches; empty for timm's models.
 
     For a package's model, these are the package, its parameters, the contents of files and folders
     that these name, and the versions of all installed packages, which it may import. For a language

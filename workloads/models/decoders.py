@@ -134,7 +134,7 @@ def decoder_chain(config: ModelConfig, net: Any) -> Chain:
 
 
 class _Context:
-    """What the network's own `forward` passes to each block besides the hidden state."""
+    """What the network's own `forward` passes to each block in addition to the hidden state."""
 
     def __init__(self, body: Any, names: Names, length: int) -> None:
         blocks = getattr(body, names.blocks)

@@ -269,8 +269,8 @@ def initial_values(config: ModelConfig) -> dict[str, Tensor]:
     as they matter.
 
     Left to the testbed's own initialisation are tensors of several dimensions that are random or
-    zero, and random biases. The network is created twice, to see which values are random. Of a
-    language model, which may be large, they are those of its norms.
+    zero, and random biases. The network is created twice, to see which values are random.
+    Only the norms of a language model, which may be large, have such values.
     """
     if is_language(config.model):
         from workloads.models.decoders import norm_values

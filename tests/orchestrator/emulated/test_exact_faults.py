@@ -56,7 +56,7 @@ ASYNCHRONOUS: dict[str, tuple[list[dict[str, Any]], list[list[int]]]] = {
         [[3], [1, 3], [1, 3]],
     ),
 }
-"""By paradigm: faults, and whoever is lost until the end of each round."""
+"""By paradigm: faults, and the clients that are lost until the end of each round."""
 UPDATES = 5
 LONG = {"sfl-ps", "asfl-sp", "some"}
 """What `make test` leaves to `full`."""

@@ -148,7 +148,7 @@ def round_record(
             downlink=downlink,
             clock_error_s=more.get("clock_error_s", 0.0),
         ),
-        measured=SimpleNamespace(latency_s=2.0),
+        measured=SimpleNamespace(latency_s=2.0, lost=[]),
         budget=SimpleNamespace(seconds=nothing | more.get("budget", {})),
         transfers=pd.DataFrame(transfers | more.get("transfers", {})),
         machine=more.get("machine", machine()),
@@ -165,12 +165,14 @@ def emulation(
     **keys: Any,
 ) -> Any:
     """A run of two UAVs that came to these records."""
+    for record in records:
+        record.measured.lost = [SimpleNamespace(client=k) for k in lost]
     two = validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two")
     return SimpleNamespace(
         calibration=calibration,
         rounds=records,
         scenario=two.resolved(float(two.emulation.dilation)),
-        measured=[SimpleNamespace(lost=[SimpleNamespace(client=k) for k in lost]) for _ in records],
+        measured=[record.measured for record in records],
         overruns_s=overruns_s,
         others=others,
     )

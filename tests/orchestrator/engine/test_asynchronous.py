@@ -305,7 +305,7 @@ def test_wrong_frames_and_crashes_lose_their_senders() -> None:
     at_server = np.isin(own["step"], (SM, S, SG))
     assert own["end_s"][~at_server].max() <= 0.4 + 1e-12
     assert sum(updates_of(first)) == 12
-    assert updates_of(second) == [12, 0, 0], "whoever is lost is lost for the run"
+    assert updates_of(second) == [12, 0, 0], "a lost client is lost for the run"
     assert [loss.client for loss in second.lost] == [2, 3]
 
 

@@ -177,7 +177,7 @@ def test_sequential_uploads_have_the_whole_band_one_after_the_other(order: str) 
     if order == "scheduled":
         assert seen == [1, 2, 3] * 3
     else:
-        # Whoever asked first is served first.
+        # The client that asked first is served first.
         for place, at_s in enumerate(uploads["start_s"]):
             waiting = [ask for ask in asked_s[place:] if ask <= at_s]
             assert asked_s[place] == min(waiting)

@@ -302,8 +302,8 @@ def test_full_training_is_exported_by_the_networks_own_names(cache: Path, tmp_pa
 
 
 def test_which_layers_have_adapters(cache: Path) -> None:
-    """Of networks with linear layers: these; of others: convolutions whose groups divide the rank;
-    with an expression: both."""
+    """Linear layers if there are any, otherwise convolutions whose groups divide the rank; with an
+    expression both."""
 
     def adapted(name: str, **options: Any) -> set[str]:
         return set(SplitModel(ModelConfig(name, 10, **options)).loras)
@@ -328,7 +328,7 @@ def test_which_layers_have_adapters(cache: Path) -> None:
 
 
 def test_the_mean_of_products_is_that_of_each_group() -> None:
-    """Of a grouped convolution, the product is one matrix per group."""
+    """The product of a grouped convolution is one matrix per group."""
     random = torch.Generator().manual_seed(2)
     shapes = {"c.lora_A": (4, 3, 1, 1), "c.lora_B": (6, 2, 1, 1)}
 
