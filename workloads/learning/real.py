@@ -137,7 +137,7 @@ class RealClient:
     def __init__(self, settings: Settings, client: int):
         model = settings.open_model()
         self._client = client
-        self._warm_up(model, settings.training)
+        self._warm_up(model, settings.training, client)
         self._learner = ClientLearner(model, settings.training, client)
         self._layout = self._learner.layout
         dataset = open_data(settings.data, settings.model.classes, model.input)
@@ -154,10 +154,10 @@ class RealClient:
         self._watch = Stopwatch(model.device)
 
     @staticmethod
-    def _warm_up(model: SplitModel, training: TrainingConfig) -> None:
+    def _warm_up(model: SplitModel, training: TrainingConfig, client: int) -> None:
         """Do one pass over few samples, so that torch's initialisation is not part of a step."""
-        learner = ClientLearner(model, training)
-        learner.begin_round(1, torch.zeros(model.layout.cuts[1]))
+        learner = ClientLearner(model, training, client)
+        learner.begin_round(1, torch.zeros(learner.layout.cuts[1]))
         smashed = learner.forward(model.input.empty(_few(model), "cpu"))
         learner.backward(torch.zeros_like(smashed))
 

@@ -16,11 +16,8 @@ from orchestrator.cli.tables import budget_table, plain_table
 
 
 def headings(*rounds: dict[str, float]) -> list[str]:
-    budgets = [
-        SimpleNamespace(round=index, seconds=dict.fromkeys(PARTS_OF_LATENCY, 0.0) | seconds)
-        for index, seconds in enumerate(rounds)
-    ]
-    done: Any = SimpleNamespace(rounds=[SimpleNamespace(budget=budget) for budget in budgets])
+    budgets = [dict.fromkeys(PARTS_OF_LATENCY, 0.0) | seconds for seconds in rounds]
+    done: Any = SimpleNamespace(played=[SimpleNamespace(budget=budget) for budget in budgets])
     return [str(column.header) for column in budget_table(done).columns]
 
 
@@ -50,8 +47,7 @@ def test_a_log_file_has_whole_lines_and_all_columns(
 
 
 def test_nothing_has_no_sign() -> None:
-    rounds: list[Any] = [SimpleNamespace(budget=SimpleNamespace(round=0, seconds=Tiny()))]
-    done: Any = SimpleNamespace(rounds=rounds)
+    done: Any = SimpleNamespace(played=[SimpleNamespace(budget=Tiny())])
     cells = [next(iter(column.cells)) for column in budget_table(done).columns]
     assert cells[1] == "+0.00"
 

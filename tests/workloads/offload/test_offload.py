@@ -47,10 +47,16 @@ from workloads.offload.messages import PRINTED, answer, asked, nodes
 pytestmark = pytest.mark.timeout(300)
 
 
+def buffered(settings: Settings) -> Settings:
+    """Settings with which the base station applies two updates at once."""
+    return replace(settings, training=replace(settings.training, buffer=2))
+
+
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     folder = tmp_path_factory.mktemp("backbone")
-    return small_settings(folder, clients=2, wire_dtype="int8", wire_error=True)
+    given = small_settings(folder, clients=2, wire_dtype="int8", wire_error=True)
+    return buffered(given)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +141,6 @@ def test_what_the_host_computes_is_what_a_node_would(
         settings = replace(settings, training=training, batch_sizes=(2, 4), codecs=codecs)
     place, _ = computing
     splits = [1, 3]
-    settings = replace(settings, training=replace(settings.training, buffer=2))
     server, learning = RealServer(settings), asdict(settings)
     sizes = [sizes_of(server, split, k) for k, split in enumerate(splits, 1)]
     here = play(server, {k: RealClient(settings, k) for k in (1, 2)}, sizes, splits)
@@ -172,7 +177,7 @@ def test_what_stays_with_uavs_is_the_same_there(
 ) -> None:
     model = ModelConfig("resnet_nano_32", 5, adapters="full", batch_norm="local")
     backbone = str(backbone_file(model, tmp_path))
-    settings = small_settings(tmp_path, clients=2, model=model, backbone=backbone)
+    settings = buffered(small_settings(tmp_path, clients=2, model=model, backbone=backbone))
     learning, server = asdict(settings), RealServer(settings)
     sizes = [sizes_of(server, 2)] * 2
     here = play(server, {k: RealClient(settings, k) for k in (1, 2)}, sizes, [2, 2])
