@@ -47,15 +47,18 @@ def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th(
     record = SimpleNamespace(
         injector=pd.DataFrame({"lateness_s": late_s}),
         links=links,
-        measured=SimpleNamespace(latency_s=10.0),
+        measured=SimpleNamespace(latency_s=10.0, lost=[]),
         budget=SimpleNamespace(seconds={"injection": -0.01, "rest": 0.02, "compute": 0.0}),
         transfers=pd.DataFrame({"error": errors, **steps}),
     )
     tree = TREE | {"uavs": {"tx_power_w": [1]}, "emulation": {"clock": "virtual"}}
     scenario = validate(tree, "one").resolved(1.0)
-    measured = [SimpleNamespace(lost=[])]
     done = SimpleNamespace(
-        calibration=None, rounds=[record], scenario=scenario, measured=measured, overruns_s=[]
+        calibration=None,
+        rounds=[record],
+        scenario=scenario,
+        measured=[record.measured],
+        overruns_s=[],
     )
     given: Any = done
     values = {check.check: check.value for check in validity(given)}
