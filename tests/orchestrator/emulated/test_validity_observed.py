@@ -53,9 +53,12 @@ def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th(
     )
     tree = TREE | {"uavs": {"tx_power_w": [1]}, "emulation": {"clock": "virtual"}}
     scenario = validate(tree, "one").resolved(1.0)
-    measured = [SimpleNamespace(lost=[])]
     done = SimpleNamespace(
-        calibration=None, rounds=[record], scenario=scenario, measured=measured, overruns_s=[]
+        calibration=None,
+        rounds=[record],
+        scenario=scenario,
+        measured=[record.measured],
+        overruns_s=[],
     )
     given: Any = done
     values = {check.check: check.value for check in validity(given)}
