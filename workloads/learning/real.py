@@ -157,7 +157,7 @@ class RealClient:
     def _warm_up(model: SplitModel, training: TrainingConfig) -> None:
         """Do one pass over few samples, so that torch's initialisation is not part of a step."""
         learner = ClientLearner(model, training)
-        learner.begin_round(1, torch.zeros(model.layout.cuts[1]))
+        learner.begin_round(1, torch.zeros(learner.layout.cuts[1]))
         smashed = learner.forward(model.input.empty(_few(model), "cpu"))
         learner.backward(torch.zeros_like(smashed))
 
