@@ -107,6 +107,14 @@ class Layout:
             if start <= entry.start and entry.stop <= stop
         }
 
+    def decoded(self, part: Tensor) -> Tensor:
+        """A beginning of the vector that a codec has decoded, with variances that are not negative;
+        changed in place."""
+        for name, tensor in self.views(part).items():
+            if name.endswith(".running_var"):
+                tensor.clamp_(min=0)
+        return part
+
     def header(self, split: int) -> bytes:
         """The safetensors header of the client's part; header and part together are a complete
         file."""

@@ -195,7 +195,8 @@ class RealClient:
         """Start the round from the received broadcast."""
         if self._down_codec is not None:
             down = Receiver(self._down_codec, "adapters")
-            self._received = down.decode(self._encoded, self._received.shape)
+            received = down.decode(self._encoded, self._received.shape)
+            self._received = self._layout.decoded(received)
         self._learner.begin_round(self._split, self._received, self._round)
 
     def forward(self, iteration: int) -> None:
@@ -348,14 +349,16 @@ class RealServer:
         sent = down.encode(part)
         self._sent[client] = sent
         received = memoryview(bytearray(sent))
-        self._starts[client] = Receiver(self._down_codec, "adapters").decode(received, part.shape)
+        decoded = Receiver(self._down_codec, "adapters").decode(received, part.shape)
+        self._starts[client] = self._learner.layout_of(client).decoded(decoded)
 
     def _trained(self, client: int) -> Tensor:
         """The adapters that a client has sent."""
         start, data = self._starts[client], self._adapters[client]
         if self._up_codec is None:
             return torch.frombuffer(data, dtype=torch.float32)
-        return start + Receiver(self._up_codec, "adapters").decode(data, start.shape)
+        trained = start + Receiver(self._up_codec, "adapters").decode(data, start.shape)
+        return self._learner.layout_of(client).decoded(trained)
 
     def adapters_header(self, client: int) -> bytes:
         """The safetensors header of that client's adapters."""
