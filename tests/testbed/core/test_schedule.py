@@ -63,7 +63,7 @@ def play(
     ]
     down = whole if plan.paradigm.gradient_transmission == "sequential" else shared
 
-    schedule = Schedule(plan.paradigm, K, dict(enumerate(plan.iterations_of.tolist())))
+    schedule = Schedule(plan.paradigm, K, iterations=dict(enumerate(plan.iterations_of.tolist())))
     by_lag = plan.paradigm.order == LARGER_LAG
     spans: dict[tuple[int, int, int], tuple] = {}
     events: list[tuple[float, str, int, int]] = []
