@@ -25,10 +25,9 @@ from orchestrator.records.results import Result
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.records.tables import TABLES, TEXT, Absent, read_table
 from orchestrator.scenario.loading import validate
-from orchestrator.scenario.schema import Participation, Scenario, Workload
+from orchestrator.scenario.schema import COUNTED_RULES, Participation, Scenario, Workload
 from testbed.core import trees
 from testbed.core.errors import InputError
-from testbed.core.registry import PARTICIPATION
 from testbed.core.timeline import S, Timeline
 
 KIND = "learned"
@@ -52,6 +51,8 @@ KNOWN = (
 )
 """Keys of the workload of which it is known how a trajectory depends on them."""
 KNOWN_PARTICIPATION = ("clients", "rule", "parameters", "deadline_s")
+OVER_ALL_ROUNDS = ("cosine", "linear")
+"""Schedules of learning rates that end with the last round."""
 OF_NODES = ("base_station.device", "base_station.threads", "uavs.device", "uavs.threads")
 """Keys of the nodes that decide the last bits of sums."""
 
@@ -83,17 +84,18 @@ def _reasons(scenario: Scenario) -> Iterator[str]:
         )
     if part.deadline_s is not None:
         yield "participation.deadline_s: times decide who is dropped from a round"
-    takes_all = part.clients is None and part.rule in PARTICIPATION.built_in
+    takes_all = part.clients is None and part.rule in COUNTED_RULES
     if not takes_all and part.rule not in ("random", "round-robin"):
         yield f"participation.rule: {part.rule!r} may choose clients by the channel or by times"
     drawn = [] if scenario.faults.random is None else scenario.faults.random.kinds
     kinds = [*(event.kind for event in scenario.faults.events), *drawn]
     if losing := [kind for kind in kinds if kind != "slow-node"]:
         yield f"faults: times decide what is lost by a {losing[0]}"
-    if _split_matters(scenario) and scenario.allocation.policy not in ("fixed", "equal"):
+    because = _why_split_matters(workload)
+    if because and scenario.allocation.policy not in ("fixed", "equal"):
         yield (
             f"allocation.policy: {scenario.allocation.policy!r} may change split points, which "
-            f"change what is learned unless workload.dtype and workload.wire_dtype are 'float32'"
+            f"change what is learned because of {because}"
         )
     for name, section, default, known in (
         ("workload", workload, Workload(), KNOWN),
@@ -104,17 +106,23 @@ def _reasons(scenario: Scenario) -> Iterator[str]:
                 yield f"{name}.{key}: it is not known that what is learned does not depend on times"
 
 
-def _split_matters(scenario: Scenario) -> bool:
-    """Whether the split point changes what is learned: a codec, or the mean of the clients'
-    gradients, changes the tensors at the cut."""
-    workload = scenario.workload
-    changed = workload.gradient_aggregation > 0 or workload.codecs != Workload().codecs
-    return changed or {workload.dtype, workload.wire_dtype} != {"float32"}
+def _why_split_matters(workload: Workload) -> str:
+    """The key because of which the split point changes what is learned; empty if it does not.
+
+    Codecs and the mean of the clients' gradients change the tensors at the cut; clipping and an
+    average in each iteration concern the parameters of one side.
+    """
+    default = Workload()
+    keys = ("dtype", "wire_dtype", "codecs", "gradient_aggregation", "clip_norm", "server_adapters")
+    for name in keys:
+        if getattr(workload, name) != getattr(default, name):
+            return f"workload.{name}"
+    return ""
 
 
 def depends_on(scenario: Scenario) -> dict[str, Any]:
     """The scenario's values by dotted key that a trajectory depends on, except the rounds."""
-    left_out = {*WITHOUT_EFFECT, *(() if _split_matters(scenario) else ("split",))}
+    left_out = {*WITHOUT_EFFECT, *(() if _why_split_matters(scenario.workload) else ("split",))}
     tree = scenario.model_dump(mode="json")
     return {
         "seed": scenario.seed,
@@ -149,6 +157,13 @@ class Trajectory:
         if scenario.rounds > self.scenario.rounds:
             raise InputError(
                 f"rounds: {self.folder} has learned {self.scenario.rounds}, not {scenario.rounds}"
+            )
+        schedule = scenario.workload.learning_rate_schedule
+        if schedule in OVER_ALL_ROUNDS and scenario.rounds != self.scenario.rounds:
+            raise InputError(
+                f"rounds: must be {self.scenario.rounds} as in {self.folder}, because "
+                f"workload.learning_rate_schedule {schedule!r} depends on them; not "
+                f"{scenario.rounds}"
             )
         differ = trees.differing([depends_on(self.scenario), depends_on(scenario)])
         for key, (ours, theirs) in differ.items():

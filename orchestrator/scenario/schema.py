@@ -929,6 +929,11 @@ class Codecs(Section):
                 raise ValueError(f"{direction}: must have the name of a codec as `name`")
             with _within(""), _renamed(direction):
                 made = codec_of(*named_codec(choice))
+            of_adapters = direction.startswith("adapters") and isinstance(made, TopK)
+            if of_adapters and isinstance(choice, dict) and "feedback" in choice:
+                raise ValueError(
+                    f"{direction}.feedback: must be absent; that of adapters is error_feedback"
+                )
             if direction == "adapters_down" and isinstance(made, TopK):
                 raise ValueError(
                     "adapters_down: must not be 'top-k', which would set most adapters to 0"
@@ -1247,6 +1252,16 @@ class Workload(Section):
     def _dora_without_dropout(self) -> "Workload":
         if self.adapters == "dora" and self.lora_dropout:
             raise ValueError("lora_dropout: must be 0 where adapters is 'dora'")
+        return self
+
+    @model_validator(mode="after")
+    def _accumulates_within_a_round(self) -> "Workload":
+        most = self.largest("local_iterations")
+        if self.accumulate > most:
+            raise ValueError(
+                f"accumulate: must be at most the {most} iterations of a round, not "
+                f"{self.accumulate}"
+            )
         return self
 
     @model_validator(mode="after")

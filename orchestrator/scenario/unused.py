@@ -81,6 +81,12 @@ def say_unused(scenario: Scenario, use: Use | None = None) -> None:
             _log_once(f"{', '.join(keys)}: no effect; {reason}")
         if scenario.radio.access == "wifi":
             say_access_point_power(scenario)
+        workload = scenario.workload
+        if workload.compute == "real" and workload.learning_rate_warmup >= scenario.rounds:
+            _log_once(
+                f"workload.learning_rate_warmup: lasts {workload.learning_rate_warmup} rounds and "
+                f"the run {scenario.rounds}, so that workload.learning_rate is never reached"
+            )
 
 
 def say_access_point_power(scenario: Scenario) -> None:
@@ -214,7 +220,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"workload.{name}", "workload.codecs has those of smashed data and of gradients"
     if codecs.named("adapters_up") is None:
         yield "workload.codecs.error_feedback", "workload.codecs.adapters_up encodes nothing"
-    yield from _of_training(workload)
+    yield from _of_training(workload, scenario.rounds)
     data = workload.data
     if data.source == "synthetic":
         for name in ("image_column", "label_column", *OF_TEXTS):
@@ -232,7 +238,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     yield from _of_faults(scenario)
 
 
-def _of_training(workload: Workload) -> Iterator[tuple[str, str]]:
+def _of_training(workload: Workload, rounds: int) -> Iterator[tuple[str, str]]:
     if workload.adapters in ("full", "none"):
         for name in OF_ADAPTERS:
             yield f"workload.{name}", f"workload.adapters is {workload.adapters!r}"
@@ -243,6 +249,9 @@ def _of_training(workload: Workload) -> Iterator[tuple[str, str]]:
         if schedule not in schedules:
             reason = f"workload.learning_rate_schedule is {schedule!r}"
             yield f"workload.learning_rate_{name}", reason
+    if schedule == "step" and workload.learning_rate_step + workload.learning_rate_warmup >= rounds:
+        reason = "the first change of workload.learning_rate_step is after the last round"
+        yield "workload.learning_rate_schedule", reason
 
 
 def _of_faults(scenario: Scenario) -> Iterator[tuple[str, str]]:

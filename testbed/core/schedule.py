@@ -72,8 +72,10 @@ class _Server:
         self.free = 0.0
         self.queue: list[Waiting] = []
         self.held: dict[int, list[Waiting]] = defaultdict(list)
+        self.order = list(turns)
         self.turns = deque(turns)
-        """Clients in the order in which they are served, again and again; empty: by rank."""
+        """Clients in the order in which they are served, again and again; empty: by rank. A client
+        that waits at the gate is passed over, and when the gate opens, the order begins anew."""
 
     def enqueue(
         self, client: int, iteration: int, now: float, rank: float, *, gated: bool | None = None
@@ -83,6 +85,8 @@ class _Server:
         if not (self.gated if gated is None else gated):
             heapq.heappush(self.queue, waiting)
             return
+        if client == self._next_turn():
+            self.free = max(self.free, now)  # The others have waited for it until now.
         self.held[iteration].append(waiting)
         self._pass_gate(iteration, now)
 
@@ -93,16 +97,27 @@ class _Server:
             ready = max(now, *(waiting.arrived for waiting in held))
             for waiting in self.held.pop(iteration):
                 heapq.heappush(self.queue, replace(waiting, ready=ready))
+            self.turns = deque(client for client in self.order if client in self.turns)
+
+    def _next_turn(self) -> int | None:
+        """The client that is served next in turn; None if there are no turns, or all in turn wait
+        at the gate."""
+        held = {waiting.client for group in self.held.values() for waiting in group}
+        return next((client for client in self.turns if client not in held), None)
+
+    def leave(self, client: int) -> None:
+        """A client has had its last service; the others no longer wait for its turn."""
+        if client in self.turns:
+            self.turns.remove(client)
 
     def lose(self, client: int, now: float) -> None:
         self.clients -= 1
         self.iterations.pop(client, None)
         self.queue = [waiting for waiting in self.queue if waiting.client != client]
         heapq.heapify(self.queue)
-        if client in self.turns:
-            if self.turns[0] == client:
-                self.free = now  # The others have waited for it until now.
-            self.turns.remove(client)
+        if self.turns and self._next_turn() == client:
+            self.free = now  # The others have waited for it until now.
+        self.leave(client)
         if self.busy and self.serves == client:
             self.release(now)
         for iteration, held in list(self.held.items()):
@@ -122,10 +137,11 @@ class _Server:
         started = []
         while self.queue and not (self.sequential and self.busy):
             if self.turns:
-                due = [waiting for waiting in self.queue if waiting.client == self.turns[0]]
+                turn = self._next_turn()
+                due = [waiting for waiting in self.queue if waiting.client == turn]
                 if not due:
                     break
-                self.turns.rotate(-1)
+                self.turns.rotate(-1 - self.turns.index(due[0].client))
                 self.queue.remove(due[0])
                 heapq.heapify(self.queue)
                 waiting = due[0]
@@ -202,6 +218,11 @@ class Schedule:
         """A client's upload has arrived, which frees a sequential uplink if it had its turn."""
         if self._upload.busy and self._upload.serves == client:
             self._upload.release(now)
+
+    def finished(self, client: int, now: float) -> None:
+        """A client's adapters have arrived, its last upload of the round."""
+        self.uploaded(client, now)
+        self._upload.leave(client)
 
     def adapters_ready(self, client: int, now: float) -> None:
         """The global adapters of an asynchronous round are ready for a client."""

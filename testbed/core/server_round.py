@@ -397,7 +397,7 @@ class ServerRound:
             case UploadReady():
                 self._schedule.upload_ready(event.client, event.at, adapters=event.adapters)
             case AdaptersArrived():
-                self._schedule.uploaded(event.client, event.at)
+                self._schedule.finished(event.client, event.at)
                 self.here.remove(event.client)
                 self.finished.append(event.client)
             case Refused():

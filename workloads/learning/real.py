@@ -356,6 +356,8 @@ class RealServer:
         """The adapters that a client has sent."""
         start, data = self._starts[client], self._adapters[client]
         if self._up_codec is None:
+            if not len(data):  # With `adapters: none`, which `frombuffer` refuses.
+                return torch.empty(0)
             return torch.frombuffer(data, dtype=torch.float32)
         trained = start + Receiver(self._up_codec, "adapters").decode(data, start.shape)
         return self._learner.layout_of(client).decoded(trained)

@@ -35,6 +35,10 @@ from testbed.core.errors import InputError
 from testbed.core.timeline import S
 
 TRACE = {"gain": np.full((3, 20_000), 1e-10), "slot_s": 0.1}
+TOPOLOGY = {
+    "edges": [{"uavs": [1, 2]}, {"uavs": [3]}],
+    "backhaul": {"uplink_bps": 1e8, "downlink_bps": 1e8},
+}
 KEYS = {
     "rounds": 2,
     "workload.evaluate_every": 1,
@@ -157,6 +161,19 @@ def test_rounds_time_a_trajectory(learned: Path) -> None:
             "participation.rule: 'by-channel' may choose",
         ),
         (
+            {
+                "uploads__sharing": "sequential",
+                "participation__rule": "fedcs",
+                "participation__parameters": {"round_s": 9},
+            },
+            "participation.rule: 'fedcs' may choose",
+        ),
+        (
+            {"workload__clip_norm": 1, "allocation__policy": "planner"},
+            "allocation.policy: 'planner' may change split points, which change what is learned "
+            "because of workload.clip_norm",
+        ),
+        (
             {"faults__events": [{"kind": "uav-crash", "nodes": ["uav1"], "at_s": 1}]},
             "faults: times decide what is lost by a uav-crash",
         ),
@@ -176,6 +193,31 @@ def test_what_depends_on_times_is_refused(
     with pytest.raises(InputError) as refused:
         read_trajectory(learned).check(inexact)
     assert str(refused.value).startswith(why)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_schedules_over_all_rounds_need_the_same_number(learned: Path, schedule: str) -> None:
+    one = read_trajectory(learned)
+    long = Trajectory("one", scenario(workload__learning_rate_schedule=schedule), one.table)
+    long.check(scenario(workload__learning_rate_schedule=schedule))
+    with pytest.raises(InputError, match=r"^rounds: must be 2 as in one, because .*; not 1$"):
+        long.check(scenario(workload__learning_rate_schedule=schedule, rounds=1))
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"workload__clip_norm": 0.5},
+        {"paradigm": "sfl-ps", "workload__server_adapters": "averaged"},
+    ],
+)
+def test_what_concerns_one_side_makes_the_split_matter(different: dict[str, Any]) -> None:
+    assert "workload.split" in depends_on(scenario(**different))
+
+
+def test_the_head_alone_is_learned_under_any_rule(tmp_path: Path) -> None:
+    head = scenario(workload__adapters="none", workload__aggregation="fedadam", rounds=1)
+    assert learn(head, tmp_path).table["loss"].notna().all()
 
 
 def test_a_slow_node_changes_times_only() -> None:

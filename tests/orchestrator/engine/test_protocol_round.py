@@ -201,6 +201,22 @@ def test_scheduled_uploads_skip_lost_clients() -> None:
     assert waited["step"] == CA
 
 
+@pytest.mark.parametrize(
+    ("gate", "order"),
+    [
+        (False, [1, 2, 3, 1, 2, 3, 2, 2]),  # UAVs 1 and 3 have had their last turn after six.
+        (True, [1, 2, 3, 2, 2, 1, 2, 3]),  # Their adapters wait at the gate, not their turns.
+    ],
+)
+def test_scheduled_uploads_skip_clients_with_fewer_iterations(gate: bool, order: list[int]) -> None:
+    uploads = {"sharing": "sequential", "order": "scheduled", "adapters_wait_for_all": gate}
+    iterations = {"local_iterations": [1, 3, 1]}
+    (round_,) = played(small(paradigm="sfl-ps", uploads=uploads, workload=iterations))
+    made = np.sort(round_.spans[np.isin(round_.spans["step"], (CA, CM))], order="start_s")
+    assert made["client"].tolist() == order
+    assert (made["start_s"][1:] >= made["end_s"][:-1]).all()
+
+
 def test_smashed_data_without_payload_do_not_wait_for_their_turn() -> None:
     profile = TREE["workload"]["profile"] | {"smashed_bytes": [400000, 200000, 0, 50000]}
     scenario = small(paradigm="sfl-pp", workload={"profile": profile}, **IN_TURN)

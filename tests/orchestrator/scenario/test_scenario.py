@@ -85,6 +85,15 @@ def test_wrong_input_is_one_line_that_names_the_field(override: str, says: str) 
         ("batch_norm=fedbn", "workload.batch_norm: input should be 'averaged', 'frozen',"),
         ("momentum=1", "workload.momentum: input should be less than 1"),
         ("clip_norm=0", "workload.clip_norm: input should be greater than 0"),
+        ("accumulate=4", "workload.accumulate: must be at most the 3 iterations of a round, not 4"),
+        (
+            "accumulate=4 local_iterations=[3,1,1,1,1,1,1,1,1,1]",
+            "workload.accumulate: must be at most the 3",
+        ),
+        (
+            'codecs={"adapters_up":{"name":"top-k","feedback":"both"}}',
+            "workload.codecs.adapters_up.feedback: must be absent",
+        ),
         ("accumulate=0", "workload.accumulate: input should be greater than or equal to 1"),
         ("learning_rate_decay=0", "workload.learning_rate_decay: input should be greater than 0"),
         ("learning_rate_last=2", "workload.learning_rate_last: input should be less than"),

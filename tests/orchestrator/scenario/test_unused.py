@@ -219,13 +219,23 @@ def scenario(keys: dict[str, Any]) -> Scenario:
         ),
         (
             LEARNS
+            | {"workload.learning_rate_schedule": "step", "workload.learning_rate_step": 3}
+            | {"rounds": 3},
+            "workload.learning_rate_schedule",
+            "the first change of workload.learning_rate_step is after the last round",
+            {"rounds": 4},
+        ),
+        (
+            LEARNS
             | {"workload.learning_rate_schedule": "linear", "workload.learning_rate_decay": 0.5},
             "workload.learning_rate_decay",
             "workload.learning_rate_schedule is 'linear'",
             {"workload.learning_rate_schedule": "step"},
         ),
         (
-            LEARNS | {"workload.learning_rate_schedule": "step", "workload.learning_rate_last": 1},
+            LEARNS
+            | {"workload.learning_rate_schedule": "step", "workload.learning_rate_last": 1}
+            | {"rounds": 4},
             "workload.learning_rate_last",
             "workload.learning_rate_schedule is 'step'",
             {"workload.learning_rate_schedule": "cosine"},
@@ -375,3 +385,12 @@ def test_a_trace_names_the_keys_that_it_replaces() -> None:
     plans = scenario(plain | {"allocation.policy": "planner", "workload.split": 2})
     assert replaced_by(plans, ChannelTrace(gain, 1.0, position)) == ["slot_s"]
     assert replaced_by(plans, ChannelTrace(gain, 1.0)) == named
+
+
+def test_a_warm_up_as_long_as_the_run_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    _log_once.cache_clear()
+    for warmup, said in ((2, 0), (3, 1)):
+        tb.load("paper", ["rounds=3", f"workload.learning_rate_warmup={warmup}"])
+        lines = [line for line in caplog.messages if line.startswith("workload.learning_rate_w")]
+        assert len(lines) == said
+    assert "lasts 3 rounds and the run 3" in lines[0]

@@ -313,6 +313,15 @@ def test_scheduled_uploads_wait_for_whose_turn_it_is() -> None:
     assert then(round_, AdaptersArrived(3, 50)) == [AllowUpload(1, 50)]
 
 
+def test_a_turn_that_waits_at_the_gate_is_passed_over() -> None:
+    round_ = begun(replace(SCHEDULED, adapters_wait_for_all=True), (1, 2))
+    assert then(round_, UploadReady(2, 20, adapters=False)) == []  # It is the turn of client 1.
+    assert then(round_, UploadReady(1, 30, adapters=True)) == [AllowUpload(2, 30)]
+    then(round_, SmashedArrived(2, 1, 30, 40, 1))
+    assert then(round_, UploadReady(2, 50, adapters=True)) == [AllowUpload(1, 50)]
+    assert then(round_, AdaptersArrived(1, 60)) == [AllowUpload(2, 60)]
+
+
 def test_a_lost_client_frees_the_uplink() -> None:
     round_ = begun(IN_TURN, (1, 2), lost_at={1: 40}, drops=True)
     assert then(round_, UploadReady(1, 20, adapters=True)) == [AllowUpload(1, 20)]
