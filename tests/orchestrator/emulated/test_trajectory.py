@@ -35,10 +35,6 @@ from testbed.core.errors import InputError
 from testbed.core.timeline import S
 
 TRACE = {"gain": np.full((3, 20_000), 1e-10), "slot_s": 0.1}
-TOPOLOGY = {
-    "edges": [{"uavs": [1, 2]}, {"uavs": [3]}],
-    "backhaul": {"uplink_bps": 1e8, "downlink_bps": 1e8},
-}
 KEYS = {
     "rounds": 2,
     "workload.evaluate_every": 1,
