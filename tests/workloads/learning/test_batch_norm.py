@@ -185,7 +185,9 @@ def assert_equal(split: Trained, plain: Trained, frozen: bool = False) -> None:
     assert split.evaluated == pytest.approx(plain.evaluated, rel=1e-5, abs=1e-6)
 
 
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize(
+    "choice", ["local", *(pytest.param(c, marks=pytest.mark.full) for c in CHOICES if c != "local")]
+)
 def test_resnet_18_trains_as_whole_networks_do(choice: Any, cache: Path) -> None:
     """Three clients, three rounds, split at two points."""
     config = replace(RESNET, batch_norm=choice)
@@ -197,7 +199,7 @@ def test_resnet_18_trains_as_whole_networks_do(choice: Any, cache: Path) -> None
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("recompute", [pytest.param(False, marks=pytest.mark.full), True])
 def test_every_split_of_a_small_one_does(choice: Any, recompute: bool, cache: Path) -> None:
     """Recomputation must not update statistics twice."""
     config = replace(SMALL, batch_norm=choice)
