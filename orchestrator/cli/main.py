@@ -98,6 +98,7 @@ SYSTEM_ERRORS = {
 }
 """Errors for lack of space, rights or resources, which are not defects of the testbed."""
 NO_MEMORY = "out of memory: this needs more than the machine has, or than `ulimit -v` allows"
+OF_TORCH_WITHOUT_MEMORY = ("cannot allocate memory", "can't allocate memory", "unable to mmap")
 NO_THREAD = "can't start new thread"
 NO_PROCESS = "no further process or thread can be started: see `ulimit -u` and `ulimit -v`"
 
@@ -188,6 +189,8 @@ def main() -> None:
     except MemoryError:
         _exit(1, NO_MEMORY)
     except RuntimeError as error:
+        if any(words in str(error).lower() for words in OF_TORCH_WITHOUT_MEMORY):
+            _exit(1, NO_MEMORY)
         if NO_THREAD not in str(error):
             raise
         _exit(1, NO_PROCESS)

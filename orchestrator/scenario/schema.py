@@ -1108,8 +1108,8 @@ class Workload(Section):
     head does not fit `classes`; `new` draws it by seed. None: that of `weights` if it fits,
     otherwise it is drawn, and the run says so."""
     train_head: bool | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Whether the head is trained, whole, with the adapters. None: yes, but not for a language
-    model, whose head remains that of its weights."""
+    """Whether the head is trained, whole, with the adapters. None: yes, but for a language model
+    only if `adapters` is `full`; otherwise its head remains that of its weights."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Height and width of the input in pixels; none: the default of the model."""
     wire_error: bool = False
@@ -1184,7 +1184,9 @@ class Workload(Section):
     @property
     def trains_head(self) -> bool:
         """Whether the head is trained."""
-        return not is_language(self.model) if self.train_head is None else self.train_head
+        if self.train_head is not None:
+            return self.train_head
+        return self.adapters == "full" or not is_language(self.model)
 
     @model_validator(mode="after")
     def _keys_of_language_models(self) -> "Workload":

@@ -146,9 +146,17 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
     except (13), SM and CM transfer no data.
 
     Raises:
-        InputError: The radio divides its band among those that are active, or clients do different
-            numbers of iterations.
+        InputError: The radio divides its band among those that are active, clients do different
+            numbers of iterations, or the scenario has edge servers or a protocol that the paper
+            does not have.
     """
+    if scenario.topology is not None:
+        raise InputError("topology: closed forms need one base station")
+    if not scenario.scheme.is_plain:
+        raise InputError(
+            f"{scenario.protocol_key}: closed forms need uploads that start at once in shares of "
+            "the uplink, and gradients that are not aggregated"
+        )
     if scenario.workload.differs("local_iterations"):
         raise InputError("workload.local_iterations: closed forms need one number for all UAVs")
     channel = Channel.of(source)

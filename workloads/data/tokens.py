@@ -177,7 +177,9 @@ def _mapped(file: Path) -> npt.NDArray[Any]:
 
 
 def _check_tokens(found: npt.NDArray[Any], tokens: Tokens, where: str) -> None:
-    if not len(found) or found.min() < 0 or found.max() >= tokens.vocabulary:
+    if not len(found):
+        raise InputError(f"{FIELD}: {where}: is empty")
+    if found.min() < 0 or found.max() >= tokens.vocabulary:
         raise InputError(f"{FIELD}: {where}: tokens must be 0 to {tokens.vocabulary - 1}")
 
 

@@ -123,6 +123,8 @@ def test_what_is_said_with_stderr_closed_is_still_said(folder: Path) -> None:
         (RuntimeError("can't start new thread"), "no further process or thread can be started"),
         (BlockingIOError(11, "Resource temporarily unavailable"), "no further process or thread"),
         (MemoryError(), "out of memory"),
+        (RuntimeError("unable to mmap 9 bytes: Cannot allocate memory (12)"), "out of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "out of memory"),
         (PermissionError(13, "Permission denied", "x"), "x: Permission denied"),
     ],
 )

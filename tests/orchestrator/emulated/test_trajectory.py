@@ -211,8 +211,16 @@ def test_what_concerns_one_side_makes_the_split_matter(different: dict[str, Any]
     assert "workload.split" in depends_on(scenario(**different))
 
 
-def test_the_head_alone_is_learned_under_any_rule(tmp_path: Path) -> None:
-    head = scenario(workload__adapters="none", workload__aggregation="fedadam", rounds=1)
+@pytest.mark.parametrize(
+    "different",
+    [
+        {"workload__aggregation": "fedadam"},
+        {"workload__codecs": {"adapters_up": "int8", "adapters_down": "int8"}},
+    ],
+)
+def test_the_head_alone_is_learned(tmp_path: Path, different: dict[str, Any]) -> None:
+    """Without payload in the messages of adapters."""
+    head = scenario(workload__adapters="none", rounds=1, **different)
     assert learn(head, tmp_path).table["loss"].notna().all()
 
 

@@ -133,6 +133,13 @@ def test_keys_that_do_not_fit_the_model_are_refused(
     assert "\n" not in str(refused.value)
 
 
+def test_full_training_includes_the_head_unless_it_is_frozen() -> None:
+    full = {"workload__adapters": "full"}
+    assert scenario("hf:llama", **full).workload.trains_head
+    assert not scenario("hf:llama", **full, workload__train_head=False).workload.trains_head
+    assert not scenario("hf:llama").workload.trains_head
+
+
 def test_a_folder_has_no_parameters_and_no_head_without_weights(folder: Path) -> None:
     with pytest.raises(InputError, match=r"workload\.parameters: hf:.* has none"):
         scenario(f"hf:{folder}", workload__parameters={"hidden_size": 8})

@@ -38,6 +38,7 @@ from orchestrator.theory.closed_forms import (
     without_at_hat_s,
     without_at_s,
 )
+from testbed.core.errors import InputError
 from testbed.core.paradigm import paradigm
 from workloads.costs.profile import PAPER
 
@@ -266,3 +267,22 @@ def test_claims_of_the_paper_scenario():
 )
 def test_a_claim_can_fail(relation, value_s, holds):
     assert claims.Row("x", "", "-", value_s, relation, 1.0).holds is holds
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        ("paradigm=sfl-sp workload.gradient_aggregation=0.5", "workload.gradient_aggregation: "),
+        ("uploads.sharing=sequential", "uploads: "),
+        (
+            "topology={edges:[{uavs:[1,2,3]}],backhaul:{uplink_bps:1e6,downlink_bps:1e6}}",
+            "topology: ",
+        ),
+    ],
+)
+def test_what_the_paper_does_not_have_is_refused(keys: str, names: str) -> None:
+    tree = [each.replace(":", ": ").replace(",", ", ") for each in keys.split()]
+    scenario = load(SCENARIOS / "quickstart.yaml", tree)
+    source = Replay(ChannelTrace(np.full((3, 9), 1e-10), 0.1))
+    with pytest.raises(InputError, match=f"^{names}closed forms need"):
+        claims.run(scenario, source, PAPER)

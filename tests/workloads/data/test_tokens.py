@@ -150,6 +150,7 @@ def test_a_tokenizer_ends_each_document(
     [
         ({}, {}, r"has no files that end with \.txt, \.jsonl, \.npy, \.bin"),
         ({"a.txt": b"abcdefghijkl", "b.jsonl": b"{}"}, {}, r"has \.jsonl and \.txt files"),
+        ({"a.txt": b""}, {}, r"a\.txt: is empty"),
         ({"a.txt": b"abcd"}, {}, r"has 4 tokens to train on, too few for sequences of 4"),
         ({"a.txt": b"abcdefgh"}, {}, r"has 8 tokens to train on"),
         ({"a.txt": b"\xff\xfe"}, {}, r"a\.txt: is not UTF-8"),
