@@ -160,6 +160,18 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_truth_values_as_numbers(cls, tree: Any) -> Any:
+        """YAML reads `yes` and `no` as truth values, which pydantic takes as 1 and 0."""
+        for name, value in tree.items() if isinstance(tree, dict) else ():
+            values = value if isinstance(value, list) else [value]
+            if name in cls.model_fields and any(isinstance(each, bool) for each in values):
+                kinds = str(cls.model_fields[name].annotation)
+                if re.search(r"\b(int|float)\b", kinds) and "bool" not in kinds:
+                    raise ValueError(f"{name}: must be a number, not true or false")
+        return tree
+
 
 class BaseStation(Section):
     """The base station, which is the server of split learning."""

@@ -79,6 +79,16 @@ def test_wrong_input_is_one_line_that_names_the_field(override: str, says: str) 
 
 
 @pytest.mark.parametrize(
+    "key", ["rounds", "seed", "workload.clip_norm", "radio.carrier_hz", "workload.lora_rank"]
+)
+@pytest.mark.parametrize("value", ["yes", "[8, false]"])
+def test_truth_values_are_not_numbers(key: str, value: str) -> None:
+    with pytest.raises(InputError, match=f"{key}: ") as raised:
+        load(PAPER, [f"{key}={value}"])
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("overrides", "says"),
     [
         ("adapters=all", "workload.adapters: input should be 'lora', 'dora', 'full' or 'none'"),
