@@ -59,6 +59,7 @@ def held_out_losses(scenario_file: Path) -> list[float]:
     return losses
 
 
+@pytest.mark.full
 @pytest.mark.guest
 @pytest.mark.timeout(1200)
 def test_the_example_learns_what_one_process_learns(

@@ -330,16 +330,20 @@ def test_a_trajectory_of_another_shape_is_refused(learned: Path, tmp_path: Path)
 
 @pytest.mark.guest
 @pytest.mark.timeout(1200)
-def test_runs_learn_the_same_under_two_paradigms(learned: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("paradigm", "split"), [pytest.param("cpsfl", 2, marks=pytest.mark.full), ("sfl-ps", 3)]
+)
+def test_runs_learn_the_same_under_two_paradigms(
+    paradigm: str, split: int, learned: Path, tmp_path: Path
+) -> None:
     keys = KEYS | {"emulation.clock": "virtual", "emulation.calibrate": False}
-    for paradigm, split in (("cpsfl", 2), ("sfl-ps", 3)):
-        out = tmp_path / paradigm
-        given = {**keys, "paradigm": paradigm, "workload.split": split}
-        words = [f"--set={key}={json.dumps(value)}" for key, value in given.items()]
-        words = [*TESTBED, "run", "quickstart", "--out", str(out), *words]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=1000)
-        assert done.returncode == 0, done.stderr
-        assert state(out) == state(learned)
-        run = read_run(out)
-        timed = read_trajectory(learned).timed(run.scenario, run.measured)
-        pd.testing.assert_frame_equal(timed, run.tables["learning"], check_exact=True)
+    out = tmp_path / paradigm
+    given = {**keys, "paradigm": paradigm, "workload.split": split}
+    words = [f"--set={key}={json.dumps(value)}" for key, value in given.items()]
+    words = [*TESTBED, "run", "quickstart", "--out", str(out), *words]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=1000)
+    assert done.returncode == 0, done.stderr
+    assert state(out) == state(learned)
+    run = read_run(out)
+    timed = read_trajectory(learned).timed(run.scenario, run.measured)
+    pd.testing.assert_frame_equal(timed, run.tables["learning"], check_exact=True)

@@ -144,13 +144,13 @@ def assert_close(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
     ("name", "splits"),
     [
         ("mobilenetv3_small_050", (1, 6)),
-        ("mobilenetv2_050", (3,)),
-        ("vgg11_bn", (1, 5)),
+        pytest.param("mobilenetv2_050", (3,), marks=pytest.mark.full),
+        pytest.param("vgg11_bn", (1, 5), marks=pytest.mark.full),
         ("convnext_atto", (1, 4)),
         # Statistics of four pixels would magnify the rounding of products, which depends on where
         # their operands begin.
-        ("efficientnet_b0 frozen", (2, 7)),
-        ("regnety_002 frozen", (2,)),
+        pytest.param("efficientnet_b0 frozen", (2, 7), marks=pytest.mark.full),
+        pytest.param("regnety_002 frozen", (2,), marks=pytest.mark.full),
     ],
 )
 def test_networks_of_timm_train_as_a_whole(
@@ -200,7 +200,7 @@ def own_resnets(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("resnet_nano_32", {1}),
         ("resnet_grouped_32", {1, 4}),
-        ("tf_efficientnet_lite0", {1, 32}),
+        pytest.param("tf_efficientnet_lite0", {1, 32}, marks=pytest.mark.full),
     ],
 )
 @pytest.mark.parametrize("rate", [0.0, 0.2])

@@ -4,7 +4,7 @@
 """Clients that differ, averages after each iteration, and codecs by direction: what the nodes'
 works learn against a plain loop of torch over the unsplit network."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -181,25 +181,39 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = {
 }
 
 
+QUICK = ("ranks", "averaged, some longer", "adapters up", "all")
+
+
+def marked(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(n, marks=[pytest.mark.full] * (n not in QUICK)) for n in names]
+
+
+@pytest.fixture(scope="module")
+def common(settings: Settings) -> dict[str, Tensor]:
+    """What is learned if clients do not differ."""
+    return learned(settings, ITERATIONS)
+
+
 def of_case(settings: Settings, name: str) -> tuple[Settings, tuple[int, ...]]:
     training, others, iterations = CASES[name]
     training = replace(settings.training, **training)
     return replace(settings, training=training, **others), iterations
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_works_learn_what_a_plain_loop_does(settings: Settings, name: str) -> None:
+@pytest.mark.parametrize("name", marked(CASES))
+def test_works_learn_what_a_plain_loop_does(
+    settings: Settings, common: dict[str, Tensor], name: str
+) -> None:
     own, iterations = of_case(settings, name)
     state, due = learned(own, iterations), plain(own, iterations)
     assert state.keys() == due.keys()
     for tensor in state:
         torch.testing.assert_close(state[tensor], due[tensor], rtol=0, atol=1e-6, msg=tensor)
     # Without it, another result: the case is no matter of course.
-    common = learned(settings, ITERATIONS)
     assert any((state[name] - common[name]).abs().max() > 1e-4 for name in state)
 
 
-@pytest.mark.parametrize("name", ["averaged", "averaged, some longer"])
+@pytest.mark.parametrize("name", marked(["averaged", "averaged, some longer"]))
 def test_an_average_after_each_iteration_does_not_depend_on_the_order(
     settings: Settings, name: str
 ) -> None:
@@ -209,12 +223,14 @@ def test_an_average_after_each_iteration_does_not_depend_on_the_order(
         assert torch.equal(one[tensor], other[tensor]), tensor
 
 
-def test_equal_values_given_one_by_one_are_one_value(settings: Settings) -> None:
+def test_equal_values_given_one_by_one_are_one_value(
+    settings: Settings, common: dict[str, Tensor]
+) -> None:
     training = replace(settings.training, ranks=(4, 4, 4), learning_rates=(3e-3,) * 3)
     same = replace(settings, training=training, batch_sizes=(4, 4, 4))
-    one, other = learned(settings, ITERATIONS), learned(same, ITERATIONS)
-    for tensor in one:
-        assert torch.equal(one[tensor], other[tensor]), tensor
+    other = learned(same, ITERATIONS)
+    for tensor in common:
+        assert torch.equal(common[tensor], other[tensor]), tensor
 
 
 def test_singular_values_of_padded_products_are_kept(settings: Settings) -> None:

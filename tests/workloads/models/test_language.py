@@ -179,10 +179,18 @@ def assert_same(here: Trained, there: Trained) -> None:
         assert (here[1][name] - tensor).abs().max() < 1e-6, name
 
 
+QUICK = ("llama", "gpt2", "qwen2", "gemma2")
+"""Families of the quick tests: Gemma 2 has sliding windows, too."""
 SGD = TrainingConfig(learning_rate=0.1, optimiser="sgd")
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=[pytest.mark.full] * (kind not in QUICK), id=kind)
+        for kind in FAMILIES
+    ],
+)
 def test_every_family_trains_as_in_transformers_with_peft(kind: str, tmp_path: Path) -> None:
     """The same from every split, bit for bit, and peft's up to rounding."""
     config = saved(kind, tmp_path)
