@@ -100,7 +100,8 @@ def curve_of(learning: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
     Returns:
         One row per evaluation, with the columns `CURVE`. `round` is the number of rounds before the
         evaluation; `energy_j` the energy of all UAVs, and `bytes` the payload of all transfers in
-        both directions, from the start until the end of the round of the evaluation.
+        both directions, from the start until the end of the round of the evaluation, also where
+        the evaluation is within this round.
     """
     if "data" not in learning:
         return pd.DataFrame(columns=CURVE, dtype=float)
