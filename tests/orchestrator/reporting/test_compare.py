@@ -466,7 +466,7 @@ def test_a_target_names_who_reaches_it_first(
         "CPSFL reaches an accuracy of 80 % first, after 10 s (over 2 seeds), 50 % earlier than "
         "PipeSFL (after 20 s). PipeSFL reaches it in 1 of 2 seeds, after 20 s."
     )
-    assert done.stdout.splitlines()[0] == answer
+    assert " ".join(done.stdout.split()).startswith(answer)  # A narrow terminal wraps it.
     *rows, last = json.loads(Path("c.json").read_text())
     assert [row["time_to_accuracy"] for row in rows] == [10, 20, 10, None]
     assert [row["accuracy"] for row in rows] == pytest.approx([0.9, 0.8, 0.9, 0.7])
