@@ -30,7 +30,7 @@ from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.kernel import transfer
 from orchestrator.engine.plan import RoundPlan
 from orchestrator.engine.slot_impairments import DOWN, UP
-from orchestrator.engine.slots import EXHAUSTED, Slots
+from orchestrator.engine.slots import EXHAUSTED, Slots, end_of
 from orchestrator.engine.tcp_model import Paths, note
 from testbed.core.faults import slowed_end
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, S
@@ -88,11 +88,7 @@ class _Session:
         )
         self.gone: list[bool] = [False] * plan.clients if faults is None else faults.absent.tolist()
         """Whether each client is absent, lost, or finished."""
-        self.trace_end_s = (
-            float(slots.edges_s[-1])
-            if slots.edges_s.size
-            else (slots.values.shape[2] * slots.slot_s)
-        )
+        self.trace_end_s = end_of(slots)
         self.end_s = start_s
         self.computing = _Station(plan.paradigm.server_compute == "sequential", start_s)
         self.downlink = _Station(plan.paradigm.gradient_transmission == "sequential", start_s)

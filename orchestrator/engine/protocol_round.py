@@ -29,7 +29,7 @@ from orchestrator.engine.kernel import transfer
 from orchestrator.engine.plan import RoundPlan, prospects_of
 from orchestrator.engine.radio_kernel import link_of
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
-from orchestrator.engine.slots import EXHAUSTED, Slots, edge_of, slot_at, slot_bps
+from orchestrator.engine.slots import EXHAUSTED, Slots, end_of, slot_at, slot_bps
 from orchestrator.engine.tcp_model import Paths, note
 from testbed.core import orders
 from testbed.core.faults import slowed_end
@@ -62,12 +62,6 @@ _transfer = compiled(transfer)
 
 
 @compiled
-def _end_of(slots: Slots) -> float:
-    """The end of the trace."""
-    return edge_of(slots, slots.values.shape[2])
-
-
-@compiled
 def _rate(slots: Slots, links: Any, way: int, k: int, time_s: float) -> float:
     """The rate of a link at a time, in bit/s; 0 after the end of the trace."""
     slot = slot_at(slots, time_s, 0)
@@ -95,7 +89,7 @@ class _Round:
     ):
         self.plan, self.links, self.uplinks, self.slots = plan, links, uplinks, slots
         self.paths, self.start_s, self.faults = paths, start_s, faults
-        self.trace_end_s = float(_end_of(slots))
+        self.trace_end_s = end_of(slots)
         self.lost_s = np.full(plan.clients, np.inf)
         clients = list(plan.allocation.clients or range(1, plan.clients + 1))
         if faults is not None:

@@ -99,6 +99,12 @@ def edge_of(slots: Slots, slot: int) -> float:
     return slots.edges_s[slot] if slots.edges_s.size else slot * slots.slot_s
 
 
+def end_of(slots: Slots) -> float:
+    """When the trace ends, in s."""
+    last = slots.values.shape[2]
+    return float(slots.edges_s[last]) if slots.edges_s.size else last * slots.slot_s
+
+
 @inlined
 def slot_at(slots: Slots, time_s: float, slot: int) -> int:
     """The slot of a moment, searched from an earlier slot on; an edge belongs to the new slot."""

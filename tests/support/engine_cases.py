@@ -9,13 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from reference_engine import TooShort, reference_round
 
-from ns3_scenarios.trace import TwoWay
+from ns3_scenarios.trace import TraceExhausted, TwoWay
+from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, RoundPlan
+from orchestrator.engine.radio import of_gains
 from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Scenario
 from testbed.core import orders
 from testbed.core.paradigm import Paradigm, paradigm
 from testbed.core.timeline import STEPS
@@ -223,6 +227,25 @@ def plainly(faults: RoundFaults):
             for node in range(len(faults.absent) + 1)
         },
     }
+
+
+def assert_equal_to_reference(case, faults=None, tcp=None, **edges):
+    """A case in the engine and in the reference engine; returns its times, or None if its trace is
+    too short for both."""
+    plan, given, gain, slot_s, start_s = case
+    radio = of_gains(given) if isinstance(given, Scenario) else given
+    more = {"slot_s": slot_s, "start_s": start_s, "tcp": tcp, **edges}
+    silenced, plain = (gain, None) if faults is None else (faults.silenced(gain), plainly(faults))
+    try:
+        reference = reference_round(plan, given, silenced, faults=plain, **more)
+    except TooShort:
+        with pytest.raises(TraceExhausted):
+            simulate(plan, radio, gain, faults=faults, **more)
+        return None
+    times = simulate(plan, radio, gain, faults=faults, **more)
+    assert_equal_rounds(times, reference)
+    assert times.end_s == pytest.approx(start_s + reference[0], abs=1e-9)
+    return times
 
 
 def assert_equal_rounds(times, reference):

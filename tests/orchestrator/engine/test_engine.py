@@ -15,11 +15,10 @@ from engine_cases import (
     EVERY_COMBINATION,
     EVERY_ORDER,
     MB,
-    assert_equal_rounds,
+    assert_equal_to_reference,
     by_hand,
     random_case,
 )
-from reference_engine import TooShort, reference_round
 
 from ns3_scenarios.trace import TraceExhausted
 from orchestrator.engine.engine import (
@@ -37,18 +36,6 @@ from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import BUILT_IN, paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SPAN, STEPS, Loss, S
 from workloads.costs.profile import PAPER
-
-
-def assert_equal_to_reference(case, **edges):
-    try:
-        reference = reference_round(*case, **edges)
-    except TooShort:
-        with pytest.raises(TraceExhausted):
-            simulate(*case, **edges)
-        return
-    times = simulate(*case, **edges)
-    assert_equal_rounds(times, reference)
-    assert times.end_s == pytest.approx(case[4] + reference[0], abs=1e-9)
 
 
 @pytest.mark.parametrize("scheme", BUILT_IN, ids=lambda scheme: scheme.name)

@@ -10,12 +10,10 @@ import pytest
 from engine_cases import (
     EVERY_COMBINATION,
     EVERY_ORDER,
-    assert_equal_rounds,
-    plainly,
+    assert_equal_to_reference,
     random_faults,
     random_lte_case,
 )
-from reference_engine import TooShort, reference_round
 
 from ns3_scenarios.trace import TraceExhausted, TwoWay, both_ways
 from orchestrator.engine.engine import (
@@ -47,21 +45,6 @@ def over_radio(rng, case):
     air = {"air": "ns3", "initial_window": window, "mtu": int(rng.integers(576, 3000))}
     tcp = tcp_model_of(validate(scenario.model_dump() | {"emulation": air}, "random"))
     return (replace(plan, unicast=True), scenario, *rest), tcp
-
-
-def assert_equal_to_reference(case, faults=None, tcp=None, **edges):
-    """A case of `random_lte_case`, in the engine and in the reference engine."""
-    plan, scenario, gain, slot_s, start_s = case
-    radio = Lte.of(scenario)
-    at = {"slot_s": slot_s, "start_s": start_s, **edges}
-    silenced, plain = (gain, None) if faults is None else (faults.silenced(gain), plainly(faults))
-    try:
-        reference = reference_round(plan, scenario, silenced, faults=plain, tcp=tcp, **at)
-    except TooShort:
-        with pytest.raises(TraceExhausted):
-            simulate(plan, radio, gain, faults=faults, tcp=tcp, **at)
-        return
-    assert_equal_rounds(simulate(plan, radio, gain, faults=faults, tcp=tcp, **at), reference)
 
 
 @pytest.mark.parametrize("scheme", EVERY, ids=lambda scheme: scheme.name)

@@ -8,14 +8,12 @@ import pytest
 from engine_cases import (
     EVERY_COMBINATION,
     EVERY_ORDER,
-    assert_equal_rounds,
-    plainly,
+    assert_equal_to_reference,
     random_faults,
     random_wifi_case,
 )
-from reference_engine import TooShort, reference_round
 
-from ns3_scenarios.trace import TraceExhausted, both_ways
+from ns3_scenarios.trace import both_ways
 from orchestrator.engine.engine import simulate, simulate_batch, split_costs
 from orchestrator.engine.plan import Allocation, plan_round
 from orchestrator.engine.wifi import Wifi
@@ -26,26 +24,11 @@ from workloads.costs.profile import PAPER
 EVERY = EVERY_COMBINATION + EVERY_ORDER
 
 
-def assert_equal_to_reference(case, faults=None):
-    """A case of `random_wifi_case`, in the engine and in the reference engine."""
-    plan, scenario, gain, slot_s, start_s = case
-    radio, at = Wifi.of(scenario), {"slot_s": slot_s, "start_s": start_s}
-    silenced, plain = (gain, None) if faults is None else (faults.silenced(gain), plainly(faults))
-    try:
-        reference = reference_round(plan, scenario, silenced, faults=plain, **at)
-    except TooShort:
-        with pytest.raises(TraceExhausted):
-            simulate(plan, radio, gain, faults=faults, **at)
-        return False
-    assert_equal_rounds(simulate(plan, radio, gain, faults=faults, **at), reference)
-    return True
-
-
 @pytest.mark.parametrize("scheme", EVERY, ids=lambda scheme: scheme.name)
 def test_agrees_with_the_reference(scheme):
     rng = np.random.default_rng(6000 + EVERY.index(scheme))
     ended = [assert_equal_to_reference(random_wifi_case(rng, scheme)) for _ in range(8)]
-    assert any(ended)
+    assert any(times is not None for times in ended)
 
 
 @pytest.mark.parametrize("scheme", EVERY[::3], ids=lambda scheme: scheme.name)
