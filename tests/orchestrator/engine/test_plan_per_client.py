@@ -29,7 +29,7 @@ from orchestrator.scenario.unused import unused
 from orchestrator.studies.validation.space import default_space
 from orchestrator.theory import claims
 from testbed.core.errors import InputError
-from testbed.core.timeline import CM, SM
+from testbed.core.timeline import CF, CM, SM
 from workloads.codecs.formats import int8, top_k
 
 MODEL = {"profile": "auto", "model": "swin_nano_patch4_window4_64", "classes": 10}
@@ -90,6 +90,25 @@ def test_an_asynchronous_update_has_its_clients_iterations() -> None:
         # The last update of a client may be in progress when the run ends.
         assert len(begins) - len(ends) in (0, 1)
         assert (ends - begins[: len(ends)]).tolist() == [each - 1] * len(ends)
+
+
+def test_rounds_of_an_asynchronous_run_have_whole_updates_of_each_client() -> None:
+    def steps(rounds: int, updates: int) -> list[Any]:
+        workload = {"local_iterations": [1, 3, 2], "asynchronous": {"updates": updates}}
+        given = scenario(workload, paradigm="asfl-ps", rounds=rounds)
+        made = predict(given, Replay(trace()), profile_of(given)).rounds
+        return [round_.spans for round_ in made]
+
+    (whole,), parts = steps(1, 12), steps(4, 3)
+    assert sorted(np.concatenate(parts).tolist()) == sorted(whole.tolist())
+    own = {1: 1, 2: 3, 3: 2}
+    for spans in parts:
+        sent = spans[spans["step"] == CM]
+        assert len(sent) == 3
+        # All steps of an update are in the round in which it arrives.
+        for client, last in zip(sent["client"].tolist(), sent["iteration"].tolist(), strict=True):
+            here = spans[(spans["client"] == client) & (spans["step"] == CF)]["iteration"]
+            assert set(range(last - own[client] + 1, last + 1)) <= set(here.tolist())
 
 
 def trace() -> ChannelTrace:
