@@ -41,6 +41,9 @@ ROWS_AT_ONCE = 20_000
 LEAST_FRAMES = 50
 """Smallest number of frames of a slot for which errors are computed: one frame is at most 2 % of
 it."""
+IDLE_NS = 10_000
+"""Time in a slot for which a serial line may seem to have nothing to send because the clock and its
+counters are not read at one moment."""
 
 
 @dataclass
@@ -99,7 +102,7 @@ class Recorder:
             sent[kept],
             samples.queued_bytes[kept],
             samples.dropped_frames[kept],
-            samples.prompt_packets[kept],
+            samples.slack[kept],
         )
         if self._last is not None:
             before, last = self._last
@@ -108,8 +111,8 @@ class Recorder:
             counts = tuple(np.concatenate(both) for both in zip(last, counts, strict=True))
         self._last = int(slot[-1]), tuple(count[-1:] for count in counts)
         if len(slot) > 1:
-            sent, queued, dropped, prompt = counts
-            self._add(int(slot[0]), np.diff(sent, axis=0), queued, np.diff(prompt, axis=0))
+            sent, queued, dropped, slack = counts
+            self._add(int(slot[0]), np.diff(sent, axis=0), queued, np.diff(slack, axis=0))
             self.totals.dropped_frames += dropped[-1] - dropped[0]
 
     def _sent_at_boundaries(self, samples: Samples) -> Counts:
@@ -132,9 +135,9 @@ class Recorder:
         whole: Counts = sent[:-1] + np.rint(part * np.diff(sent, axis=0)).astype(np.int64)
         return np.where(samples.queued_bytes > 0, whole, samples.sent_bytes)
 
-    def _add(self, first: int, carried: Counts, queued: Counts, prompt: Counts) -> None:
+    def _add(self, first: int, carried: Counts, queued: Counts, slack: Counts) -> None:
         """Add the slots from `first` on: carried bytes [n, K, 2], queued bytes at n + 1 moments,
-        and the packets of each slot for which the shaper did not wait."""
+        and each slot's part of `Samples.slack`."""
         slots, clients, _ = carried.shape
         rates = np.stack(self._feed.rates(first, first + slots), axis=-1).transpose(1, 0, 2)
         offered = rates * self._feed.slot_s / 8
@@ -145,7 +148,7 @@ class Recorder:
         if self.watcher is not None:
             self.watcher(first, offered, carried, queued[1:])
         used = self._feed.used(first, carried.astype(float))
-        waiting, busy = self._busy(rates, offered, queued, prompt)
+        waiting, busy = self._busy(rates, offered, queued, slack)
         judged = busy | (waiting & (used > 1))  # More than the rate is never the sender's fault.
         for way in self._shared:
             # All links of the direction share the cell: together they should use all of it.
@@ -177,7 +180,7 @@ class Recorder:
         rates: npt.NDArray[np.float64],
         offered: npt.NDArray[np.float64],
         queued: Counts,
-        prompt: Counts,
+        slack: Counts,
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Whether each slot and direction [n, K, 2] had bytes waiting at both boundaries, and
         whether it surely had a backlog all the time; neither, below `LEAST_FRAMES`.
@@ -185,7 +188,8 @@ class Recorder:
         A sender that is limited by its window or by its own pace may leave a link idle between two
         boundaries with a backlog. A link loses nothing by short pauses, because it makes up for
         them with its credit. After a longer one it sends its whole credit at once, without waiting
-        for the shaper, before a backlog can form: fewer such packets prove that there was none.
+        for the shaper, before a backlog can form: fewer such packets prove that there was none. A
+        serial line says itself for how long it had nothing to send.
         """
         many = offered >= LEAST_FRAMES * self._shape.frame_bytes
         waiting = (queued[:-1] > 0) & (queued[1:] > 0) & many
@@ -194,6 +198,8 @@ class Recorder:
             return busy, busy
         if self._shape.queue != "fq_codel":  # It alone drops frames that are in the queue.
             busy = many & (queued[:-1] >= offered)
+        if self._shape.serial:
+            return waiting, busy | (many & (slack <= IDLE_NS))
         highest = np.maximum(self._feed.highest_given_bps, rates.max(axis=0))
         for place in zip(*waiting.nonzero(), strict=True):
             _, client, way = place
@@ -201,7 +207,7 @@ class Recorder:
             sharing = len(highest) if way in self._shared else 1
             rate_bps = rates[place] / self._feed.dilation / sharing
             packet_frames = self._shape.packet_frames(highest[client, way])
-            busy[place] |= prompt[place] < self._shape.credit_packets(rate_bps, packet_frames)
+            busy[place] |= slack[place] < self._shape.credit_packets(rate_bps, packet_frames)
         return waiting, busy
 
     def _write(self) -> None:

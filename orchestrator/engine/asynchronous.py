@@ -248,7 +248,7 @@ class _Session:
             self.downlink.free_s = end_s
             if self.paths is not None:
                 # The next transfer waits for the receipt, and catches up part of this time.
-                received_s = note(self.paths, UP, k, end_s)
+                received_s = note(self.paths, self.slots, self.links, UP, k, end_s, self.slot[k])
                 self.downlink.free_s = max(end_s, received_s - self.paths.credit_s)
 
     def _fails(self, faults: RoundFaults, k: int, step: int, now_s: float, end_s: float) -> bool:

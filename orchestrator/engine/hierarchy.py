@@ -203,8 +203,9 @@ def _window_s(tcp: TcpModel, way: Way, bps: float, size: int) -> float:
     """Duration of a transfer over a link with a constant rate and a delay."""
     side, nothing = UP if way == "up" else DOWN, read_only(np.ones(1))
     slots = Slots(read_only(np.full((1, 1, 1), bps)), 1e9, read_only(np.empty(0)))
-    link = link_of(links_of(GivenBands(False), True, nothing, nothing), side, 0)
-    return float(delivered(tcp.fresh(1), slots, side, 0, size, 0.0, 0, link)[0])
+    links = links_of(GivenBands(False), True, nothing, nothing)
+    link, back = link_of(links, side, 0), link_of(links, DOWN if side == UP else UP, 0)
+    return float(delivered(tcp.fresh(1), slots, side, 0, size, 0.0, 0, link, back)[0])
 
 
 def rates_at_edges(

@@ -141,7 +141,8 @@ def transfer(
     """When a transfer of `size` bytes ends, and in which slot."""
     link = link_of(links, way, k)
     if paths is not None:
-        return delivered(paths, slots, way, k, size, time_s, slot, link)
+        back = link_of(links, DOWN if way == UP else UP, k)
+        return delivered(paths, slots, way, k, size, time_s, slot, link, back)
     return carried(slots, None, way, k, 8.0 * size, time_s, slot, link)
 
 
@@ -169,16 +170,23 @@ def _served(
 
 @inlined
 def _tell(
-    paths: Paths, gone: npt.NDArray[np.bool_], end: Array, together_s: float, told_s: Array
+    paths: Paths,
+    slots: Slots,
+    links: Any,
+    slot: Ints,
+    gone: npt.NDArray[np.bool_],
+    end: Array,
+    together_s: float,
+    told_s: Array,
 ) -> None:
     """Fill when each client knows that all have the broadcast, which the last has at a time."""
     all_told_s = together_s
     for k in range(told_s.size):
         if not gone[k]:
-            all_told_s = max(all_told_s, note(paths, UP, k, end[k, SM]))
+            all_told_s = max(all_told_s, note(paths, slots, links, UP, k, end[k, SM], slot[k]))
     for k in range(told_s.size):
         if not gone[k]:
-            told_s[k] = note(paths, DOWN, k, all_told_s)
+            told_s[k] = note(paths, slots, links, DOWN, k, all_told_s, slot[k])
 
 
 _slowed_end = numba.njit(slowed_end)
@@ -431,7 +439,7 @@ def play_round(
         return EXHAUSTED
     told_s = np.full(clients, together_s)  # when each client knows that all have it
     if paths is not None and not spreads:
-        _tell(paths, gone, end, together_s, told_s)
+        _tell(paths, slots, links, slot, gone, end, together_s, told_s)
 
     # --- the state of clients and stations
     iteration = np.full(clients, -1)
@@ -469,7 +477,7 @@ def play_round(
             event_s[:], told_s[:], place[:] = together_s, together_s, CLIENT
             last_s = max(last_s, together_s)
             if paths is not None:
-                _tell(paths, gone, end, together_s, told_s)
+                _tell(paths, slots, links, slot, gone, end, together_s, told_s)
             for k in range(clients):
                 if not gone[k]:
                     _push(heaps, EVENTS, _ns(together_s), 0, k)
@@ -745,7 +753,8 @@ def play_round(
                 free_s[station] = now_s
                 if paths is not None and station == DOWNLINK:
                     # The next one waits for the receipt, and makes up for a bit of that.
-                    free_s[station] = max(now_s, note(paths, UP, k, now_s) - paths.credit_s)
+                    received_s = note(paths, slots, links, UP, k, now_s, slot[k])
+                    free_s[station] = max(now_s, received_s - paths.credit_s)
                 event_s[k] = now_s
                 _push(heaps, EVENTS, _ns(now_s), 0, k)
     return last_s - start_s

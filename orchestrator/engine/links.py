@@ -50,6 +50,7 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         ),
         network=network,
         relay=network and scenario.links.relay,
+        serial=scenario.emulation.clock == "virtual" and not is_ns3,
     )
 
 

@@ -174,14 +174,20 @@ class _Round:
     def _reports(self, client: int, at_s: float, event: Event) -> None:
         """Let a client report an event that it notices at a time."""
         if self.paths is not None and at_s < EXHAUSTED:
-            at_s = float(note(self.paths, UP, client - 1, at_s))
+            at_s = self._noted(UP, client, at_s)
         self._at(client, at_s, event)
 
     def _told_s(self, client: int) -> float:
         """When a client receives what the base station sends it now."""
         if self.paths is None:
             return self.now_s
-        return float(note(self.paths, DOWN, client - 1, self.now_s))
+        return self._noted(DOWN, client, self.now_s)
+
+    def _noted(self, way: int, client: int, at_s: float) -> float:
+        """When a message of one frame arrives."""
+        assert self.paths is not None
+        k, links = client - 1, self.uplinks if way == UP else self.links
+        return float(note(self.paths, self.slots, links, way, k, at_s, self.slot[k]))
 
     def _do(self, instruction: Instruction) -> None:
         match instruction:

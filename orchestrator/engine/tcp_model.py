@@ -40,10 +40,17 @@ acknowledgements. Each of them waits for what a round trip takes longer than the
 link's present rate, and the next one is twice as large (Cardwell, Savage and Anderson, "Modeling
 TCP latency", IEEE INFOCOM 2000). So transfers can divide a band, whose rates depend on each other.
 
-Acknowledgements are neither lost nor late; a round begins with new windows. A message is complete
-when the last of its frames has arrived, in any order: the model does not take overtaken frames for
-lost, as TCP may (RFC 8985 waits for them, once it has detected some). Losses are drawn by the
-scenario's seed, for each round and direction of a link: their mean number is that of the kernel and
+Links of virtual time are serial lines, on which each frame takes its own time. Acknowledgements and
+receipts take time on the other direction there, too. Where that may limit a transfer, because the
+other direction is out or much slower, a transfer without delay and loss is simulated packet by
+packet (`_clocked`): a packet leaves when the window, the sender's own queue and the link permit it,
+and the receiver acknowledges each packet of two or more frames, or each second frame. Otherwise its
+duration follows from the integral of the rate.
+
+Acknowledgements are not lost, and elsewhere not late; a round begins with new windows. A message is
+complete when the last of its frames has arrived, in any order: the model does not take overtaken
+frames for lost, as TCP may (RFC 8985 waits for them, once it has detected some). Losses are drawn by
+the scenario's seed, for each round and direction of a link: their mean number is that of the kernel and
 of ns-3, but not the individual losses.
 """
 
@@ -57,6 +64,9 @@ import numpy.typing as npt
 from orchestrator.engine.compiling import Array, compiled, inlined
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
 from orchestrator.engine.lte import DELIVERY_TTIS, LEARNING_TTIS, REQUEST_TTIS, TTI_S
+from orchestrator.engine.plan import transfer_bytes
+from orchestrator.engine.radio import ACCESS
+from orchestrator.engine.radio_kernel import link_of
 from orchestrator.engine.slot_impairments import DOWN, UP, SlotImpairments, lossless
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried, slot_at, slot_bps
 from orchestrator.scenario.schema import Scenario
@@ -88,6 +98,12 @@ CONNECTED_S = 1.9
 """
 _ONE_FRAME_BITS = 1e18
 """More than any transfer has."""
+ACKNOWLEDGEMENT_BITS = 8.0 * 66
+"""Bits of the frame that acknowledges: Ethernet, IP, and TCP with time stamps."""
+UNACKNOWLEDGED = 4096
+"""Largest number of acknowledgements of a transfer that are on their way."""
+DELAYED_S = 0.04
+"""Linux's delay of the acknowledgement of a single frame."""
 LATER_FRAMES = 3
 """Number of later frames whose acknowledgements show that a frame was lost (RFC 5681)."""
 
@@ -135,6 +151,17 @@ class Paths(NamedTuple):
     """Time until a transfer's first grant in each direction, shape [2]."""
     delivery_s: Array
     """Time from the end of its last grant until it has arrived, shape [2]."""
+    impaired: bool
+    """Whether any link delays or loses frames."""
+    receipt_bits: float
+    """Bits of a message without content, on serial lines; 0: there are none."""
+    packet_s: float
+    """Longest packet, in s at the link's rate, on serial lines."""
+    free_s: Array
+    """When each serial line has sent its acknowledgements, shape [2, K]; written to."""
+    unacknowledged: Array
+    """Arrival times of acknowledgements, and the frames that they acknowledge, shape [2, n];
+    written to."""
     windows: Array
     """Time for which the first windows of each transfer wait, and their number, shape
     [2, 2, K, n]; written to."""
@@ -174,6 +201,12 @@ class TcpModel:
     slot_s: float = 1.0
     grants: Grants | None = None
     """Delays of the grants, where a radio grants what is sent."""
+    impaired: bool = True
+    """Whether any link delays or loses frames."""
+    receipt_bits: float = 0.0
+    """Bits of a message without content where links are serial lines; 0: they are not."""
+    packet_s: float = 0.0
+    """Longest packet, in s at the link's rate."""
 
     def of_round(self, index: int) -> "TcpModel":
         """The model for one round, which has random draws of its own."""
@@ -233,18 +266,26 @@ class TcpModel:
             self.grants is not None,
             np.array((self.grants or NO_GRANTS).grant_s),
             np.array((self.grants or NO_GRANTS).delivery_s),
+            self.impaired,
+            self.receipt_bits,
+            self.packet_s,
+            np.zeros(self.delay_s.shape),
+            np.zeros((2, UNACKNOWLEDGED if self.receipt_bits else 1)),
             np.zeros((2, *self.delay_s.shape, transfers)),
         )
 
 
 def tcp_model_of(scenario: Scenario) -> TcpModel | None:
-    """The TCP model of a scenario; None where its links have neither delay nor loss."""
+    """The TCP model of a scenario; None where its links have neither delay nor loss, and frames and
+    acknowledgements no time of their own."""
     if scenario.emulation.air == "ns3":
         return _over_lte(scenario) if scenario.radio.access == "lte" else None
-    if not are_impaired(scenario):
+    choices, shape = scenario.emulation, shape_of(scenario)
+    # The links of a shared band divide it among those that have something to send.
+    serial = shape.serial and not ACCESS[scenario.radio.access].of(scenario).is_shared
+    if not are_impaired(scenario) and not serial:
         return None
     ways = impairments_of(scenario)
-    choices, shape = scenario.emulation, shape_of(scenario)
     dilation = choices.dilation if isinstance(choices.dilation, float) else 1.0
     kept = choices.connection == "kept"
 
@@ -270,6 +311,9 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         round_trips=0 if kept else choices.transport_kind.round_trips,
         seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
         scenario=scenario if vary_by_slot(scenario) else None,
+        impaired=are_impaired(scenario),
+        receipt_bits=8.0 * transfer_bytes(choices, 0, 0) if serial else 0.0,
+        packet_s=0.0 if shape.single_frames else shape.packet_s / dilation,
     )
 
 
@@ -356,8 +400,17 @@ def _arrival(paths: Paths, way: int, k: int, sent_s: float, spacing_s: float) ->
 
 
 @compiled
-def note(paths: Paths, way: int, k: int, time_s: float) -> float:
-    """Arrival time of a message of a single frame."""
+def note(
+    paths: Paths, slots: Slots, links: Any, way: int, k: int, time_s: float, slot: int
+) -> float:
+    """Arrival time of a message of a single frame that is sent in a slot or later."""
+    if paths.receipt_bits > 0.0:
+        begin_s = max(time_s, paths.free_s[way, k])
+        time_s, _ = carried(
+            slots, None, way, k, paths.receipt_bits, begin_s, slot, link_of(links, way, k)
+        )
+        if time_s == EXHAUSTED:
+            return EXHAUSTED
     now, end_s = _slot_of(paths, time_s), paths.loss.shape[2] * paths.slot_s
     timeout_s = LEAST_TIMEOUT_S + paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
     while _is_lost(paths, way, k, now):
@@ -538,6 +591,100 @@ def arrival_of(paths: Paths, way: int, k: int, served_s: float) -> float:
     return float(served_s + paths.delivery_s[side])
 
 
+@inlined
+def _acknowledged_in_time(
+    paths: Paths, slots: Slots, way: int, k: int, first: int, last: int, link: Any, back: Any
+) -> bool:
+    """Whether acknowledgements in these slots surely arrive before a sender needs them."""
+    for slot in range(first, min(last + 1, slots.values.shape[2])):
+        bps = slot_bps(slots, link, way, k, slot)
+        back_bps = slot_bps(slots, back, DOWN if way == UP else UP, k, slot)
+        packet_bits = paths.frame_bits * max(
+            1.0, math.floor(paths.packet_s * bps / paths.frame_bits)
+        )
+        if 2.0 * ACKNOWLEDGEMENT_BITS * bps > packet_bits * back_bps:
+            return False
+    return True
+
+
+@inlined
+def _acknowledge(paths: Paths, side: int, k: int, frames: float, most: float) -> None:
+    """Let the window grow by an acknowledgement, in slow start."""
+    sender = paths.sender[side, k]
+    if sender[WINDOW] < min(sender[THRESHOLD], 2.0 * most):
+        sender[WINDOW] = min(sender[WINDOW] + frames, sender[THRESHOLD])
+
+
+@inlined
+def _clocked(
+    paths: Paths,
+    slots: Slots,
+    way: int,
+    k: int,
+    size: int,
+    time_s: float,
+    slot: int,
+    link: Any,
+    back: Any,
+) -> tuple[float, int]:
+    """As `delivered`, for a serial line whose acknowledgements may be late."""
+    side, other = min(way, DOWN), UP if min(way, DOWN) == DOWN else DOWN
+    sender, waiting = paths.sender[side, k], paths.unacknowledged
+    _after_idle(paths, side, k, time_s, LEAST_TIMEOUT_S)
+    bits = 8.0 * size
+    left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
+    each, flying, since = bits / left, 0, 0
+    first, last, most = 0, 0, 0.0  # acknowledgements on their way, and most frames in flight
+    round_end, round_frames = 0, 0.0
+    now_s, left_s, back_slot = time_s, max(time_s, paths.free_s[side, k]), slot
+    while left > 0:
+        bps = slot_bps(slots, link, way, k, min(slot, slots.values.shape[2] - 1))
+        largest = max(1, int(paths.packet_s * bps / paths.frame_bits))
+        queue_s = max(QUEUE_S, QUEUE_FRAMES * paths.frame_bits / bps) if bps > 0.0 else QUEUE_S
+        now_s = max(now_s, left_s - queue_s)
+        while first < last and waiting[0, first % UNACKNOWLEDGED] <= now_s:
+            frames = waiting[1, first % UNACKNOWLEDGED]
+            most = max(most, float(flying))
+            flying -= int(frames)
+            _acknowledge(paths, side, k, frames, most)
+            round_frames += frames
+            if first >= round_end:
+                sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * round_frames)
+                round_end, round_frames = last, 0.0
+            first += 1
+        window = int(min(sender[WINDOW], sender[OFFERED]))
+        wanted = min(largest, left)
+        frames_now = min(wanted, window - flying, max(1, window // 2))
+        short = frames_now < wanted and 3 * frames_now < window
+        if frames_now <= 0 or (short and flying > 0) or last - first == UNACKNOWLEDGED:
+            if first == last:  # The last frame is not acknowledged by itself.
+                now_s, flying, since = left_s + DELAYED_S, 0, 0
+            else:
+                now_s = max(now_s, waiting[0, first % UNACKNOWLEDGED])
+                if now_s == EXHAUSTED:
+                    return EXHAUSTED, slot
+            continue
+        left_s, slot = carried(
+            slots, paths.airtime, way, k, frames_now * each, max(now_s, left_s), slot, link
+        )
+        if left_s == EXHAUSTED:
+            return EXHAUSTED, slot
+        flying += frames_now
+        left -= frames_now
+        since += frames_now
+        if since >= 2 or left == 0:
+            begin_s = max(left_s, paths.free_s[other, k])
+            back_s, back_slot = carried(
+                slots, None, other, k, ACKNOWLEDGEMENT_BITS, begin_s, back_slot, back
+            )
+            paths.free_s[other, k] = back_s
+            waiting[0, last % UNACKNOWLEDGED], waiting[1, last % UNACKNOWLEDGED] = back_s, since
+            last += 1
+            since = 0
+    sender[IDLE_FROM_S] = left_s
+    return left_s, slot
+
+
 @compiled
 def delivered(
     paths: Paths,
@@ -548,8 +695,27 @@ def delivered(
     time_s: float,
     slot: int,
     link: Any,
+    back: Any,
 ) -> tuple[float, int]:
-    """Arrival time of the last byte of a transfer, and the slot in which it was sent."""
+    """Arrival time of the last byte of a transfer, and the slot in which it was sent.
+
+    `back` is the link of the other direction, which carries the acknowledgements.
+    """
+    if paths.receipt_bits > 0.0 and not paths.impaired:
+        for _ in range(paths.round_trips):
+            time_s, _ = carried(
+                slots, None, DOWN if way == UP else UP, k, ACKNOWLEDGEMENT_BITS, time_s, slot, back
+            )
+        if paths.round_trips > 0:
+            paths.sender[min(way, DOWN), k, WINDOW] = paths.initial
+        begin_s = max(time_s, paths.free_s[min(way, DOWN), k])
+        begin_slot = slot_at(slots, begin_s, slot)
+        end_s, end_slot = carried(slots, None, way, k, 8.0 * size, begin_s, slot, link)
+        if end_s == EXHAUSTED or _acknowledged_in_time(
+            paths, slots, way, k, begin_slot, end_slot, link, back
+        ):
+            return end_s, end_slot
+        return _clocked(paths, slots, way, k, size, time_s, slot, link, back)
     if paths.by_grant:
         slot, bps = slot_at(slots, time_s, slot), 0.0
         if slot < slots.values.shape[2]:
@@ -557,7 +723,7 @@ def delivered(
         served_s = served_from(paths, way, k, size, time_s, bps)
         end_s, slot = carried(slots, None, way, k, 8.0 * size, served_s, slot, link)
         return arrival_of(paths, way, k, end_s), slot
-    side, now = min(way, DOWN), _slot_of(paths, time_s)
+    side, now, other = min(way, DOWN), _slot_of(paths, time_s), DOWN if way == UP else UP
     sender = paths.sender[side, k]
     back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
     _after_idle(paths, side, k, time_s, back_s + LEAST_TIMEOUT_S)
@@ -609,6 +775,11 @@ def delivered(
         sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * before)
         before = frames
         ready_s = first_s + back_s
+        if paths.receipt_bits > 0.0:
+            acknowledged_s, _ = carried(
+                slots, None, other, k, ACKNOWLEDGEMENT_BITS, first_s, slot, back
+            )
+            ready_s = acknowledged_s + back_s
         held = sender[WINDOW]
         if paths.control == BBR:
             conserves = lost > 0 and not conserves

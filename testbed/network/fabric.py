@@ -27,6 +27,7 @@ from testbed.core.node import BS, NodeId
 from testbed.network.impairments import has_netem, install
 from testbed.network.line import Line, Tap, drop_arrivals, tap
 from testbed.network.relay import Inner, Relay, frames
+from testbed.network.serial_line import SerialEnd
 from testbed.network.shaping import End, Shape, removal
 from testbed.network.taps import TapEnd, open_tap, set_up
 from testbed.system import linux, netlink
@@ -232,7 +233,7 @@ def wire(
         linux.enter(uav)
         _negotiate_marks(shape)
         _open_ports_and_ping(shape)
-        site = Site(Netlink(), [(TapEnd if taps else End)(UAV_DEVICE, shape)])
+        site = Site(Netlink(), [_kind_of_end(shape, taps=taps)(UAV_DEVICE, shape)])
         there, here = link_addresses(link)
         setup = []
         if taps:
@@ -262,6 +263,12 @@ def wire(
     )
 
 
+def _kind_of_end(shape: Shape, *, taps: bool) -> type[End]:
+    if taps:
+        return TapEnd
+    return SerialEnd if shape.serial else End
+
+
 def _wire_base_station(
     base_station: int, uavs: Sequence[int], shape: Shape, part: Part, *, taps: bool
 ) -> tuple[Site, list[int]]:
@@ -270,7 +277,7 @@ def _wire_base_station(
     linux.enter(base_station)
     _negotiate_marks(shape)
     _open_ports_and_ping(shape)
-    kind, links = TapEnd if taps else End, range(1, part.links + 1)
+    kind, links = _kind_of_end(shape, taps=taps), range(1, part.links + 1)
     bs = Site(Netlink(), [kind(BS_DEVICE_BASE + k, shape) for k in links])
     opened = []
     if taps:

@@ -64,7 +64,7 @@ stands for a probability of 1 there."""
 SAMPLE, SAMPLE_OF_WAY = 4, 5
 """Values of a sample before those of the links (slot, when it was due, when its rates were set,
 number of changes), and values per direction of a link (when it was read, bytes, queue, drops,
-packets for which the shaper did not wait)."""
+slack)."""
 _REST_OF_LOOKS = 4
 """Looks at the queues take no more than one part in so many of the injector's time."""
 _LIMIT_EVERY_SLOTS = 10
@@ -221,8 +221,8 @@ class Sampled:
 
     what: Sample
     counts: Mapping[Way, tuple[int, QueueCount, int]]
-    """When it was read, the counters, and the packets for which the shaper did not wait; without
-    the ends on other machines."""
+    """When it was read, the counters, and `testbed.network.injector.Samples.slack`; without the
+    ends on other machines."""
 
 
 @dataclass(frozen=True)
@@ -588,13 +588,13 @@ class Injection:
         for way in self._ways():
             values = (0,) * SAMPLE_OF_WAY
             if way in event.counts:
-                read_ns, count, prompt = event.counts[way]
+                read_ns, count, slack = event.counts[way]
                 values = (
                     read_ns,
                     count.sent_bytes,
                     count.backlog_bytes,
                     count.dropped_frames,
-                    prompt,
+                    slack,
                 )
             self._samples.extend(values)
 

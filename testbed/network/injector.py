@@ -345,11 +345,12 @@ class Driver:
             # Queues count frames; only devices count packets.
             devices = device_counts(at.netlink) if site in self._large_packets else {}
             for way, end in self._ways(site, at):
-                queue, waits = counts[end.index]
+                queue, waits, busy_ns = counts[end.index]
                 packets = queue.sent_frames
                 if end.index in devices:
                     packets = devices[end.index].sent_frames
-                found[way] = read_ns, queue, packets - waits
+                slack = packets - waits if busy_ns is None else read_ns - busy_ns
+                found[way] = read_ns, queue, slack
         return found
 
     def _ways(self, number: int, site: Site) -> Iterator[tuple[Way, End]]:
@@ -508,8 +509,9 @@ class Samples:
     """Shape [n, K, 2]: bytes in the queue."""
     dropped_frames: "npt.NDArray[np.int64]"
     """Shape [n, K, 2]: frames dropped until then."""
-    prompt_packets: "npt.NDArray[np.int64]"
-    """Shape [n, K, 2]: packets sent until then for which the shaper did not have to wait."""
+    slack: "npt.NDArray[np.int64]"
+    """Shape [n, K, 2]: packets sent until then for which the shaper did not have to wait; for a
+    serial line, a number of ns that grows while it has nothing to send."""
     exhausted: int
     """Number of slots without rates until now."""
 
@@ -777,7 +779,7 @@ class Injector:
         rows = values.reshape(len(values) // width, width)
         links = rows[:, SAMPLE:].reshape(-1, self._clients, 2, SAMPLE_OF_WAY)
         slot, boundary_ns, done_ns, _ = rows[:, :SAMPLE].T
-        counted_ns, sent_bytes, queued_bytes, dropped_frames, prompt = np.moveaxis(links, 3, 0)
+        counted_ns, sent_bytes, queued_bytes, dropped_frames, slack = np.moveaxis(links, 3, 0)
         return Samples(
             slot,
             boundary_ns,
@@ -786,7 +788,7 @@ class Injector:
             sent_bytes,
             queued_bytes,
             dropped_frames,
-            prompt,
+            slack,
             given.exhausted,
         )
 

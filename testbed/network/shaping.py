@@ -50,12 +50,14 @@ WITHOUT_CREDIT_S = _WAY_S
 """The `Shape.burst_s` of links on which an idle sender saves up no credit."""
 _MOST_PACKET_BYTES = 64_000
 """The valve lets no packet of 64 KiB pass."""
-_ROOT = 0xFFFF_FFFF
+ROOT = 0xFFFF_FFFF
 VALVE, SHAPER, QUEUE = 0x1_0000, 0x2_0000, 0x3_0000
 """Handles of the three qdiscs of an end."""
 
 _RED_WEIGHT, _RED_DROPS, _RED_NOMINAL_BPS = 9, 0.02, 10e6
-_KIND, _OPTIONS, _STATS2, _STAB = 1, 2, 7, 8
+KIND, OPTIONS = 1, 2
+_STATS2, _STAB = 7, 8
+_BASIC, _QUEUE_STATS, _OWN_STATS = 1, 3, 4
 _TCMSG = struct.Struct("=BxxxiIII")
 _RATE = struct.Struct("=BBHhHI")
 
@@ -100,12 +102,15 @@ class Shape:
     shared_downlink: bool = False
     """Whether downlinks share the airtime of the cell, and each downlink's rate is the one it would
     have alone: see `testbed.network.airtime`."""
+    serial: bool = False
+    """Whether links are serial lines, which the kernel of virtual time has: see
+    `testbed.network.serial_line`. There is no credit then, and any rate above 0 is carried."""
 
     @property
     def credit_s(self) -> float:
         """How much later than its transfer a sender begins, in real seconds: `burst_s` less the
         time that a frame takes through programs and kernel."""
-        return self.burst_s - _WAY_S
+        return 0.0 if self.serial else self.burst_s - _WAY_S
 
     @property
     def frame_bytes(self) -> int:
@@ -128,6 +133,8 @@ class Shape:
 
         It is the time of the last packet plus the credit, minus the delay of the sender.
         """
+        if self.serial:
+            return 0.0
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return packet_s + self.burst_at(rate_bps, packet_frames) - self.credit_s
 
@@ -149,17 +156,22 @@ class Shape:
     def lowest_rate(self, slot_s: float) -> float:
         """The rate in bit/s below which a link counts as an outage: one full frame per slot.
 
-        Below it, the debt of a frame would outlast the slot.
+        Below it, the debt of a frame would outlast the slot. A serial line has no such rate.
         """
+        if self.serial:
+            return 0.0
         return self.frame_bytes * 8 / slot_s
 
 
 def removal(device: int) -> bytes:
     """The message that removes all qdiscs from a device, together with the frames queued there."""
-    return _object(netlink.DELQDISC, 0, device, 0, _ROOT)
+    return qdisc_message(netlink.DELQDISC, 0, device, 0, ROOT)
 
 
-def _object(kind: int, flags: int, index: int, handle: int, parent: int, *options: bytes) -> bytes:
+def qdisc_message(
+    kind: int, flags: int, index: int, handle: int, parent: int, *options: bytes
+) -> bytes:
+    """The message about a qdisc or class of a device, with its attributes."""
     return message(kind, flags, _TCMSG.pack(0, index, handle, parent, 0) + b"".join(options))
 
 
@@ -171,7 +183,9 @@ def _rate(bytes_s: int, least_bytes: int = 0) -> bytes:
     return _RATE.pack(0, _ETHERNET, 0, 0, least_bytes, bytes_s)
 
 
-def _size_table(shape: Shape) -> list[bytes]:
+def size_table(shape: Shape) -> list[bytes]:
+    """The attribute of an end's first qdisc that says what frames are charged, if not their
+    size."""
     if shape.charges_headers:
         return []
     # Without entries it only subtracts, from each frame, the headers of a TCP segment.
@@ -190,16 +204,16 @@ def _valve(index: int, flags: int, shape: Shape, poll_s: float | None) -> bytes:
         rate = _rate(bytes_s, least_bytes=_CLOSED_FRAME_BYTES)
         buffer_s = _CLOSED_FRAME_BYTES / 4 / bytes_s
     options = rate + bytes(12) + struct.pack("=III", 1 << 20, _ticks(buffer_s), 0)
-    return _object(
+    return qdisc_message(
         netlink.NEWQDISC,
         flags,
         index,
         VALVE,
-        _ROOT,
-        attribute(_KIND, text("tbf")),
-        nested(_OPTIONS, attribute(1, options)),
+        ROOT,
+        attribute(KIND, text("tbf")),
+        nested(OPTIONS, attribute(1, options)),
         # A change without the size table would remove it.
-        *_size_table(shape),
+        *size_table(shape),
     )
 
 
@@ -207,32 +221,33 @@ def _shaper(index: int, flags: int, shape: Shape, rate_bps: float, burst_s: floa
     rate = _rate(max(1, round(rate_bps / 8)))
     buffer = _ticks(burst_s)
     options = rate + rate + struct.pack("=IIIII", buffer, buffer, shape.frame_bytes, 0, 0)
-    return _object(
+    return qdisc_message(
         netlink.NEWTCLASS,
         flags,
         index,
         SHAPER | 1,
         SHAPER,
-        attribute(_KIND, text("htb")),
-        nested(_OPTIONS, attribute(1, options)),
+        attribute(KIND, text("htb")),
+        nested(OPTIONS, attribute(1, options)),
     )
 
 
-def _queue(index: int, flags: int, shape: Shape) -> bytes:
+def queue_message(index: int, flags: int, shape: Shape) -> bytes:
+    """The message that puts the queue below the only class of an end's shaper."""
     frame = shape.mtu + ETHERNET_BYTES
     kind, limit, ecn = shape.queue, u32(shape.queue_frames), u32(int(shape.ecn))
     match kind:
         case "fq_codel":
-            options = nested(_OPTIONS, attribute(2, limit), attribute(4, ecn))
+            options = nested(OPTIONS, attribute(2, limit), attribute(4, ecn))
         case "pie":
-            options = nested(_OPTIONS, attribute(2, limit), attribute(6, ecn))
+            options = nested(OPTIONS, attribute(2, limit), attribute(6, ecn))
         case "red":
             options = _red(shape.queue_frames * frame, frame, shape.ecn)
         case _:
             kind = "bfifo"
-            options = attribute(_OPTIONS, u32(shape.queue_frames * frame))
-    return _object(
-        netlink.NEWQDISC, flags, index, QUEUE, SHAPER | 1, attribute(_KIND, text(kind)), options
+            options = attribute(OPTIONS, u32(shape.queue_frames * frame))
+    return qdisc_message(
+        netlink.NEWQDISC, flags, index, QUEUE, SHAPER | 1, attribute(KIND, text(kind)), options
     )
 
 
@@ -249,7 +264,7 @@ def _red(limit_bytes: int, frame_bytes: int, ecn: bool) -> bytes:
         "=IIIBBBB", limit_bytes, least, most, _RED_WEIGHT, slope, cell, int(ecn)
     )
     return nested(
-        _OPTIONS,
+        OPTIONS,
         attribute(1, parameters),
         attribute(2, damping),
         attribute(3, u32(round(_RED_DROPS * 2**32))),
@@ -278,17 +293,17 @@ class End:
         create = netlink.CREATE | netlink.REPLACE
         return [
             _valve(self.index, create, self._shape, POLL_S),
-            _object(
+            qdisc_message(
                 netlink.NEWQDISC,
                 create,
                 self.index,
                 SHAPER,
                 VALVE | 1,
-                attribute(_KIND, text("htb")),
-                nested(_OPTIONS, attribute(2, struct.pack("=IIIII", 3, 10, 1, 0, 0))),
+                attribute(KIND, text("htb")),
+                nested(OPTIONS, attribute(2, struct.pack("=IIIII", 3, 10, 1, 0, 0))),
             ),
             self._shaper(self._shaped_bps, flags=create),
-            _queue(self.index, create, self._shape),
+            queue_message(self.index, create, self._shape),
         ]
 
     def change(self, rate_bps: float) -> list[bytes]:
@@ -341,20 +356,26 @@ class QueueCount:
 
 def qdisc_counts(socket: netlink.Netlink, handle: int) -> Iterator[tuple[int, QueueCount]]:
     """Device index and counters of every qdisc with a handle in a socket's namespace."""
-    for index, found, count, _ in _all_counts(socket):
+    for index, found, count, *_ in _all_counts(socket):
         if found == handle:
             yield index, count
 
 
-def _all_counts(socket: netlink.Netlink) -> Iterator[tuple[int, int, QueueCount, int]]:
-    """Device index, handle, counters, and the number of waits for tokens, of every qdisc in a
-    socket's namespace."""
+def _all_counts(
+    socket: netlink.Netlink,
+) -> Iterator[tuple[int, int, QueueCount, int, int | None]]:
+    """Device index, handle, counters, the number of waits for tokens, and the time in ns for which
+    a serial line had something to send, of every qdisc in a socket's namespace."""
     for body in socket.dump(netlink.GETQDISC, _TCMSG.pack(0, 0, 0, 0, 0)):
         _, index, handle, _, _ = _TCMSG.unpack_from(body)
-        stats = netlink.attributes(netlink.attributes(body[_TCMSG.size :])[_STATS2])
-        sent_bytes, sent_frames = struct.unpack_from("=QI", stats[1])
-        _, backlog, dropped, _, waits = struct.unpack_from("=IIIII", stats[3])
-        yield index, handle, QueueCount(sent_bytes, sent_frames, dropped, backlog), waits
+        about = netlink.attributes(body[_TCMSG.size :])
+        stats = netlink.attributes(about[_STATS2])
+        sent_bytes, sent_frames = struct.unpack_from("=QI", stats[_BASIC])
+        _, backlog, dropped, _, waits = struct.unpack_from("=IIIII", stats[_QUEUE_STATS])
+        busy_ns = None
+        if about[KIND] == text("serial"):
+            (busy_ns,) = struct.unpack("=Q", stats[_OWN_STATS])
+        yield index, handle, QueueCount(sent_bytes, sent_frames, dropped, backlog), waits, busy_ns
 
 
 def queue_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
@@ -368,17 +389,17 @@ def netem_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
     return {index - DEVICE_OFFSET: count for index, count in qdisc_counts(socket, HANDLE)}
 
 
-def queues_and_waits(socket: netlink.Netlink) -> dict[int, tuple[QueueCount, int]]:
-    """The counters of all ends in a socket's namespace, and how often each shaper had to wait
-    before it could send a packet, by device index.
+def queues_and_waits(socket: netlink.Netlink) -> dict[int, tuple[QueueCount, int, int | None]]:
+    """The counters of all ends in a socket's namespace, by device index; how often each shaper had
+    to wait before it could send a packet; and for how many ns serial lines had something to send.
 
-    A shaper waits once for each packet of a backlog. Packets for which it does not wait use up the
+    HTB waits once for each packet of a backlog. Packets for which it does not wait use up the
     credit of an end that was idle.
     """
     queues, waits = {}, {}
-    for index, handle, count, waited in _all_counts(socket):
+    for index, handle, count, waited, busy_ns in _all_counts(socket):
         if handle == QUEUE:
             queues[index] = count
         elif handle == SHAPER:
-            waits[index] = waited
-    return {index: (count, waits[index]) for index, count in queues.items()}
+            waits[index] = waited, busy_ns
+    return {index: (count, *waits[index]) for index, count in queues.items()}

@@ -232,7 +232,7 @@ def test_slots_are_counted_where_their_links_end_and_wait_for_the_last_host(
     assert first.sent_bytes.tolist() == [[[70, 50]]]
     assert first.queued_bytes.tolist() == [[[7, 5]]]
     assert first.dropped_frames.tolist() == [[[2, 1]]]
-    assert first.prompt_packets.tolist() == [[[4, 3]]]
+    assert first.slack.tolist() == [[[4, 3]]]
     assert abs(first.counted_ns[0, 0, 0] - 140) < 10**6
     assert first.counted_ns[0, 0, 1] == pytest.approx(120, abs=10**6)
     tell("a")

@@ -575,7 +575,7 @@ def test_samples_have_bytes_queues_and_drops_of_each_way(
     assert found.sent_bytes[0].tolist() == [[5, 10], [15, 20]]
     assert found.queued_bytes[0].tolist() == [[6, 11], [16, 21]]
     assert found.dropped_frames[1].tolist() == [[31, 36], [41, 46]]
-    assert found.prompt_packets[0].tolist() == [[8, 13], [18, 23]]
+    assert found.slack[0].tolist() == [[8, 13], [18, 23]]
 
 
 def test_an_epoch_without_rates_or_a_failed_injector_ends_the_run(

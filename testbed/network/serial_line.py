@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Ends of links that are serial lines: a frame arrives when its last bit has been sent.
+
+The kernel of virtual time has a qdisc for it (`testbed/virtual/recipe/serial-line.patch`), below
+which the same queues are as below HTB. It saves up no credit, so senders begin when their transfers
+do; a frame in service goes on at the new rate when the rate changes; and an outage is the rate 0,
+in which the frame in service waits.
+"""
+
+import struct
+
+from testbed.network.shaping import (
+    KIND,
+    OPTIONS,
+    ROOT,
+    SHAPER,
+    End,
+    qdisc_message,
+    queue_message,
+    size_table,
+)
+from testbed.system import netlink
+from testbed.system.netlink import attribute, text
+
+
+class SerialEnd(End):
+    """One end of a link as a serial line. It starts with an outage."""
+
+    def install(self) -> list[bytes]:
+        """The messages that put line and queue in place."""
+        create = netlink.CREATE | netlink.REPLACE
+        return [
+            self._line(0.0, create),
+            queue_message(self.index, create, self._shape),
+        ]
+
+    def change(self, rate_bps: float) -> list[bytes]:
+        """The message that changes the rate; none where it stays the same."""
+        return [] if rate_bps == self.rate_bps else [self._line(rate_bps, 0)]
+
+    def _line(self, rate_bps: float, flags: int) -> bytes:
+        return qdisc_message(
+            netlink.NEWQDISC,
+            flags,
+            self.index,
+            SHAPER,
+            ROOT,
+            attribute(KIND, text("serial")),
+            attribute(OPTIONS, struct.pack("=Q", round(rate_bps))),
+            # A change without the size table would remove it.
+            *size_table(self._shape),
+        )
