@@ -66,7 +66,7 @@ def model(tree: dict[str, Any], rate_bps: float, size: int, count: int) -> list[
             for _ in range(count):
                 start_s = at_s + PAUSE_S
                 link = FdmaLink(rate_bps, 1.0)  # log2(1 + 1) is 1: the bandwidth is the rate
-                at_s, slot = delivered(paths, slots, UP, k, on_link, start_s, slot, link)
+                at_s, slot = delivered(paths, slots, UP, k, on_link, start_s, slot, link, link)
                 took_s.append(at_s - start_s)
             found.append(took_s)
     return found

@@ -260,9 +260,9 @@ class Stage:
         self.shape = network.shape
         is_kept = scenario.emulation.connection == "kept" and network.radio is None
         # The adapters of an asynchronous round are sent one after the other.
-        self.holds = is_kept and not scenario.updates and not self.shape.serial
-        """Whether links delay the broadcast until it is due; not if it opens connections, not in
-        ns-3's radio, and not on serial lines, whose senders are on time."""
+        self.holds = is_kept and not scenario.updates
+        """Whether links delay the broadcast until it is due; not if it opens connections, and not
+        in ns-3's radio."""
 
     @property
     def counters(self) -> Report:

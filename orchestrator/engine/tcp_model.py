@@ -49,9 +49,9 @@ duration follows from the integral of the rate.
 
 Acknowledgements are not lost, and elsewhere not late; a round begins with new windows. A message is
 complete when the last of its frames has arrived, in any order: the model does not take overtaken
-frames for lost, as TCP may (RFC 8985 waits for them, once it has detected some). Losses are drawn by
-the scenario's seed, for each round and direction of a link: their mean number is that of the kernel and
-of ns-3, but not the individual losses.
+frames for lost, as TCP may (RFC 8985 waits for them, once it has detected some). Losses are drawn
+by the scenario's seed, for each round and direction of a link: their mean number is that of the
+kernel and of ns-3, but not the individual losses.
 """
 
 import math

@@ -12,6 +12,9 @@ from there on the transfer follows the integral of the rates.
 Two packets are subtracted from the credit. The first one has been charged already
 (`testbed.network.shaping`), and the last one leaves when its turn comes, not when its own time is
 over. A link whose two packets take longer than `OPEN_S` is released when they would have left.
+
+Serial lines (`testbed.network.serial_line`) hold frames by the rate 0, and get their rates at the
+moment itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,9 +46,14 @@ class Release:
     rates_bps: tuple[float, ...]
     credits_s: tuple[float, ...]
     """What each link has saved up by then, in seconds at its rate."""
+    has_valves: bool = True
+    """Whether valves hold the frames, which are made ready before, and a burst is restored after.
+    """
 
     def steps(self) -> "list[Step]":
-        """The three steps of the release, in the order of time."""
+        """The steps of the release, in the order of time."""
+        if not self.has_valves:
+            return [Step(self.at_ns, "open", self)]
         return [
             Step(self.at_ns - _SOON_NS, "ready", self),
             Step(self.at_ns, "open", self),
@@ -83,6 +91,11 @@ def releases(
         last_bytes: What the last frame of each downlink's transfer is charged.
     """
     first = row(_slot(clock, slot_s, clock.start_ns)) or ()
+    if shape.serial:
+        places = tuple(place for place, bps in enumerate(first) if bps)
+        rates = tuple(first[place] for place in places)
+        nothing = (0.0,) * len(places)
+        return [Release(clock.start_ns, places, rates, nothing, False)] if places else []
     moments: dict[int, list[tuple[int, float, float]]] = {}
     for place, (frames, rate_bps) in enumerate(zip(packet_frames, first, strict=False)):
         if rate_bps < shape.lowest_rate(slot_s * clock.dilation):

@@ -40,6 +40,10 @@ class SerialEnd(End):
         """The message that changes the rate; none where it stays the same."""
         return [] if rate_bps == self.rate_bps else [self._line(rate_bps, 0)]
 
+    def release(self, rate_bps: float, credit_s: float) -> list[bytes]:
+        """The message that lets held frames go at that rate; there is no credit."""
+        return [self._line(rate_bps, 0)]
+
     def _line(self, rate_bps: float, flags: int) -> bytes:
         return qdisc_message(
             netlink.NEWQDISC,

@@ -13,7 +13,7 @@ import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.radio_kernel import FdmaLink
+from orchestrator.engine.radio_kernel import FdmaLink, GivenBands, links_of
 from orchestrator.engine.rounds import predict
 from orchestrator.engine.slots import Slots
 from orchestrator.engine.tcp_model import (
@@ -24,6 +24,7 @@ from orchestrator.engine.tcp_model import (
     THRESHOLD,
     UP,
     WINDOW,
+    Paths,
     TcpModel,
     _grow,
     _recovery,
@@ -61,6 +62,13 @@ def transport(delay_s: float, losses: tuple[float, ...] | float, control: str, s
     )
 
 
+def noted(paths: Paths, way: int) -> float:
+    """When a note arrives that is sent at 1 s on links of 1 Mb/s."""
+    slots, one = Slots(np.full((1, 1, 100), 1e6), 0.1, np.empty(0)), np.ones(1)
+    links = links_of(GivenBands(False), True, one, one)
+    return float(note(paths, slots, links, way, 0, 1.0, 0))
+
+
 def took_s(
     rate_bps: float,
     made: TcpModel,
@@ -74,7 +82,8 @@ def took_s(
     for _ in range(transfers):
         start_s = at_s + pause_s
         # log2(1 + 1) is 1: the bandwidth is the rate.
-        at_s, slot = delivered(paths, slots, UP, 0, on_link, start_s, slot, FdmaLink(rate_bps, 1.0))
+        link = FdmaLink(rate_bps, 1.0)
+        at_s, slot = delivered(paths, slots, UP, 0, on_link, start_s, slot, link, link)
         found.append(at_s - start_s)
     return found
 
@@ -209,7 +218,7 @@ def test_bursts_cost_a_window_less_than_single_losses() -> None:
 
 
 def test_a_lost_note_waits_for_a_timeout() -> None:
-    found = [note(transport(0.01, 0.3, "cubic", seed).fresh(), UP, 0, 1.0) for seed in range(300)]
+    found = [noted(transport(0.01, 0.3, "cubic", seed).fresh(), UP) for seed in range(300)]
     late = [at_s for at_s in found if at_s > 1.011]
     assert min(found) == pytest.approx(1.01)
     assert min(late) == pytest.approx(1.01 + 0.22)
@@ -273,7 +282,7 @@ def test_over_lte_a_packet_takes_a_grant_and_a_transfer_its_windows() -> None:
     made = tcp_model_of(validate(OVER_LTE, "lte"))
     assert made is not None
     paths = made.fresh(4)
-    assert [note(paths, way, 0, 1.0) for way in (UP, 1)] == pytest.approx([1.0125, 1.0045])
+    assert [noted(paths, way) for way in (UP, 1)] == pytest.approx([1.0125, 1.0045])
     # Windows of 10 packets wait 8 ms, those of 20 none.
     sizes = {100: 8e-3, 10: 0.0, 11: 8e-3}
     for packets, waits_s in sizes.items():

@@ -211,7 +211,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> None:
     queues = {n: QueueCount(100 * n, n, n + 1, n + 2) for n in range(4, 8)}
     devices = {n: DeviceCount(1000 * n, 10 * n, 0, 0) for n in range(4, 8)}
     air = {4: QueueCount(1, 41, 42, 0), 7: QueueCount(1, 71, 72, 0)}
-    waits = {n: (queue, 2 * n) for n, queue in queues.items()}
+    waits = {n: (queue, 2 * n, None) for n, queue in queues.items()}
     for name, found in (
         ("queue_counts", queues),
         ("queues_and_waits", waits),

@@ -257,7 +257,7 @@ def test_waits_are_those_of_the_shaper(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel: Any = Kernel()
     found = queues_and_waits(kernel)
     queues = queue_counts(kernel)
-    assert found == {4: (queues[4], 97 + 4), 5: (queues[5], 97 + 5)}
+    assert found == {4: (queues[4], 97 + 4, None), 5: (queues[5], 97 + 5, None)}
 
 
 def test_credit_is_used_up_by_so_many_packets() -> None:
