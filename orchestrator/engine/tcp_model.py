@@ -711,9 +711,13 @@ def delivered(
         begin_s = max(time_s, paths.free_s[min(way, DOWN), k])
         begin_slot = slot_at(slots, begin_s, slot)
         end_s, end_slot = carried(slots, None, way, k, 8.0 * size, begin_s, slot, link)
-        if end_s == EXHAUSTED or _acknowledged_in_time(
-            paths, slots, way, k, begin_slot, end_slot, link, back
-        ):
+        if end_s == EXHAUSTED:
+            return end_s, end_slot
+        if _acknowledged_in_time(paths, slots, way, k, begin_slot, end_slot, link, back):
+            other = DOWN if way == UP else UP
+            paths.free_s[other, k], _ = carried(
+                slots, None, other, k, ACKNOWLEDGEMENT_BITS, end_s, end_slot, back
+            )
             return end_s, end_slot
         return _clocked(paths, slots, way, k, size, time_s, slot, link, back)
     if paths.by_grant:

@@ -4,6 +4,8 @@
 """The engine's transport model, against the integral and against the kernel's TCP."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import mean
 from typing import Any
@@ -11,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ns3_scenarios.trace import ChannelTrace, Replay
+from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.radio_kernel import FdmaLink, GivenBands, links_of
+from orchestrator.engine.radio_kernel import FdmaLink, GivenBands, link_of, links_of
 from orchestrator.engine.rounds import predict
 from orchestrator.engine.slots import Slots
 from orchestrator.engine.tcp_model import (
@@ -35,7 +37,7 @@ from orchestrator.engine.tcp_model import (
 )
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
-from testbed.core.timeline import SG, S, Timeline
+from testbed.core.timeline import SG, Round, S, Timeline
 
 SIZE = 2_400_000
 ON_LINK = SIZE + math.ceil(SIZE / 1448) * 66
@@ -255,17 +257,22 @@ def test_delay_lengthens_every_transfer_and_the_same_seed_loses_the_same() -> No
     assert one.latency_s != two.latency_s
 
 
-def test_the_next_gradient_waits_for_a_receipt_but_for_the_credit() -> None:
-    """An idle link saves up 4 ms, and 0.15 of them are the way through programs and kernel."""
-    (round_,) = played({"one_way_delay_s": {"up": 0.03, "down": 0.02}}, rounds=1).rounds
+def gradients_wait_s(round_: Round) -> list[float]:
+    """How long gradients whose turn has come waited for the end of the one before to be known."""
     spans = round_.spans
     computed_s = {(s["client"], s["iteration"]): s["end_s"] for s in spans[spans["step"] == S]}
     gradients = np.sort(spans[spans["step"] == SG], order="start_s")
-    waits_s = [
+    return [
         after["start_s"] - before["end_s"]
         for before, after in pairwise(gradients)
         if after["start_s"] > computed_s[after["client"], after["iteration"]] + 1e-9
     ]
+
+
+def test_the_next_gradient_waits_for_a_receipt_but_for_the_credit() -> None:
+    """An idle link saves up 4 ms, and 0.15 of them are the way through programs and kernel."""
+    (round_,) = played({"one_way_delay_s": {"up": 0.03, "down": 0.02}}, rounds=1).rounds
+    waits_s = gradients_wait_s(round_)
     assert waits_s == [pytest.approx(0.03 - 0.00385)] * len(waits_s) != []
 
 
@@ -295,3 +302,72 @@ def test_over_lte_a_packet_takes_a_grant_and_a_transfer_its_windows() -> None:
     assert served_from(paths, UP, 0, 150_000, 3.2, 12e6) == pytest.approx(3.2125)
     assert served_from(paths, UP, 0, 150_000, 5.0, 12e6) == pytest.approx(5.0205)
     assert paths.windows[0, UP, 0] == pytest.approx([8e-3, 0.0, 8e-3, 0.0])
+
+
+FRAME_S, EACH_S = 1e-3, 10e-3
+"""What a frame of 1514 B takes at 12.112 Mb/s, and its acknowledgement at 52.8 kb/s."""
+
+
+def on_lines(
+    frames: int, back_bps: Sequence[float], *, receipt_bits: float = 880.0, begin_s: float = 0.0
+) -> tuple[float, Paths]:
+    """When so many frames have arrived over a serial line of 12.112 Mb/s whose other direction has
+    these rates, by slot."""
+    made = replace(
+        transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=receipt_bits, packet_s=0.25e-3
+    )
+    rates = np.array([[[12.112e6] * len(back_bps)], [back_bps]])
+    slots, paths, one = Slots(rates, 0.1, np.empty(0)), made.fresh(), np.ones(1)
+    links = links_of(GivenBands(False), True, one, one)
+    up, down = (link_of(links, way, 0) for way in (UP, 1))
+    end_s, _ = delivered(paths, slots, UP, 0, 1514 * frames, begin_s, 0, up, down)
+    return end_s, paths
+
+
+def test_late_acknowledgements_clock_a_transfer() -> None:
+    """Ten frames leave, each second one is acknowledged, and each acknowledgement releases four."""
+    slow = [66 * 8 / EACH_S] * 10
+    assert on_lines(10, slow)[0] == pytest.approx(10 * FRAME_S)
+    assert on_lines(14, slow)[0] == pytest.approx(2 * FRAME_S + EACH_S + 4 * FRAME_S)
+    end_s, paths = on_lines(30, slow)
+    assert end_s == pytest.approx(2 * FRAME_S + 5 * EACH_S + 4 * FRAME_S)
+    assert paths.free_s[1, 0] == pytest.approx(2 * FRAME_S + 15 * EACH_S), "the queue is long"
+    # What waits behind those acknowledgements: a receipt of 880 bits.
+    slots = Slots(np.full((2, 1, 10), 52.8e3), 0.1, np.empty(0))
+    links = links_of(GivenBands(False), True, np.ones(1), np.ones(1))
+    told_s = note(paths, slots, links, 1, 0, end_s, 0)
+    assert told_s == pytest.approx(2 * FRAME_S + 15 * EACH_S + 880 / 52.8e3)
+
+
+def test_acknowledgements_in_time_cost_a_transfer_nothing() -> None:
+    assert on_lines(500, [6e6] * 10)[0] == pytest.approx(500 * FRAME_S)
+    assert on_lines(500, [52.8e3] * 10, receipt_bits=0.0)[0] == pytest.approx(500 * FRAME_S)
+
+
+def test_a_transfer_waits_for_the_other_direction_after_an_outage() -> None:
+    """The window of ten frames is in flight until the first acknowledgement, 0.1 ms after it."""
+    out = [0.0, 0.0, *[5.28e6] * 10]
+    assert on_lines(10, out)[0] == pytest.approx(10 * FRAME_S)
+    assert on_lines(30, out)[0] == pytest.approx(0.2 + 0.1e-3 + 20 * FRAME_S)
+    assert on_lines(30, [0.0] * 12)[0] == math.inf, "there are no acknowledgements"
+
+
+def test_virtual_time_has_a_model_of_acknowledgements() -> None:
+    virtual = {**TREE, "emulation": {"clock": "virtual"}}
+    made = tcp_model_of(validate(virtual, "test"))
+    assert made is not None
+    assert not made.impaired
+    assert made.receipt_bits == 8 * (66 + 44)
+    assert made.credit_s == 0.0
+    lte = {**virtual, "radio": {"access": "lte"}}
+    assert tcp_model_of(validate(lte, "test")) is None, "links divide the cell"
+
+
+def test_a_gradient_waits_for_the_receipt_of_the_one_before() -> None:
+    """On an uplink of 1 Mb/s: an acknowledgement of 66 B and a receipt of 110 B take 1.408 ms."""
+    tree = {**TREE, "paradigm": "sfl-ps", "emulation": {"clock": "virtual"}}
+    scenario = validate(tree, "test")
+    trace = RateTrace(np.full((3, 9000), 1e6), np.full((3, 9000), 20e6), 0.1)
+    (round_,) = predict(scenario, Replay(trace), profile_of(scenario), sizing=link_bytes).rounds
+    waits_s = [wait for wait in gradients_wait_s(round_) if wait < 1.0]  # not for the gate
+    assert waits_s == [pytest.approx(1.408e-3)] * 4
