@@ -70,6 +70,7 @@ from orchestrator.engine.radio_kernel import link_of
 from orchestrator.engine.slot_impairments import DOWN, UP, SlotImpairments, lossless
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried, slot_at, slot_bps
 from orchestrator.scenario.schema import Scenario
+from testbed.network.shaping import ACKNOWLEDGEMENT_BYTES
 from testbed.transport.framing import ETHERNET_BYTES
 
 CUBIC, RENO, BBR = 0, 1, 2
@@ -98,8 +99,8 @@ CONNECTED_S = 1.9
 """
 _ONE_FRAME_BITS = 1e18
 """More than any transfer has."""
-ACKNOWLEDGEMENT_BITS = 8.0 * 66
-"""Bits of the frame that acknowledges: Ethernet, IP, and TCP with time stamps."""
+ACKNOWLEDGEMENT_BITS = 8.0 * ACKNOWLEDGEMENT_BYTES
+MOST_PACKET_BITS = 8.0 * 64_000
 UNACKNOWLEDGED = 4096
 """Largest number of acknowledgements of a transfer that are on their way."""
 DELAYED_S = 0.04
@@ -592,6 +593,16 @@ def arrival_of(paths: Paths, way: int, k: int, served_s: float) -> float:
 
 
 @inlined
+def _packet_frames(paths: Paths, bps: float, back_bps: float) -> int:
+    """See `testbed.network.shaping.Shape.packet_frames`."""
+    frames = math.floor(paths.packet_s * bps / paths.frame_bits)
+    if paths.packet_s > 0.0 and back_bps > 0.0:
+        ratio = 2.0 * ACKNOWLEDGEMENT_BITS * bps / back_bps
+        frames = max(frames, math.ceil(ratio / paths.frame_bits))
+    return int(max(1, min(frames, MOST_PACKET_BITS // paths.frame_bits)))
+
+
+@inlined
 def _acknowledged_in_time(
     paths: Paths, slots: Slots, way: int, k: int, first: int, last: int, link: Any, back: Any
 ) -> bool:
@@ -599,9 +610,9 @@ def _acknowledged_in_time(
     for slot in range(first, min(last + 1, slots.values.shape[2])):
         bps = slot_bps(slots, link, way, k, slot)
         back_bps = slot_bps(slots, back, DOWN if way == UP else UP, k, slot)
-        packet_bits = paths.frame_bits * max(
-            1.0, math.floor(paths.packet_s * bps / paths.frame_bits)
-        )
+        # The first packets are halves of the initial window at most.
+        frames = min(_packet_frames(paths, bps, back_bps), max(1.0, paths.initial // 2))
+        packet_bits = paths.frame_bits * frames
         if 2.0 * ACKNOWLEDGEMENT_BITS * bps > packet_bits * back_bps:
             return False
     return True
@@ -639,7 +650,8 @@ def _clocked(
     now_s, left_s, back_slot = time_s, max(time_s, paths.free_s[side, k]), slot
     while left > 0:
         bps = slot_bps(slots, link, way, k, min(slot, slots.values.shape[2] - 1))
-        largest = max(1, int(paths.packet_s * bps / paths.frame_bits))
+        back_bps = slot_bps(slots, back, other, k, min(slot, slots.values.shape[2] - 1))
+        largest = _packet_frames(paths, bps, back_bps)
         queue_s = max(QUEUE_S, QUEUE_FRAMES * paths.frame_bits / bps) if bps > 0.0 else QUEUE_S
         now_s = max(now_s, left_s - queue_s)
         while first < last and waiting[0, first % UNACKNOWLEDGED] <= now_s:

@@ -507,8 +507,13 @@ class Injection:
         """Let packets be as large as the links' mean rates allow."""
         uplink, downlink = self._table.mean(self._slot, self._phase)
         for site, now in self._packet_frames.items():
-            rates = downlink if site == BASE_STATION else uplink[site - 1 : site]
-            frames = tuple(self._shape.packet_frames(r * self._clock.dilation) for r in rates)
+            rates, back = downlink, uplink
+            if site != BASE_STATION:
+                rates, back = uplink[site - 1 : site], downlink[site - 1 : site]
+            frames = tuple(
+                self._shape.packet_frames(*(bps * self._clock.dilation for bps in both))
+                for both in zip(rates, back, strict=True)
+            )
             if frames and frames != now:
                 self._packet_frames[site] = frames
                 self._instructions.append(LimitPackets(site, frames))

@@ -48,6 +48,8 @@ _WAY_S = 0.15e-3
 first packet's path, the last packet's timer. Measured by calibrations: 0.05 to 0.22 ms."""
 WITHOUT_CREDIT_S = _WAY_S
 """The `Shape.burst_s` of links on which an idle sender saves up no credit."""
+ACKNOWLEDGEMENT_BYTES = 66
+"""The frame that acknowledges: Ethernet, IP, and TCP with time stamps."""
 _MOST_PACKET_BYTES = 64_000
 """The valve lets no packet of 64 KiB pass."""
 ROOT = 0xFFFF_FFFF
@@ -138,11 +140,23 @@ class Shape:
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return packet_s + self.burst_at(rate_bps, packet_frames) - self.credit_s
 
-    def packet_frames(self, rate_bps: float) -> int:
+    def packet_frames(self, rate_bps: float, back_bps: float = math.inf) -> int:
         """Largest number of frames that the kernel handles as one packet, at a rate in emulated
-        bit/s."""
+        bit/s.
+
+        On serial lines, packets are so large that each is acknowledged within half its time by the
+        other direction, at `back_bps`, as far as the kernel's largest packets permit: otherwise
+        acknowledgements would limit a link that is many times as fast as its other direction.
+        """
         frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
+        if self.serial and self.packet_s and 0 < back_bps < math.inf:
+            frames = max(frames, math.ceil(self.acknowledged_frames(rate_bps / back_bps)))
         return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
+
+    def acknowledged_frames(self, ratio: float) -> float:
+        """Frames that take twice as long as an acknowledgement, on a link that is `ratio` times as
+        fast as its other direction."""
+        return 2 * ACKNOWLEDGEMENT_BYTES * ratio / self.frame_bytes
 
     def credit_packets(self, rate_bps: float, packet_frames: int = 1) -> int:
         """The number of packets that surely leave an end without waiting for the shaper after it
