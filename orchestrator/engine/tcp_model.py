@@ -83,6 +83,7 @@ LEAST_TIMEOUT_S = 0.2
 PROBE_S = 0.02
 """Additional delay of a probe: two ticks of a kernel's timers."""
 HYSTART_FRAMES, HYSTART_SPACING_S, HYSTART_BEYOND_S = 16, 2e-3, 1e-3
+HYSTART_LATER_S, HYSTART_SAMPLES = 4e-3, 8
 BETA, SCALE = 717 / 1024, 0.4
 """Parameters of cubic, with the values of Linux."""
 FIRST_GROWTH = 20.0
@@ -103,6 +104,8 @@ ACKNOWLEDGEMENT_BITS = 8.0 * ACKNOWLEDGEMENT_BYTES
 MOST_PACKET_BITS = 8.0 * 64_000
 UNACKNOWLEDGED = 4096
 """Largest number of acknowledgements of a transfer that are on their way."""
+DEFER_S = 1e-3
+"""Linux waits for acknowledgements that permit larger packets only so long after a packet."""
 DELAYED_S = 0.04
 """Linux's delay of the acknowledgement of a single frame."""
 LATER_FRAMES = 3
@@ -114,6 +117,8 @@ LOOK_S, LOOKED_S, BAD = range(9, 12)
 """Start of bbr's next search for the shortest round trip, and end of its last one."""
 BEGUN = 12
 """Number of transfers that have begun, where a radio grants what is sent."""
+SHORTEST_S, SMOOTHED_S = 13, 14
+"""Shortest and smoothed round trip on a serial line until now; 0: none was measured."""
 
 
 class Paths(NamedTuple):
@@ -143,7 +148,7 @@ class Paths(NamedTuple):
     round_trips: int
     """Round trips to open a connection for each transfer."""
     sender: Array
-    """State of each sender, shape [2, K, 13]; written to."""
+    """State of each sender, shape [2, K, 15]; written to."""
     draws: npt.NDArray[np.uint64]
     """States of the random generators, shape [2, K]; written to."""
     by_grant: bool
@@ -161,8 +166,8 @@ class Paths(NamedTuple):
     free_s: Array
     """When each serial line has sent its acknowledgements, shape [2, K]; written to."""
     unacknowledged: Array
-    """Arrival times of acknowledgements, and the frames that they acknowledge, shape [2, n];
-    written to."""
+    """Arrival times of acknowledgements, the frames that they acknowledge, and when the last of
+    these was handed over, shape [3, n]; written to."""
     windows: Array
     """Time for which the first windows of each transfer wait, and their number, shape
     [2, 2, K, n]; written to."""
@@ -235,7 +240,7 @@ class TcpModel:
         Args:
             transfers: Largest number of transfers of a client in one direction.
         """
-        sender = np.zeros((*self.delay_s.shape, BEGUN + 1))
+        sender = np.zeros((*self.delay_s.shape, SMOOTHED_S + 1))
         sender[..., WINDOW] = self.initial
         sender[..., THRESHOLD] = math.inf
         sender[..., OFFERED] = self.offered
@@ -271,7 +276,7 @@ class TcpModel:
             self.receipt_bits,
             self.packet_s,
             np.zeros(self.delay_s.shape),
-            np.zeros((2, UNACKNOWLEDGED if self.receipt_bits else 1)),
+            np.zeros((3, UNACKNOWLEDGED if self.receipt_bits else 1)),
             np.zeros((2, *self.delay_s.shape, transfers)),
         )
 
@@ -289,6 +294,7 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
     ways = impairments_of(scenario)
     dilation = choices.dilation if isinstance(choices.dilation, float) else 1.0
     kept = choices.connection == "kept"
+    initial = float(choices.initial_window or INITIAL_FRAMES)
 
     def each(value: str) -> Array:
         return np.array([[getattr(link, value) for link in way] for way in ways], dtype=float)
@@ -306,8 +312,8 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         losses=np.array(processes),
         control=CONTROLS.get(choices.congestion_control, CUBIC),
         frame_bits=8.0 * (shape.mtu + ETHERNET_BYTES if shape.charges_headers else shape.mtu - 52),
-        initial=float(choices.initial_window or INITIAL_FRAMES),
-        offered=math.inf if shape.single_frames else RECEIVER_FRAMES,
+        initial=initial,
+        offered=math.inf if shape.single_frames else max(RECEIVER_FRAMES, initial),
         credit_s=shape.credit_s / dilation,
         round_trips=0 if kept else choices.transport_kind.round_trips,
         seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
@@ -619,14 +625,6 @@ def _acknowledged_in_time(
 
 
 @inlined
-def _acknowledge(paths: Paths, side: int, k: int, frames: float, most: float) -> None:
-    """Let the window grow by an acknowledgement, in slow start."""
-    sender = paths.sender[side, k]
-    if sender[WINDOW] < min(sender[THRESHOLD], 2.0 * most):
-        sender[WINDOW] = min(sender[WINDOW] + frames, sender[THRESHOLD])
-
-
-@inlined
 def _clocked(
     paths: Paths,
     slots: Slots,
@@ -642,33 +640,63 @@ def _clocked(
     side, other = min(way, DOWN), UP if min(way, DOWN) == DOWN else DOWN
     sender, waiting = paths.sender[side, k], paths.unacknowledged
     _after_idle(paths, side, k, time_s, LEAST_TIMEOUT_S)
-    bits = 8.0 * size
-    left = max(1, math.ceil(bits / paths.frame_bits - 1e-9))
-    each, flying, since = bits / left, 0, 0
-    first, last, most = 0, 0, 0.0  # acknowledgements on their way, and most frames in flight
-    round_end, round_frames = 0, 0.0
+    left = max(1, math.ceil(8.0 * size / paths.frame_bits - 1e-9))
+    each = 8.0 * size / left
+    flying, since, most = 0, 0, 0  # frames in flight, not acknowledged yet, and most in flight
+    first, last = 0, 0  # acknowledgements on their way: those from first to before last
     now_s, left_s, back_slot = time_s, max(time_s, paths.free_s[side, k]), slot
+    wrote_s = -math.inf  # when the last packet was handed over
+    # A round trip of HyStart ends with the acknowledgement of what had been sent when it began.
+    turn_s, train_s, turn_end, turn_frames, samples, least_s = -1.0, -1.0, 0, 0, 0, math.inf
     while left > 0:
-        bps = slot_bps(slots, link, way, k, min(slot, slots.values.shape[2] - 1))
-        back_bps = slot_bps(slots, back, other, k, min(slot, slots.values.shape[2] - 1))
-        largest = _packet_frames(paths, bps, back_bps)
-        queue_s = max(QUEUE_S, QUEUE_FRAMES * paths.frame_bits / bps) if bps > 0.0 else QUEUE_S
+        here = min(slot_at(slots, left_s, slot), slots.values.shape[2] - 1)
+        bps, back_bps = slot_bps(slots, link, way, k, here), slot_bps(slots, back, other, k, here)
+        queue_s = QUEUE_S
+        if bps > 0.0:
+            queue_s = max(QUEUE_S, QUEUE_FRAMES * paths.frame_bits / bps)
+            if back_bps > 0.0:  # Receipts have measured it, at the latest.
+                trip_s = paths.frame_bits / bps + ACKNOWLEDGEMENT_BITS / back_bps
+                if sender[SHORTEST_S] == 0.0 or trip_s < sender[SHORTEST_S]:
+                    sender[SHORTEST_S] = trip_s
         now_s = max(now_s, left_s - queue_s)
         while first < last and waiting[0, first % UNACKNOWLEDGED] <= now_s:
-            frames = waiting[1, first % UNACKNOWLEDGED]
-            most = max(most, float(flying))
+            at_s, frames = waiting[0, first % UNACKNOWLEDGED], waiting[1, first % UNACKNOWLEDGED]
+            trip_s = at_s - waiting[2, first % UNACKNOWLEDGED]
+            if first >= turn_end:  # a new round trip
+                sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * turn_frames)
+                turn_s, train_s, turn_end, turn_frames = at_s, at_s, last, 0
+                samples, least_s = 0, math.inf
+            part = 8.0 if sender[SMOOTHED_S] > 0.0 else 1.0  # RFC 6298
+            sender[SMOOTHED_S] += (trip_s - sender[SMOOTHED_S]) / part
+            turn_frames += int(frames)
+            most = max(most, flying)
             flying -= int(frames)
-            _acknowledge(paths, side, k, frames, most)
-            round_frames += frames
-            if first >= round_end:
-                sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * round_frames)
-                round_end, round_frames = last, 0.0
+            in_slow_start = sender[WINDOW] < sender[THRESHOLD]
+            starts = paths.control == CUBIC and sender[THRESHOLD] == math.inf
+            if starts and sender[WINDOW] >= HYSTART_FRAMES:
+                if at_s - train_s <= HYSTART_SPACING_S:
+                    train_s = at_s
+                    if at_s - turn_s > 0.5 * (sender[SHORTEST_S] + HYSTART_BEYOND_S):
+                        sender[THRESHOLD] = sender[WINDOW]
+                least_s = min(least_s, trip_s)
+                longer_s = min(max(HYSTART_LATER_S, sender[SHORTEST_S] / 8), 4 * HYSTART_LATER_S)
+                if samples >= HYSTART_SAMPLES and least_s > sender[SHORTEST_S] + longer_s:
+                    sender[THRESHOLD] = sender[WINDOW]
+                samples += 1
+            if in_slow_start and sender[THRESHOLD] > sender[WINDOW]:
+                if sender[WINDOW] < 2.0 * most:
+                    sender[WINDOW] = min(sender[WINDOW] + frames, sender[THRESHOLD])
+            elif flying + frames + 1 >= int(sender[WINDOW]):
+                sender[WINDOW] += frames / FIRST_GROWTH
             first += 1
         window = int(min(sender[WINDOW], sender[OFFERED]))
-        wanted = min(largest, left)
+        wanted = min(_packet_frames(paths, bps, back_bps), left)
         frames_now = min(wanted, window - flying, max(1, window // 2))
-        short = frames_now < wanted and 3 * frames_now < window
-        if frames_now <= 0 or (short and flying > 0) or last - first == UNACKNOWLEDGED:
+        defers = frames_now < wanted and 3 * frames_now < window and first < last
+        if defers:  # An acknowledgement is expected soon, and the last packet left recently.
+            age_s = now_s - waiting[2, first % UNACKNOWLEDGED]
+            defers = now_s - wrote_s <= DEFER_S and age_s >= 0.5 * sender[SMOOTHED_S]
+        if frames_now <= 0 or defers or last - first == UNACKNOWLEDGED:
             if first == last:  # The last frame is not acknowledged by itself.
                 now_s, flying, since = left_s + DELAYED_S, 0, 0
             else:
@@ -681,6 +709,7 @@ def _clocked(
         )
         if left_s == EXHAUSTED:
             return EXHAUSTED, slot
+        wrote_s = now_s
         flying += frames_now
         left -= frames_now
         since += frames_now
@@ -690,7 +719,8 @@ def _clocked(
                 slots, None, other, k, ACKNOWLEDGEMENT_BITS, begin_s, back_slot, back
             )
             paths.free_s[other, k] = back_s
-            waiting[0, last % UNACKNOWLEDGED], waiting[1, last % UNACKNOWLEDGED] = back_s, since
+            place = last % UNACKNOWLEDGED
+            waiting[0, place], waiting[1, place], waiting[2, place] = back_s, since, now_s
             last += 1
             since = 0
     sender[IDLE_FROM_S] = left_s

@@ -65,7 +65,7 @@ _VXLAN_ID, _VXLAN_REMOTE, _VXLAN_LOCAL, _VXLAN_LEARNING = 1, 2, 4, 7
 _VXLAN_PORT, _VXLAN_CHECKSUM = 15, 18
 _DESTINATION, _DEVICE, _GATEWAY, _PRIORITY, _METRICS, _SOURCE = 1, 4, 5, 6, 8, 7
 """Attributes of a route."""
-_INITIAL_WINDOW, _CONGESTION_CONTROL = 11, 16
+_INITIAL_WINDOW, _OFFERED_WINDOW, _CONGESTION_CONTROL = 11, 14, 16
 """Metrics of a route."""
 _ADDRESS, _IFNAME, _MTU, _LINKINFO, _STATS64 = 1, 3, 4, 18, 23
 _NET_NS_FD, _TX_QUEUES, _RX_QUEUES, _GSO_MAX_SEGS = 28, 31, 32, 40
@@ -231,7 +231,7 @@ def wire(
     up_taps, down_taps, sites = [], [], []
     for link, uav in zip(part.clients, uavs, strict=True):
         linux.enter(uav)
-        _negotiate_marks(shape)
+        _configure_tcp(shape)
         _open_ports_and_ping(shape)
         site = Site(Netlink(), [_kind_of_end(shape, taps=taps)(UAV_DEVICE, shape)])
         there, here = link_addresses(link)
@@ -275,7 +275,7 @@ def _wire_base_station(
     """Create the links within this machine, and the base station's ends of all links; returns
     their open files if they are tap devices."""
     linux.enter(base_station)
-    _negotiate_marks(shape)
+    _configure_tcp(shape)
     _open_ports_and_ping(shape)
     kind, links = _kind_of_end(shape, taps=taps), range(1, part.links + 1)
     bs = Site(Netlink(), [kind(BS_DEVICE_BASE + k, shape) for k in links])
@@ -412,10 +412,18 @@ def impair(
     return Line(lined) if lined else None
 
 
-def _negotiate_marks(shape: Shape) -> None:
-    """Enable or disable ECN for TCP in this thread's namespace."""
+def _configure_tcp(shape: Shape) -> None:
+    """Enable ECN for TCP in this thread's namespace, and let receivers offer the initial window."""
+    settings = Path("/proc/sys/net/ipv4")
     if shape.ecn:
-        Path("/proc/sys/net/ipv4/tcp_ecn").write_text("1")
+        (settings / "tcp_ecn").write_text("1")
+    if shape.initial_window is not None:
+        least, default, most = map(int, (settings / "tcp_rmem").read_text().split())
+        # A receiver offers half of its buffer.
+        default = max(default, 4 * shape.initial_window * shape.mtu)
+        # Where /proc/sys is read-only, it offers less.
+        with contextlib.suppress(OSError):
+            (settings / "tcp_rmem").write_text(f"{least} {default} {max(default, most)}")
 
 
 def _open_ports_and_ping(shape: Shape) -> None:
@@ -514,6 +522,7 @@ def _metrics(shape: Shape) -> bytes:
     metrics = [attribute(_CONGESTION_CONTROL, text(shape.congestion_control))]
     if shape.initial_window is not None:
         metrics.append(attribute(_INITIAL_WINDOW, u32(shape.initial_window)))
+        metrics.append(attribute(_OFFERED_WINDOW, u32(shape.initial_window)))
     return nested(_METRICS, *metrics)
 
 
