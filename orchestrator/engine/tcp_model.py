@@ -70,7 +70,7 @@ from orchestrator.engine.radio_kernel import link_of
 from orchestrator.engine.slot_impairments import DOWN, UP, SlotImpairments, lossless
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried, slot_at, slot_bps
 from orchestrator.scenario.schema import Scenario
-from testbed.network.shaping import ACKNOWLEDGEMENT_BYTES
+from testbed.network.shaping import ACKNOWLEDGEMENT_BYTES, Shape
 from testbed.transport.framing import ETHERNET_BYTES
 
 CUBIC, RENO, BBR = 0, 1, 2
@@ -88,6 +88,7 @@ BETA, SCALE = 717 / 1024, 0.4
 """Parameters of cubic, with the values of Linux."""
 FIRST_GROWTH = 20.0
 """Largest number of acknowledged frames per frame of window growth, before cubic has had a loss."""
+QUEUED_FRAMES = Shape.queue_frames
 QUEUE_FRAMES, QUEUE_S = 3.0, 1.2e-3
 """Limit of a sender's own queue in Linux (TCP small queues): the larger of frames and time."""
 RECEIVER_FRAMES = 45.0
@@ -603,8 +604,8 @@ def _packet_frames(paths: Paths, bps: float, back_bps: float) -> int:
     """See `testbed.network.shaping.Shape.packet_frames`."""
     frames = math.floor(paths.packet_s * bps / paths.frame_bits)
     if paths.packet_s > 0.0 and back_bps > 0.0:
-        ratio = 2.0 * ACKNOWLEDGEMENT_BITS * bps / back_bps
-        frames = max(frames, math.ceil(ratio / paths.frame_bits))
+        needed = 2.0 * ACKNOWLEDGEMENT_BITS * bps / back_bps / paths.frame_bits
+        frames = max(frames, min(math.ceil(needed), QUEUED_FRAMES // 4))
     return int(max(1, min(frames, MOST_PACKET_BITS // paths.frame_bits)))
 
 

@@ -145,18 +145,15 @@ class Shape:
         bit/s.
 
         On serial lines, packets are so large that each is acknowledged within half its time by the
-        other direction, at `back_bps`, as far as the kernel's largest packets permit: otherwise
-        acknowledgements would limit a link that is many times as fast as its other direction.
+        other direction, at `back_bps`, as far as the queue permits: otherwise acknowledgements
+        would limit a link that is many times as fast as its other direction.
         """
         frames = int(self.packet_s * rate_bps / (8 * self.frame_bytes))
         if self.serial and self.packet_s and 0 < back_bps < math.inf:
-            frames = max(frames, math.ceil(self.acknowledged_frames(rate_bps / back_bps)))
+            needed = 2 * ACKNOWLEDGEMENT_BYTES * rate_bps / back_bps / self.frame_bytes
+            # TCP has three packets in the queue, or one more while the first is being sent.
+            frames = max(frames, min(math.ceil(needed), self.queue_frames // 4))
         return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
-
-    def acknowledged_frames(self, ratio: float) -> float:
-        """Frames that take twice as long as an acknowledgement, on a link that is `ratio` times as
-        fast as its other direction."""
-        return 2 * ACKNOWLEDGEMENT_BYTES * ratio / self.frame_bytes
 
     def credit_packets(self, rate_bps: float, packet_frames: int = 1) -> int:
         """The number of packets that surely leave an end without waiting for the shaper after it
