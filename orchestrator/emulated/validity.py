@@ -335,31 +335,45 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     yield float(error.quantile(0.95)), where
 
 
-def _acknowledgements_out(done: Emulation) -> str:
-    """In how many slots of late transfers the other direction, which carries their
-    acknowledgements, was out; empty if it never was."""
+def _acknowledgements(done: Emulation) -> str:
+    """How the other direction, which carries their acknowledgements, held up late transfers: in how
+    many of their slots it was out, or too slow; empty if it was neither."""
     slot_s, emulation = done.scenario.slot_s, done.scenario.emulation
     limit = CHECKS["transfer_error"].limit("transfer_error", emulation)
+    most = shape_of(done.scenario, done.scenario.dilation).most_asymmetry
     found = []
-    for name, steps in (("uplink", ("SM", "SG")), ("downlink", ("CA", "CM"))):
+    for name, of, steps in (
+        ("uplink", "downlink", ("SM", "SG")),
+        ("downlink", "uplink", ("CA", "CM")),
+    ):
         slots: set[tuple[int, int, int]] = set()
         out: set[tuple[int, int, int]] = set()
+        slow: dict[tuple[int, int, int], float] = {}
         for index, record in enumerate(done.rounds):
             transfers = record.transfers
             late = transfers[transfers["step"].isin(steps) & (transfers["error"] > limit)]
-            rates = record.rates
-            silent = rates[rates[f"{name}_bps"] == 0]
-            closed = set(zip(silent["client"].tolist(), silent["slot"].tolist(), strict=True))
+            rates, back = record.rates[f"{of}_bps"], record.rates[f"{name}_bps"]
+            keys = [
+                (index, *key) for key in zip(record.rates.client, record.rates.slot, strict=True)
+            ]
+            ratios = dict(zip(keys, (rates / back.replace(0.0, np.nan)).tolist(), strict=True))
+            closed = {key for key, bps in zip(keys, back, strict=True) if bps == 0}
             spans = late[["client", "start_s", "duration_s"]].itertuples(index=False, name=None)
             for client, start_s, took_s in spans:
                 end = math.ceil((start_s + took_s) / slot_s)
-                played = {(client, slot) for slot in range(int(start_s / slot_s), end)}
-                slots |= {(index, *each) for each in played}
-                out |= {(index, *each) for each in played & closed}
+                played = {(index, client, slot) for slot in range(int(start_s / slot_s), end)}
+                slots |= played
+                out |= played & closed
+                slow |= {key: ratios[key] for key in played if ratios.get(key, 0.0) > most}
         if out:
             found.append(
                 f"the {name}, which carries the acknowledgements, was out in {len(out)} of "
                 f"{len(slots)} slots of late transfers"
+            )
+        elif slow:
+            found.append(
+                f"the {of} was up to {max(slow.values()):.0f} times as fast as the {name}, which "
+                f"carries the acknowledgements: TCP fills it up to {most:.0f} times"
             )
     return "; ".join(found)
 
@@ -539,7 +553,7 @@ CHECKS = {
         "Unexplained time, relative to a round",
         f"time was lost for unknown reasons: {IDLE}; {REPORT}",
         of_run=_rest_share,
-        cause=_acknowledgements_out,
+        cause=_acknowledgements,
         virtual_limit=0.01,
     ),
     "transfer_error": ValidityCheck(
@@ -547,7 +561,7 @@ CHECKS = {
         f"transfers deviated from their links' rates: {IDLE}, or {SLOWER}",
         session_remedy=f"links did not carry what their rates allow: {IDLE}, or {EXACT}",
         of_run=_transfer_error,
-        cause=_acknowledgements_out,
+        cause=_acknowledgements,
         of_session=_session_transfer_error,
         virtual_limit=0.02,
     ),
@@ -555,7 +569,7 @@ CHECKS = {
         "Error of the broadcast, 95th percentile",
         f"the broadcast deviated from its links' rates: {IDLE}, or {SLOWER}",
         of_run=_broadcast_error,
-        cause=_acknowledgements_out,
+        cause=_acknowledgements,
         virtual_limit=0.05,
     ),
     "clock_error_s": ValidityCheck(

@@ -155,6 +155,13 @@ class Shape:
             frames = max(frames, min(math.ceil(needed), self.queue_frames // 4))
         return max(1, min(frames, _MOST_PACKET_BYTES // self.mtu))
 
+    @property
+    def most_asymmetry(self) -> float:
+        """How many times as fast as its other direction a serial line may be without TCP's
+        acknowledgements limiting it; infinity for other links, which save up credit for them."""
+        largest = self.queue_frames // 4 * self.frame_bytes
+        return largest / ACKNOWLEDGEMENT_BYTES if self.serial else math.inf
+
     def credit_packets(self, rate_bps: float, packet_frames: int = 1) -> int:
         """The number of packets that surely leave an end without waiting for the shaper after it
         was idle for so long that it lost part of its rate, at a rate in bit/s.

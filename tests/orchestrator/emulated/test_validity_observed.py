@@ -16,7 +16,7 @@ from orchestrator.emulated.calibration import LEVELS
 from orchestrator.emulated.validity import (
     CHECKS,
     PAUSE_S,
-    _acknowledgements_out,
+    _acknowledgements,
     _in_all,
     _judged,
     calibration_error,
@@ -106,7 +106,7 @@ def test_outages_of_the_direction_of_acknowledgements_are_counted_in_late_transf
     record = SimpleNamespace(transfers=transfers, rates=rates)
     scenario = validate(TREE | {"emulation": {"clock": "virtual"}}, "one").resolved(1.0)
     done: Any = SimpleNamespace(scenario=scenario, rounds=[record])
-    assert _acknowledgements_out(done) == (
+    assert _acknowledgements(done) == (
         "the uplink, which carries the acknowledgements, was out in 2 of 4 slots of late transfers"
     )
     channel: Any = None
@@ -117,9 +117,40 @@ def test_outages_of_the_direction_of_acknowledgements_are_counted_in_late_transf
     assert check.detail.startswith("worst 0.3: SG of client 2, round 0; the uplink, which carries")
     assert {name for name, each in CHECKS.items() if each.cause} == judged | {"rest_share"}
     transfers["error"] = [0.0, 0.0, 0.3]
-    assert _acknowledgements_out(done) == "", "the downlink never was"
+    assert _acknowledgements(done) == "", "the downlink never was"
     rates["downlink_bps"] *= rates["slot"] != 3
-    assert _acknowledgements_out(done).startswith("the downlink, which carries the ack")
+    assert _acknowledgements(done).startswith("the downlink, which carries the ack")
+
+
+def test_a_link_that_its_acknowledgements_cannot_follow_is_named() -> None:
+    """Packets of 25 frames of 1514 B are 573 times as long as an acknowledgement of 66 B."""
+    slots = pd.DataFrame({"slot": np.arange(10), "client": 1})
+    rates = slots.assign(uplink_bps=1e6, downlink_bps=5e8 + 1e8 * (slots["slot"] == 4))
+    transfers = pd.DataFrame(
+        {
+            "client": [1],
+            "step": pd.Categorical(["SG"]),
+            "start_s": [0.35],
+            "duration_s": 0.3,
+            "error": [0.3],
+            "round": 0,
+            **LONG,
+        }
+    )
+
+    def cause(clock: str) -> str:
+        scenario = validate(TREE | {"emulation": {"clock": clock}}, "one").resolved(1.0)
+        record = SimpleNamespace(transfers=transfers, rates=rates)
+        done: Any = SimpleNamespace(scenario=scenario, rounds=[record])
+        return _acknowledgements(done)
+
+    assert cause("virtual") == (
+        "the downlink was up to 600 times as fast as the uplink, which carries the "
+        "acknowledgements: TCP fills it up to 573 times"
+    )
+    assert cause("real") == "", "links save up credit for them"
+    rates["downlink_bps"] = 5e8
+    assert cause("virtual") == ""
 
 
 def test_links_counters_begin_anew_with_each_session() -> None:
