@@ -5,8 +5,10 @@
 program is late for it."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from small_scenario import TREE
 from orchestrator.emulated.session_notes import endless_notes
 from testbed.system import inside
 
+SCENARIO = TREE | {"emulation": {"clock": "virtual", "calibrate": False}, "nodes": {}}
 SPINS = """
 import mmap, os, select, socket, sys, threading, time
 kind, done = sys.argv[1], mmap.mmap(-1, 4096)
@@ -64,9 +67,9 @@ import socket, sys, time
 s = socket.socket(type=socket.SOCK_DGRAM)
 s.connect(("bs", 9))
 for beside in (0, 1):
-    time.sleep(0.3)
+    time.sleep(0.35)
     taken = []
-    for _ in range(20):
+    for _ in range(8):
         time.sleep(0.01)
         began = time.monotonic_ns()
         s.send(b"x")
@@ -82,8 +85,8 @@ while True: s.sendto(*s.recvfrom(9))
 """
 CLOCK = """
 import sys, time
-time.sleep(0.75 - float(sys.argv[1]))
-end = time.monotonic() + 0.3
+time.sleep(0.78 - float(sys.argv[1]))
+end = time.monotonic() + 0.15
 while time.monotonic() < end: pass
 print("spun", flush=True)
 """
@@ -91,9 +94,7 @@ print("spun", flush=True)
 
 def session(folder: Path, uavs: int, seconds: int, **nodes: str) -> "tuple[str, dict[str, str]]":
     """What a session of these programs prints, and each node's log."""
-    emulation = {"clock": "virtual", "calibrate": False}
-    count = {"count": uavs, "tx_power_w": 1.0}
-    tree = TREE | {"uavs": count, "emulation": emulation, "nodes": {}}
+    tree = SCENARIO | {"uavs": {"count": uavs, "tx_power_w": 1.0}}
     (folder / "s.yaml").write_text(yaml.safe_dump(tree))
     rates = np.full((uavs, 100), 20e6)
     np.savez(folder / "t.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
@@ -152,6 +153,26 @@ def test_who_reads_the_clock_until_it_is_time_delays_nobody(tmp_path: Path) -> N
     alone, beside = ([int(ns) for ns in line.split()] for line in logs["uav1"].splitlines())
     assert beside[0] >= alone[0]
     assert beside[1] < alone[1] + 5000
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(600)
+def test_a_session_ends_at_once_though_its_programs_compute_without_end(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(SCENARIO))
+    words = ["up", "s.yaml", "--seconds", "10000", "--out", "out"]
+    words += ["--node", "uav*=while :; do :; done"]
+    with subprocess.Popen([*TESTBED, *words], cwd=tmp_path, stderr=subprocess.PIPE) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if b"the network is up" in line:
+                break
+        time.sleep(2)
+        run.send_signal(signal.SIGINT)
+        told = time.monotonic()
+        assert run.wait(100) == 130, run.stderr.read()
+    assert time.monotonic() - told < 40  # A guest that does not end is given up after 60 s.
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (manifest["status"], manifest["ended"]) == ("complete", "interrupted")
 
 
 def test_a_program_that_computes_without_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
