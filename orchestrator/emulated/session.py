@@ -38,7 +38,7 @@ from orchestrator.emulated.programs import (
 )
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_calibration import choices, ends, gap_s
-from orchestrator.emulated.session_notes import dilation_notes, outage_notes
+from orchestrator.emulated.session_notes import dilation_notes, endless_notes, outage_notes
 from orchestrator.emulated.session_request import downlink_of
 from orchestrator.emulated.session_table import Recorder
 from orchestrator.emulated.visits import Visits
@@ -140,8 +140,10 @@ class Session:
     @property
     def notes(self) -> list[str]:
         """What the results do not show by themselves, one line each; complete after the end."""
-        silent = outage_notes(self._feed, self.recorder.totals) if self._closing else []
-        return [*dilation_notes(self.scenario), *silent]
+        late = []
+        if self._closing:
+            late = [*outage_notes(self._feed, self.recorder.totals), *endless_notes()]
+        return [*dilation_notes(self.scenario), *late]
 
     @property
     def over(self) -> bool:

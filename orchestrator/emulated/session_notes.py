@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a session has to say that is no error: the effect of dilation, and links that were out."""
+"""What a session has to say that is no error: the effect of dilation, links that were out, and
+programs that computed without end."""
 
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_table import DIRECTIONS, Totals
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.node import uav
+from testbed.system import inside
 
 MOST_LINES = 6
 """Largest number of links that have a line of their own."""
@@ -22,6 +24,15 @@ def dilation_notes(scenario: ResolvedScenario) -> list[str]:
         f"emulation.dilation is {dilation:g}: rates are divided by {dilation:g}, slots and delays "
         f"last {dilation:g} times as long, but programs live in real time and their clocks are not "
         "dilated"
+    ]
+
+
+def endless_notes() -> list[str]:
+    """One line for each program in virtual time that computed on where the clock stands still."""
+    return [
+        f"{node}: {program} computed on without a system call, or without sleeping: from then on "
+        "virtual time passes for it by this machine's CPU time, which may differ between runs"
+        for node, _, program in (found.partition(" ") for found in inside.endless())
     ]
 
 

@@ -653,6 +653,7 @@ class _OpenSandbox:
         )
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        linux.charge_waiting()
         try:
             os.execvpe(command.argv[0], list(command.argv), dict(command.env))
         except OSError as error:

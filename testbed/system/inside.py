@@ -8,12 +8,16 @@ A guest's first process stores the settings from the host in a file; see `testbe
 
 import json
 import os
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 SETTINGS_FILE = Path("/dev/tmp/testbed-guest.json")
 """File of the settings, which exists only in a guest."""
+KERNEL_LOG = "/dev/kmsg"
+ENDLESS = "computes without end: "
+"""Start of the kernel's message about a program; its node and its name follow."""
 PROGRESS_FD = 3
 """File descriptor of the guest's command for its progress."""
 
@@ -41,6 +45,25 @@ def take_turns() -> None:
     times that a process has read the clock.
     """
     os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+def endless() -> list[str]:
+    """The programs in virtual time that the kernel has found to compute without end, each with the
+    host name of its node; none outside of a guest."""
+    if guest_settings() is None:
+        return []
+    found: dict[str, None] = {}
+    log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        # One message per read, until there is none.
+        with suppress(BlockingIOError):
+            while line := os.read(log, 1 << 13).decode(errors="replace"):
+                _, marked, program = line.partition(f";{ENDLESS}")
+                if marked:
+                    found[program.splitlines()[0]] = None
+    finally:
+        os.close(log)
+    return list(found)
 
 
 def draw_as(name: str) -> None:
