@@ -121,18 +121,22 @@ def predict(
 ) -> None:
     """Predict rounds with the slot-level engine."""
     from orchestrator import api
-    from orchestrator.analysis.learned import curve_of
     from orchestrator.cli.tables import plain_table, rounds_table
-    from orchestrator.records.comparison import plain_rows
-    from orchestrator.records.learned import read_trajectory, trajectory_for
     from testbed.system.files import check_writable, write_json
 
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
-    trajectory = trajectory_for(parsed, [read_trajectory(folder) for folder in learned or []])
+    trajectory = learning = None
+    if learned:  # Importing what reads learned values takes longer than predicting 100 rounds.
+        from orchestrator.analysis.learned import curve_of
+        from orchestrator.records.comparison import plain_rows
+        from orchestrator.records.learned import read_trajectory, trajectory_for
+
+        trajectory = trajectory_for(parsed, [read_trajectory(folder) for folder in learned])
     with shown("rounds") as show:
         timeline = api.predict(parsed, trace_file, wire=wire, progress=show)
-    learning = None if trajectory is None else trajectory.timed(parsed, timeline)
+    if trajectory is not None:
+        learning = trajectory.timed(parsed, timeline)
     if json_file is not None:
         write_json(
             json_file,
