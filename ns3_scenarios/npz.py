@@ -9,6 +9,7 @@ programs read the files as any NPZ file.
 
 import io
 import math
+import mmap
 import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,11 +109,18 @@ def _blocks(array: AnyArray) -> Iterator[bytes]:
 
 
 def row_blocks(array: AnyArray) -> Iterator[slice]:
-    """Slices of the first axis of an array, each of which selects about `BLOCK_BYTES`."""
-    if array.ndim and len(array):
-        rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
-        for first in range(0, len(array), rows):
-            yield slice(first, first + rows)
+    """Slices of the first axis of an array, each of which selects about `BLOCK_BYTES`.
+
+    After each slice, a mapped array gives back the memory of what was read of it.
+    """
+    if not array.ndim or not len(array):
+        return
+    pages: mmap.mmap | None = getattr(array.base, "_mmap", None)
+    rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
+    for first in range(0, len(array), rows):
+        yield slice(first, first + rows)
+        if pages is not None:
+            pages.madvise(mmap.MADV_DONTNEED)
 
 
 def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArray]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, get_args
 
@@ -51,7 +50,7 @@ whole cell, which downlinks share that are in use at the same time."""
 MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
 PIECE = 1 << 20
-"""Number of slots, over all UAVs, whose flight is checked at once."""
+"""Number of slots whose flight is checked at once."""
 
 
 # Limits for foreign traces, beyond any real channel and flight.
@@ -345,29 +344,39 @@ def describe(trace: SlotTrace) -> str:
         words.append(extent(trace.position_m))
     words += [_range_of(name, values) for name, values in trace.named().items()]
     up, down = both_ways(trace.values)
-    if outages := int(((up == 0) | (down == 0)).sum()):
+    blocks = npz.row_blocks(up)
+    if outages := sum(int(((up[rows] == 0) | (down[rows] == 0)).sum()) for rows in blocks):
         words.append(_several(outages, "outage"))
     return ", ".join(words)
 
 
 def extent(position_m: Array) -> str:
     """The extent and the heights of positions [K, S, 3] in words."""
-    east, north, _ = np.ptp(position_m, axis=(0, 1)).round(1)
+    ends_m = [_ends(position_m[rows]) for rows in npz.row_blocks(position_m)]
+    ends = _ends(np.concatenate(ends_m))
+    east, north, _ = np.ptp(ends, axis=(0, 1)).round(1)
     return (
         f"{_short(east)} m east-west x {_short(north)} m north-south, "
-        f"heights {span(position_m[..., 2].round(1))} m"
+        f"heights {span(ends[..., 2].round(1))} m"
     )
+
+
+def _ends(position_m: Array) -> Array:
+    """The lowest and the highest coordinates of positions [K, S, 3], shape [1, 2, 3]."""
+    return np.stack([position_m.min(axis=(0, 1)), position_m.max(axis=(0, 1))])[None]
 
 
 def _range_of(name: str, values: Array) -> str:
     """The range of the gains or rates of a field, without those that are 0."""
-    known = values[values > 0]
+    # The lowest and the highest one of a few UAVs at a time.
+    some = (values[rows][values[rows] > 0] for rows in npz.row_blocks(values))
+    known = np.array([end for part in some if part.size for end in (part.min(), part.max())])
     gains = {"gain_up": "uplink gains", "gain_down": "downlink gains", "gain": "gains"}
     if what := gains.get(name):
         decibels = (10 * np.log10(known)).round(1)
         return f"{what} {span(decibels)} dB" if known.size else f"{what} 0"
     units = {1e9: "Gbit/s", 1e6: "Mbit/s", 1e3: "kbit/s", 1.0: "bit/s"}
-    factor = max((factor for factor in units if values.max() >= factor), default=1.0)
+    factor = max((factor for factor in units if known.max(initial=0) >= factor), default=1.0)
     return f"{name.removesuffix('_bps')} {span(known / factor)} {units[factor]}"
 
 
@@ -624,16 +633,18 @@ def check_positions(
         fits = partial(_near, axis, most)
         rule = f"{what} at most {most:g} m from 0"
         check_each("position", given, fits, rule, refuse)
-    uavs, slots = max(1, PIECE // shape[1]), min(PIECE, shape[1])
-    for top, first in product(range(0, shape[0], uavs), range(0, shape[1] - 1, slots)):
-        path = given[top : top + uavs, first : first + slots + 1].astype(np.float64)
+    steps = (
+        (rows, first) for rows in npz.row_blocks(given) for first in range(0, shape[1] - 1, PIECE)
+    )
+    for rows, first in steps:
+        path = given[rows, first : first + PIECE + 1].astype(np.float64)
         speed_m_s = np.linalg.norm(np.diff(path, axis=1), axis=2) / slot_s
         if (fast := speed_m_s > FASTEST_M_S).any():
             k, s = np.argwhere(fast)[0]
             raise refuse(
-                f"position[{top + k}, {first + s + 1}] would need {speed_m_s[k, s]:.4g} m/s from "
-                f"the slot before; a UAV flies at most {FASTEST_M_S:g} m/s (UAV {top + k + 1}, "
-                f"slot {first + s + 1})"
+                f"position[{rows.start + k}, {first + s + 1}] would need {speed_m_s[k, s]:.4g} m/s "
+                f"from the slot before; a UAV flies at most {FASTEST_M_S:g} m/s "
+                f"(UAV {rows.start + k + 1}, slot {first + s + 1})"
             )
 
 
