@@ -140,6 +140,8 @@ class CellsChannel(Derived):
         super().__init__(source)
         self._further = further
         self._cells, self._check = cells, check
+        self._given = 0
+        """Number of slots that `following` has returned."""
         self._made: ChannelTrace | None = None
 
     def trace(self, slots: int) -> ChannelTrace:
@@ -159,6 +161,11 @@ class CellsChannel(Derived):
                 made_there.append(further.trace(whole.slots).first(whole.slots))
             self._made = made = self._cells.served(with_cells(whole, made_there))
         return made
+
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots; all slots are kept, because several channels follow one flight."""
+        have, self._given = self._given, self._given + slots
+        return self.trace(self._given).at(slice(have, self._given))
 
     def close(self) -> None:
         """End the processes of ns-3. Returned traces stay valid."""

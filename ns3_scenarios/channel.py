@@ -87,6 +87,8 @@ class Ns3Channel:
     ) -> None:
         self.settings = settings
         self._track = track
+        self._asked = 0
+        """Number of slots that were requested from ns-3."""
         self._trace = ChannelTrace(
             gain=np.empty((self.uavs, 0)),
             slot_s=settings.slot_s,
@@ -120,6 +122,16 @@ class Ns3Channel:
             self._trace = self._grown(max(slots, int(have * _GROWTH)))
         return self._trace
 
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, which the channel does not keep; see `Located.following`.
+
+        Raises:
+            ChannelError: See `trace`.
+        """
+        gain, position = np.empty((self.uavs, slots)), np.empty((self.uavs, slots, 3))
+        self._fill(gain, position)
+        return ChannelTrace(gain, self.slot_s, position, self.settings.seed)
+
     def close(self) -> None:
         """End ns-3's process. Returned traces stay valid."""
         self._child.close()
@@ -135,17 +147,21 @@ class Ns3Channel:
         assert old.position_m is not None
         gain, position = np.empty((self.uavs, slots)), np.empty((self.uavs, slots, 3))
         gain[:, : old.slots], position[:, : old.slots] = old.gain, old.position_m
-        try:
-            self._fill(gain[:, old.slots :], position[:, old.slots :])
-        except BaseException:
-            # The stream was interrupted within a chunk: later data would be misinterpreted.
-            self.close()
-            raise
+        self._fill(gain[:, old.slots :], position[:, old.slots :])
         gain.flags.writeable = position.flags.writeable = False
         return ChannelTrace(gain, old.slot_s, position, old.seed)
 
     def _fill(self, gain: Array, position: Array) -> None:
-        """Fill `gain` [K, n] and `position` [K, n, 3] with the next n slots.
+        """Fill `gain` [K, n] and `position` [K, n, 3] with the next n slots."""
+        try:
+            self._receive(gain, position)
+        except BaseException:
+            # The stream was interrupted within a chunk: later data would be misinterpreted.
+            self.close()
+            raise
+
+    def _receive(self, gain: Array, position: Array) -> None:
+        """The work of `_fill`.
 
         One chunk is requested in advance: ns-3 computes it while the previous one is read. This is
         not possible if positions are sent: both processes would wait for each other.
@@ -170,6 +186,6 @@ class Ns3Channel:
     def _ask(self, chunk: range) -> None:
         placed = b""
         if self._track is not None:
-            first = self._trace.slots + chunk.start
-            placed = self._track.positions(first, len(chunk), self.slot_s).tobytes()
+            placed = self._track.positions(self._asked, len(chunk), self.slot_s).tobytes()
+        self._asked += len(chunk)
         self._child.send(str(len(chunk)), placed)

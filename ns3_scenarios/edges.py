@@ -32,7 +32,18 @@ class EdgesChannel(Derived):
         Raises:
             ChannelError: ns-3 ended, a model failed, or a channel does not hold.
         """
-        made = [source.trace(slots) for source in self._sources]
+        return self._own([source.trace(slots) for source in self._sources])
+
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, which the channel does not keep; see `Located.following`.
+
+        Raises:
+            ChannelError: See `trace`.
+        """
+        return self._own([source.following(slots) for source in self._sources])
+
+    def _own(self, made: Sequence[ChannelTrace]) -> ChannelTrace:
+        """The UAVs' own channels of those to all base stations."""
         count = min(trace.slots for trace in made)
         made = [trace.first(count) for trace in made]
         uavs = np.arange(len(self._station))

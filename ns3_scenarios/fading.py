@@ -112,3 +112,7 @@ class FadingChannel(Derived):
                 powers = np.concatenate([made.fading, powers], axis=2)
             self._made = made = replace(whole, fading=powers)
         return made
+
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots without the fading, which no file contains; see `Located.following`."""
+        return self._source.following(slots)

@@ -98,6 +98,10 @@ class FittedChannel(Derived):
         own, other = self._seeds[:2]
         self._up = Correlated(up.decorrelation_m, own)
         self._down = [Correlated(down.decorrelation_m, seeds) for seeds in (own, other)]
+        self._slots = 0
+        """Number of slots that were made."""
+        self._last_m: Array | None = None
+        """Positions in the last of them, shape [K, 1, 3]."""
         self._made: ChannelTrace | None = None
         self._is_limited = False
 
@@ -106,10 +110,7 @@ class FittedChannel(Derived):
         made = self._made
         if made is None or made.slots < slots:
             whole = self._source.trace(max(slots, 2))  # slot 0 has the velocity of slot 1
-            have = 0 if made is None else made.slots
-            down = whole.gain if whole.gain_down is None else whole.gain_down
-            modelled = np.stack([whole.gain, down])[..., have:]
-            gains = self._limited(modelled, modelled * 10 ** (self._added_db(whole, have) / 10))
+            gains = self._gains(whole, self._slots)
             if made is not None:
                 assert made.gain_down is not None
                 gains = np.concatenate([np.stack([made.gain, made.gain_down]), gains], axis=2)
@@ -117,28 +118,44 @@ class FittedChannel(Derived):
             self._made = made = replace(whole, gain=gains[0], gain_down=gains[1])
         return made
 
-    def _added_db(self, whole: ChannelTrace, have: int) -> Array:
-        """What is added to the gains of the model from slot `have` on, shape [2, K, n]."""
-        assert whole.position_m is not None
-        position_m = whole.position_m[:, have:]
-        part = self._correlation
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, which the channel does not keep; see `Located.following`."""
+        piece = self._source.following(slots if self._slots else max(slots, 2))
+        up, down = self._gains(piece, 0)
+        return replace(piece, gain=up, gain_down=down)
+
+    def _gains(self, flown: ChannelTrace, first: int) -> Array:
+        """The gains, shape [2, K, n], of the next slots: those of a flight from an index on."""
+        assert flown.position_m is not None
+        down = flown.gain if flown.gain_down is None else flown.gain_down
+        modelled = np.stack([flown.gain, down])[..., first:]
+        added_db = self._added_db(flown.position_m[:, first:])
+        return self._limited(modelled, modelled * 10 ** (added_db / 10))
+
+    def _added_db(self, position_m: Array) -> Array:
+        """What is added to the gains of the model at the next positions, shape [2, K, n]."""
+        part, have = self._correlation, self._slots
         shared, own = (process.along(position_m) for process in self._down)
         shadowing = self._up.along(position_m), part * shared + np.sqrt(1 - part**2) * own
         # A product that should be a whole number of seconds may be a little less.
-        second = np.floor(np.arange(have, whole.slots) * self.slot_s + 1e-9).astype(np.int64)
+        slots = np.arange(have, have + position_m.shape[1])
+        second = np.floor(slots * self.slot_s + 1e-9).astype(np.int64)
+        # The velocity of the first of these slots is that since the slot before.
+        path_m = position_m if self._last_m is None else np.append(self._last_m, position_m, 1)
         added_db = []
         for way, normal, seeds in zip(self._ways, shadowing, self._seeds[2:], strict=True):
             scatter = [
                 np.random.default_rng(seed).standard_normal(second[-1] + 1)[second]
                 for seed in seeds
             ]
-            flight_db = way.of_flight_db(whole.position_m - self._bs_position_m, self.slot_s)
+            flight_db = way.of_flight_db(path_m - self._bs_position_m, self.slot_s)
             added_db.append(
                 way.offset_db
-                + flight_db[:, have:]
+                + flight_db[:, path_m.shape[1] - len(slots) :]
                 + way.shadowing_db * normal
                 + way.scatter_db * np.stack(scatter)
             )
+        self._slots, self._last_m = have + len(slots), position_m[:, -1:]
         return np.stack(added_db)
 
     def _limited(self, modelled: Array, gains: Array) -> Array:

@@ -55,7 +55,11 @@ class ModelledChannel(Derived):
     def __init__(self, name: str, gain: Gain, flight: Ns3Channel):
         super().__init__(flight)
         self._name, self._gain = name, gain
-        self._made: list[ChannelTrace] = []
+        self._slots = 0
+        """Number of slots for which the model was asked."""
+        self._ways = 0
+        """Number of arrays that the model returns; 0: it was not asked yet."""
+        self._made: ChannelTrace | None = None
 
     def trace(self, slots: int) -> ChannelTrace:
         """The trace from slot 0 with at least `slots` slots; earlier slots never change.
@@ -63,38 +67,45 @@ class ModelledChannel(Derived):
         Raises:
             ChannelError: ns-3 ended or the model failed; the message has the cause.
         """
-        have = self._made[0].slots if self._made else 0
-        if slots <= have:
-            return self._made[0]
+        before = self._made
+        if before is not None and slots <= before.slots:
+            return before
         flown = self._source.trace(slots)
-        assert flown.position_m is not None
-        times_s: Array = np.arange(have, flown.slots, dtype=np.float64) * self.slot_s
-        parts = self._asked(flown.position_m[:, have:], times_s)
-        if have:
-            before = self._made[0]
+        parts = self._asked(flown, self._slots)
+        if before is not None:
             ways = [before.gain] if before.gain_down is None else [before.gain, before.gain_down]
-            if len(ways) != len(parts):
-                raise self._wrong(
-                    times_s[0], "it returned one array in some calls and two in others"
-                )
             parts = [np.concatenate(both, axis=1) for both in zip(ways, parts, strict=True)]
         for part in parts:
             part.flags.writeable = False
-        up, *down = parts
-        whole = ChannelTrace(
-            up, self.slot_s, flown.position_m, flown.seed, gain_down=down[0] if down else None
-        )
-        self._made = [whole]
-        return whole
+        self._made = made = _with_gains(flown, parts)
+        return made
 
-    def _asked(self, position_m: Array, times_s: Array) -> list[Array]:
-        """The checked gains of some slots, in one or both directions."""
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, which the channel does not keep; see `Located.following`.
+
+        Raises:
+            ChannelError: See `trace`.
+        """
+        flown = self._source.following(slots)
+        return _with_gains(flown, self._asked(flown, 0))
+
+    def _asked(self, flown: ChannelTrace, first: int) -> list[Array]:
+        """The checked gains, in one or both directions, of the next slots, which are those of a
+        flight from an index on."""
+        assert flown.position_m is not None
+        position_m = flown.position_m[:, first:]
+        slots = self._slots + np.arange(position_m.shape[1], dtype=np.float64)
+        times_s: Array = slots * self.slot_s
         with failures(self._at(times_s[0]), ChannelError):
             given = self._gain(position_m, times_s)
-        return [
+        parts = [
             self._checked(way, position_m.shape[:2], times_s)
             for way in (given if isinstance(given, tuple) else (given,))
         ]
+        if self._ways not in (0, len(parts)):
+            raise self._wrong(times_s[0], "it returned one array in some calls and two in others")
+        self._slots, self._ways = self._slots + len(slots), len(parts)
+        return parts
 
     def _checked(self, given: Any, shape: tuple[int, ...], times_s: Array) -> Array:
         try:
@@ -115,6 +126,14 @@ class ModelledChannel(Derived):
 
     def _at(self, time_s: float) -> str:
         return f"radio.channel {self._name!r} at {time_s:g} s"
+
+
+def _with_gains(flown: ChannelTrace, parts: Sequence[Array]) -> ChannelTrace:
+    """A flight with these gains in one or both directions."""
+    up, *down = parts
+    return ChannelTrace(
+        up, flown.slot_s, flown.position_m, flown.seed, gain_down=down[0] if down else None
+    )
 
 
 class Correlated:

@@ -4,20 +4,19 @@
 """Channel traces: the gain of every UAV's channel in every slot, and its origin."""
 
 import dataclasses
-import io
 import math
-import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
-from testbed.system.files import read_regular, write_whole
+from ns3_scenarios import npz
+from testbed.system.files import write_whole
 
 Array = npt.NDArray[np.float64]
 
@@ -34,6 +33,8 @@ OF_FRAMES: Mapping[str, Sequence[tuple[str, ...]]] = {
     "jitter": (("jitter_s",), ("jitter_up_s", "jitter_down_s")),
 }
 """Optional impairments of frames: one field for both directions, or one per direction."""
+OF_CELLS = ("gain_cells", "gain_cells_down")
+"""Optional gains to further base stations, shape [C, K, S]."""
 FIELDS = (
     *(
         name
@@ -41,7 +42,7 @@ FIELDS = (
         for name in kind
     ),
     *("slot_s", "position", "seed", "scenario", "downlink_is"),
-    *("gain_cells", "gain_cells_down"),
+    *OF_CELLS,
 )
 DownlinkIs = Literal["link", "cell"]
 """Whether a downlink's rate is that of each link, whichever other links are in use, or that of the
@@ -50,9 +51,6 @@ MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
 PIECE = 1 << 20
 """Number of slots whose flight is checked at once."""
-EASY_BYTES, MOST_GROWTH = 256 << 20, 50
-"""A trace is refused if it has more bytes than this and its compression ratio exceeds the next
-value."""
 
 
 # Limits for foreign traces, beyond any real channel and flight.
@@ -213,6 +211,10 @@ class SlotTrace:
 
         The file is written atomically.
         """
+        write_whole(path, lambda part: npz.write(part, self.arrays()))
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of the trace by the names that they have in a file (`FIELDS`)."""
         arrays: dict[str, Any] = {**self.named(), "slot_s": np.float64(self.slot_s)}
         if self.position_m is not None:
             arrays["position"] = self.position_m
@@ -231,12 +233,7 @@ class SlotTrace:
                 arrays["gain_cells_down"] = self.gain_cells_down
         if isinstance(self, RateTrace) and self.downlink_is is not None:
             arrays["downlink_is"] = np.str_(self.downlink_is)
-
-        def fill(part: Path) -> None:
-            with part.open("wb") as file:  # NumPy would append .npz to a file name
-                np.savez(file, **arrays)
-
-        write_whole(path, fill)
+        return {name: np.asarray(values) for name, values in arrays.items()}
 
 
 @dataclass(frozen=True)
@@ -347,29 +344,39 @@ def describe(trace: SlotTrace) -> str:
         words.append(extent(trace.position_m))
     words += [_range_of(name, values) for name, values in trace.named().items()]
     up, down = both_ways(trace.values)
-    if outages := int(((up == 0) | (down == 0)).sum()):
+    blocks = npz.row_blocks(up)
+    if outages := sum(int(((up[rows] == 0) | (down[rows] == 0)).sum()) for rows in blocks):
         words.append(_several(outages, "outage"))
     return ", ".join(words)
 
 
 def extent(position_m: Array) -> str:
     """The extent and the heights of positions [K, S, 3] in words."""
-    east, north, _ = np.ptp(position_m, axis=(0, 1)).round(1)
+    ends_m = [_ends(position_m[rows]) for rows in npz.row_blocks(position_m)]
+    ends = _ends(np.concatenate(ends_m))
+    east, north, _ = np.ptp(ends, axis=(0, 1)).round(1)
     return (
         f"{_short(east)} m east-west x {_short(north)} m north-south, "
-        f"heights {span(position_m[..., 2].round(1))} m"
+        f"heights {span(ends[..., 2].round(1))} m"
     )
+
+
+def _ends(position_m: Array) -> Array:
+    """The lowest and the highest coordinates of positions [K, S, 3], shape [1, 2, 3]."""
+    return np.stack([position_m.min(axis=(0, 1)), position_m.max(axis=(0, 1))])[None]
 
 
 def _range_of(name: str, values: Array) -> str:
     """The range of the gains or rates of a field, without those that are 0."""
-    known = values[values > 0]
+    # The lowest and the highest one of a few UAVs at a time.
+    some = (values[rows][values[rows] > 0] for rows in npz.row_blocks(values))
+    known = np.array([end for part in some if part.size for end in (part.min(), part.max())])
     gains = {"gain_up": "uplink gains", "gain_down": "downlink gains", "gain": "gains"}
     if what := gains.get(name):
         decibels = (10 * np.log10(known)).round(1)
         return f"{what} {span(decibels)} dB" if known.size else f"{what} 0"
     units = {1e9: "Gbit/s", 1e6: "Mbit/s", 1e3: "kbit/s", 1.0: "bit/s"}
-    factor = max((factor for factor in units if values.max() >= factor), default=1.0)
+    factor = max((factor for factor in units if known.max(initial=0) >= factor), default=1.0)
     return f"{name.removesuffix('_bps')} {span(known / factor)} {units[factor]}"
 
 
@@ -394,13 +401,47 @@ def span(values: Array) -> str:
 PER_SLOT = {
     **dict.fromkeys(("gain", "gain_down", "uplink_bps", "downlink_bps", "position_m"), 1),
     **dict.fromkeys(("loss", "delay_s", "jitter_s", "fading", "served"), 2),
-    **dict.fromkeys(("gain_cells", "gain_cells_down"), 2),
+    **dict.fromkeys(OF_CELLS, 2),
 }
 """Fields of traces that have an entry for each slot, with the axis of the slots."""
 
 
+def save_pieces(path: Path, pieces: Iterable[SlotTrace], slots: int) -> None:
+    """Write the trace that consecutive pieces make; the file equals that of `SlotTrace.save`.
+
+    Only one piece at a time is in memory. The folder of the file needs space for it twice.
+
+    Args:
+        path: The file, which is written atomically.
+        pieces: The pieces, which have the same fields.
+        slots: Number of slots of all pieces together, S.
+    """
+
+    def fill(part: Path) -> None:
+        with ExitStack() as opened:
+            whole: dict[str, npt.NDArray[Any] | npz.Spooled] = {}
+            for piece in pieces:
+                for name, values in piece.arrays().items():
+                    if values.ndim < 2:  # the same in each piece
+                        whole[name] = values
+                        continue
+                    axis = 2 if name in OF_CELLS else 1
+                    if name not in whole:
+                        shape = (*values.shape[:axis], slots, *values.shape[axis + 1 :])
+                        spooled = npz.Spooled(part.parent, shape, values.dtype, axis)
+                        whole[name] = opened.enter_context(closing(spooled))
+                    found = whole[name]
+                    assert isinstance(found, npz.Spooled)
+                    found.add(values)
+            npz.write(part, whole)
+
+    write_whole(path, fill)
+
+
 def load_trace(path: Path) -> ChannelTrace | RateTrace:
     """Read an NPZ trace; one of `KINDS` and `slot_s` suffice.
+
+    Large arrays without compression are checked, and then mapped instead of being held in memory.
 
     Raises:
         TraceError: The file is no such trace; the message names the field.
@@ -415,10 +456,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]
         TraceError: The file is missing or broken, or an array is larger than it may be.
     """
     try:
-        data = read_regular(path, MOST_BYTES)
-        _check_sizes(data, names)
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            return {name: file[name] for name in names if name in file.files}
+        return npz.read(path, names, MOST_BYTES)
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
     except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
@@ -460,7 +498,7 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
     of_frames = [_of_frames(fields, what, gain.shape, refuse) for what in OF_FRAMES]
     common: dict[str, Any] = {
         "slot_s": slot_s,
-        "position_m": None if position is None else position.astype(np.float64),
+        "position_m": None if position is None else _as_floats(position),
         "seed": None if seed is None else int(seed),
         "scenario": None if scenario is None else str(scenario),
         **dict(zip(("loss", "delay_s", "jitter_s"), of_frames, strict=True)),
@@ -468,7 +506,7 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
     downlink_is = fields.get("downlink_is")
     if downlink_is is not None and not are_rates:
         raise refuse("downlink_is belongs to rates; this trace has gains")
-    cells = {name: fields[name] for name in ("gain_cells", "gain_cells_down") if name in fields}
+    cells = {name: fields[name] for name in OF_CELLS if name in fields}
     if cells and are_rates:
         raise refuse(f"{next(iter(cells))} belongs to gains; this trace has rates")
     if list(cells) == ["gain_cells_down"]:
@@ -518,7 +556,7 @@ def _of_frames(
         values = fields[name]
         if values.dtype.kind not in "fiu" or values.shape != shape:
             raise refuse(f"{name} must be numbers of shape {shape}")
-        check_each(name, values, (values >= 0) & (values <= most), f"from 0 to {most:g}", refuse)
+        check_each(name, values, _within(0, most), f"from 0 to {most:g}", refuse)
         ways.append(values.astype(np.float64))
     return np.stack([ways[0], ways[-1]])
 
@@ -529,15 +567,25 @@ def _values(
     """Checked gains or rates."""
     if given.dtype.kind not in "fiu" or given.ndim != 2 or given.size == 0:
         raise refuse(f"{name} must be numbers of shape [K, S], not {given.dtype} {given.shape}")
-    values = given.astype(np.float64)
+    values = _as_floats(given)
     least, most = (LEAST_BPS, MOST_BPS) if are_rates else (LEAST_GAIN, MOST_GAIN)
     rule = "a linear power gain is at most 1; dB values are converted by 10**(dB/10)"
     if are_rates:
         rule = f"a rate is at most {MOST_BPS:g} bit/s, and not negative"
-    check_each(name, values, (values >= 0) & (values <= most), rule, refuse)
+    check_each(name, values, _within(0, most), rule, refuse)
     rule = f"must be 0, which is an outage, or at least {least:g}"
-    check_each(name, values, (values == 0) | (values >= least), rule, refuse)
+    check_each(name, values, lambda part: (part == 0) | (part >= least), rule, refuse)
     return np.ascontiguousarray(values)
+
+
+def _as_floats(given: npt.NDArray[Any]) -> Array:
+    """The numbers as float64; those that cannot be changed, as in a mapped file, are not copied."""
+    return np.asarray(given.astype(np.float64, copy=given.flags.writeable))
+
+
+def _within(least: float, most: float) -> Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]:
+    """Whether values are from `least` to `most`."""
+    return lambda part: (part >= least) & (part <= most)
 
 
 def checked_slot_s(given: npt.NDArray[Any], refuse: Callable[[str], TraceError]) -> float:
@@ -582,26 +630,33 @@ def check_positions(
         (slice(2), FARTHEST_M, "x and y are"),
         (slice(2, 3), HIGHEST_M, "the height is"),
     ):
-        far = np.abs(given[..., axis])
-        fits = (far <= most).all(axis=2)
+        fits = partial(_near, axis, most)
         rule = f"{what} at most {most:g} m from 0"
         check_each("position", given, fits, rule, refuse)
-    for first in range(0, shape[1] - 1, PIECE):
-        path = given[:, first : first + PIECE + 1].astype(np.float64)
+    steps = (
+        (rows, first) for rows in npz.row_blocks(given) for first in range(0, shape[1] - 1, PIECE)
+    )
+    for rows, first in steps:
+        path = given[rows, first : first + PIECE + 1].astype(np.float64)
         speed_m_s = np.linalg.norm(np.diff(path, axis=1), axis=2) / slot_s
         if (fast := speed_m_s > FASTEST_M_S).any():
             k, s = np.argwhere(fast)[0]
             raise refuse(
-                f"position[{k}, {first + s + 1}] would need {speed_m_s[k, s]:.4g} m/s from the "
-                f"slot before; a UAV flies at most {FASTEST_M_S:g} m/s (UAV {k + 1}, "
-                f"slot {first + s + 1})"
+                f"position[{rows.start + k}, {first + s + 1}] would need {speed_m_s[k, s]:.4g} m/s "
+                f"from the slot before; a UAV flies at most {FASTEST_M_S:g} m/s "
+                f"(UAV {rows.start + k + 1}, slot {first + s + 1})"
             )
+
+
+def _near(axis: slice, most: float, position: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether these coordinates of positions [K, S, 3] are near enough to 0, shape [K, S]."""
+    return np.asarray((np.abs(position[..., axis]) <= most).all(axis=2))
 
 
 def check_each(
     name: str,
     values: npt.NDArray[Any],
-    fits: npt.NDArray[np.bool_],
+    fits: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]],
     rule: str,
     refuse: Callable[[str], TraceError],
 ) -> None:
@@ -610,17 +665,19 @@ def check_each(
     Args:
         name: The field.
         values: Shape [K, S], or [K, S, 3].
-        fits: Shape [K, S].
+        fits: Whether values fit, shape [n, S] for those of n UAVs; it is asked for a few at a time.
         rule: What values must be.
         refuse: Makes the exception.
 
     Raises:
         TraceError: A value does not fit.
     """
-    if fits.all():
-        return
-    k, s = np.argwhere(~fits)[0]
-    raise refuse(f"{name}[{k}, {s}] is {_shown(values[k, s])}: {rule} (UAV {k + 1}, slot {s})")
+    for rows in npz.row_blocks(values):
+        fit = fits(values[rows])
+        if not fit.all():
+            k, s = np.argwhere(~fit)[0] + (rows.start, 0)
+            what = f"{name}[{k}, {s}] is {_shown(values[k, s])}: {rule} (UAV {k + 1}, slot {s})"
+            raise refuse(what)
 
 
 def _shown(value: npt.NDArray[Any]) -> str:
@@ -629,35 +686,6 @@ def _shown(value: npt.NDArray[Any]) -> str:
         return str(value)[:60]
     words = ["NaN" if math.isnan(one) else f"{one:g}" for one in np.ravel(value)[:3].astype(float)]
     return words[0] if value.size == 1 else f"({', '.join(words)})"
-
-
-def _check_sizes(data: bytes, names: Sequence[str]) -> None:
-    """Refuse a file that claims more data than it has or would need too much memory.
-
-    Raises:
-        ValueError: The file is refused; the message names the field.
-    """
-    total = 0
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            if name not in names:
-                continue
-            total += member.file_size
-            if total > max(EASY_BYTES, MOST_GROWTH * len(data)):
-                raise ValueError(f"{name} claims {member.file_size:,} bytes of {len(data):,}")
-            # Memory for the file, the array of one field, and its conversion to float64.
-            if 3 * total > (free := psutil.virtual_memory().available):
-                raise ValueError(f"{name} needs {3 * total:,} bytes of memory, {free:,} are free")
-            with archive.open(member) as file:
-                version = np.lib.format.read_magic(file)
-                read = {
-                    (1, 0): np.lib.format.read_array_header_1_0,
-                    (2, 0): np.lib.format.read_array_header_2_0,
-                }[version]
-                shape, _, dtype = read(file)
-            if math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(f"{name} claims to be larger than it is")
 
 
 class ChannelSource(Protocol):
@@ -692,6 +720,12 @@ class Located(Protocol):
 
     def trace(self, slots: int) -> ChannelTrace:
         """The trace from slot 0 with at least that many slots; earlier slots never change."""
+
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, at least that many in the first call, which the source does not keep.
+
+        A source is used by this method or by `trace`, not by both.
+        """
 
     def close(self) -> None:
         """Free what it needs."""

@@ -72,38 +72,39 @@ def trace(
     ] = None,
 ) -> None:
     """Generate a channel trace with ns-3: gains, or a radio's rates, and positions by slot."""
-    from ns3_scenarios.trace import TraceExhausted
-    from orchestrator.packet_simulation.radio import described, rate_trace, settings_of
-    from orchestrator.scenario.channel import open_source
+    from ns3_scenarios.trace import TraceExhausted, save_pieces
+    from orchestrator.scenario.channel import ns3_source, open_source, pieces
     from orchestrator.scenario.loading import load
     from testbed.system.files import check_writable
 
     parsed = load(scenario, overrides or [])
-    access = settings_of(
-        parsed, radio, wifi_standard, wifi_width_mhz, rts=rts, access_point_w=wifi_ap_w
-    )
-    if access is None and trace_file is not None:
-        raise InputError("`trace`: needs `radio`; a trace of gains is there already")
-    check_writable("out", output)
-    with open_source(parsed, trace_file) as source, shown("slots") as show:
-        step, have = max(slots // 100, 1000), 0
-        while have < slots:
+    of_radios = (radio, wifi_standard, wifi_width_mhz, wifi_ap_w)
+    if not rts and all(given is None for given in of_radios):
+        if trace_file is not None:
+            raise InputError("`trace`: needs `radio`; a trace of gains is there already")
+        check_writable("out", output)
+        with ns3_source(parsed) as own, shown("slots") as show:
+            made = pieces(parsed, own, slots, lambda have: show("ns-3", have, slots))
+            save_pieces(output, made, slots)
+        said = f"{parsed.uavs.count} UAVs, {slots} slots of {parsed.slot_s:g} s"
+    else:
+        from orchestrator.packet_simulation.radio import described, rate_trace, settings_of
+
+        access = settings_of(
+            parsed, radio, wifi_standard, wifi_width_mhz, rts=rts, access_point_w=wifi_ap_w
+        )
+        assert access is not None  # without `radio`, the other options are refused
+        check_writable("out", output)
+        with open_source(parsed, trace_file) as source, shown("slots") as show:
             try:
-                made = source.trace(min(have + step, slots))
+                channel = source.trace(slots).first(slots)
             except TraceExhausted as end:
                 raise InputError(f"`slots`: {trace_file} has {end.available} slots") from None
-            have = min(made.slots, slots)
-            show("ns-3", have, slots)
-        channel = made.first(slots)
-        if access is None:
-            channel = channel.replaced(seed=parsed.seed, scenario=parsed.model_dump_json())
-            said = f"{parsed.uavs.count} UAVs, {slots} slots of {parsed.slot_s:g} s"
-        else:
             rates, _ = rate_trace(
                 parsed, channel, access, wifi_ap_w, lambda done: show(f"{radio}", done, slots)
             )
-            channel, said = rates, described(rates)
-    channel.save(output)
+        rates.save(output)
+        said = described(rates)
     out.print(f"{output}: {said}", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -121,18 +122,22 @@ def predict(
 ) -> None:
     """Predict rounds with the slot-level engine."""
     from orchestrator import api
-    from orchestrator.analysis.learned import curve_of
     from orchestrator.cli.tables import plain_table, rounds_table
-    from orchestrator.records.comparison import plain_rows
-    from orchestrator.records.learned import read_trajectory, trajectory_for
     from testbed.system.files import check_writable, write_json
 
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
-    trajectory = trajectory_for(parsed, [read_trajectory(folder) for folder in learned or []])
+    trajectory = learning = None
+    if learned:  # Importing what reads learned values takes longer than predicting 100 rounds.
+        from orchestrator.analysis.learned import curve_of
+        from orchestrator.records.comparison import plain_rows
+        from orchestrator.records.learned import read_trajectory, trajectory_for
+
+        trajectory = trajectory_for(parsed, [read_trajectory(folder) for folder in learned])
     with shown("rounds") as show:
         timeline = api.predict(parsed, trace_file, wire=wire, progress=show)
-    learning = None if trajectory is None else trajectory.timed(parsed, timeline)
+    if trajectory is not None:
+        learning = trajectory.timed(parsed, timeline)
     if json_file is not None:
         write_json(
             json_file,

@@ -386,7 +386,7 @@ def _for_kernel(faults: RoundFaults) -> Faults:
         faults.lost_s.copy(),
         faults.wrong_s,
         np.array([wrong == "duplicate-frame" for wrong in faults.wrong]),
-        faults.slow,
+        faults.slow[np.argsort(faults.slow[:, 0], kind="stable")],
     )
 
 

@@ -119,7 +119,7 @@ class Faults(NamedTuple):
     wrong_at_end: npt.NDArray[np.bool_]
     """Whether that shows when they are in, or as soon as they begin."""
     slow: Array
-    """Rows of node (0 the base station), start, end, factor; see `slowed_end`."""
+    """Rows of node (0 the base station), start, end, factor, sorted by node; see `slowed_end`."""
 
 
 @inlined
@@ -196,8 +196,9 @@ _slowed_end = numba.njit(slowed_end)
 def _end(faults: Faults | None, node: int, start_s: float, work_s: float) -> float:
     """When computing ends that a node (0 the base station) starts."""
     if faults is not None:
-        rows = faults.slow[faults.slow[:, 0] == node][:, 1:]
-        slowed_s: float = _slowed_end(start_s, work_s, rows)
+        nodes = faults.slow[:, 0]
+        first, last = np.searchsorted(nodes, node), np.searchsorted(nodes, node, side="right")
+        slowed_s: float = _slowed_end(start_s, work_s, faults.slow[first:last, 1:])
         return slowed_s
     return start_s + work_s
 
@@ -367,6 +368,23 @@ def _given_up(faults: Faults, slots: Slots, k: int) -> bool:
     return bool(faults.lost_s[k] < edge_of(slots, slots.values.shape[2]))
 
 
+@inlined
+def _next_lost(faults: Faults, gone: npt.NDArray[np.bool_]) -> tuple[int, int]:
+    """The client that is lost next, the first of several, and when, in ns; -1 if none is."""
+    next_lost, lost_ns = -1, NEVER_NS
+    for k in range(gone.size):
+        if not gone[k] and _ns(faults.lost_s[k]) < lost_ns:
+            next_lost, lost_ns = k, _ns(faults.lost_s[k])
+    return next_lost, lost_ns
+
+
+@inlined
+def _leave(waits: Ints, own_iterations: Ints, k: int) -> None:
+    """No longer wait for a client in any iteration."""
+    if own_iterations.size:
+        waits[: own_iterations[k]] -= 1
+
+
 @compiled
 def play_round(
     rules: Rules,
@@ -455,6 +473,14 @@ def play_round(
     event_s = np.full(clients, together_s)  # the exact time of each client's event
     air_slot = max(0, first)  # the slot up to which shared links have sent
     have = 0  # clients that are there and have the broadcast from shared links
+    staying = here  # clients that are not gone
+    # All that concerns every client is looked at once per loss, not once per moment.
+    next_lost, lost_ns, is_stale = -1, NEVER_NS, True
+    waits = np.zeros(cf_s.shape[1], np.int64)  # clients with that iteration, if they differ
+    if own_iterations.size:
+        for k in range(clients):
+            if not gone[k]:
+                waits[: own_iterations[k]] += 1
     for k in range(clients):
         if gone[k]:
             continue
@@ -485,9 +511,11 @@ def play_round(
         moment = heaps[EVENTS, 1, 0] if heaps[EVENTS, 0, 0] > 0 else NEVER_NS
         moment_s = event_s[heaps[EVENTS, 1, 2]] if moment < NEVER_NS else EXHAUSTED
         if faults is not None:
-            for k in range(clients):
-                if not gone[k] and _ns(faults.lost_s[k]) < moment:
-                    moment, moment_s = _ns(faults.lost_s[k]), faults.lost_s[k]
+            if is_stale:
+                next_lost, lost_ns = _next_lost(faults, gone)
+                is_stale = False
+            if lost_ns < moment:
+                moment, moment_s = lost_ns, faults.lost_s[next_lost]
         # --- transfers on shared links end before it
         if medium is not None and is_busy(air):
             way, k, now_s, air_slot = advance(air, links, slots, air_slot, moment_s)
@@ -507,16 +535,20 @@ def play_round(
                     last_s = max(last_s, now_s)
                     if faults is not None:
                         gone[k] = True
+                        staying -= 1
+                        is_stale |= k == next_lost
+                        _leave(waits, own_iterations, k)
                         faults.lost_s[k] = math.inf
                     continue
                 else:
                     end[k, column + CA] = now_s
                     if faults is not None and begin[k, column + CA] >= faults.wrong_s[k]:
                         faults.lost_s[k] = min(faults.lost_s[k], now_s)
+                        is_stale = True
                 event_s[k] = now_s
                 _push(heaps, EVENTS, _ns(now_s), 0, k)
                 continue
-        if moment == NEVER_NS or (faults is not None and gone.all()):
+        if moment == NEVER_NS or (faults is not None and staying == 0):
             break
         while heaps[EVENTS, 0, 0] > 0 and heaps[EVENTS, 1, 0] == moment:
             k = _pop(heaps, EVENTS)
@@ -577,6 +609,7 @@ def play_round(
                         shows = i < iterations and not faults.wrong_at_end[k]
                         if shows and now_s >= faults.wrong_s[k]:
                             faults.lost_s[k] = min(faults.lost_s[k], now_s)
+                            is_stale = True
                     place[k], event_s[k] = UPLINK, now_s
                     _push(heaps, EVENTS, _ns(now_s), 1, k)  # once all who begin now are known
                     continue
@@ -589,6 +622,7 @@ def play_round(
                     if i < iterations and now_s >= faults.wrong_s[k]:
                         shown_s = end[k, upload] if faults.wrong_at_end[k] else now_s
                         faults.lost_s[k] = min(faults.lost_s[k], shown_s)
+                        is_stale = True
                     if end[k, upload] == EXHAUSTED and not _given_up(faults, slots, k):
                         return EXHAUSTED
                     if end[k, upload] > faults.lost_s[k]:
@@ -600,6 +634,9 @@ def play_round(
                     last_s = max(last_s, now_s)
                     if faults is not None:
                         gone[k] = True
+                        staying -= 1
+                        is_stale |= k == next_lost
+                        _leave(waits, own_iterations, k)
                         faults.lost_s[k] = math.inf
                 else:
                     place[k], event_s[k] = COMPUTING, now_s
@@ -615,13 +652,19 @@ def play_round(
             holds[station] += 1
 
         # --- those whose time is over are given up
-        if faults is not None:
+        if faults is not None and is_stale:
+            next_lost, lost_ns = _next_lost(faults, gone)
+            is_stale = False
+        if faults is not None and lost_ns <= moment:
+            is_stale = True
             for k in range(clients):
                 if gone[k] or _ns(faults.lost_s[k]) > moment:
                     continue
                 lost_s = faults.lost_s[k]
                 gone[k] = True
                 here -= 1
+                staying -= 1
+                _leave(waits, own_iterations, k)
                 if medium is not None and spreads:
                     have -= _ns(end[k, SM]) <= moment
                     together_s = max(together_s, lost_s)
@@ -649,9 +692,7 @@ def play_round(
             if rules.gated[station]:
                 due = here
                 if own_iterations.size:  # those who have done their iterations are not waited for
-                    due = 0
-                    for k in range(clients):
-                        due += not gone[k] and own_iterations[k] > iteration[held[station, 0]]
+                    due = waits[iteration[held[station, 0]]]
                 if count < due:
                     continue
             opened_s = opens_s[station]

@@ -313,13 +313,21 @@ def plan_round(
     clients, iterations = scenario.uavs.count, scenario.iterations
     workload, ratio = scenario.workload, scenario.workload.backward_ratio
     points = allocation.splits.tolist()
-    of_client = [
-        tuple(workload.of_client(key, client) for key in LOADS) for client in range(1, clients + 1)
+    loads: list[list[Any]] = [
+        given if isinstance(given := getattr(workload, key), list) else [given] * clients
+        for key in LOADS
     ]
-    batch, own_iterations, ranks = (np.array(values) for values in zip(*of_client, strict=True))
-    own = [profile.of_rank(rank) for rank in ranks.tolist()]
+    batch, own_iterations = (np.array(values) for values in loads[:2])
+    # Equal clients have equal costs, which are computed once.
+    kinds = list(zip(points, *loads, strict=True))
+    first_of: dict[tuple[Any, ...], int] = {}
+    for client, kind in enumerate(kinds, start=1):
+        first_of.setdefault(kind, client)
+    numbers = {kind: number for number, kind in enumerate(first_of)}
+    of_client = np.array([numbers[kind] for kind in kinds])
+    own = [(profile.of_rank(rank), u) for u, _, _, rank in first_of]
     forward_flops, server_flops = (
-        np.array([getattr(each, name)[u - 1] for each, u in zip(own, points, strict=True)], float)
+        np.array([getattr(each, name)[u - 1] for each, u in own], float)[of_client]
         for name in ("client_forward_flops", "server_forward_flops")
     )
     forward_s = batch * forward_flops / scenario.fleet.compute_flops
@@ -332,17 +340,15 @@ def plan_round(
         work = (batch + ratio * backward) * server_flops
         server_s = work / scenario.base_station.compute_flops
     share = allocation.alpha if scenario.scheme.server_compute == "parallel" else np.ones(clients)
-    kinds = list(zip(points, of_client, strict=True))
-    first_of = {kind: client for client, kind in reversed(list(enumerate(kinds, 1)))}
-    of_kind = {kind: sizing(scenario, profile, kind[0], k) for kind, k in first_of.items()}
+    transfers = [sizing(scenario, profile, kind[0], k) for kind, k in first_of.items()]
     broadcast, smashed, gradient, shared, adapters = (
-        np.array([getattr(of_kind[kind], name) for kind in kinds], dtype=np.int64)
+        np.array([getattr(sizes, name) for sizes in transfers], dtype=np.int64)[of_client]
         for name in ("adapters", "smashed", "gradient", "shared", "adapters_up")
     )
     asks_ca = None
     if scenario.scheme.asks == "all":
-        payload = [payload_bytes(scenario, profile, u, k) for k, u in enumerate(points, start=1)]
-        asks_ca = np.array([each.smashed > 0 for each in payload])
+        payload = [payload_bytes(scenario, profile, kind[0], k) for kind, k in first_of.items()]
+        asks_ca = np.array([sizes.smashed > 0 for sizes in payload])[of_client]
 
     def each(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The values of each client for all iterations, which would be many in an asynchronous run

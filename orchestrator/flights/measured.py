@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,14 @@ def load_flight(path: Path) -> MeasuredFlight:
         raise InputError(str(error)) from None
 
 
+def _fits(least: float, most: float, values: Array) -> npt.NDArray[np.bool_]:
+    return np.isnan(values) | ((values >= least) & (values <= most))
+
+
+def _is_whole(values: Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(np.isnan(values) | (values % 1 == 0))
+
+
 def _of_trace(path: Path) -> MeasuredFlight:
     trace = load_trace(path)
     assert isinstance(trace, ChannelTrace)
@@ -235,10 +244,10 @@ def _of_fields(given: Mapping[str, npt.NDArray[Any]], path: Path) -> MeasuredFli
                 f"{name} must be real numbers of shape {shape}, not {values.dtype} of shape "
                 f"{values.shape}"
             )
-        fits = np.isnan(values) | ((values >= least) & (values <= most))
+        fits = partial(_fits, least, most)
         check_each(name, values, fits, f"must be from {least:g} to {most:g}, or NaN", refuse)
         if name == "connected":
-            check_each(name, values, np.isnan(values) | (values % 1 == 0), "must be 0 or 1", refuse)
+            check_each(name, values, _is_whole, "must be 0 or 1", refuse)
         found[name] = values.astype(np.float64)
     if not any(np.isfinite(found[name]).any() for name in LEVELS if name in found):
         raise refuse(f"has no value of {', '.join(LEVELS)}, nor gains")

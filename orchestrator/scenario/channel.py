@@ -88,6 +88,8 @@ TTI_S = 1e-3
 """Time in which small-scale fading is constant: a transmission time interval of LTE."""
 FIRST_SLOTS = 1024
 """Number of slots that are requested from a channel at first; it doubles when more are needed."""
+PIECE_BYTES = 32 << 20
+"""Memory of gains and positions in one piece of a channel that is written to a file."""
 
 FlownChannel = Ns3Channel | ModelledChannel | FittedChannel
 """A channel at the positions of ns-3."""
@@ -273,6 +275,32 @@ def ns3_source(
         further = [_further(each, flight) for each in _there(scenario)]
         return CellsChannel(source, further, cells, partial(_check_cell, scenario))
     return source if fading is None else FadingChannel(source, fading)
+
+
+def pieces(
+    scenario: Scenario,
+    source: FlownChannel | FadingChannel | CellsChannel | EdgesChannel,
+    slots: int,
+    progress: Callable[[int], None],
+) -> Iterator[ChannelTrace]:
+    """The first slots of the scenario's own channel as consecutive traces, for a file.
+
+    Args:
+        scenario: The scenario.
+        source: Its channel, as `ns3_source` answers it.
+        slots: Number of slots of all pieces together.
+        progress: Called for each piece with the number of slots until its end.
+
+    Raises:
+        ChannelError: ns-3 ended, a model failed, or the channel does not hold at some position.
+    """
+    text, have = scenario.model_dump_json(), 0
+    at_once = max(1, PIECE_BYTES // (32 * source.uavs))
+    while have < slots:
+        piece = source.following(min(at_once, slots - have)).first(slots - have)
+        have += piece.slots
+        progress(have)
+        yield piece.replaced(seed=scenario.seed, scenario=text)
 
 
 def _there(scenario: Scenario) -> list[Scenario]:

@@ -9,10 +9,11 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from testbed.core.errors import InputError
 from testbed.system.leftovers import noted
@@ -59,11 +60,12 @@ def _may_be_replaced(path: Path) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
-def read_regular(path: Path, most_bytes: int) -> bytes:
-    """The content of a file; never blocks, and never allocates more memory than the file's size.
+@contextmanager
+def opened_regular(path: Path, most_bytes: int) -> Iterator[tuple[IO[bytes], int]]:
+    """A regular file, opened to be read without ever blocking, and its size in bytes.
 
     Raises:
-        OSError: The file cannot be opened or read.
+        OSError: The file cannot be opened.
         ValueError: It is not a regular file, or is longer than `most_bytes`.
     """
     if not stat.S_ISREG(path.stat().st_mode):
@@ -75,10 +77,30 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
             raise ValueError(_NO_FILE)
         if about.st_size > most_bytes:
             raise ValueError(f"is longer than {most_bytes:,} bytes")
-        data = file.read(about.st_size + 1)
-    if len(data) > about.st_size:
+        yield file, about.st_size
+
+
+def read_whole(file: IO[bytes], size: int) -> bytes:
+    """The content of an opened file; never allocates more memory than its size.
+
+    Raises:
+        ValueError: The file has more than `size` bytes.
+    """
+    data = file.read(size + 1)
+    if len(data) > size:
         raise ValueError("is still being written")
     return data
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """The content of a file; never blocks, and never allocates more memory than the file's size.
+
+    Raises:
+        OSError: The file cannot be opened or read.
+        ValueError: It is not a regular file, or is longer than `most_bytes`.
+    """
+    with opened_regular(path, most_bytes) as (file, size):
+        return read_whole(file, size)
 
 
 def mode_of(name: "str | os.PathLike[str]") -> int:

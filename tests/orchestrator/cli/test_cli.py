@@ -206,6 +206,30 @@ def test_help_imports_neither_numpy_nor_rich() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("command", ["predict", "trace"])
+def test_predictions_and_traces_import_no_pandas_and_nothing_of_runs(
+    command: str, tmp_path: Path
+) -> None:
+    """Their imports would take longer than 100 predicted rounds."""
+    np.savez(tmp_path / "t.npz", gain=np.full((10, 600), 1e-9), slot_s=0.1)
+    words = {
+        "predict": ["predict", PAPER, "--trace", str(tmp_path / "t.npz")],
+        "trace": ["trace", PAPER, "--slots", "3", "--out", str(tmp_path / "out.npz")],
+    }[command]
+    program = (
+        f"import sys; sys.argv[1:] = {[str(word) for word in words]!r}\n"
+        "from orchestrator.cli.main import main\n"
+        "try: main()\n"
+        "finally:\n"
+        "    parts = {name.partition('.')[0] for name in sys.modules}\n"
+        "    parts |= {'.'.join(name.split('.')[:2]) for name in sys.modules}\n"
+        "    wrong = parts & {'pandas', 'pyarrow', 'torch', 'orchestrator.emulated'}\n"
+        "    assert not wrong, wrong"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_log_says_more_when_asked(tmp_path: Path) -> None:
     """Counting a model's splits is diagnosis: told with -v or TESTBED_LOG, one line each."""
     # With a channel of its own: an empty cache has no models of ns-3 either.

@@ -9,6 +9,8 @@ import os
 import random
 import re
 import subprocess
+import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,35 @@ def test_shorter_files_start_anew_as_mahimahi_plays_them(tmp_path: Path) -> None
     trace = mahimahi.read([up], [down], 0.01)
     np.testing.assert_allclose(trace.uplink_bps, [[2.4e6] * 3])  # 4, 10 | 14, 20 | 24, 30
     np.testing.assert_allclose(trace.downlink_bps, [[0, 0, 1.2e6]])
+
+
+def test_a_short_mahimahi_file_repeats_without_being_written_out(tmp_path: Path) -> None:
+    """The work of an import is linear in its lines, whichever file is the shorter one."""
+    down = written(tmp_path / "down", "1\n")
+
+    def work_of(lines: int) -> tuple[int, int]:
+        up = written(tmp_path / "up", "".join(f"{ms}\n" for ms in range(1, lines + 1)))
+        calls = 0
+
+        def count(frame: object, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        tracemalloc.start()
+        sys.setprofile(count)
+        try:
+            trace = mahimahi.read([up], [down], 0.1)
+        finally:
+            sys.setprofile(None)
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        np.testing.assert_allclose(trace.uplink_bps, 12e6)
+        np.testing.assert_allclose(trace.downlink_bps, 12e6)
+        return calls, peak
+
+    few, many = work_of(4000), work_of(40_000)
+    assert many[0] < 10 * few[0]
+    assert many[1] < 11 * few[1]
 
 
 @pytest.mark.parametrize(("slot_ms", "off_ms"), [(1, 0), (10, 10), (100, 100)])

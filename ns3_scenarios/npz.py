@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""NPZ files with large arrays: written in blocks, and mapped into memory instead of being read.
+
+Arrays are stored without compression at aligned offsets, so that a program can map them. Other
+programs read the files as any NPZ file.
+"""
+
+import io
+import math
+import mmap
+import os
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from testbed.system.files import opened_regular, read_whole
+
+EASY_BYTES, MOST_GROWTH = 256 << 20, 50
+"""A file is refused if it has more bytes than this and its compression ratio exceeds the next
+value; arrays of at least this size are mapped instead of being read."""
+BLOCK_BYTES = 1 << 20
+"""Bytes that are written or checked at once."""
+_ALIGNMENT = 64
+_PADDING = 0xD935
+"""ID of an extra field of ZIP that aligns data."""
+_LOCAL_BYTES, _ZIP64_BYTES = 30, 20
+
+AnyArray = npt.NDArray[Any]
+
+
+class Spooled:
+    """An array of known shape that is filled along one axis, kept in an unnamed temporary file.
+
+    Args:
+        folder: Folder of the temporary file.
+        shape: Shape of the complete array.
+        dtype: Type of its values.
+        axis: The axis along which values are added.
+    """
+
+    def __init__(self, folder: Path, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int):
+        self.shape, self.dtype, self.axis = shape, dtype, axis
+        self._file: IO[bytes] = TemporaryFile(dir=folder)  # noqa: SIM115 - see close
+        self._filled = 0
+
+    def add(self, values: AnyArray) -> None:
+        """Add the next values; their shape is that of the array except for the axis."""
+        rows = math.prod(self.shape[: self.axis])
+        entry_bytes = math.prod(self.shape[self.axis + 1 :]) * self.dtype.itemsize
+        row_bytes = self.shape[self.axis] * entry_bytes
+        data = np.ascontiguousarray(values, self.dtype).reshape(-1).view(np.uint8).data
+        length, at = len(data) // rows, self._filled * entry_bytes
+        for row in range(rows):
+            left = data[row * length : (row + 1) * length]
+            place = row * row_bytes + at
+            while left:  # on a full disk, the next attempt says so
+                count = os.pwrite(self._file.fileno(), left, place)
+                left, place = left[count:], place + count
+        self._filled += values.shape[self.axis]
+
+    def blocks(self) -> Iterator[bytes]:
+        """The bytes of the array, which must be complete, in C order."""
+        assert self._filled == self.shape[self.axis]
+        self._file.seek(0)
+        while block := self._file.read(BLOCK_BYTES):
+            yield block
+
+    def close(self) -> None:
+        """Remove the temporary file."""
+        self._file.close()
+
+
+def write(path: Path, arrays: Mapping[str, "AnyArray | Spooled"]) -> None:
+    """Write arrays as an NPZ file, in blocks."""
+    with path.open("wb") as file, zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            member = zipfile.ZipInfo(f"{name}.npy")
+            fixed = file.tell() + _LOCAL_BYTES + len(member.filename) + _ZIP64_BYTES + 4
+            padding = -fixed % _ALIGNMENT
+            member.extra = (
+                _PADDING.to_bytes(2, "little") + padding.to_bytes(2, "little") + bytes(padding)
+            )
+            with archive.open(member, "w", force_zip64=True) as out:
+                head: dict[str, Any] = {
+                    "descr": np.lib.format.dtype_to_descr(array.dtype),
+                    "fortran_order": False,
+                    "shape": array.shape,
+                }
+                np.lib.format.write_array_header_1_0(out, head)
+                for block in array.blocks() if isinstance(array, Spooled) else _blocks(array):
+                    out.write(block)
+
+
+def _blocks(array: AnyArray) -> Iterator[bytes]:
+    """The bytes of an array in C order."""
+    if not array.ndim:
+        yield array.tobytes()
+    for rows in row_blocks(array):
+        yield array[rows].tobytes()
+
+
+def row_blocks(array: AnyArray) -> Iterator[slice]:
+    """Slices of the first axis of an array, each of which selects about `BLOCK_BYTES`.
+
+    After each slice, a mapped array gives back the memory of what was read of it.
+    """
+    if not array.ndim or not len(array):
+        return
+    pages: mmap.mmap | None = getattr(array.base, "_mmap", None)
+    rows = max(1, BLOCK_BYTES * len(array) // max(1, array.nbytes))
+    for first in range(0, len(array), rows):
+        yield slice(first, first + rows)
+        if pages is not None:
+            pages.madvise(mmap.MADV_DONTNEED)
+
+
+def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArray]:
+    """Read those of the named arrays that an NPZ file has, without any pickled object.
+
+    Arrays of at least `EASY_BYTES` that are stored without compression and aligned are mapped: they
+    are read-only, and the system reads the parts of them that are used.
+
+    Raises:
+        OSError: The file cannot be opened or read.
+        ValueError: The file is refused; the message names the field. NumPy and zipfile have further
+            exceptions for broken bytes.
+    """
+    with opened_regular(path, most_bytes) as (opened, size):
+        file: IO[bytes] = opened
+        if size <= EASY_BYTES:  # then nothing that happens to the file later matters
+            file = io.BytesIO(read_whole(opened, size))
+        with zipfile.ZipFile(file) as archive:
+            members = {
+                name: member
+                for member in archive.infolist()
+                if (name := member.filename.removesuffix(".npy")) in names
+            }
+            mapped = {
+                name: found
+                for name, member in members.items()
+                if (found := _mapped(file, archive, member)) is not None
+            }
+            _check_sizes(archive, members, mapped, size)
+        file.seek(0)
+        with closing(np.load(file, allow_pickle=False)) as loaded:
+            return {
+                name: mapped[name] if name in mapped else loaded[name]
+                for name in names
+                if name in loaded.files
+            }
+
+
+def _mapped(file: IO[bytes], archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> AnyArray | None:
+    """The array of a member, mapped; None if it is small or cannot be mapped.
+
+    Raises:
+        zipfile.BadZipFile: The checksum of the member is wrong.
+    """
+    plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
+    if not plain or member.file_size < EASY_BYTES:
+        return None
+    with archive.open(member) as stream:
+        shape, fortran, dtype = _head(stream)
+        begin_bytes = stream.tell()
+        while stream.read(BLOCK_BYTES):
+            pass  # the end compares the checksum
+    file.seek(member.header_offset)
+    local = file.read(_LOCAL_BYTES)
+    lengths = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
+    offset = member.header_offset + _LOCAL_BYTES + lengths + begin_bytes
+    count = math.prod(shape)
+    if fortran or dtype.hasobject or dtype.kind not in "fiu" or offset % dtype.alignment:
+        return None
+    if count * dtype.itemsize != member.file_size - begin_bytes:
+        return None
+    return np.asarray(np.memmap(file, dtype, "r", offset, shape))
+
+
+def _head(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether the order is that of Fortran, and type of an array in the NPY format."""
+    version = np.lib.format.read_magic(stream)
+    read_head = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }[version]
+    shape, fortran, dtype = read_head(stream)
+    return shape, fortran, dtype
+
+
+def _check_sizes(
+    archive: zipfile.ZipFile,
+    members: Mapping[str, zipfile.ZipInfo],
+    mapped: Mapping[str, AnyArray],
+    size: int,
+) -> None:
+    """Refuse a file that claims more data than it has or would need too much memory.
+
+    Raises:
+        ValueError: The file is refused; the message names the field.
+    """
+    total = 0
+    for name, member in members.items():
+        if name in mapped:
+            continue
+        total += member.file_size
+        if total > max(EASY_BYTES, MOST_GROWTH * size):
+            raise ValueError(f"{name} claims {member.file_size:,} bytes of {size:,}")
+        # Memory for the file, the array of one field, and its conversion to float64.
+        if 3 * total > (free := psutil.virtual_memory().available):
+            raise ValueError(f"{name} needs {3 * total:,} bytes of memory, {free:,} are free")
+        with archive.open(member) as file:
+            shape, _, dtype = _head(file)
+        if math.prod(shape) * dtype.itemsize > member.file_size:
+            raise ValueError(f"{name} claims to be larger than it is")
