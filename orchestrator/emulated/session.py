@@ -42,6 +42,7 @@ from orchestrator.emulated.session_notes import dilation_notes, outage_notes
 from orchestrator.emulated.session_request import downlink_of
 from orchestrator.emulated.session_table import Recorder
 from orchestrator.emulated.visits import Visits
+from orchestrator.engine.access import LinkRates
 from orchestrator.engine.links import shape_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
@@ -51,6 +52,7 @@ from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.core.progress import Progress, silent
 from testbed.network.injector import Report
+from testbed.network.pacing import paced_links
 from testbed.runtimes import Command, Ended, NodeSpec, Sandbox
 from testbed.system.machine import Machine
 
@@ -382,6 +384,8 @@ def opened(
     )
     feed = SessionRates(scenario, channel, shape)
     expected, shared = feed.ahead(), shape.shared_downlink
+    if options.hosts is None and _can_pace(scenario):
+        shape = replace(shape, paced=paced_links(_highest(expected, scenario.dilation), shape))
     with ExitStack() as cleanup:
         network = cleanup.enter_context(
             EmulatedNetwork.start(
@@ -423,6 +427,19 @@ def opened(
         yield session
     finally:
         session.close()
+
+
+def _can_pace(scenario: ResolvedScenario) -> bool:
+    """Whether a process may carry the frames of links: the kernel of virtual time needs none, and
+    ns-3 carries the frames itself."""
+    return scenario.emulation.clock == "real" and scenario.emulation.air != "ns3"
+
+
+def _highest(expected: LinkRates, dilation: float) -> list[tuple[float, float]]:
+    """The highest rates of each link's uplink and downlink, in real bit/s."""
+    ways = expected.uplink, expected.gradient
+    up, down = (way.max(axis=1) / dilation for way in ways)
+    return list(zip(up.tolist(), down.tolist(), strict=True))
 
 
 def _specs(scenario: ResolvedScenario, folder: Path) -> list[NodeSpec]:

@@ -187,6 +187,8 @@ class Driver:
             case ReadCounters():
                 if self._fabric.relay is not None and self._fabric.relay.gone():
                     raise RunError("the process that carries links to other machines is gone")
+                if self._fabric.pacer is not None and self._fabric.pacer.gone():
+                    raise RunError("the process that paces narrow links is gone")
                 self._injection.tell(self._counters())
             case Answer(report):
                 self._answer(report)
@@ -251,8 +253,8 @@ class Driver:
         for site, rates in rates_of_sites:
             messages = []
             for end, rate in zip(self._sites[site].ends, rates, strict=True):
-                if rate is not None and (needed := end.change(rate)):
-                    messages += needed
+                if rate is not None and rate != end.rate_bps:
+                    messages += end.change(rate)
                     changed.append((end, rate))
             if messages:
                 batches.append((self._sites[site].netlink, Batch(messages)))
@@ -270,6 +272,9 @@ class Driver:
         """
         for netlink, batch in batches:
             netlink.send(batch)
+        if self._fabric.pacer is not None and changed:
+            # Rates of an epoch are in force before its clock starts.
+            self._fabric.pacer.change(changed, min(what.due_ns, time.monotonic_ns()))
         done_ns = time.monotonic_ns()
         for netlink, _ in batches:
             netlink.check()
@@ -332,7 +337,7 @@ class Driver:
         for number in what.sites:
             site, at_ns = self._sites[number], time.monotonic_ns()
             counts = queue_counts(site.netlink)
-            found[number] = at_ns, [counts[end.index] for end in site.ends]
+            found[number] = at_ns, [self._counted(end, counts[end.index]) for end in site.ends]
         return QueuesRead(found)
 
     def _queues(self) -> dict[Way, tuple[int, QueueCount, int]]:
@@ -346,11 +351,16 @@ class Driver:
             devices = device_counts(at.netlink) if site in self._large_packets else {}
             for way, end in self._ways(site, at):
                 queue, waits = counts[end.index]
+                queue = self._counted(end, queue)
                 packets = queue.sent_frames
                 if end.index in devices:
                     packets = devices[end.index].sent_frames
                 found[way] = read_ns, queue, packets - waits
         return found
+
+    def _counted(self, end: End, count: QueueCount) -> QueueCount:
+        """The counters of an end, of which a pacer may hold frames."""
+        return count if self._fabric.pacer is None else self._fabric.pacer.counted(end, count)
 
     def _ways(self, number: int, site: Site) -> Iterator[tuple[Way, End]]:
         """The directions of the links whose frames a site sends, and its ends."""
@@ -378,7 +388,9 @@ class Driver:
         for number, site in self._sites.items():
             queues, devices = queue_counts(site.netlink), device_counts(site.netlink)
             for way, end in self._ways(number, site):
-                ways[way] |= vars(queues[end.index])
+                ways[way] |= vars(self._counted(end, queues[end.index]))
+                if self._fabric.pacer is not None:
+                    ways[way]["late_frames"] = self._fabric.pacer.late_frames(end)
                 device = devices[end.index]
                 ways[way] |= {
                     "device_sent_bytes": device.sent_bytes,

@@ -100,6 +100,9 @@ class Shape:
     shared_downlink: bool = False
     """Whether downlinks share the airtime of the cell, and each downlink's rate is the one it would
     have alone: see `testbed.network.airtime`."""
+    paced: tuple[int, ...] = ()
+    """Links, from 1, on which a frame arrives when its last bit has been sent: see
+    `testbed.network.pacing`."""
 
     @property
     def credit_s(self) -> float:
