@@ -337,7 +337,8 @@ class Driver:
         for number in what.sites:
             site, at_ns = self._sites[number], time.monotonic_ns()
             counts = queue_counts(site.netlink)
-            found[number] = at_ns, [self._counted(end, counts[end.index]) for end in site.ends]
+            counted = (self._counted(end, counts[end.index], at_ns)[0] for end in site.ends)
+            found[number] = at_ns, list(counted)
         return QueuesRead(found)
 
     def _queues(self) -> dict[Way, tuple[int, QueueCount, int]]:
@@ -351,16 +352,17 @@ class Driver:
             devices = device_counts(at.netlink) if site in self._large_packets else {}
             for way, end in self._ways(site, at):
                 queue, waits = counts[end.index]
-                queue = self._counted(end, queue)
+                queue, counted_ns = self._counted(end, queue, read_ns)
                 packets = queue.sent_frames
                 if end.index in devices:
                     packets = devices[end.index].sent_frames
-                found[way] = read_ns, queue, packets - waits
+                found[way] = counted_ns, queue, packets - waits
         return found
 
-    def _counted(self, end: End, count: QueueCount) -> QueueCount:
-        """The counters of an end, of which a pacer may hold frames."""
-        return count if self._fabric.pacer is None else self._fabric.pacer.counted(end, count)
+    def _counted(self, end: End, count: QueueCount, at_ns: int) -> tuple[QueueCount, int]:
+        """The counters of an end, of which a pacer may hold frames, and their time."""
+        pacer = self._fabric.pacer
+        return (count, at_ns) if pacer is None else pacer.counted(end, count, at_ns)
 
     def _ways(self, number: int, site: Site) -> Iterator[tuple[Way, End]]:
         """The directions of the links whose frames a site sends, and its ends."""
@@ -388,7 +390,7 @@ class Driver:
         for number, site in self._sites.items():
             queues, devices = queue_counts(site.netlink), device_counts(site.netlink)
             for way, end in self._ways(number, site):
-                ways[way] |= vars(self._counted(end, queues[end.index]))
+                ways[way] |= vars(self._counted(end, queues[end.index], time.monotonic_ns())[0])
                 if self._fabric.pacer is not None:
                     ways[way]["late_frames"] = self._fabric.pacer.late_frames(end)
                 device = devices[end.index]

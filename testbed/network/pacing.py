@@ -30,7 +30,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 from testbed.network.line import LATE_NS
 from testbed.network.shaping import End, QueueCount, Shape
@@ -42,21 +42,23 @@ SUPPLY_BPS = 4e6
 """The lowest rate of the shaper in front of the process."""
 MOST_PACED_BPS = 40e6
 """Links with a higher rate are not paced: a frame takes 0.3 ms at most."""
-MOST_FRAMES_S = 10_000
+MOST_FRAMES_S = 20_000
 """Full frames per second that the process carries, over all links and in both directions."""
 MOST_PACED_LINKS = 200
 _ENOUGH_S, _LOW_S = 8e-3, 4e-3
 """A valve closes when the frames that are held take longer than `_ENOUGH_S`, and opens when they
 take less than `_LOW_S`; one frame besides the one that is being sent is always fetched."""
-_SPIN_NS = 30_000
+_LEAD_NS = 80_000
+"""How much earlier than due a frame is sent: what the way to the receiving program takes."""
 _AT_ONCE = 16
 """Number of packets of one direction that are read before others."""
 _MOST_PACKET_BYTES = 1 << 17
+_SHORTLY_NS = 5_000_000
 _GSO = struct.Struct("=xBHH4x")
 """Metadata of a packet: kind of segmentation, bytes of its headers, payload per frame."""
-_RATE, _COUNTS = struct.Struct("=dq"), struct.Struct("=QQ")
-"""What the injector writes: rate in bit/s, and since when; what the process writes: bytes held, and
-frames that were late."""
+_RATE, _COUNTS = struct.Struct("=dq"), struct.Struct("=dddddq")
+"""What the injector writes: rate in bit/s, and since when. What the process writes: a `Carried`,
+and frames that were late."""
 
 
 def paced_links(highest_bps: Sequence[tuple[float, float]], shape: Shape) -> tuple[int, ...]:
@@ -97,6 +99,28 @@ class PacedEnd(End):
         return self._close, self._open
 
 
+@dataclass(frozen=True)
+class Carried:
+    """What one direction has carried, at the last event and at any time since."""
+
+    bits: float = 0.0
+    """Bits of all frames that have been sent, and what had been sent of the first one that is held
+    when `since_ns` was."""
+    left_bits: float = 0.0
+    """Bits of the first frame that were left then; 0: there is none."""
+    since_ns: float = 0.0
+    """Monotonic time in ns."""
+    changed_ns: float = 0.0
+    """When the rate changed last."""
+    until_change: float = 0.0
+    """Bits that had been carried by then."""
+
+    def by(self, at_ns: float, rate_bps: float) -> float:
+        """Bits carried until a time, at a rate since the last event."""
+        since_s = max(0.0, at_ns - self.since_ns) * 1e-9
+        return self.bits + min(self.left_bits, rate_bps * since_s)
+
+
 class Service:
     """The frames of one direction, which are sent one after the other at the rates of the slots.
 
@@ -108,6 +132,7 @@ class Service:
         """When the first frame will have been sent; None: there is none, or the link is out."""
         self.held_bits = 0.0
         """Bits of all frames that have not been sent."""
+        self._sent_bits = self._until_change = 0.0
         self.wants_more = False
         """Whether the valve should be open."""
         self._frame_bits = frame_bits
@@ -132,8 +157,17 @@ class Service:
             self._left_bits = max(0.0, self._left_bits)
             self._since_ns = at_ns
         self._rate_bps, self._changed_ns, self._before_bps = rate_bps, at_ns, self._rate_bps
+        self._until_change = self.carried().bits
         self._time()
         self._judge()
+
+    def carried(self) -> Carried:
+        """What has been carried."""
+        first_bits, left_bits = 0.0, 0.0
+        if self._frames:
+            first_bits, left_bits = self._frames[0][1], self._left_bits
+        bits = self._sent_bits + first_bits - left_bits
+        return Carried(bits, left_bits, self._since_ns, self._changed_ns, self._until_change)
 
     def send(self) -> bytes | bytearray:
         """The first frame, which is due; the next one is being sent from then on."""
@@ -141,6 +175,7 @@ class Service:
         self._since_ns = self.due_ns
         _, bits, frame = self._frames.popleft()
         self.held_bits -= bits
+        self._sent_bits += bits
         self._begin()
         self._judge()
         return frame
@@ -227,22 +262,37 @@ class Pacer:
         with contextlib.suppress(BlockingIOError):
             self._bell.send(b"\0")
 
-    def counted(self, end: End, count: QueueCount) -> QueueCount:
-        """The counters of an end's queue, with the bytes that the process holds."""
-        held, _ = self._counts(end)
-        sent, queued = count.sent_bytes - held, count.backlog_bytes + held
-        return replace(count, sent_bytes=sent, backlog_bytes=queued)
+    def counted(self, end: End, count: QueueCount, at_ns: int) -> tuple[QueueCount, int]:
+        """The counters of an end's queue, with the frames that the process holds, and their time.
+
+        Args:
+            end: Any end.
+            count: Counters of its queue.
+            at_ns: Monotonic time at which they were read. If the rate has changed shortly before,
+                the result is that of the change, so that rates of two slots are not mixed.
+        """
+        if (place := self._places.get(id(end))) is None:
+            return count, at_ns
+        carried, _ = self._read(place)
+        bits = carried.by(at_ns, end.rate_bps)
+        if at_ns - carried.changed_ns < _SHORTLY_NS:
+            at_ns, bits = round(carried.changed_ns), carried.until_change
+        sent = round(bits / 8)
+        queued = max(0, count.sent_bytes + count.backlog_bytes - sent)
+        return replace(count, sent_bytes=sent, backlog_bytes=queued), at_ns
 
     def late_frames(self, end: End) -> int:
         """Frames of an end that were sent too late."""
-        return self._counts(end)[1]
-
-    def _counts(self, end: End) -> tuple[int, int]:
         place = self._places.get(id(end))
-        if place is None:
-            return 0, 0
-        held, late = _COUNTS.unpack_from(self._shared, _counts_at(self._shared, place))
-        return held, late
+        return 0 if place is None else self._read(place)[1]
+
+    def _read(self, place: int) -> tuple[Carried, int]:
+        at, size = _counts_at(self._shared, place), _COUNTS.size
+        found = self._shared[at : at + size]
+        while (again := self._shared[at : at + size]) != found:  # The process was writing.
+            found = again
+        *carried, late = _COUNTS.unpack(found)
+        return Carried(*carried), late
 
 
 def _counts_at(shared: mmap.mmap, place: int) -> int:
@@ -290,12 +340,12 @@ def _carry(ways: Sequence[_Way], shared: mmap.mmap, bell: socket.socket) -> None
     def note(place: int) -> None:
         way = ways[place]
         way.move_valve()
-        held = round(way.service.held_bits / 8)
-        _COUNTS.pack_into(shared, _counts_at(shared, place), held, way.late)
+        carried = astuple(way.service.carried())
+        _COUNTS.pack_into(shared, _counts_at(shared, place), *carried, way.late)
 
     while True:
         now_ns = time.monotonic_ns()
-        while due and due[0][0] <= now_ns:
+        while due and due[0][0] <= now_ns + _LEAD_NS:
             due_ns, place = heapq.heappop(due)
             way = ways[place]
             if way.service.due_ns != due_ns:
@@ -307,7 +357,7 @@ def _carry(ways: Sequence[_Way], shared: mmap.mmap, bell: socket.socket) -> None
                 heapq.heappush(due, (way.service.due_ns, place))
             note(place)
             now_ns = time.monotonic_ns()
-        wait_s = max(0.0, due[0][0] - now_ns - _SPIN_NS) * 1e-9 if due else None
+        wait_s = max(0.0, due[0][0] - now_ns - _LEAD_NS) * 1e-9 if due else None
         ready = select.select(files, (), (), wait_s)[0]
         if bell.fileno() in ready:
             ready.remove(bell.fileno())
