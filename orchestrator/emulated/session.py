@@ -38,7 +38,12 @@ from orchestrator.emulated.programs import (
 )
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_calibration import choices, ends, gap_s
-from orchestrator.emulated.session_notes import dilation_notes, outage_notes
+from orchestrator.emulated.session_notes import (
+    dilation_notes,
+    early_notes,
+    late_notes,
+    outage_notes,
+)
 from orchestrator.emulated.session_request import downlink_of
 from orchestrator.emulated.session_table import Recorder
 from orchestrator.emulated.visits import Visits
@@ -53,6 +58,7 @@ from testbed.core.node import BS, NodeId, uavs
 from testbed.core.progress import Progress, silent
 from testbed.network.injector import Report
 from testbed.network.pacing import paced_links
+from testbed.network.shaping import WITHOUT_CREDIT_S
 from testbed.runtimes import Command, Ended, NodeSpec, Sandbox
 from testbed.system.machine import Machine
 
@@ -101,6 +107,10 @@ class Session:
         """Load of this machine during the session."""
         self._world = network.world
         self._feed = feed
+        self._early: list[str] = []
+        if can_pace(self.scenario, options):
+            self._early = early_notes(network.shape, feed.ahead(), self.scenario.dilation)
+        self._late: list[str] = []
         self._running: dict[int, Program] = {}
         self._news = threading.Condition()
         self._counting = threading.Lock()
@@ -143,7 +153,7 @@ class Session:
     def notes(self) -> list[str]:
         """What the results do not show by themselves, one line each; complete after the end."""
         silent = outage_notes(self._feed, self.recorder.totals) if self._closing else []
-        return [*dilation_notes(self.scenario), *silent]
+        return [*dilation_notes(self.scenario), *self._early, *self._late, *silent]
 
     @property
     def over(self) -> bool:
@@ -279,6 +289,8 @@ class Session:
             self.check()
             self.count()
             self.report = self.network.injector.report()
+            if self.network.shape.paced:
+                self._late = late_notes(self.report)
             self.machine = Machine.now().since(self._before, 0.0)
         finally:
             self._finish_thread()
@@ -384,8 +396,10 @@ def opened(
     )
     feed = SessionRates(scenario, channel, shape)
     expected, shared = feed.ahead(), shape.shared_downlink
-    if options.hosts is None and _can_pace(scenario):
-        shape = replace(shape, paced=paced_links(_highest(expected, scenario.dilation), shape))
+    if can_pace(scenario, options):
+        # Programs of others do not make up for a credit of idle links.
+        paced = paced_links(_highest(expected, scenario.dilation), shape)
+        shape = replace(shape, burst_s=WITHOUT_CREDIT_S, paced=paced)
     with ExitStack() as cleanup:
         network = cleanup.enter_context(
             EmulatedNetwork.start(
@@ -429,10 +443,11 @@ def opened(
         session.close()
 
 
-def _can_pace(scenario: ResolvedScenario) -> bool:
-    """Whether a process may carry the frames of links: the kernel of virtual time needs none, and
-    ns-3 carries the frames itself."""
-    return scenario.emulation.clock == "real" and scenario.emulation.air != "ns3"
+def can_pace(scenario: ResolvedScenario, options: SessionOptions) -> bool:
+    """Whether a process on this machine may carry the frames of links: in virtual time the kernel
+    does what it would do, and ns-3 carries the frames itself."""
+    emulation = scenario.emulation
+    return options.hosts is None and emulation.clock == "real" and emulation.air != "ns3"
 
 
 def _highest(expected: LinkRates, dilation: float) -> list[tuple[float, float]]:

@@ -276,7 +276,7 @@ def wire(
 def _end(index: int, link: int, shape: Shape, *, taps: bool) -> End:
     if taps:
         return TapEnd(index, shape)
-    return (PacedEnd if link in shape.paced else End)(index, shape)
+    return (PacedEnd if link in shape.paced else End)(index, shape.of(link))
 
 
 def _paced(

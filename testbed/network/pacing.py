@@ -42,8 +42,9 @@ SUPPLY_BPS = 4e6
 """The lowest rate of the shaper in front of the process."""
 MOST_PACED_BPS = 40e6
 """Links with a higher rate are not paced: a frame takes 0.3 ms at most."""
-MOST_FRAMES_S = 20_000
-"""Full frames per second that the process carries, over all links and in both directions."""
+MOST_FRAMES_S = 10_000
+"""Full frames per second that the process carries, in the faster direction of all links; it carries
+as many acknowledgements in the other one."""
 MOST_PACED_LINKS = 200
 _ENOUGH_S, _LOW_S = 8e-3, 4e-3
 """A valve closes when the frames that are held take longer than `_ENOUGH_S`, and opens when they
@@ -70,7 +71,7 @@ def paced_links(highest_bps: Sequence[tuple[float, float]], shape: Shape) -> tup
     """
     left, found = float(MOST_FRAMES_S), list[int]()
     for link, rates in sorted(enumerate(highest_bps, 1), key=lambda each: max(each[1])):
-        left -= sum(rates) / (8 * shape.frame_bytes)
+        left -= max(rates) / (8 * shape.frame_bytes)
         if max(rates) > MOST_PACED_BPS or left < 0 or len(found) == MOST_PACED_LINKS:
             break
         found.append(link)
