@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from testbed.core.clock import OPEN_S, EmulatedClock
-from testbed.network.shaping import SOON_POLL_S, Shape
+from testbed.network.shaping import SOON_POLL_S, WITHOUT_CREDIT_S, Shape
 
+_WAY_S = WITHOUT_CREDIT_S
 _LATEST_OPEN_S = 0.1
 """Upper limit of the wait of slow links: TCP waits twice as long before it retransmits."""
 _SPARE_S = 0.1e-3
@@ -71,6 +72,7 @@ def releases(
     slot_s: float,
     row: Row,
     last_bytes: Sequence[int],
+    all_bytes: Sequence[int] = (),
 ) -> list[Release]:
     """When to release the downlinks of transfers that start with the clock.
 
@@ -83,6 +85,8 @@ def releases(
         slot_s: Emulated length of a slot.
         row: The downlinks' rates.
         last_bytes: What the last frame of each downlink's transfer is charged.
+        all_bytes: What all frames of each transfer are charged: one that takes less than `OPEN_S`
+            is released when it would have arrived. Empty: all take longer.
     """
     first = row(_slot(clock, slot_s, clock.start_ns)) or ()
     floor_bps = shape.lowest_rate(slot_s * clock.dilation)
@@ -91,7 +95,12 @@ def releases(
         if rate_bps < floor_bps:
             continue
         taken_bits = 8 * _two_packets_bytes(frames, shape, last_bytes[place])
-        wait_s = min(max(OPEN_S, taken_bits / rate_bps + _SPARE_S), _LATEST_OPEN_S)
+        wait_s = max(OPEN_S, taken_bits / rate_bps + _SPARE_S)
+        if all_bytes and (lasts_s := 8 * all_bytes[place] / rate_bps) < wait_s:
+            # All of it leaves at once.
+            wait_s = max(_SPARE_S, lasts_s - _WAY_S)
+            taken_bits -= _WAY_S * rate_bps
+        wait_s = min(wait_s, _LATEST_OPEN_S)
         due.append((clock.start_ns + round(wait_s * 1e9), place, taken_bits))
     found = []
     for together in _together(sorted(due)):

@@ -620,7 +620,13 @@ class Injector:
         with self._lock:
             self._send(SetChannel(first_slot, count, warn_slots, rows.astype(np.float64).tobytes()))
 
-    def epoch(self, clock: EmulatedClock, slot_s: float, held: Sequence[int] = ()) -> None:
+    def epoch(
+        self,
+        clock: EmulatedClock,
+        slot_s: float,
+        held: Sequence[int] = (),
+        held_bytes: Sequence[int] = (),
+    ) -> None:
         """Set the rates of the slot in which the clock starts at once, and the later ones on time.
 
         Slot n begins at n · `slot_s` emulated seconds.
@@ -630,12 +636,13 @@ class Injector:
             slot_s: Length of a slot in emulated seconds.
             held: What the last frame of each downlink's transfer is charged, if transfers start
                 with the clock and are held until then: see `testbed.network.holding`.
+            held_bytes: What all frames of each of these transfers are charged; empty: unknown.
 
         Raises:
             RunError: No rates were given for the first slot.
         """
         with self._lock:
-            self._send(Epoch(clock, slot_s, tuple(held)))
+            self._send(Epoch(clock, slot_s, tuple(held), tuple(held_bytes)))
             if self._await(EpochBegun).missing:
                 raise RunError(f"injector: no rates were given for the slot at {clock.start_s} s")
 

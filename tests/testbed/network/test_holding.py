@@ -57,6 +57,20 @@ def test_narrow_links_whose_moments_are_close_open_together() -> None:
             assert credit_s == pytest.approx(opens_s + SOON_POLL_S / 2 - own_s, abs=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("size", "waits_s"), [(1, 0.1e-3), (2500, 1e-3 - 0.15e-3), (50_000, OPEN_S)]
+)
+def test_a_short_transfer_is_released_when_it_would_have_arrived(size: int, waits_s: float) -> None:
+    """At 20 Mb/s, less the way to the receiver; its credit lets all of it leave."""
+    (release,) = releases(
+        [1], SHAPE, START, SLOT_S, {0: (20e6,)}.get, last_frames([size], SHAPE), [size]
+    )
+    assert release.at_ns == START.start_ns + round(waits_s * 1e9)
+    first_and_last = SHAPE.frame_bytes + last_frames([size], SHAPE)[0]
+    if waits_s < OPEN_S:
+        assert release.credits_s[0] >= 8 * (size - first_and_last) / 20e6
+
+
 def test_a_link_that_is_out_is_left_to_its_slots() -> None:
     (release,) = of((20e6, 0.0))
     assert release.places == (0,)
