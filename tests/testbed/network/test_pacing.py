@@ -11,16 +11,19 @@ import pytest
 from small_world import SmallWorld
 
 from testbed.network.pacing import (
+    _COUNTS,
+    _RATE,
     MOST_FRAMES_S,
     MOST_PACED_BPS,
     MOST_PACED_LINKS,
     SUPPLY_BPS,
     PacedEnd,
+    Pacer,
     Service,
     _Way,
     paced_links,
 )
-from testbed.network.shaping import WITHOUT_CREDIT_S, Shape
+from testbed.network.shaping import WITHOUT_CREDIT_S, QueueCount, Shape
 
 FRAME_BITS = 1514 * 8.0
 MS = 1_000_000
@@ -191,3 +194,22 @@ def test_transfers_over_paced_links_follow_the_integral_of_rates_that_jump(tmp_p
     assert sent >= small.on_link_bytes(size)
     error_s = back.integral_error_s(np.full(60, 5e6), slot_s, small.on_link_bytes(100_000))
     assert -8 * 1514 / 5e6 < error_s < 0.05
+
+
+def test_counters_are_those_of_the_bits_that_have_been_sent() -> None:
+    """Of a packed reading, as the process would have written it."""
+    end, other = PacedEnd(7, Shape()), PacedEnd(8, Shape())
+    end.changed(8e6)
+    pacer: Any = Pacer.__new__(Pacer)
+    pacer._places = {id(end): 0}
+    pacer._shared = bytearray(_RATE.size) + _COUNTS.pack(8000.0, 4000.0, 10 * MS, 5 * MS, 600.0, 3)
+    read = QueueCount(sent_bytes=2000, sent_frames=2, dropped_frames=0, backlog_bytes=500)
+    # 8 Mb/s carry 8 bits in a µs: 1000 bytes and 200 more by then.
+    count, at_ns = pacer.counted(end, read, 10 * MS + 200_000)
+    assert (count.sent_bytes, count.backlog_bytes, at_ns) == (1200, 1300, 10 * MS + 200_000)
+    assert count.sent_frames == 2
+    # Within 5 ms of a change: what had been sent by then.
+    count, at_ns = pacer.counted(end, read, 9 * MS)
+    assert (count.sent_bytes, count.backlog_bytes, at_ns) == (75, 2425, 5 * MS)
+    assert pacer.counted(other, read, 11 * MS) == (read, 11 * MS)
+    assert (pacer.late_frames(end), pacer.late_frames(other)) == (3, 0)
