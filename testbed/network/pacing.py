@@ -243,6 +243,7 @@ class Pacer:
             with contextlib.suppress(BaseException):
                 linux.signal_at_parents_death(signal.SIGKILL)
                 linux.precise_timers()
+                linux.name_process("testbed", "pacing")
                 linux.keep_capabilities(linux.CAP_NET_ADMIN, linux.CAP_NET_RAW)
                 gc.disable()
                 _carry([_Way(course, shape) for course in courses], self._shared, heard)
