@@ -21,7 +21,7 @@ DATAGRAM_BYTES = 1472
 """Payload of a full datagram of UDP over IPv4."""
 CHUNK_BYTES = 1 << 20
 BUFFER_BYTES = 4 << 20
-LOST_S = 3.0
+LOST_S = 10.0
 """A datagram that does not arrive for so long is lost."""
 BEGIN_NS = int(os.environ.get("TESTBED_EPOCH_NS", "0"))
 """When slot 0 begins."""

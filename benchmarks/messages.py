@@ -100,7 +100,7 @@ def planned(link: Link) -> list[dict[str, Any]]:
             plan.append({"at_s": at_s, "bytes": size, "tcp": tcp, "silence": silence})
             if silence:
                 at_s = link.end_s(at_s, bits) + SILENCE_S
-        at_s = link.end_s(at_s, bits * count) + 2 * SILENCE_S
+        at_s = (at_s if silence else link.end_s(at_s, bits * count)) + SILENCE_S
     return plan
 
 
