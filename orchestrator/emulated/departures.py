@@ -37,7 +37,7 @@ def credits_of(plan: RoundPlan, rates: LinkRates, shape: Shape, dilation: float)
         (plan.cm_bytes, rates.uplink),
     )
     by_kind = (
-        np.clip(_lasts_s(bytes_, bps) * dilation - WITHOUT_CREDIT_S, 0.0, shape.credit_s)
+        np.clip(_lasts_s(bytes_, bps) * dilation - WITHOUT_CREDIT_S, 0.0, max(0.0, shape.credit_s))
         for bytes_, bps in transfers
     )
     return [Credits(*map(float, of_link)) for of_link in zip(*by_kind, strict=True)]

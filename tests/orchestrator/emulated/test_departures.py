@@ -61,5 +61,5 @@ def test_a_shared_gradient_is_a_transfer_of_its_own() -> None:
 
 
 def test_links_without_credit_have_none() -> None:
-    for credits_ in credits_of(plan(), rates(), Shape(burst_s=WAY_S), 1.0):
+    for credits_ in credits_of(plan(), rates(), Shape(burst_s=0.0), 1.0):
         assert credits_ == Credits.of_all(0.0)
