@@ -20,6 +20,9 @@ PORT = 9100
 DATAGRAM_BYTES = 1472
 """Payload of a full datagram of UDP over IPv4."""
 CHUNK_BYTES = 1 << 20
+BUFFER_BYTES = 4 << 20
+LOST_S = 10.0
+"""A datagram that does not arrive for so long is lost."""
 BEGIN_NS = int(os.environ.get("TESTBED_EPOCH_NS", "0"))
 """When slot 0 begins."""
 
@@ -32,8 +35,9 @@ def _send(plan: list[dict[str, float]], host: str) -> list[int]:
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     datagrams.connect((host, PORT))
     sent = []
-    for message in plan:
-        size, data = int(message["bytes"]), bytes(int(message["bytes"]))
+    for number, message in enumerate(plan):
+        size = int(message["bytes"])
+        data = bytes([number % 256]) * size
         due_ns = BEGIN_NS + round(message["at_s"] * 1e9)
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
             time.sleep(left_ns / 1e9)
@@ -46,26 +50,41 @@ def _send(plan: list[dict[str, float]], host: str) -> list[int]:
     return sent
 
 
-def _receive(plan: list[dict[str, float]]) -> list[int]:
-    """Receive every message; returns when its last byte arrived."""
+def _receive(plan: list[dict[str, float]]) -> list[int | None]:
+    """Receive every message; returns when its last byte arrived, or None if datagrams were lost."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("", PORT))
     listener.listen()
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
     datagrams.bind(("", PORT))
+    datagrams.settimeout(LOST_S)
     stream, _ = listener.accept()
-    arrived = []
-    for message in plan:
+    arrived: list[int | None] = []
+    ahead = b""
+    for number, message in enumerate(plan):
         left = int(message["bytes"])
-        while left:
-            most = min(left, CHUNK_BYTES) if message["tcp"] else DATAGRAM_BYTES
-            got = len((stream if message["tcp"] else datagrams).recv(most))
-            if not got:
-                sys.exit("message_ends.py: the connection ended before the plan did")
-            left -= got
-        arrived.append(time.monotonic_ns() - BEGIN_NS)
+        while left > 0:
+            if message["tcp"]:
+                data = stream.recv(min(left, CHUNK_BYTES))
+            else:
+                data, ahead = ahead or _datagram(datagrams), b""
+                if data[:1] != bytes([number % 256]):  # The rest of this message has been lost.
+                    ahead = data
+                    break
+            if not data:
+                break
+            left -= len(data)
+        arrived.append(None if left else time.monotonic_ns() - BEGIN_NS)
     return arrived
+
+
+def _datagram(datagrams: socket.socket) -> bytes:
+    try:
+        return datagrams.recv(DATAGRAM_BYTES)
+    except TimeoutError:
+        return b""
 
 
 if __name__ == "__main__":

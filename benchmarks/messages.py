@@ -100,7 +100,7 @@ def planned(link: Link) -> list[dict[str, Any]]:
             plan.append({"at_s": at_s, "bytes": size, "tcp": tcp, "silence": silence})
             if silence:
                 at_s = link.end_s(at_s, bits) + SILENCE_S
-        at_s = link.end_s(at_s, bits * count) + 2 * SILENCE_S
+        at_s = (at_s if silence else link.end_s(at_s, bits * count)) + SILENCE_S
     return plan
 
 
@@ -141,15 +141,16 @@ def played(rate: str, args: argparse.Namespace) -> pd.DataFrame:
 
 
 def with_errors(
-    link: Link, plan: list[dict[str, Any]], sent_ns: list[int], arrived_ns: list[int]
+    link: Link, plan: list[dict[str, Any]], sent_ns: list[int], arrived_ns: list[int | None]
 ) -> pd.DataFrame:
-    """The messages with `error_ms`: how much later than their last bit they arrived."""
+    """The messages with `error_ms`: how much later than their last bit they arrived; NaN if they
+    did not."""
     free_s, errors_ms = 0.0, []
     for message, sent, arrived in zip(plan, sent_ns, arrived_ns, strict=True):
         # A message waits until all earlier ones have been sent.
         begin_s = max(free_s, sent * 1e-9)
         free_s = link.end_s(begin_s, wire_bits(message["bytes"], tcp=message["tcp"]))
-        errors_ms.append(1e3 * (arrived * 1e-9 - free_s))
+        errors_ms.append(math.nan if arrived is None else 1e3 * (arrived * 1e-9 - free_s))
     return pd.DataFrame(plan).assign(error_ms=errors_ms)
 
 
@@ -163,9 +164,11 @@ def main() -> None:
     found = pd.concat([played(rate, args) for rate in args.rates], ignore_index=True)
     size = found.error_ms.abs()
     early, late = -min(0.0, found.error_ms.min()), max(0.0, found.error_ms.max())
+    lost = int(size.isna().sum())
     print(
         f"{len(found)} messages in {args.clock} time: 95 % arrived within {size.quantile(0.95):.3f}"
-        f" ms of theory; the most were {early:.3f} ms too early and {late:.3f} ms too late."
+        f" ms of theory; the most were {early:.3f} ms too early and {late:.3f} ms too late"
+        f"{f', and {lost} were lost' if lost else ''}."
     )
     found["transport"] = np.where(found.tcp, "TCP", "UDP")
     found["pace"] = np.where(found.silence, "after silence", "back to back")

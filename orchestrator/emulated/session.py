@@ -38,10 +38,17 @@ from orchestrator.emulated.programs import (
 )
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_calibration import choices, ends, gap_s
-from orchestrator.emulated.session_notes import dilation_notes, endless_notes, outage_notes
+from orchestrator.emulated.session_notes import (
+    dilation_notes,
+    early_notes,
+    endless_notes,
+    late_notes,
+    outage_notes,
+)
 from orchestrator.emulated.session_request import downlink_of
 from orchestrator.emulated.session_table import Recorder
 from orchestrator.emulated.visits import Visits
+from orchestrator.engine.access import LinkRates
 from orchestrator.engine.links import shape_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
@@ -51,6 +58,8 @@ from testbed.core.errors import RunError
 from testbed.core.node import BS, NodeId, uavs
 from testbed.core.progress import Progress, silent
 from testbed.network.injector import Report
+from testbed.network.pacing import paced_links
+from testbed.network.shaping import WITHOUT_CREDIT_S
 from testbed.runtimes import Command, Ended, NodeSpec, Sandbox
 from testbed.system.machine import Machine
 
@@ -99,6 +108,10 @@ class Session:
         """Load of this machine during the session."""
         self._world = network.world
         self._feed = feed
+        self._early: list[str] = []
+        if can_pace(self.scenario, options):
+            self._early = early_notes(network.shape, feed.ahead(), self.scenario.dilation)
+        self._late: list[str] = []
         self._running: dict[int, Program] = {}
         self._news = threading.Condition()
         self._counting = threading.Lock()
@@ -143,7 +156,7 @@ class Session:
         late = []
         if self._closing:
             late = [*outage_notes(self._feed, self.recorder.totals), *endless_notes()]
-        return [*dilation_notes(self.scenario), *late]
+        return [*dilation_notes(self.scenario), *self._early, *self._late, *late]
 
     @property
     def over(self) -> bool:
@@ -279,6 +292,8 @@ class Session:
             self.check()
             self.count()
             self.report = self.network.injector.report()
+            if self.network.shape.paced:
+                self._late = late_notes(self.report)
             self.machine = Machine.now().since(self._before, 0.0)
         finally:
             self._finish_thread()
@@ -384,6 +399,10 @@ def opened(
     )
     feed = SessionRates(scenario, channel, shape)
     expected, shared = feed.ahead(), shape.shared_downlink
+    if can_pace(scenario, options):
+        # Programs of others do not make up for a credit of idle links.
+        paced = paced_links(_highest(expected, scenario.dilation), shape)
+        shape = replace(shape, burst_s=WITHOUT_CREDIT_S, paced=paced)
     with ExitStack() as cleanup:
         network = cleanup.enter_context(
             EmulatedNetwork.start(
@@ -425,6 +444,20 @@ def opened(
         yield session
     finally:
         session.close()
+
+
+def can_pace(scenario: ResolvedScenario, options: SessionOptions) -> bool:
+    """Whether a process on this machine may carry the frames of links: in virtual time the kernel
+    does what it would do, and ns-3 carries the frames itself."""
+    emulation = scenario.emulation
+    return options.hosts is None and emulation.clock == "real" and emulation.air != "ns3"
+
+
+def _highest(expected: LinkRates, dilation: float) -> list[tuple[float, float]]:
+    """The highest rates of each link's uplink and downlink, in real bit/s."""
+    ways = expected.uplink, expected.gradient
+    up, down = (way.max(axis=1) / dilation for way in ways)
+    return list(zip(up.tolist(), down.tolist(), strict=True))
 
 
 def _specs(scenario: ResolvedScenario, folder: Path) -> list[NodeSpec]:

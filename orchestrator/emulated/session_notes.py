@@ -1,15 +1,23 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a session has to say that is no error: the effect of dilation, links that were out, and
-programs that computed without end."""
+"""What a session has to say that is no error: the effect of dilation, links that are not paced,
+frames that were late, links that were out, and programs that computed without end."""
+
+import numpy as np
 
 from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_table import DIRECTIONS, Totals
+from orchestrator.engine.access import LinkRates
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.node import uav
+from testbed.network.injector import Report
+from testbed.network.pacing import MOST_PACED_BPS
+from testbed.network.shaping import Shape
 from testbed.system import inside
 
+MOST_LATE = 0.01
+"""Share of late frames from which on a link has a line."""
 MOST_LINES = 6
 """Largest number of links that have a line of their own."""
 LINKS = dict(zip(DIRECTIONS, ("uplink", "downlink"), strict=True))
@@ -34,6 +42,47 @@ def endless_notes() -> list[str]:
         "virtual time passes for it by this machine's CPU time, which may differ between runs"
         for node, _, program in (found.partition(" ") for found in inside.endless())
     ]
+
+
+def early_notes(shape: Shape, expected: LinkRates, dilation: float) -> list[str]:
+    """One line for links over which messages may arrive before their last bit has been sent.
+
+    Args:
+        shape: Shape of the links.
+        expected: Rates that the links will have, in emulated bit/s.
+        dilation: Real seconds per emulated second.
+    """
+    both = np.hstack([expected.uplink, expected.gradient]) / dilation
+    early_s = {
+        link: shape.early_at(float(bps[bps > 0].min()), shape.packet_frames(float(bps.max())))
+        for link, bps in enumerate(both, 1)
+        if link not in shape.paced and (bps > 0).any()
+    }
+    if not early_s:
+        return []
+    names = [str(uav(link)) for link in early_s]
+    more = len(names) - MOST_LINES
+    named = ", ".join(names[:MOST_LINES]) + (f" and {more} more" if more > 0 else "")
+    return [
+        f"messages over the links of {named} may arrive up to {1e3 * max(early_s.values()):.2g} ms "
+        "early: a packet arrives when its transmission begins, because these links have rates "
+        f"above {MOST_PACED_BPS / 1e6:g} Mb/s, or carry too many frames for one process to hold "
+        "each until its last bit has been sent"
+    ]
+
+
+def late_notes(report: Report) -> list[str]:
+    """One line for each direction of a paced link with many late frames."""
+    lines = []
+    for way, counts in (("uplink", report.uplink), ("downlink", report.downlink)):
+        for client, count in enumerate(counts, 1):
+            share = count.late_frames / max(1, count.sent_frames)
+            if share > MOST_LATE:
+                lines.append(
+                    f"{share:.1%} of the frames over the {way} of {uav(client)} were sent more "
+                    "than 1 ms late: other programs kept this machine busy"
+                )
+    return lines[:MOST_LINES]
 
 
 def outage_notes(feed: SessionRates, totals: Totals) -> list[str]:

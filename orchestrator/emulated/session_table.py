@@ -207,7 +207,8 @@ class Recorder:
             sharing = len(highest) if way in self._shared else 1
             rate_bps = rates[place] / self._feed.dilation / sharing
             packet_frames = self._shape.packet_frames(highest[client, way])
-            busy[place] |= slack[place] < self._shape.credit_packets(rate_bps, packet_frames)
+            shape = self._shape.of(int(client) + 1)
+            busy[place] |= slack[place] < shape.credit_packets(rate_bps, packet_frames)
         return waiting, busy
 
     def _write(self) -> None:

@@ -23,6 +23,7 @@ from orchestrator.analysis.radio_log import RadioLog, cells, grants, handovers, 
 from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.analysis.waterfall import waterfalls
 from orchestrator.emulated.calibration import TIMEOUT_S
+from orchestrator.emulated.departures import credits_of
 from orchestrator.emulated.learning import (
     computing_limit_s,
     evaluation_table,
@@ -410,8 +411,8 @@ class Stage:
         links_before = injector.report()
         before = Machines.now(self.nodes.world)
         clock = EmulatedClock(next_tick() + round(LEAD_S * 1e9), round_.start_s, dilation)
-        held = last_frames(plan.sm_bytes.tolist(), self.shape) if self.holds else []
-        injector.epoch(clock, slot_s, held)
+        sizes = plan.sm_bytes.tolist() if self.holds else []
+        injector.epoch(clock, slot_s, last_frames(sizes, self.shape), sizes)
         for node in nodes:
             self.nodes.send(node, Begin(clock))
         # After the end of an asynchronous run, updates that are in progress are finished.
@@ -561,6 +562,7 @@ class Stage:
             )
         ]
         differ = len(set(terms)) > 1
+        credits_ = credits_of(plan, table.rates, self.shape, self.scenario.dilation)
         self.nodes.send(
             BS,
             ServeRound(
@@ -575,6 +577,7 @@ class Stage:
                 ahead=ahead_of(plan, table.rates, table.first, table.slot_s),
                 may_lose=self.nodes.may_lose_hosts,
                 keeping=keeping(self.scenario),
+                credits=tuple(credits_),
             ),
         )
         alive = self._alive([uav(client) for client in round_.clients])
@@ -583,7 +586,8 @@ class Stage:
             faults = node_faults.of_uav(node.client)
             reports_steps = self.nodes.may_lose_hosts
             order = JoinRound(
-                terms[node.index], cf_s, cb_s, plan.backward_ratio, faults, reports_steps
+                *(terms[node.index], cf_s, cb_s, plan.backward_ratio, faults, reports_steps),
+                credits_[node.index],
             )
             self.nodes.send(node, order)
         self.nodes.collect(Ready, [BS, *alive], self.ready_s)

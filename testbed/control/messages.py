@@ -80,6 +80,23 @@ class RoundTerms:
 
 
 @dataclass(frozen=True)
+class Credits:
+    """How much later than they are due the messages of a link begin, by kind, in real seconds: see
+    `EmulatedClock.depart`."""
+
+    broadcast: float
+    smashed: float
+    gradient: float
+    shared: float
+    adapters: float
+
+    @classmethod
+    def of_all(cls, credit_s: float) -> "Credits":
+        """The same for all kinds."""
+        return cls(credit_s, credit_s, credit_s, credit_s, credit_s)
+
+
+@dataclass(frozen=True)
 class FirstGradients:
     """τ'_SG(0) of the first lag: duration of a gradient transfer at the rate of a slot."""
 
@@ -250,6 +267,8 @@ class ServeRound:
     may_lose: bool = False
     """Whether clients are on other machines: `LoseClients` may arrive until the round is over."""
     keeping: Keeping = Keeping()
+    credits: tuple[Credits, ...] = ()
+    """Credits of the downlink of every client of the run; empty: those of the set-up."""
 
     def of(self, client: int) -> RoundTerms:
         """The terms of one client."""
@@ -268,6 +287,8 @@ class JoinRound:
     faults: UavFaults | None
     reports_steps: bool = False
     """Whether to report steps when they begin and end, because the machine may be lost."""
+    credits: Credits | None = None
+    """Credits of its uplink; None: those of the set-up."""
 
 
 @dataclass(frozen=True)
@@ -509,6 +530,8 @@ class Epoch:
     held: tuple[int, ...] = ()
     """Size in bytes of the last frame of the transfer that starts on each downlink with the clock;
     their frames are held until then. Empty: no transfer is known to start then."""
+    held_bytes: tuple[int, ...] = ()
+    """Size in bytes of each of these transfers; empty: unknown."""
 
 
 @dataclass(frozen=True)

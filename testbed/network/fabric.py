@@ -26,6 +26,7 @@ from testbed.core.impairment import Impairment
 from testbed.core.node import BS, NodeId
 from testbed.network.impairments import has_netem, install
 from testbed.network.line import Line, Tap, drop_arrivals, tap
+from testbed.network.pacing import Course, PacedEnd, Pacer
 from testbed.network.relay import Inner, Relay, frames
 from testbed.network.serial_line import SerialEnd
 from testbed.network.shaping import End, Shape, removal
@@ -151,6 +152,8 @@ class Fabric:
     """Open files of the UAVs' devices if a radio process carries the frames, one per link."""
     station_taps: Sequence[int] = ()
     """Open files of the base station's devices then."""
+    pacer: Pacer | None = None
+    """The process that carries the frames of paced links, if there are any."""
 
     def unshape(self) -> None:
         """Remove all qdiscs and queued frames, which the owner must do at the end; see
@@ -222,6 +225,7 @@ def wire(
         else:
             assert underlay is not None
             _make_tunnels(ends, part, shape, underlay)
+    paced = _paced(base_station, dict(zip(part.clients, uavs, strict=True)), shape)
     if base_station is None:
         linux.enter(uavs[0])
         bs = Site(Netlink(), [])
@@ -229,11 +233,14 @@ def wire(
         bs, station_taps = _wire_base_station(base_station, uavs, shape, part, taps=taps)
     lined = shape.impaired and not has_netem(bs.netlink)
     up_taps, down_taps, sites = [], [], []
+    courses = list[Course]()
     for link, uav in zip(part.clients, uavs, strict=True):
         linux.enter(uav)
         _configure_tcp(shape)
         _open_ports_and_ping(shape)
-        site = Site(Netlink(), [_kind_of_end(shape, taps=taps)(UAV_DEVICE, shape)])
+        site = Site(Netlink(), [_end(UAV_DEVICE, link, shape, taps=taps)])
+        if isinstance(site.ends[0], PacedEnd):
+            courses.append(Course(site.ends[0], Netlink(), *reversed(paced[link])))
         there, here = link_addresses(link)
         setup = []
         if taps:
@@ -258,15 +265,47 @@ def wire(
         if lined:
             own = _mac(link, at_uav=False)
             up_taps.append(tap(bs.netlink, end.index, name, own, shape.mtu))
+        if isinstance(end, PacedEnd):
+            courses.append(Course(end, Netlink(), *paced[link]))
+    pacer = Pacer(courses, shape) if courses else None
     return Fabric(
-        *(bs, part.clients, sites, part.links, up_taps, down_taps, relay, uav_taps, station_taps)
+        *(bs, part.clients, sites, part.links, up_taps, down_taps, relay, uav_taps, station_taps),
+        pacer,
     )
 
 
-def _kind_of_end(shape: Shape, *, taps: bool) -> type[End]:
+def _end(index: int, link: int, shape: Shape, *, taps: bool) -> End:
     if taps:
-        return TapEnd
-    return SerialEnd if shape.serial else End
+        return TapEnd(index, shape)
+    if shape.serial:
+        return SerialEnd(index, shape)
+    return (PacedEnd if link in shape.paced else End)(index, shape.of(link))
+
+
+def _paced(
+    base_station: int | None, uavs: Mapping[int, int], shape: Shape
+) -> dict[int, tuple[socket.socket, socket.socket]]:
+    """Create the devices of paced links; the packet sockets behind that of the base station and
+    that of the UAV, which are in a separate namespace."""
+    if not shape.paced:
+        return {}
+    assert base_station is not None
+    os.close(linux.new_network_namespace())
+    with Netlink() as outside:
+        made = {}
+        for link in shape.paced:
+            ends = (
+                Inner(
+                    BS_DEVICE_BASE + link, str(NodeId(link)), base_station, _mac(link, at_uav=False)
+                ),
+                Inner(UAV_DEVICE, str(BS), uavs[link], _mac(link, at_uav=True)),
+            )
+            at = BS_DEVICE_BASE + link, BS_DEVICE_BASE + MOST_LINKS + link
+            of_bs, of_uav = (
+                frames(outside, index, end, shape.mtu) for index, end in zip(at, ends, strict=True)
+            )
+            made[link] = of_bs, of_uav
+        return made
 
 
 def _wire_base_station(
@@ -277,14 +316,15 @@ def _wire_base_station(
     linux.enter(base_station)
     _configure_tcp(shape)
     _open_ports_and_ping(shape)
-    kind, links = _kind_of_end(shape, taps=taps), range(1, part.links + 1)
-    bs = Site(Netlink(), [kind(BS_DEVICE_BASE + k, shape) for k in links])
+    links = range(1, part.links + 1)
+    bs = Site(Netlink(), [_end(BS_DEVICE_BASE + k, k, shape, taps=taps) for k in links])
     opened = []
     if taps:
         opened = [open_tap(BS_DEVICE_BASE + k, str(NodeId(k))) for k in links]
         made = [set_up(BS_DEVICE_BASE + k, _mac(k, at_uav=False), shape.mtu) for k in links]
     else:
-        made = [_pair(link, uav, shape) for link, uav in zip(part.clients, uavs, strict=True)]
+        of_links = zip(part.clients, uavs, strict=True)
+        made = [_pair(link, uav, shape) for link, uav in of_links if link not in shape.paced]
     bs.netlink.transact([*made, netlink.up(_LO)])
     ours, source = [], None
     if shape.network:

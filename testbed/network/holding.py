@@ -22,14 +22,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from testbed.core.clock import OPEN_S, EmulatedClock
-from testbed.network.shaping import SOON_POLL_S, Shape
+from testbed.network.shaping import SOON_POLL_S, WITHOUT_CREDIT_S, Shape
 
+_WAY_S = WITHOUT_CREDIT_S
 _LATEST_OPEN_S = 0.1
 """Upper limit of the wait of slow links: TCP waits twice as long before it retransmits."""
 _SPARE_S = 0.1e-3
 """The least credit of a link when it is released, in seconds."""
 _SOON_NS = 1_000_000
 """How long before a release its valves are made ready."""
+_TOGETHER_NS = 1_000_000
+"""Links whose moments differ by less are released together, at the latest of these moments."""
 _RESTORE_NS = 2_000_000
 """How long after a release the usual burst of its links is restored."""
 Row = Callable[[int], Sequence[float] | None]
@@ -77,6 +80,7 @@ def releases(
     slot_s: float,
     row: Row,
     last_bytes: Sequence[int],
+    all_bytes: Sequence[int] = (),
 ) -> list[Release]:
     """When to release the downlinks of transfers that start with the clock.
 
@@ -89,6 +93,8 @@ def releases(
         slot_s: Emulated length of a slot.
         row: The downlinks' rates.
         last_bytes: What the last frame of each downlink's transfer is charged.
+        all_bytes: What all frames of each transfer are charged: one that takes less than `OPEN_S`
+            is released when it would have arrived. Empty: all take longer.
     """
     first = row(_slot(clock, slot_s, clock.start_ns)) or ()
     if shape.serial:
@@ -96,22 +102,42 @@ def releases(
         rates = tuple(first[place] for place in places)
         nothing = (0.0,) * len(places)
         return [Release(clock.start_ns, places, rates, nothing, False)] if places else []
-    moments: dict[int, list[tuple[int, float, float]]] = {}
+    floor_bps = shape.lowest_rate(slot_s * clock.dilation)
+    due = list[tuple[int, int, float]]()
     for place, (frames, rate_bps) in enumerate(zip(packet_frames, first, strict=False)):
-        if rate_bps < shape.lowest_rate(slot_s * clock.dilation):
+        if rate_bps < floor_bps:
             continue
         taken_bits = 8 * _two_packets_bytes(frames, shape, last_bytes[place])
-        wait_s = min(max(OPEN_S, taken_bits / rate_bps + _SPARE_S), _LATEST_OPEN_S)
-        at_ns = clock.start_ns + round(wait_s * 1e9)
-        now_bps, bits = _carried(place, clock, slot_s, row, at_ns + round(SOON_POLL_S / 2 * 1e9))
-        if now_bps < shape.lowest_rate(slot_s * clock.dilation):
-            continue
-        released = place, now_bps, (bits - taken_bits) / now_bps
-        moments.setdefault(at_ns, []).append(released)
-    return [
-        Release(at_ns, *map(tuple, zip(*of_links, strict=True)))
-        for at_ns, of_links in sorted(moments.items())
-    ]
+        wait_s = max(OPEN_S, taken_bits / rate_bps + _SPARE_S)
+        if all_bytes and (lasts_s := 8 * all_bytes[place] / rate_bps) < wait_s:
+            # All of it leaves at once.
+            wait_s = max(_SPARE_S, lasts_s - _WAY_S)
+            taken_bits -= _WAY_S * rate_bps
+        wait_s = min(wait_s, _LATEST_OPEN_S)
+        due.append((clock.start_ns + round(wait_s * 1e9), place, taken_bits))
+    found = []
+    for together in _together(sorted(due)):
+        at_ns = together[-1][0]
+        opens_ns = at_ns + round(SOON_POLL_S / 2 * 1e9)
+        released = []
+        for _, place, taken_bits in sorted(together, key=lambda each: each[1]):
+            now_bps, bits = _carried(place, clock, slot_s, row, opens_ns)
+            if now_bps >= floor_bps:
+                released.append((place, now_bps, (bits - taken_bits) / now_bps))
+        if released:
+            places, rates_bps, credits_s = map(tuple, zip(*released, strict=True))
+            found.append(Release(at_ns, places, rates_bps, credits_s))
+    return found
+
+
+def _together(due: Sequence[tuple[int, int, float]]) -> list[list[tuple[int, int, float]]]:
+    """Moments in the order of time, in groups that are shorter than `_TOGETHER_NS`."""
+    groups = list[list[tuple[int, int, float]]]()
+    for each in due:
+        if not groups or each[0] - groups[-1][0][0] >= _TOGETHER_NS:
+            groups.append([])
+        groups[-1].append(each)
+    return groups
 
 
 def last_frames(transfer_bytes: Sequence[int], shape: Shape) -> list[int]:

@@ -372,7 +372,7 @@ class Injection:
         self._running = True
         self._limit_packets()
         self._division = self._by_use or (self._transfers(False), self._transfers(True))
-        released = self._releases(epoch.held)
+        released = self._releases(epoch.held, epoch.held_bytes)
         self._held = frozenset(place for each in released for place in each.places)
         steps = [step for each in released for step in each.steps()]
         self._steps = sorted(steps, key=lambda step: step.at_ns)
@@ -390,7 +390,7 @@ class Injection:
         frames = [self._shape.packet_frames(bps * self._clock.dilation) for bps in rates]
         return Transfers([8.0 * self._shape.frame_bytes * each for each in frames])
 
-    def _releases(self, last_bytes: Sequence[int]) -> list[Release]:
+    def _releases(self, last_bytes: Sequence[int], all_bytes: Sequence[int]) -> list[Release]:
         """When held downlinks are released for transfers that start with the epoch, if any do."""
         frames = self._packet_frames.get(BASE_STATION)
         if not last_bytes or frames is None:
@@ -400,7 +400,9 @@ class Injection:
             row = self._table.row(slot, self._phase)
             return row and row[1]
 
-        return releases(frames, self._shape, self._clock, self._slot_s, downlinks, last_bytes)
+        return releases(
+            frames, self._shape, self._clock, self._slot_s, downlinks, last_bytes, all_bytes
+        )
 
     def _wait(self) -> Wait:
         """Wait for what is due first."""

@@ -187,6 +187,8 @@ class Driver:
             case ReadCounters():
                 if self._fabric.relay is not None and self._fabric.relay.gone():
                     raise RunError("the process that carries links to other machines is gone")
+                if self._fabric.pacer is not None and self._fabric.pacer.gone():
+                    raise RunError("the process that paces narrow links is gone")
                 self._injection.tell(self._counters())
             case Answer(report):
                 self._answer(report)
@@ -251,8 +253,8 @@ class Driver:
         for site, rates in rates_of_sites:
             messages = []
             for end, rate in zip(self._sites[site].ends, rates, strict=True):
-                if rate is not None and (needed := end.change(rate)):
-                    messages += needed
+                if rate is not None and rate != end.rate_bps:
+                    messages += end.change(rate)
                     changed.append((end, rate))
             if messages:
                 batches.append((self._sites[site].netlink, Batch(messages)))
@@ -270,6 +272,9 @@ class Driver:
         """
         for netlink, batch in batches:
             netlink.send(batch)
+        if self._fabric.pacer is not None and changed:
+            # Rates of an epoch are in force before its clock starts.
+            self._fabric.pacer.change(changed, min(what.due_ns, time.monotonic_ns()))
         done_ns = time.monotonic_ns()
         for netlink, _ in batches:
             netlink.check()
@@ -332,7 +337,8 @@ class Driver:
         for number in what.sites:
             site, at_ns = self._sites[number], time.monotonic_ns()
             counts = queue_counts(site.netlink)
-            found[number] = at_ns, [counts[end.index] for end in site.ends]
+            counted = (self._counted(end, counts[end.index], at_ns)[0] for end in site.ends)
+            found[number] = at_ns, list(counted)
         return QueuesRead(found)
 
     def _queues(self) -> dict[Way, tuple[int, QueueCount, int]]:
@@ -346,12 +352,18 @@ class Driver:
             devices = device_counts(at.netlink) if site in self._large_packets else {}
             for way, end in self._ways(site, at):
                 queue, waits, busy_ns = counts[end.index]
+                queue, counted_ns = self._counted(end, queue, read_ns)
                 packets = queue.sent_frames
                 if end.index in devices:
                     packets = devices[end.index].sent_frames
                 slack = packets - waits if busy_ns is None else read_ns - busy_ns
-                found[way] = read_ns, queue, slack
+                found[way] = counted_ns, queue, slack
         return found
+
+    def _counted(self, end: End, count: QueueCount, at_ns: int) -> tuple[QueueCount, int]:
+        """The counters of an end, of which a pacer may hold frames, and their time."""
+        pacer = self._fabric.pacer
+        return (count, at_ns) if pacer is None else pacer.counted(end, count, at_ns)
 
     def _ways(self, number: int, site: Site) -> Iterator[tuple[Way, End]]:
         """The directions of the links whose frames a site sends, and its ends."""
@@ -379,7 +391,9 @@ class Driver:
         for number, site in self._sites.items():
             queues, devices = queue_counts(site.netlink), device_counts(site.netlink)
             for way, end in self._ways(number, site):
-                ways[way] |= vars(queues[end.index])
+                ways[way] |= vars(self._counted(end, queues[end.index], time.monotonic_ns())[0])
+                if self._fabric.pacer is not None:
+                    ways[way]["late_frames"] = self._fabric.pacer.late_frames(end)
                 device = devices[end.index]
                 ways[way] |= {
                     "device_sent_bytes": device.sent_bytes,
@@ -608,7 +622,13 @@ class Injector:
         with self._lock:
             self._send(SetChannel(first_slot, count, warn_slots, rows.astype(np.float64).tobytes()))
 
-    def epoch(self, clock: EmulatedClock, slot_s: float, held: Sequence[int] = ()) -> None:
+    def epoch(
+        self,
+        clock: EmulatedClock,
+        slot_s: float,
+        held: Sequence[int] = (),
+        held_bytes: Sequence[int] = (),
+    ) -> None:
         """Set the rates of the slot in which the clock starts at once, and the later ones on time.
 
         Slot n begins at n · `slot_s` emulated seconds.
@@ -618,12 +638,13 @@ class Injector:
             slot_s: Length of a slot in emulated seconds.
             held: What the last frame of each downlink's transfer is charged, if transfers start
                 with the clock and are held until then: see `testbed.network.holding`.
+            held_bytes: What all frames of each of these transfers are charged; empty: unknown.
 
         Raises:
             RunError: No rates were given for the first slot.
         """
         with self._lock:
-            self._send(Epoch(clock, slot_s, tuple(held)))
+            self._send(Epoch(clock, slot_s, tuple(held), tuple(held_bytes)))
             if self._await(EpochBegun).missing:
                 raise RunError(f"injector: no rates were given for the slot at {clock.start_s} s")
 

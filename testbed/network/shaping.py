@@ -24,7 +24,7 @@ Each end carries, from the device inwards, a *valve* (TBF), a *shaper* (HTB with
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.network.impairments import DEVICE_OFFSET, HANDLE
 from testbed.system import netlink
@@ -107,12 +107,20 @@ class Shape:
     serial: bool = False
     """Whether links are serial lines, which the kernel of virtual time has: see
     `testbed.network.serial_line`. There is no credit then, and any rate above 0 is carried."""
+    paced: tuple[int, ...] = ()
+    """Links, from 1, on which a frame arrives when its last bit has been sent: see
+    `testbed.network.pacing`."""
 
     @property
     def credit_s(self) -> float:
         """How much later than its transfer a sender begins, in real seconds: `burst_s` less the
         time that a frame takes through programs and kernel."""
         return 0.0 if self.serial else self.burst_s - _WAY_S
+
+    def of(self, link: int) -> "Shape":
+        """The shape of one link, from 1: a paced one may always save up `burst_s` as by default,
+        because its frames are held until they have been sent."""
+        return replace(self, burst_s=Shape.burst_s) if link in self.paced else self
 
     @property
     def frame_bytes(self) -> int:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from testbed.control.messages import (
+    Credits,
     Keeping,
     LearnedBatch,
     LoseClients,
@@ -588,6 +589,11 @@ class EmulatedServerRound:
             for client in group:
                 self.events.put(Worked(client, done_s))
 
+    def _credits(self, client: int) -> Credits:
+        if self.order.credits:
+            return self.order.credits[client - 1]
+        return Credits.of_all(self.station.setup.credit_s)
+
     def _broadcast(self, client: int) -> None:
         header, turn = self.work.adapters_header(client), self.turns[client]
         adapters = self.work.broadcast(client)
@@ -595,20 +601,20 @@ class EmulatedServerRound:
             start_s = self.clock.fill(turn.start_s)
         else:
             # A message of one frame has no use for the credit of its link.
-            credit_s = self.station.setup.credit_s if adapters else 0.0
+            credit_s = self._credits(client).broadcast if adapters else 0.0
             start_s = self.clock.depart(turn.start_s, credit_s)
         self._send(client, Kind.BROADCAST, turn.iteration, adapters, start_s, extra=header)
 
     def _transmit(self, client: int) -> None:
         turn = self.turns[client]
         assert turn.gradient is not None
-        credit_s = self.station.setup.credit_s if turn.gradient else 0.0
+        credit_s = self._credits(client).gradient if turn.gradient else 0.0
         turn.start_s = self.clock.depart(turn.start_s, credit_s)
         self._send(client, Kind.GRADIENT, turn.iteration, turn.gradient, turn.start_s)
 
     def _transmit_shared(self, client: int) -> None:
         turn = self.turns[client]
-        turn.start_s = self.clock.depart(turn.start_s, self.station.setup.credit_s)
+        turn.start_s = self.clock.depart(turn.start_s, self._credits(client).shared)
         turn.shared_start_s = turn.start_s
         self._send(client, Kind.SHARED, turn.iteration, self.shared, turn.start_s)
 

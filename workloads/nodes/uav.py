@@ -16,6 +16,7 @@ from testbed.control.messages import (
     Connect,
     Connected,
     CountFrames,
+    Credits,
     FramesSent,
     JoinRound,
     NodeOrder,
@@ -284,6 +285,7 @@ class Uav:
         order, watch, steps = going.order, going.watch, going.steps
         round_, clock, backward_s = order.terms.round, watch.clock, 0.0
         last = first + order.terms.iterations - 1
+        credits_ = order.credits or Credits.of_all(self.credit_s)
         for iteration in range(first, last + 1):
             steps.begin(iteration, "CF", now_s)
             self.work.forward(iteration)
@@ -297,7 +299,7 @@ class Uav:
             if order.terms.asks_for_smashed:
                 due_s = self._allowed(going, iteration, forward_end_s)
             # A frame without payload is as short as a receipt, and does not wait for credit.
-            credit_s = self.credit_s if smashed else 0.0
+            credit_s = credits_.smashed if smashed else 0.0
             header = Header(
                 Kind.SMASHED,
                 self.client,
@@ -320,7 +322,7 @@ class Uav:
         adapters, names = self.work.adapters(), self.work.adapters_header()
         if order.terms.asks:
             now_s = self._allowed(going, last + 1, now_s)
-        departs_s = clock.depart(now_s, self.credit_s if adapters else 0.0)
+        departs_s = clock.depart(now_s, credits_.adapters if adapters else 0.0)
         steps.begin(last, "CM", departs_s, len(adapters))
         self._send(Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s)
 

@@ -92,10 +92,12 @@ FULL = [
                 ((1e6, 0.0), (2e6, 3e6)),
                 ((3e6, 0.0), (4e6, 5e6)),
             ),
+            credits=(messages.Credits.of_all(1e-3), messages.Credits(0.1, 0.2, 0.3, 0.4, 0.5)),
         ),
     ),
     (TO_NODE, JoinRound(TERMS, 0.1, 0.2, 2.0, UavFaults(None, 7.0, "corrupt-frame", 0.1, SLOW))),
     (TO_NODE, JoinRound(TERMS, 0.1, 0.2, 2.0, None)),
+    (TO_NODE, JoinRound(TERMS, 0.1, 0.2, 2.0, None, credits=messages.Credits(1, 2, 3, 4, 5.5))),
     (TO_NODE, Begin(EmulatedClock(2**62, 1e6, 1.0))),
     (TO_NODE, Restore(b"\0\1" * 1000)),
     (FROM_NODE, FramesSent(((1, Counts("HELLO", 0, 1, 2, 3, 4, 5, 6, TcpCount(1, 2))),))),
@@ -167,7 +169,7 @@ def test_every_message_is_a_frozen_dataclass_whose_fields_can_be_carried() -> No
         with pytest.raises(MessageError):  # Its fields are known, and this one is none of them.
             Kinds(kind | Failed).decode({"kind": kind.__name__, "?": 0}, b"")
     parts = {Probe, RoundTerms, RoundAhead, FirstGradients, LostClient, LearnedBatch, Direction}
-    parts |= {messages.Keeping}
+    parts |= {messages.Keeping, messages.Credits}
     defined = {
         kind
         for kind in vars(messages).values()

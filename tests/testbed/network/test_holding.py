@@ -39,6 +39,38 @@ def test_a_slow_link_opens_when_its_two_packets_would_have_left() -> None:
     assert 0 < slow.credits_s[0] < 0.2e-3
 
 
+def test_narrow_links_whose_moments_are_close_open_together() -> None:
+    """Each a hundredth faster than the one before: 14.5 to 5.4 ms until two packets have left."""
+    rates = tuple(1.11e6 * 1.01**k for k in range(100))
+    found = of(rates)
+    assert len(found) <= 10, "one a millisecond"
+    assert sorted(place for release in found for place in release.places) == list(range(100))
+    two_bits = 8 * (SHAPE.frame_bytes + LAST)
+    for release in found:
+        opens_s = (release.at_ns - START.start_ns) / 1e9
+        each = zip(release.places, release.rates_bps, release.credits_s, strict=True)
+        for place, rate_bps, credit_s in each:
+            own_s = two_bits / rate_bps
+            assert rate_bps == rates[place]
+            assert -1e-8 < opens_s - own_s - 0.1e-3 < 1e-3, "not before its own moment"
+            # What it has saved up by then, so that the transfer follows the integral.
+            assert credit_s == pytest.approx(opens_s + SOON_POLL_S / 2 - own_s, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("size", "waits_s"), [(1, 0.1e-3), (2500, 1e-3 - 0.15e-3), (50_000, OPEN_S)]
+)
+def test_a_short_transfer_is_released_when_it_would_have_arrived(size: int, waits_s: float) -> None:
+    """At 20 Mb/s, less the way to the receiver; its credit lets all of it leave."""
+    (release,) = releases(
+        [1], SHAPE, START, SLOT_S, {0: (20e6,)}.get, last_frames([size], SHAPE), [size]
+    )
+    assert release.at_ns == START.start_ns + round(waits_s * 1e9)
+    first_and_last = SHAPE.frame_bytes + last_frames([size], SHAPE)[0]
+    if waits_s < OPEN_S:
+        assert release.credits_s[0] >= 8 * (size - first_and_last) / 20e6
+
+
 def test_a_link_that_is_out_is_left_to_its_slots() -> None:
     (release,) = of((20e6, 0.0))
     assert release.places == (0,)
