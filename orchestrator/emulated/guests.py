@@ -144,20 +144,27 @@ def in_guest(
     """
     said, printed = io.BytesIO(), io.BytesIO()
     found = kernel()
-    with _template(found, share, starts_ns) as template:
-        done = play(
-            found,
-            template.run,
-            settings={name: job},
-            learns=learns,
-            progress=progress,
-            out=printed,
-            err=said,
-        )
+    try:
+        with _template(found, share, starts_ns) as template:
+            done = play(
+                found,
+                template.run,
+                settings={name: job},
+                learns=learns,
+                progress=progress,
+                out=printed,
+                err=said,
+            )
+    except guest.ProgramEndedError:
+        raise RunError(_last_line(said)) from None
     if done.status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if (status := exit_status(done.status)) < 0:
         raise RunError(f"ended by {signal_name(-status)}")
     if done.status:
-        *_, line = ["it says nothing", *said.getvalue().decode(errors="replace").splitlines()]
-        raise (InputError if done.status == 2 else RunError)(line)
+        raise (InputError if done.status == 2 else RunError)(_last_line(said))
+
+
+def _last_line(said: io.BytesIO) -> str:
+    *_, line = ["it says nothing", *said.getvalue().decode(errors="replace").splitlines()]
+    return line

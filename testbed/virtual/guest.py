@@ -25,7 +25,6 @@ import json
 import os
 import queue
 import resource
-import select
 import selectors
 import shutil
 import signal
@@ -46,6 +45,7 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.signals import signal_name
 from testbed.system import inside, leftovers, linux
+from testbed.system.child import Child
 from testbed.virtual import init
 from testbed.virtual.kernel import Kernel, kernels
 
@@ -219,6 +219,13 @@ def run(
     return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
 
 
+class ProgramEndedError(RunError):
+    """The program of a template has ended before the template could be copied."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"virtual time: the program ended with status {status}")
+
+
 class Template:
     """A guest that has started its program, and copies of which continue the program.
 
@@ -293,45 +300,23 @@ class Template:
         cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
 
-    def _copy(self, file: Path, line: "_Line", processor: int, callbacks: "_Callbacks") -> "_Copy":
+    def _copy(self, file: Path, line: "_Line", processor: int, callbacks: "_Callbacks") -> Child:
         with contextlib.suppress(OSError):  # This only affects the speed. Copies inherit it.
             os.sched_setaffinity(self._guest.pid, {processor})
         with tempfile.TemporaryFile(dir=memory_folder()) as memory:
-            files = [memory, line.its_orders, line.its_words, line.log]
-            socket.send_fds(self._control, [bytes(file)], [each.fileno() for each in files])
+            ends = (line.its_orders.fileno(), line.its_words.fileno(), line.log.fileno())
+            socket.send_fds(self._control, [bytes(file)], [memory.fileno(), *ends])
         line.close_its_ends()
-        _attend(self._guest, self._line, self._folder, callbacks, answer=self._control)
+        status = _attend(self._guest, self._line, self._folder, callbacks, answer=self._control)
+        if status:
+            raise ProgramEndedError(status)
         answer = b""
         with contextlib.suppress(OSError):
             answer = self._control.recv(4, socket.MSG_DONTWAIT)
         pid = int.from_bytes(answer, sys.byteorder, signed=True)
         if pid <= 0:
             raise RunError(f"virtual time: the guest could not be copied: {_why(self._line.log)}")
-        return _Copy(pid)
-
-
-class _Copy:
-    """The process of a copied guest, a child of this one; see `subprocess.Popen`."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._ended = False
-
-    def poll(self) -> int | None:
-        if not self._ended:
-            self._ended = os.waitpid(self.pid, os.WNOHANG)[0] != 0
-        return 0 if self._ended else None
-
-    def wait(self, timeout: float | None = None) -> None:
-        if self.poll() is not None:
-            return
-        descriptor = os.pidfd_open(self.pid)
-        try:
-            if not select.select([descriptor], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
-        finally:
-            os.close(descriptor)
-        self.poll()
+        return Child(pid)
 
 
 @dataclass
@@ -358,7 +343,7 @@ class _Line:
 
 
 def _attend(
-    guest: "subprocess.Popen[bytes] | _Copy",
+    guest: "subprocess.Popen[bytes] | Child",
     line: _Line,
     folder: Path | None,
     callbacks: "_Callbacks",
@@ -516,7 +501,7 @@ def _with_us(processor: int) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _end(guest: "subprocess.Popen[bytes] | _Copy") -> None:
+def _end(guest: "subprocess.Popen[bytes] | Child") -> None:
     if guest.poll() is None:
         os.killpg(guest.pid, signal.SIGKILL)
         guest.wait()
@@ -563,7 +548,7 @@ def _writer(stream: IO[bytes]) -> Iterator[Callable[[bytes], None]]:
 
 
 def _converse(
-    guest: "subprocess.Popen[bytes] | _Copy",
+    guest: "subprocess.Popen[bytes] | Child",
     line: _Line,
     stops: socket.socket,
     writers: Mapping[bytes, Callable[[bytes], None]],
