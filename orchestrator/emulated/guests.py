@@ -94,13 +94,18 @@ def warm() -> Iterator[None]:
     try:
         yield
     finally:
-        _kept.wanted = False
-        _forget()
+        end_warm()
 
 
 def keep_warm() -> None:
-    """As `warm`, for as long as this thread lasts."""
+    """As `warm`, until `end_warm` or the end of this thread."""
     _kept.wanted = True
+
+
+def end_warm() -> None:
+    """End what `keep_warm` began in this thread, with the guest that is kept."""
+    _kept.wanted = False
+    _forget()
 
 
 def _forget() -> None:

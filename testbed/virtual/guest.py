@@ -265,11 +265,16 @@ class Template:
 
     def fits(self, kernel: Kernel, argv: Sequence[str], *, share: float, starts_ns: int) -> bool:
         """Whether a copy would be as a guest that is started now with these arguments."""
-        return (
-            self._guest.poll() is None
-            and self._made_of == (kernel, starts_ns, _job(argv, Path.cwd()))
-            and self.memory == memory_bytes(share)
-        )
+        if self._guest.poll() is not None:
+            return False
+        if self._made_of != (kernel, starts_ns, _job(argv, Path.cwd())):
+            return False
+        try:
+            wanted = memory_bytes(share)
+        except RunError:
+            return False
+        # The template itself takes memory, so the limit of the next guest may be one step lower.
+        return wanted // 2 <= self.memory <= 2 * wanted
 
     def run(
         self,

@@ -65,9 +65,10 @@ def test_after_a_failure_the_next_run_starts_a_new_guest(
     tmp_path: Path, started: list[guest.Template], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with guests.warm():
-        with monkeypatch.context() as patch, pytest.raises(RunError, match="the guest ended"):
+        with monkeypatch.context() as patch:
             patch.setattr(guest, "_attend", killing(guest._attend))
-            played(tmp_path / "killed")
+            with pytest.raises(RunError, match="the guest ended"):
+                played(tmp_path / "killed")
         assert len(started) == 1
         with pytest.raises(RunError, match="ValueError"):
             guests.in_guest("nothing", {})

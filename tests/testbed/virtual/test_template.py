@@ -99,7 +99,13 @@ def test_what_a_copy_is_made_of_decides_whether_it_fits(
     assert template.fits(KERNEL, argv, **usual)
     assert not template.fits(KERNEL, [*argv, "more"], **usual)
     assert not template.fits(KERNEL, argv, **usual | {"starts_ns": 0})
-    assert not template.fits(KERNEL, argv, **usual | {"share": 0.001})
+    for memory, fits in ((template.memory // 2, True), (template.memory // 4, False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(guest, "memory_bytes", lambda share, memory=memory: memory)
+            assert template.fits(KERNEL, argv, **usual) is fits
+    with monkeypatch.context() as patch:
+        patch.setattr(guest, "MEMORY_SHARE", 0)  # too little for any guest
+        assert not template.fits(KERNEL, argv, **usual)
     monkeypatch.setenv("HOME", "/elsewhere")
     assert not template.fits(KERNEL, argv, **usual)
     monkeypatch.undo()
