@@ -18,6 +18,7 @@ import io
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -34,12 +35,13 @@ def _jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
     import pandas as pd
 
     import testbed.host.quiet  # noqa: F401
+    from ns3_scenarios.child import start_ahead
     from orchestrator.emulated.repeated_session import play_job
     from orchestrator.emulated.virtual import run_job
     from orchestrator.engine.plan import link_bytes, payload_bytes
     from orchestrator.engine.rounds import predict
     from orchestrator.records.manifest import environment
-    from orchestrator.scenario.channel import open_source
+    from orchestrator.scenario.channel import ns3_launch, open_source
     from orchestrator.scenario.loading import OWN, load
     from orchestrator.scenario.profiles import profile_of
 
@@ -48,6 +50,8 @@ def _jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
     with open_source(scenario, None) as source:
         for sizing in (payload_bytes, link_bytes):
             predict(scenario, source, profile_of(scenario), sizing=sizing, rounds=1)
+    start_ahead("ns3_scenarios.process", ns3_launch())
+    time.sleep(1)  # until it waits for its settings
     pd.DataFrame({"number": np.ones(1), "text": ["a"]}).to_parquet(io.BytesIO())
     return {"run": run_job, "session": play_job}
 
