@@ -116,7 +116,7 @@ def _forget() -> None:
 
 @contextmanager
 def _template(found: Kernel, share: float, starts_ns: int) -> Iterator[guest.Template]:
-    """A guest that has imported what jobs need. If a job fails, it is not used again."""
+    """A guest that has imported what jobs need. If its copy fails, it is not used again."""
     argv = [sys.executable, "-P", "-m", JOBS]
     kept = _kept.template
     if kept is not None and not kept.fits(found, argv, share=share, starts_ns=starts_ns):

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from small_scenario import TREE
 
-from orchestrator.emulated import guests
+from orchestrator.emulated import guest_jobs, guests
 from orchestrator.emulated.options import RunOptions
+from orchestrator.emulated.stage import NODE_IMPORTS
 from orchestrator.emulated.virtual import run_in_guest
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import RunError
@@ -61,7 +62,7 @@ def test_a_run_leaves_the_same_bytes_whatever_its_guest_was_copied_for_before(
     assert other["measured.parquet"] != first["measured.parquet"]
 
 
-def test_after_a_failure_the_next_run_starts_a_new_guest(
+def test_after_a_guest_has_failed_the_next_run_starts_a_new_one_but_not_after_a_job(
     tmp_path: Path, started: list[guest.Template], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with guests.warm():
@@ -74,7 +75,11 @@ def test_after_a_failure_the_next_run_starts_a_new_guest(
             guests.in_guest("nothing", {})
         assert len(started) == 2
         assert played(tmp_path / "whole")["measured.parquet"]
-    assert len(started) == 3
+        assert len(started) == 2, "a job that fails in a copy leaves the template as it was"
+
+
+def test_a_template_has_imported_what_nodes_import() -> None:
+    assert set(NODE_IMPORTS) <= set(guest_jobs.NODE_IMPORTS)
 
 
 def killing(attend):  # type: ignore[no-untyped-def]
