@@ -14,6 +14,10 @@ and jumps to the next timer when all sleep.
 A guest does not depend on its user, on the load of the host, or on random numbers: its environment
 is fixed, and addresses and random numbers are repeatable.
 
+A `Template` is a guest whose program has stopped at a certain point; its copies go on from there.
+A copy is a process of the host like any guest, with its own memory, line and log, and a child of
+this process: the kernel clones itself as a sibling.
+
 Nothing is left on the host. The kernel and its helpers end with this process; its memory is an
 unnamed file; the files that it is started from are removed as soon as it runs.
 """
