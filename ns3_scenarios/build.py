@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -121,6 +122,7 @@ def _command(
     ]
 
 
+@cache
 def _identity(compiler: str) -> str:
     command = [compiler, "-dumpfullversion", "-dumpmachine"]
     return _run(command).stdout

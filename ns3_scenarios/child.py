@@ -66,16 +66,8 @@ class Child:
         answer_s: float | None = None,
     ) -> None:
         self._answer_s = answer_s
-        self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", *launch.within, module, *arguments],
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            process_group=0,  # Ctrl-C is the parent's to handle.
-            env=launch.env,
-        )
+        kind = (module, launch, tuple(arguments))
+        self.process, self._stderr = _ahead.pop(0)[1] if _is_ahead(kind) else _started(*kind)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
@@ -154,6 +146,38 @@ class Child:
         said = " ".join(self._stderr.read().decode(errors="replace").split())[-1000:]
         how = f"status {status}" if status >= 0 else signal_name(-status)
         return ChannelError(f"ns-3's process died ({how}): {said or 'it left no message'}")
+
+
+_Kind = tuple[str, Launch, tuple[str, ...]]
+_ahead: list[tuple[_Kind, tuple["subprocess.Popen[bytes]", IO[bytes]]]] = []
+"""Processes that have been started beforehand, by what they run; at most one."""
+
+
+def start_ahead(module: str, launch: Launch) -> None:
+    """Start a process beforehand, which the next `Child` uses if it runs the same."""
+    kind: _Kind = (module, launch, ())
+    _ahead.append((kind, _started(*kind)))
+
+
+def _is_ahead(kind: _Kind) -> bool:
+    return bool(_ahead) and _ahead[0][0] == kind
+
+
+def _started(
+    module: str, launch: Launch, arguments: Sequence[str]
+) -> tuple["subprocess.Popen[bytes]", IO[bytes]]:
+    """The process, and the file of its standard error."""
+    stderr = tempfile.TemporaryFile()  # noqa: SIM115
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", *launch.within, module, *arguments],
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        process_group=0,  # Ctrl-C is the parent's to handle.
+        env=launch.env,
+    )
+    return process, stderr
 
 
 def _end(process: "subprocess.Popen[bytes]", stderr: IO[bytes], owner: int) -> None:

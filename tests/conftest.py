@@ -41,6 +41,7 @@ FIRST = (
     "orchestrator/emulated/test_exact.py",
     "orchestrator/emulated/test_exact_faults.py",
     "orchestrator/emulated/test_virtual_time.py",
+    "orchestrator/emulated/test_warm_guests.py",
     "orchestrator/emulated/test_virtual_radio.py",
     "workloads/learning/test_learning.py",
     "workloads/nodes/test_work.py",

@@ -27,7 +27,7 @@ import numpy as np
 
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import Campaign, Emulate, Mode, Point, cells
-from orchestrator.campaign.worker import play
+from orchestrator.campaign.worker import play, release
 from orchestrator.records.manifest import command, now, source_sha256
 from orchestrator.scenario.channel import (
     channel_key,
@@ -218,8 +218,11 @@ def run_jobs(
 def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: int) -> Answers:
     """Results from a number of processes, or from this one if it is 0."""
     if not workers:
-        for job in jobs:
-            yield from function(task, job)
+        try:
+            for job in jobs:
+                yield from function(task, job)
+        finally:
+            release()
     elif jobs:
         spawn = get_context("spawn")
         with ProcessPoolExecutor(min(workers, len(jobs)), spawn, _end_with_parent) as pool:

@@ -81,6 +81,13 @@ def play(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[dict[st
     return answers
 
 
+def release() -> None:
+    """End the guest that this thread keeps for further points."""
+    from orchestrator.emulated.guests import end_warm
+
+    end_warm()
+
+
 def _check(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:
     if source_sha256() != task["source_sha256"]:
         raise RunError(f"worker on {platform.node()}: runs other sources than the orchestrator")
@@ -281,7 +288,7 @@ def _emulated(
     scenario: Scenario, source: ChannelSource, trace: Path | None, options: PointOptions
 ) -> Files:
     # Imported here because predictions do not need them.
-    from orchestrator.emulated.guests import from_outside
+    from orchestrator.emulated.guests import from_outside, keep_warm
     from orchestrator.emulated.options import RunOptions
     from orchestrator.emulated.run import run
     from orchestrator.emulated.virtual import run_in_guest
@@ -289,6 +296,7 @@ def _emulated(
 
     with temporary_folder("point") as folder:
         if from_outside(scenario):
+            keep_warm()
             run_in_guest(scenario, trace, folder, share=_share())
             measured = read_run(folder).measured
         else:
@@ -303,8 +311,10 @@ def _emulated(
 def _session(
     scenario: Scenario, source: ChannelSource, trace: Path | None, options: PointOptions
 ) -> Files:
+    from orchestrator.emulated.guests import keep_warm
     from orchestrator.emulated.repeated_session import play_request
 
+    keep_warm()
     with temporary_folder("point") as temporary:
         folder = temporary / "session"
         found = play_request(scenario, source, trace, folder, options, share=_share())

@@ -6,6 +6,7 @@
 import shutil
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -49,6 +50,7 @@ def enter(
     from orchestrator.emulated.network import check_air
     from orchestrator.emulated.virtual import prepare
     from orchestrator.scenario.channel import open_source, read_trace
+    from testbed.virtual import guest
 
     check_air(scenario)
     found = kernel()
@@ -74,7 +76,7 @@ def enter(
         learns = plays_rounds and scenario.workload.compute == "real"
         done = play(
             found,
-            argv,
+            partial(guest.run, found, argv),
             settings=settings,
             learns=learns,
             starts_ns=scenario.emulation.starts_ns,

@@ -6,8 +6,9 @@
 import io
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -44,16 +45,21 @@ def from_outside(scenario: Scenario) -> bool:
 
 
 def play(
-    found: Kernel, argv: Sequence[str], *, settings: dict[str, Any], learns: bool, **options: Any
+    found: Kernel,
+    run: Callable[..., guest.Outcome],
+    *,
+    settings: dict[str, Any],
+    learns: bool,
+    **options: Any,
 ) -> guest.Outcome:
-    """Run a command in a guest, next to a process outside that computes for its nodes.
+    """Run a guest, next to a process outside that computes for its nodes.
 
     Args:
         found: See `kernel`.
-        argv: Command for `guest.run`.
-        settings: Settings for `guest.run`, in addition to the kernel.
+        run: Runs a guest: `guest.run` with its command, or `guest.Template.run`.
+        settings: Settings for `run`, in addition to the kernel.
         learns: Whether its nodes train a model.
-        options: Further options of `guest.run`.
+        options: Further options of `run`.
 
     Raises:
         RunError: The guest failed.
@@ -65,7 +71,65 @@ def play(
             settings["computing"] = str(place)
             options["started"] = partial(rests_while_waiting, place)
             options["waits"] = partial(is_waited_for, place)
-        return guest.run(found, argv, settings=settings, **options)
+        return run(settings=settings, **options)
+
+
+class _Kept(threading.local):
+    """A template that outlives its runs. It ends with the thread that has started it."""
+
+    wanted = False
+    template: guest.Template | None = None
+
+
+_kept = _Kept()
+
+
+@contextmanager
+def warm() -> Iterator[None]:
+    """Within this context, jobs of this thread start as copies of one guest, where it fits them."""
+    if _kept.wanted:
+        yield
+        return
+    keep_warm()
+    try:
+        yield
+    finally:
+        end_warm()
+
+
+def keep_warm() -> None:
+    """As `warm`, until `end_warm` or the end of this thread."""
+    _kept.wanted = True
+
+
+def end_warm() -> None:
+    """End what `keep_warm` began in this thread, with the guest that is kept."""
+    _kept.wanted = False
+    _forget()
+
+
+def _forget() -> None:
+    if _kept.template is not None:
+        _kept.template.close()
+        _kept.template = None
+
+
+@contextmanager
+def _template(found: Kernel, share: float, starts_ns: int) -> Iterator[guest.Template]:
+    """A guest that has imported what jobs need. If its copy fails, it is not used again."""
+    argv = [sys.executable, "-P", "-m", JOBS]
+    kept = _kept.template
+    if kept is not None and not kept.fits(found, argv, share=share, starts_ns=starts_ns):
+        _forget()
+    if _kept.template is None:
+        _kept.template = guest.Template(found, argv, share=share, starts_ns=starts_ns)
+    try:
+        yield _kept.template
+    except BaseException:
+        _forget()
+        raise
+    if not _kept.wanted:
+        _forget()
 
 
 def in_guest(
@@ -84,21 +148,28 @@ def in_guest(
         RunError: The module ended with another status than 0 or 2, or the guest failed.
     """
     said, printed = io.BytesIO(), io.BytesIO()
-    done = play(
-        kernel(),
-        [sys.executable, "-P", "-m", JOBS],
-        settings={name: job},
-        learns=learns,
-        share=share,
-        starts_ns=starts_ns,
-        progress=progress,
-        out=printed,
-        err=said,
-    )
+    found = kernel()
+    try:
+        with _template(found, share, starts_ns) as template:
+            done = play(
+                found,
+                template.run,
+                settings={name: job},
+                learns=learns,
+                progress=progress,
+                out=printed,
+                err=said,
+            )
+    except guest.ProgramEndedError:
+        raise RunError(_last_line(said)) from None
     if done.status == 128 + signal.SIGINT:
         raise KeyboardInterrupt
     if (status := exit_status(done.status)) < 0:
         raise RunError(f"ended by {signal_name(-status)}")
     if done.status:
-        *_, line = ["it says nothing", *said.getvalue().decode(errors="replace").splitlines()]
-        raise (InputError if done.status == 2 else RunError)(line)
+        raise (InputError if done.status == 2 else RunError)(_last_line(said))
+
+
+def _last_line(said: io.BytesIO) -> str:
+    *_, line = ["it says nothing", *said.getvalue().decode(errors="replace").splitlines()]
+    return line

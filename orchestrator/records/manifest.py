@@ -47,6 +47,7 @@ SYSCTLS = (
 """Kernel settings that may affect TCP, timers and computing."""
 
 
+@cache
 def revision() -> tuple[str | None, bool | None]:
     """Revision of the source tree and whether it has uncommitted changes; None outside of one."""
     root = Path(__file__).resolve().parents[2]

@@ -71,8 +71,11 @@ from testbed.runtimes import (
     listen_control,
 )
 from testbed.system import inside, leftovers, linux
+from testbed.system.child import Child
 
 Order = TypeVar("Order")
+OWN_ENDS = 3
+"""Sockets of a world without relays: for the control, the fabric and programs."""
 START_TIMEOUT_S = 60
 WIRED_S = 60.0
 """Seconds in which the kernel's links must be made."""
@@ -135,6 +138,60 @@ _MADE: Kinds[_Made | WorldLost] = Kinds(_Made | WorldLost)
 _ORDERS: Kinds[_MakeWorld | _PassListeners | _Kill] = Kinds(_MakeWorld | _PassListeners | _Kill)
 
 
+class _Spare:
+    """A supervisor that has been forked beforehand and waits for its arguments."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        self._orders, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            self._orders.close()
+            _run_and_exit(lambda: _keep_when_asked(theirs, modules))
+        theirs.close()
+        self._child = Child(pid)
+
+    def begin(self, ends: Sequence[int], tunnels: bool) -> Child:
+        """Hand over the arguments of `_keep`."""
+        order = json.dumps({"tunnels": tunnels, "environment": leftovers.marked()}).encode()
+        socket.send_fds(self._orders, [order], list(ends))
+        self._orders.close()
+        return self._child
+
+
+_spare: _Spare | None = None
+
+
+def fork_ahead(modules: Sequence[str]) -> None:
+    """Fork the processes of the next world beforehand, while this process is small.
+
+    Args:
+        modules: Modules that its nodes will import. Their import must not start threads.
+    """
+    global _spare
+    _spare = _Spare(modules)
+
+
+def _keep_when_asked(orders: socket.socket, modules: Sequence[str]) -> None:
+    _keep_open({orders.fileno()})
+    for module in modules:
+        import_module(module)
+    # Garbage collection writes into objects and would so copy shared memory.
+    gc.collect()
+    gc.freeze()
+    data, ends, _, _ = socket.recv_fds(orders, MOST_SPAWN_BYTES, OWN_ENDS)
+    if not data:  # The process that has forked this one has ended.
+        return
+    order = json.loads(data)
+    orders.close()
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.exit(_keep(*ends, int(order["tunnels"])))
+
+
 def start(
     nodes: Sequence[NodeSpec],
     shape: Shape,
@@ -168,23 +225,7 @@ def start(
     with ExitStack() as passed_on:
         theirs = (news_theirs, injector_theirs, spawn_theirs, *relays)
         ends = [passed_on.enter_context(end).fileno() for end in theirs]
-        supervisor = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",  # A folder here may be called as a package that is installed.
-                "-m",
-                __name__,
-                *map(str, ends[:3]),
-                str(int(tunnels)),
-                *map(str, ends[3:]),
-            ],
-            pass_fds=ends,
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            # Ctrl-C in a terminal must only reach the orchestrator, which ends the world.
-            start_new_session=True,
-            env=leftovers.marked(),
-        )
+        supervisor = _start_supervisor(ends, tunnels)
     news, injector = ControlSocket(news_ours), Injector(injector_ours)
     with ExitStack() as cleanup:
         cleanup.callback(_end, supervisor)
@@ -210,6 +251,30 @@ def start(
             news.send(*encode(_Kill(node)))
 
         return World(injector, listeners, news, kill, cleanup.pop_all(), _Sandboxes(spawn_ours))
+
+
+def _start_supervisor(ends: Sequence[int], tunnels: bool) -> "subprocess.Popen[bytes] | Child":
+    global _spare
+    if _spare is not None and len(ends) == OWN_ENDS:
+        spare, _spare = _spare, None
+        return spare.begin(ends, tunnels)
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-P",  # A folder here may be called as a package that is installed.
+            "-m",
+            "testbed.runtimes.namespace",
+            *map(str, ends[:OWN_ENDS]),
+            str(int(tunnels)),
+            *map(str, ends[OWN_ENDS:]),
+        ],
+        pass_fds=ends,
+        stdin=subprocess.DEVNULL,
+        stdout=2,
+        # Ctrl-C in a terminal must only reach the orchestrator, which ends the world.
+        start_new_session=True,
+        env=leftovers.marked(),
+    )
 
 
 class _Sandboxes:
@@ -241,7 +306,7 @@ class _Sandboxes:
             raise RunError("the runtime's own processes have ended") from None
 
 
-def _end(supervisor: subprocess.Popen[bytes]) -> None:
+def _end(supervisor: "subprocess.Popen[bytes] | Child") -> None:
     """Wait for the supervisor, which ends with the world; the world ends when its socket closes.
 
     If the world is stopped, the supervisor kills it on request; if the supervisor is stopped, it is

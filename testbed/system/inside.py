@@ -18,6 +18,8 @@ SETTINGS_FILE = Path("/dev/tmp/testbed-guest.json")
 KERNEL_LOG = "/dev/kmsg"
 ENDLESS = "computes without end: "
 """Start of the kernel's message about a program; its node and its name follow."""
+TEMPLATE = Path("/dev/template")
+"""Device of the guest's kernel, see `become_copy`."""
 PROGRESS_FD = 3
 """File descriptor of the guest's command for its progress."""
 
@@ -29,6 +31,15 @@ def guest_settings() -> dict[str, Any] | None:
         return dict(json.loads(SETTINGS_FILE.read_text(encoding="utf-8")))
     except OSError:
         return None
+
+
+def become_copy() -> dict[str, Any]:
+    """Let this guest be a template; returns in each of its copies, with the copy's settings."""
+    with TEMPLATE.open("rb", buffering=0) as device:
+        settings = Path(device.read(4096).decode()).read_bytes()
+    SETTINGS_FILE.write_bytes(settings)
+    guest_settings.cache_clear()
+    return guest_settings() or {}
 
 
 def computing() -> Path | None:

@@ -144,6 +144,8 @@ class Netlink:
         self._socket.bind((0, 0))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, linux.timeval(ANSWER_S))
         self._sent = 0
+        # Allocated once: each allocation of this size is a mapping of its own.
+        self._answer = memoryview(bytearray(1 << 18))
 
     def __enter__(self) -> "Netlink":
         return self
@@ -194,14 +196,14 @@ class Netlink:
 
     def _receive(self) -> Iterable[tuple[int, int, bytes]]:
         try:
-            data = self._socket.recv(1 << 18)
+            size = self._socket.recv_into(self._answer)
         except BlockingIOError:
             raise OSError(
                 errno.ETIMEDOUT, f"waited {ANSWER_S:g} s for the kernel to answer over netlink"
             ) from None
-        at = 0
+        data, at = bytes(self._answer[:size]), 0
         found = []
-        while at < len(data):
+        while at < size:
             length, kind, _, index, _ = _HEADER.unpack_from(data, at)
             found.append((kind, index, data[at + _HEADER.size : at + length]))
             at += (length + 3) & ~3

@@ -14,6 +14,10 @@ and jumps to the next timer when all sleep.
 A guest does not depend on its user, on the load of the host, or on random numbers: its environment
 is fixed, and addresses and random numbers are repeatable.
 
+A `Template` is a guest whose program has stopped at a certain point; its copies go on from there.
+A copy is a process of the host like any guest, with its own memory, line and log, and a child of
+this process: the kernel clones itself as a sibling.
+
 Nothing is left on the host. The kernel and its helpers end with this process; its memory is an
 unnamed file; the files that it is started from are removed as soon as it runs.
 """
@@ -45,6 +49,7 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.signals import signal_name
 from testbed.system import inside, leftovers, linux
+from testbed.system.child import Child
 from testbed.virtual import init
 from testbed.virtual.kernel import Kernel, kernels
 
@@ -81,6 +86,9 @@ SOCKET_TABLES = ("thash_entries=131072", "uhash_entries=8192")
 depend on the memory size."""
 CLAIM = "\0uav-sfl-guest"
 """Prefix of abstract unix addresses that mark the processors used by guests."""
+FOLDERS = "/tmp"
+"""Where the files for a guest's start are. $TMPDIR may have spaces, which would split the kernel's
+command line."""
 MAPS = Path("/proc/sys/vm/max_map_count")
 MAPS_WANTED = 1_048_576
 _HOST_MEMORY = "UML ran out of memory on the host side"
@@ -100,11 +108,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Callbacks:
-    """Callbacks for the progress of the command."""
+    """Callbacks for the progress of the command, and the streams of its output."""
 
     progress: Progress
     show: Callable[[dict[str, Any]], object] | None
     waits: Callable[[], bool]
+    out: IO[bytes] | None
+    err: IO[bytes] | None
 
 
 @dataclass
@@ -200,40 +210,183 @@ def run(
     began = time.monotonic()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with contextlib.ExitStack() as stack:
-        # Not in $TMPDIR: spaces in its path would split the kernel's command line.
-        folder = stack.enter_context(leftovers.temporary_folder("guest", "/tmp"))
-        log = stack.enter_context(tempfile.TemporaryFile())
-        (orders, its_orders), (words, its_words) = socket.socketpair(), socket.socketpair()
-        stack.enter_context(orders)
-        stack.enter_context(words)
-        with its_orders, its_words:
-            _lay_out(folder, argv, cwd, settings or {})
-            line = (its_orders, its_words)
-            processor = stack.enter_context(_processor())
-            guest = _start(kernel, folder, line, log, memory_bytes(share), processor, starts_ns)
+        folder = stack.enter_context(leftovers.temporary_folder("guest", FOLDERS))
+        line = stack.enter_context(_Line.open())
+        job = _job(argv, cwd) | {"settings": _settings(settings)}
+        processor = stack.enter_context(_processor())
+        guest = _start(kernel, folder, line, job, memory_bytes(share), processor, starts_ns)
         stack.callback(_end, guest)
         started(guest.pid)
-        stops = stack.enter_context(_signals())
-        writers = {
-            kind: stack.enter_context(_writer(stream))
-            for kind, stream in ((b"o", out or sys.stdout.buffer), (b"e", err or sys.stderr.buffer))
-        }
-        status = _converse(
-            guest, (orders, words), stops, writers, folder, _Callbacks(progress, show, waits)
-        )
-        if status is None:
-            raise RunError(f"virtual time: the guest ended: {_why(log)}")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            guest.wait(END_S)  # The log is complete then.
-        if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
-            name = signal_name(-status)
-            raise RunError(f"virtual time: the command was ended by {name}: {_why(log)}")
-        if status > 0 and _lacks_mappings(_said(log)):
-            # One of its processes died of the limit; the command's own message lacks the cause.
-            raise RunError(f"virtual time: {_why(log)}")
+        status = _attend(guest, line, folder, _Callbacks(progress, show, waits, out, err))
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
+
+
+class ProgramEndedError(RunError):
+    """The program of a template has ended before the template could be copied."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"virtual time: the program ended with status {status}")
+
+
+class Template:
+    """A guest that has started its program, and copies of which continue the program.
+
+    The program reads `testbed.system.inside.TEMPLATE`, which returns once per copy. The template
+    itself does not go on, and never ends by itself; a copy that fails does not affect it.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        argv: Sequence[str],
+        *,
+        share: float = 1.0,
+        starts_ns: int = STARTED_NS,
+    ) -> None:
+        """Start a guest; see `run` for the arguments and errors. `close` ends it."""
+        self.memory = memory_bytes(share)
+        self._made_of = kernel, starts_ns, _job(argv, Path.cwd())
+        with contextlib.ExitStack() as stack:
+            self._folder = stack.enter_context(leftovers.temporary_folder("guest", FOLDERS))
+            self._line = stack.enter_context(_Line.open())
+            control, its_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._control = stack.enter_context(control)
+            with its_control, _processor() as processor:
+                self._guest = _start(
+                    *(kernel, self._folder, self._line),
+                    self._made_of[-1] | {"settings": _settings({})},
+                    *(self.memory, processor, starts_ns),
+                    control=its_control,
+                )
+            stack.callback(_end, self._guest)
+            self._stack = stack.pop_all()
+
+    def close(self) -> None:
+        """End the template; its copies go on."""
+        self._stack.close()
+
+    def fits(self, kernel: Kernel, argv: Sequence[str], *, share: float, starts_ns: int) -> bool:
+        """Whether a copy would be as a guest that is started now with these arguments."""
+        if self._guest.poll() is not None:
+            return False
+        if self._made_of != (kernel, starts_ns, _job(argv, Path.cwd())):
+            return False
+        try:
+            wanted = memory_bytes(share)
+        except RunError:
+            return False
+        # The template itself takes memory, so the limit of the next guest may be one step lower.
+        return wanted // 2 <= self.memory <= 2 * wanted
+
+    def run(
+        self,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        started: Callable[[int], object] = lambda pid: None,
+        waits: Callable[[], bool] = lambda: False,
+        progress: Progress = silent,
+        show: Callable[[dict[str, Any]], object] | None = None,
+        out: IO[bytes] | None = None,
+        err: IO[bytes] | None = None,
+    ) -> Outcome:
+        """Copy the guest, and let the copy continue until its program ends; see `run`."""
+        began = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        callbacks = _Callbacks(progress, show, waits, out, err)
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(leftovers.temporary_folder("guest", FOLDERS))
+            file = folder / "settings.json"
+            file.write_text(json.dumps(_settings(settings)), encoding="utf-8")
+            line = stack.enter_context(_Line.open())
+            processor = stack.enter_context(_processor())
+            guest = self._copy(file, line, processor, callbacks)
+            stack.callback(_end, guest)
+            started(guest.pid)
+            status = _attend(guest, line, None, callbacks)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return Outcome(128 - status if status < 0 else status, time.monotonic() - began, cpu_s)
+
+    def _copy(self, file: Path, line: "_Line", processor: int, callbacks: "_Callbacks") -> Child:
+        with contextlib.suppress(OSError):  # This only affects the speed. Copies inherit it.
+            os.sched_setaffinity(self._guest.pid, {processor})
+        with tempfile.TemporaryFile(dir=memory_folder()) as memory:
+            ends = (line.its_orders.fileno(), line.its_words.fileno(), line.log.fileno())
+            socket.send_fds(self._control, [bytes(file)], [memory.fileno(), *ends])
+        line.close_its_ends()
+        status = _attend(self._guest, self._line, self._folder, callbacks, answer=self._control)
+        if status:
+            raise ProgramEndedError(status)
+        answer = b""
+        with contextlib.suppress(OSError):
+            answer = self._control.recv(4, socket.MSG_DONTWAIT)
+        pid = int.from_bytes(answer, sys.byteorder, signed=True)
+        if pid <= 0:
+            raise RunError(f"virtual time: the guest could not be copied: {_why(self._line.log)}")
+        return Child(pid)
+
+
+@dataclass
+class _Line:
+    """The serial line of a guest, as two pairs of sockets, and the guest's log."""
+
+    orders: socket.socket
+    words: socket.socket
+    its_orders: socket.socket
+    its_words: socket.socket
+    log: IO[bytes]
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls) -> Iterator["_Line"]:
+        (orders, its_orders), (words, its_words) = socket.socketpair(), socket.socketpair()
+        with orders, words, its_orders, its_words, tempfile.TemporaryFile() as log:
+            yield cls(orders, words, its_orders, its_words, log)
+
+    def close_its_ends(self) -> None:
+        """Once the guest has them, so that its end is seen."""
+        self.its_orders.close()
+        self.its_words.close()
+
+
+def _attend(
+    guest: "subprocess.Popen[bytes] | Child",
+    line: _Line,
+    folder: Path | None,
+    callbacks: "_Callbacks",
+    answer: socket.socket | None = None,
+) -> int:
+    """Serve a guest until its command ends; returns its status, negative for a signal's number.
+
+    Args:
+        guest: The guest.
+        line: Its line.
+        folder: Files for its start, removed as soon as it is ready; None: it is ready.
+        callbacks: What it reports to.
+        answer: Return 0 as soon as this can be read.
+    """
+    with contextlib.ExitStack() as stack:
+        stops = stack.enter_context(_signals())
+        out, err = callbacks.out or sys.stdout.buffer, callbacks.err or sys.stderr.buffer
+        writers = {
+            kind: stack.enter_context(_writer(stream))
+            for kind, stream in ((b"o", out), (b"e", err))
+        }
+        status = _converse(guest, line, stops, writers, folder, callbacks, answer)
+        if status is None:
+            raise RunError(f"virtual time: the guest ended: {_why(line.log)}")
+        if answer is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                guest.wait(END_S)  # The log is complete then.
+    if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
+        name = signal_name(-status)
+        raise RunError(f"virtual time: the command was ended by {name}: {_why(line.log)}")
+    if status > 0 and _lacks_mappings(_said(line.log)):
+        # One of its processes died of the limit; the command's own message lacks the cause.
+        raise RunError(f"virtual time: {_why(line.log)}")
+    return status
 
 
 def environment() -> dict[str, str]:
@@ -244,13 +397,11 @@ def environment() -> dict[str, str]:
     return {"HOME": str(Path.home()), **passed, **FIXED, "PATH": path}
 
 
-def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, settings: Mapping[str, Any]) -> None:
-    """Create the files for init: links to the interpreter and its program, and the job."""
-    (folder / "python").symlink_to(Path(sys.executable).resolve())
-    shutil.copy(init.__file__, folder / "init.py")
+def _job(argv: Sequence[str], cwd: Path) -> dict[str, Any]:
+    """What init needs to start a command."""
     umask = os.umask(0)
     os.umask(umask)
-    job = {
+    return {
         "argv": list(argv),
         "env": environment(),
         "cwd": str(cwd),
@@ -258,23 +409,36 @@ def _lay_out(folder: Path, argv: Sequence[str], cwd: Path, settings: Mapping[str
         "gid": os.getgid(),
         "groups": sorted(os.getgroups()),
         "umask": umask,
-        "settings": {**settings, "mark": leftovers.mark(), "started_s": int(time.time())},
         "settings_file": str(inside.SETTINGS_FILE),
         "progress_fd": inside.PROGRESS_FD,
     }
-    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+
+
+def _settings(settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {**(settings or {}), "mark": leftovers.mark(), "started_s": int(time.time())}
 
 
 def _start(
     kernel: Kernel,
     folder: Path,
-    line: tuple[socket.socket, socket.socket],
-    log: IO[bytes],
+    line: _Line,
+    job: Mapping[str, Any],
     memory: int,
     processor: int,
     starts_ns: int,
+    control: socket.socket | None = None,
 ) -> "subprocess.Popen[bytes]":
-    orders, words = (end.fileno() for end in line)
+    """Start a kernel, and its init with the files that it needs: the interpreter and the job.
+
+    `control` is a template's socket for requests: each is the path of a file with the settings of
+    a copy, sent with the copy's memory, both ends of its line, and its log.
+    """
+    (folder / "python").symlink_to(Path(sys.executable).resolve())
+    shutil.copy(init.__file__, folder / "init.py")
+    (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+    orders, words = line.its_orders.fileno(), line.its_words.fileno()
+    ends = [orders, words] if control is None else [control.fileno(), orders, words]
+    copied = [] if control is None else [f"template={','.join(map(str, ends))}"]
     command = [
         *(str(kernel.program), f"mem={memory >> 20}M"),
         *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "rw", f"init={folder}/python"),
@@ -287,17 +451,18 @@ def _start(
             "quiet",
         ),
         *SOCKET_TABLES,
+        *copied,
         *("norandmaps", "time-travel=inf-cpu", f"time-travel-start={starts_ns}"),
         *(f"uml_dir={folder}/", "umid=guest"),
         *("--", "-I", "-S", f"{folder}/init.py", "/dev/ttyS0", f"{folder}/job.json"),
     ]
     try:
-        return subprocess.Popen(
+        guest = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            pass_fds=[orders, words],
+            stdout=line.log,
+            stderr=line.log,
+            pass_fds=ends,
             env={
                 "PATH": os.defpath,
                 "TMPDIR": memory_folder(),
@@ -310,6 +475,8 @@ def _start(
         )
     except OSError as error:
         raise RunError(f"virtual time: {kernel.program} cannot be started: {error}") from None
+    line.close_its_ends()
+    return guest
 
 
 @contextlib.contextmanager
@@ -343,7 +510,7 @@ def _with_us(processor: int) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _end(guest: "subprocess.Popen[bytes]") -> None:
+def _end(guest: "subprocess.Popen[bytes] | Child") -> None:
     if guest.poll() is None:
         os.killpg(guest.pid, signal.SIGKILL)
         guest.wait()
@@ -390,25 +557,29 @@ def _writer(stream: IO[bytes]) -> Iterator[Callable[[bytes], None]]:
 
 
 def _converse(
-    guest: "subprocess.Popen[bytes]",
-    line: tuple[socket.socket, socket.socket],
+    guest: "subprocess.Popen[bytes] | Child",
+    line: _Line,
     stops: socket.socket,
     writers: Mapping[bytes, Callable[[bytes], None]],
-    folder: Path,
+    folder: Path | None,
     callbacks: "_Callbacks",
+    answer: socket.socket | None,
 ) -> int | None:
     """Copy bytes until the command ends; returns its status, or None if the guest ended before.
+    If `answer` is given, it returns 0 as soon as this can be read.
 
     Raises:
         RunError: The guest has hung, or the command does not end after a signal.
     """
-    state = _Conversation()
-    orders, words = line
+    state = _Conversation(ready=folder is None)
+    orders, words = line.orders, line.words
     asked_s: float | None = None
     busy_s, cpu_s = time.monotonic(), -1.0
     with selectors.DefaultSelector() as selector:
         selector.register(words, selectors.EVENT_READ)
         selector.register(stops, selectors.EVENT_READ)
+        if answer is not None:
+            selector.register(answer, selectors.EVENT_READ)
         while state.status is None:
             ready = {key.fileobj for key, _ in selector.select(WATCH_S)}
             if words in ready:
@@ -419,14 +590,16 @@ def _converse(
                 if not data:
                     break
                 _receive(state, data, writers, callbacks)
-                if state.ready and folder.exists():
+                if state.ready and folder is not None and folder.exists():
                     shutil.rmtree(folder, ignore_errors=True)
             if stops in ready:
                 for number in stops.recv(64):
-                    if asked_s is not None or not state.ready:
+                    if asked_s is not None or not state.ready or answer is not None:
                         raise RunError(f"virtual time: ended by {signal.Signals(number).name}")
                     asked_s = time.monotonic()
                     orders.sendall(init.FRAME.pack(b"s", 1) + bytes([number]))
+            if answer in ready:
+                return 0
             now_s = time.monotonic()
             if guest.poll() is not None and words not in ready:
                 break

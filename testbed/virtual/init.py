@@ -75,7 +75,9 @@ def main(line: str, job_file: str) -> None:
     for setting, value in PINNED.items():
         Path(setting).write_text(value, encoding="ascii")
     _loopback_up()
-    Path(job["settings_file"]).write_text(json.dumps(job["settings"]), encoding="utf-8")
+    settings = Path(job["settings_file"])
+    settings.write_text(json.dumps(job["settings"]), encoding="utf-8")
+    os.chown(settings, job["uid"], job["gid"])  # A copy of this guest writes its own.
     link = os.open(line, os.O_RDWR | os.O_NOCTTY)
     tty.setraw(link, termios.TCSANOW)
     _send(link, b"r", b"")

@@ -42,6 +42,25 @@ def made(slots: int, settings: ChannelSettings = SETTINGS) -> ChannelTrace:
         return source.trace(slots)
 
 
+def test_a_process_that_was_started_ahead_is_used_once_for_what_it_runs() -> None:
+    expected = made(5)
+    child.start_ahead("ns3_scenarios.process", child.Launch(env={**os.environ, "OTHER": "1"}))
+    ((_, (other, _)),) = child._ahead
+    try:
+        with Ns3Channel(SETTINGS) as source:  # with another environment
+            assert source.trace(5).gain.tobytes() == expected.gain.tobytes()
+        assert child._ahead
+    finally:
+        child._ahead.clear()
+        other.kill()
+        other.wait()
+    child.start_ahead("ns3_scenarios.process", child.LAUNCH)
+    ((_, (process, _)),) = child._ahead
+    assert_same(made(5), expected)
+    assert not child._ahead
+    assert process.wait(60) == -signal.SIGKILL  # with the source that has used it
+
+
 def assert_same(a: ChannelTrace, b: ChannelTrace, uavs: int | None = None) -> None:
     assert a.position_m is not None
     assert b.position_m is not None

@@ -113,6 +113,31 @@ def test_links_are_removed_once_nothing_reads_them(monkeypatch):
     assert alive == [False]
 
 
+def test_a_world_may_have_been_forked_ahead_and_is_as_any_other(tmp_path):
+    before = {p.pid for p in psutil.Process().children()}
+    namespace.fork_ahead(NODE_IMPORTS)
+    (ahead,) = [p for p in psutil.Process().children() if p.pid not in before]
+    with SmallWorld(tmp_path) as small:
+        assert not [p for p in psutil.Process().children() if p.pid not in {*before, ahead.pid}]
+        processes = [ahead, *ahead.children(recursive=True)]
+        assert len(processes) == 5  # supervisor, world, fabric, base station, UAV
+        assert small.world.exits() == []
+    until(lambda: gone(processes))
+    with SmallWorld(tmp_path):
+        (another,) = [p for p in psutil.Process().children() if p.pid not in before]
+        assert "testbed.runtimes.namespace" in arguments(another)
+
+
+def test_what_was_forked_ahead_ends_with_who_has_forked_it(tmp_path):
+    program = (
+        "from testbed.runtimes.namespace import fork_ahead; import psutil; fork_ahead([]);"
+        "print(psutil.Process().children()[0].pid)"
+    )
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    until(lambda: not psutil.pid_exists(int(done.stdout)))
+
+
 @pytest.mark.parametrize("victim", [0, 1])
 def test_nothing_is_left_when_keeper_or_world_is_killed(tmp_path, victim):
     with SmallWorld(tmp_path) as small:

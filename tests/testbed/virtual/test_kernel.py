@@ -73,7 +73,7 @@ def test_the_recipe_sets_each_option_once() -> None:
 def test_the_recipe_is_packed_and_its_patches_name_their_licence() -> None:
     packed = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert packed["tool"]["setuptools"]["package-data"]["testbed.virtual"] == ["recipe/*"]
-    assert len(kernel.patches()) == 6
+    assert len(kernel.patches()) == 8
     for path in kernel.patches():
         assert "License-Identifier: GPL-2.0\n" in path.read_text()
 
