@@ -83,7 +83,6 @@ LEAST_TIMEOUT_S = 0.2
 PROBE_S = 0.02
 """Additional delay of a probe: two ticks of a kernel's timers."""
 HYSTART_FRAMES, HYSTART_SPACING_S, HYSTART_BEYOND_S = 16, 2e-3, 1e-3
-HYSTART_LATER_S, HYSTART_SAMPLES = 4e-3, 8
 BETA, SCALE = 717 / 1024, 0.4
 """Parameters of cubic, with the values of Linux."""
 FIRST_GROWTH = 20.0
@@ -648,7 +647,7 @@ def _clocked(
     now_s, left_s, back_slot = time_s, max(time_s, paths.free_s[side, k]), slot
     wrote_s = -math.inf  # when the last packet was handed over
     # A round trip of HyStart ends with the acknowledgement of what had been sent when it began.
-    turn_s, train_s, turn_end, turn_frames, samples, least_s = -1.0, -1.0, 0, 0, 0, math.inf
+    turn_s, train_s, turn_end, turn_frames = -1.0, -1.0, 0, 0
     while left > 0:
         here = min(slot_at(slots, left_s, slot), slots.values.shape[2] - 1)
         bps, back_bps = slot_bps(slots, link, way, k, here), slot_bps(slots, back, other, k, here)
@@ -666,24 +665,18 @@ def _clocked(
             if first >= turn_end:  # a new round trip
                 sender[OFFERED] = max(sender[OFFERED], RECEIVER_GROWTH * turn_frames)
                 turn_s, train_s, turn_end, turn_frames = at_s, at_s, last, 0
-                samples, least_s = 0, math.inf
             part = 8.0 if sender[SMOOTHED_S] > 0.0 else 1.0  # RFC 6298
             sender[SMOOTHED_S] += (trip_s - sender[SMOOTHED_S]) / part
             turn_frames += int(frames)
             most = max(most, flying)
             flying -= int(frames)
             in_slow_start = sender[WINDOW] < sender[THRESHOLD]
-            starts = paths.control == CUBIC and sender[THRESHOLD] == math.inf
-            if starts and sender[WINDOW] >= HYSTART_FRAMES:
-                if at_s - train_s <= HYSTART_SPACING_S:
-                    train_s = at_s
-                    if at_s - turn_s > 0.5 * (sender[SHORTEST_S] + HYSTART_BEYOND_S):
-                        sender[THRESHOLD] = sender[WINDOW]
-                least_s = min(least_s, trip_s)
-                longer_s = min(max(HYSTART_LATER_S, sender[SHORTEST_S] / 8), 4 * HYSTART_LATER_S)
-                if samples >= HYSTART_SAMPLES and least_s > sender[SHORTEST_S] + longer_s:
+            looks = paths.control == CUBIC and sender[THRESHOLD] == math.inf
+            if looks and sender[WINDOW] >= HYSTART_FRAMES and at_s - train_s <= HYSTART_SPACING_S:
+                train_s = at_s
+                # Without pacing, half a round trip is enough.
+                if at_s - turn_s > 0.5 * (sender[SHORTEST_S] + HYSTART_BEYOND_S):
                     sender[THRESHOLD] = sender[WINDOW]
-                samples += 1
             if in_slow_start and sender[THRESHOLD] > sender[WINDOW]:
                 if sender[WINDOW] < 2.0 * most:
                     sender[WINDOW] = min(sender[WINDOW] + frames, sender[THRESHOLD])
@@ -705,9 +698,8 @@ def _clocked(
                 if now_s == EXHAUSTED:
                     return EXHAUSTED, slot
             continue
-        left_s, slot = carried(
-            slots, paths.airtime, way, k, frames_now * each, max(now_s, left_s), slot, link
-        )
+        begin_s = max(now_s, left_s)
+        left_s, slot = carried(slots, None, way, k, frames_now * each, begin_s, slot, link)
         if left_s == EXHAUSTED:
             return EXHAUSTED, slot
         wrote_s = now_s

@@ -309,18 +309,16 @@ FRAME_S, EACH_S = 1e-3, 10e-3
 
 
 def on_lines(
-    frames: int, back_bps: Sequence[float], *, receipt_bits: float = 880.0, begin_s: float = 0.0
+    frames: int, back_bps: Sequence[float], *, receipt_bits: float = 880.0
 ) -> tuple[float, Paths]:
-    """When so many frames have arrived over a serial line of 12.112 Mb/s whose other direction has
-    these rates, by slot."""
-    made = replace(
-        transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=receipt_bits, packet_s=0.25e-3
-    )
+    """When so many frames, each a packet, have arrived over a serial line of 12.112 Mb/s whose
+    other direction has these rates, by slot."""
+    made = replace(transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=receipt_bits)
     rates = np.array([[[12.112e6] * len(back_bps)], [back_bps]])
     slots, paths, one = Slots(rates, 0.1, np.empty(0)), made.fresh(), np.ones(1)
     links = links_of(GivenBands(False), True, one, one)
     up, down = (link_of(links, way, 0) for way in (UP, 1))
-    end_s, _ = delivered(paths, slots, UP, 0, 1514 * frames, begin_s, 0, up, down)
+    end_s, _ = delivered(paths, slots, UP, 0, 1514 * frames, 0.0, 0, up, down)
     return end_s, paths
 
 
@@ -350,6 +348,33 @@ def test_a_transfer_waits_for_the_other_direction_after_an_outage() -> None:
     assert on_lines(10, out)[0] == pytest.approx(10 * FRAME_S)
     assert on_lines(30, out)[0] == pytest.approx(0.2 + 0.1e-3 + 20 * FRAME_S)
     assert on_lines(30, [0.0] * 12)[0] == math.inf, "there are no acknowledgements"
+
+
+@pytest.mark.parametrize(
+    ("back_bps", "first_s", "second_s", "within"),
+    # Linux 6.12 in virtual time, as in a round of three UAVs.
+    [(1.15e6, 0.018968, 0.064921, 0.01), (0.3e6, 0.0467, 0.1335, 0.06)],
+)
+def test_fast_downlinks_take_what_the_kernel_takes(
+    back_bps: float, first_s: float, second_s: float, within: float
+) -> None:
+    """The broadcast and, seconds later, a gradient at 313 Mb/s over a slow uplink."""
+    made = replace(
+        transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=880.0, packet_s=0.25e-3
+    )
+    slots, paths, one = (
+        Slots(np.array([[[back_bps]], [[313e6]]]), 1e3, np.empty(0)),
+        made.fresh(),
+        np.ones(1),
+    )
+    links = links_of(GivenBands(False), True, one, one)
+    up, down = (link_of(links, way, 0) for way in (UP, 1))
+
+    def took(size: int, begin_s: float) -> float:
+        return float(delivered(paths, slots, 1, 0, size, begin_s, 0, down, up)[0]) - begin_s
+
+    assert took(658_868, 0.0) == pytest.approx(first_s, rel=0.1)
+    assert took(2_518_316, 17.5) == pytest.approx(second_s, rel=within)
 
 
 def test_virtual_time_has_a_model_of_acknowledgements() -> None:
