@@ -25,7 +25,7 @@ from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.radio import Rates
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
-from orchestrator.engine.tcp_model import TcpModel
+from orchestrator.engine.tcp_model import SerialLines, TcpModel
 from orchestrator.engine.windows import latencies_s
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
@@ -381,7 +381,8 @@ def transfer_errors(
             transfers.
         slot_s: Length of a slot, s.
         tcp: Model whose delay is added for the last frame; windows and losses are part of the
-            error.
+            error. Over serial lines without delay and loss, transfers are due when the model says,
+            acknowledgements included.
         radio_log: What the radio granted. A transfer is then due when the new transport blocks
             since its start can have carried its bytes (`LinkLog.due_s`).
 
@@ -412,6 +413,9 @@ def transfer_errors(
     shared_s = {}
     if radio_log is None:
         shared_s = due_ends_s(measured, link_plan, radio, gain, slot_s)
+    lines = None
+    if tcp is not None and tcp.receipt_bits and not tcp.impaired:
+        lines = SerialLines(tcp, rates, slot_s)
     rows = []
     for client, iteration, step, start_s, end_s, payload in measured.spans[~measured.cut].tolist():
         if step not in links or not payload:  # Adapters of no bytes: only a header is sent.
@@ -428,7 +432,9 @@ def transfer_errors(
                 rows.append((client, iteration, step, *times_s, mean_bps))
             continue
         due_s = shared_s.get((client, iteration, step), math.nan)
-        if math.isnan(due_s):
+        if lines is not None:
+            due_s = lines.end_s(way, client, bits // 8, start_s)
+        elif math.isnan(due_s):
             due_s = integral_end_s(rate_bps[client - 1], slot_s, start_s, bits)
         if math.isinf(due_s):
             continue

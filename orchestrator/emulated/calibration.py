@@ -18,7 +18,10 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.error_budget import integral_end_s
+from orchestrator.engine.access import LinkRates
 from orchestrator.engine.plan import Array, transfer_bytes
+from orchestrator.engine.slot_impairments import DOWN, UP
+from orchestrator.engine.tcp_model import SerialLines, TcpModel
 from orchestrator.scenario.schema import Emulation
 from testbed.control.messages import Probe, Received
 from testbed.core.clock import EmulatedClock, next_tick
@@ -60,6 +63,8 @@ class Trial:
     transfers: Sequence[tuple[int, Probe]]
     """Level and transfer of each link, in order."""
     dilation: float
+    tcp: TcpModel | None = None
+    """Model of transfers over serial lines."""
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -96,7 +101,10 @@ class Trial:
         """
         times = {(client, place): (start_s, end_s) for client, place, start_s, end_s in received}
         places: Counter[int] = Counter()
-        rows = []
+        rows, lines = [], None
+        if self.tcp is not None:
+            up, down = (np.pad(bps, SPARE, "edge") for bps in (self.up_bps, self.down_bps))
+            lines = SerialLines(self.tcp, LinkRates(up, down, down), self.level_s)
         for level, probe in self.transfers:
             client, upward = probe.client, probe.upward
             start_s, end_s = times[client, places[client]]
@@ -104,7 +112,10 @@ class Trial:
             own = (self.up_bps if upward else self.down_bps)[client - 1]
             rates = np.pad(own, SPARE[1], "edge")
             size = transfer_bytes(emulation, 0, probe.payload_bytes)
-            due_s = integral_end_s(rates, self.level_s, start_s, 8 * size) - start_s
+            if lines is not None:
+                due_s = lines.end_s(UP if upward else DOWN, client, size, start_s) - start_s
+            else:
+                due_s = integral_end_s(rates, self.level_s, start_s, 8 * size) - start_s
             rows.append(
                 (
                     client,
@@ -137,6 +148,7 @@ def trial_of(
     in_turns: bool,
     uplinks_in_turns: bool = False,
     gap_s: float = GAP_S,
+    tcp: TcpModel | None = None,
 ) -> Trial:
     """Transfers at the lowest, middle and highest rates that links will have.
 
@@ -149,20 +161,21 @@ def trial_of(
         in_turns: Whether downlinks are used one after the other.
         uplinks_in_turns: Whether uplinks are.
         gap_s: Real seconds before each transfer.
+        tcp: Model of transfers over serial lines; None: the links are none.
     """
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
     up, down = (_levels(rates, floor_bps) for rates in (up_bps, down_bps))
     level_s, transfers = _schedule(
         up, down, in_turns, shape, dilation, gap_s, uplinks_in_turns=uplinks_in_turns
     )
-    return Trial(up, down, level_s, transfers, dilation)
+    return Trial(up, down, level_s, transfers, dilation, tcp)
 
 
 def _levels(rate_bps: Array, floor_bps: float) -> Array:
     """Lowest, median and highest rate of each link, [K, 3]; 0 for links that are always out."""
     levels = np.zeros((len(rate_bps), len(LEVELS)))
     for level, row in zip(levels, rate_bps, strict=True):
-        if (up := row[row >= floor_bps]).size:
+        if (up := row[(row >= floor_bps) & (row > 0)]).size:
             level[:] = np.quantile(up, (0, 0.5, 1), method="nearest")
     return levels
 

@@ -21,6 +21,7 @@ from orchestrator.emulated.radio_calibration import RadioTrial
 from orchestrator.engine.access import LinkRates
 from orchestrator.engine.links import are_impaired, impairments_of
 from orchestrator.engine.plan import Array
+from orchestrator.engine.tcp_model import tcp_model_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Emulation, ResolvedScenario, Scenario
 from testbed import runtimes
@@ -252,6 +253,7 @@ class EmulatedNetwork:
                 in_turns=in_turns,
                 uplinks_in_turns=uplinks_in_turns,
                 gap_s=gap_s,
+                tcp=tcp_model_of(self.scenario) if self.shape.serial else None,
             )
         if trial is None:
             return

@@ -61,15 +61,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.engine.compiling import Array, compiled, inlined
+from orchestrator.engine.access import LinkRates
+from orchestrator.engine.compiling import Array, compiled, inlined, read_only
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
 from orchestrator.engine.lte import DELIVERY_TTIS, LEARNING_TTIS, REQUEST_TTIS, TTI_S
 from orchestrator.engine.plan import transfer_bytes
 from orchestrator.engine.radio import ACCESS
-from orchestrator.engine.radio_kernel import link_of
-from orchestrator.engine.slot_impairments import DOWN, UP, SlotImpairments, lossless
+from orchestrator.engine.radio_kernel import GivenBands, link_of, links_of
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments, lossless
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried, slot_at, slot_bps
 from orchestrator.scenario.schema import Scenario
+from testbed.core.clock import FILL_S
 from testbed.network.shaping import ACKNOWLEDGEMENT_BYTES, Shape
 from testbed.transport.framing import ETHERNET_BYTES
 
@@ -163,6 +165,8 @@ class Paths(NamedTuple):
     """Bits of a message without content, on serial lines; 0: there are none."""
     packet_s: float
     """Longest packet, in s at the link's rate, on serial lines."""
+    held_s: float
+    """How long before the broadcast's start its first window is handed over to serial lines."""
     free_s: Array
     """When each serial line has sent its acknowledgements, shape [2, K]; written to."""
     unacknowledged: Array
@@ -213,6 +217,8 @@ class TcpModel:
     """Bits of a message without content where links are serial lines; 0: they are not."""
     packet_s: float = 0.0
     """Longest packet, in s at the link's rate."""
+    held_s: float = 0.0
+    """How long before the broadcast's start its first window is handed over to serial lines."""
 
     def of_round(self, index: int) -> "TcpModel":
         """The model for one round, which has random draws of its own."""
@@ -275,6 +281,7 @@ class TcpModel:
             self.impaired,
             self.receipt_bits,
             self.packet_s,
+            self.held_s,
             np.zeros(self.delay_s.shape),
             np.zeros((3, UNACKNOWLEDGED if self.receipt_bits else 1)),
             np.zeros((2, *self.delay_s.shape, transfers)),
@@ -321,6 +328,7 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         impaired=are_impaired(scenario),
         receipt_bits=8.0 * transfer_bytes(choices, 0, 0) if serial else 0.0,
         packet_s=0.0 if shape.single_frames else shape.packet_s / dilation,
+        held_s=FILL_S / dilation if kept else 0.0,
     )
 
 
@@ -346,6 +354,39 @@ def _over_lte(scenario: Scenario) -> TcpModel:
             tuple(((request + learning) * TTI_S).tolist()), tuple((delivery * TTI_S).tolist())
         ),
     )
+
+
+class SerialLines:
+    """The times of transfers over serial lines, each client's in the order of time.
+
+    Args:
+        tcp: Model of the scenario, whose delays and losses are left aside.
+        rates: Rates of the links in bit/s.
+        slot_s: Length of a slot in s.
+    """
+
+    def __init__(self, tcp: TcpModel, rates: LinkRates, slot_s: float):
+        self._paths = replace(tcp, impaired=False).fresh()
+        self._links = links_of(
+            GivenBands(False), True, *[read_only(np.ones(len(rates.uplink)))] * 2
+        )
+        turns = self._slots(rates.uplink, rates.gradient, slot_s)
+        self._slots_of = {
+            UP: turns,
+            DOWN: turns,
+            BROADCAST: self._slots(rates.uplink, rates.broadcast, slot_s),
+        }
+
+    @staticmethod
+    def _slots(up_bps: Array, down_bps: Array, slot_s: float) -> Slots:
+        values = read_only(np.stack([up_bps, down_bps]).astype(float))
+        return Slots(values, slot_s, read_only(np.empty(0)))
+
+    def end_s(self, way: int, client: int, size: int, start_s: float) -> float:
+        """When a transfer of `size` bytes ends that starts at a time; infinity: never."""
+        k, slots = client - 1, self._slots_of[way]
+        link, back = (link_of(self._links, each, k) for each in (way, DOWN if way == UP else UP))
+        return float(delivered(self._paths, slots, way, k, size, start_s, 0, link, back)[0])
 
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
@@ -713,7 +754,9 @@ def _clocked(
             )
             paths.free_s[other, k] = back_s
             place = last % UNACKNOWLEDGED
-            waiting[0, place], waiting[1, place], waiting[2, place] = back_s, since, now_s
+            waiting[0, place], waiting[1, place] = back_s, since
+            # What a line has held back until now has waited in its queue.
+            waiting[2, place] = now_s - (paths.held_s if way == BROADCAST and first == 0 else 0.0)
             last += 1
             since = 0
     sender[IDLE_FROM_S] = left_s

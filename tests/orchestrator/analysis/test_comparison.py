@@ -246,6 +246,21 @@ def test_every_transfer_is_held_against_the_integral_of_its_rates(delay_s):
         assert row.start_s == begun[row.client, row.iteration, row.step]
 
 
+def test_over_serial_lines_transfers_are_due_when_their_acknowledgements_permit():
+    plan, radio = by_hand("sfl-pp", **CONTENTION, sm=0.5, cm=0.7, iterations=2)
+    measured = played(plan, radio)
+    frame_bits = 2.0 * plan.sg_bytes.max()  # Its transfers have four frames, the window two.
+    lines = replace(
+        transport(0.0, 0.0), impaired=False, receipt_bits=1.0, frame_bits=frame_bits, initial=2.0
+    )
+    plain, clocked = (
+        transfer_errors(measured, plan, radio, GAIN, SLOT_S, air) for air in (None, lines)
+    )
+    later_s = clocked["due_s"] - plain["due_s"]
+    assert (later_s > -1e-9).all()
+    assert (later_s > 0.1).any(), "an acknowledgement of 528 bits takes its time"
+
+
 def test_adapters_may_have_a_size_for_each_iteration():
     """As where the base station updates with each batch."""
     plan, radio = by_hand("sfl-pp", **CONTENTION, sm=0.5, cm=0.7, iterations=2)

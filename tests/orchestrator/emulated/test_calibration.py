@@ -11,7 +11,17 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.error_budget import calibration_summary, integral_end_s
-from orchestrator.emulated.calibration import GAP_S, LEVELS, MOST_S, UPLINK_S, _levels, _schedule
+from orchestrator.emulated.calibration import (
+    GAP_S,
+    LEVELS,
+    MOST_S,
+    UPLINK_S,
+    _levels,
+    _schedule,
+    trial_of,
+)
+from orchestrator.engine.tcp_model import tcp_model_of
+from orchestrator.scenario.loading import validate
 from testbed.network.shaping import Shape
 from testbed.transport import wire
 from testbed.transport.framing import Framing
@@ -71,6 +81,27 @@ def test_a_slow_link_carries_some_frames_and_one_that_is_never_up_none():
 def test_levels_leave_outages_out():
     rates = np.array([[0.0, 3e6, 1e6, 2e6, 50.0], [0.0] * 5])
     assert _levels(rates, 1e3).tolist() == [[1e6, 2e6, 3e6], [0.0] * 3]
+    assert _levels(rates, 0.0).tolist() == [[50.0, 2e6, 3e6], [0.0] * 3], "serial lines"
+
+
+def test_a_fast_downlink_is_due_when_its_acknowledgements_permit():
+    """An uplink is due by the integral: its acknowledgements take the fast downlink."""
+    tree = {"uavs": {"count": 1, "tx_power_w": 1.0}, "emulation": {"clock": "virtual"}}
+    scenario = validate(tree | {"workload": {"compute": "none"}}, "one")
+    made = tcp_model_of(scenario)
+    assert made is not None
+    up, down, shape = np.full((1, 9), 1.15e6), np.full((1, 9), 313e6), Shape(serial=True)
+    due_s = {}
+    for model in (None, made):
+        trial = trial_of(up, down, 0.1, shape, 1.0, in_turns=True, tcp=model)
+        received = [
+            (1, place, probe.start_s, 1.0) for place, (_, probe) in enumerate(trial.transfers)
+        ]
+        table = trial.table(received, scenario.emulation)
+        due_s[model is None] = table.groupby("direction")["due_s"].mean()
+    integral, lines = due_s[True], due_s[False]
+    assert lines["uplink"] == pytest.approx(integral["uplink"], rel=1e-12)
+    assert 1.005 < lines["downlink"] / integral["downlink"] < 1.2
 
 
 def test_the_integral_waits_out_an_outage():
