@@ -101,7 +101,7 @@ def test_a_fast_downlink_is_due_when_its_acknowledgements_permit():
         due_s[model is None] = table.groupby("direction")["due_s"].mean()
     integral, lines = due_s[True], due_s[False]
     assert lines["uplink"] == pytest.approx(integral["uplink"], rel=1e-12)
-    assert 1.005 < lines["downlink"] / integral["downlink"] < 1.2
+    assert 1.0005 < lines["downlink"] / integral["downlink"] < 1.01, "its first windows wait"
 
 
 def test_the_integral_waits_out_an_outage():
