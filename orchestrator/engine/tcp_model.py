@@ -72,14 +72,12 @@ from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpair
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried, slot_at, slot_bps
 from orchestrator.scenario.schema import Scenario
 from testbed.core.clock import FILL_S
-from testbed.network.shaping import ACKNOWLEDGEMENT_BYTES, Shape
+from testbed.network.shaping import ACKNOWLEDGEMENT_BYTES, INITIAL_FRAMES, Shape
 from testbed.transport.framing import ETHERNET_BYTES
 
 CUBIC, RENO, BBR = 0, 1, 2
 CONTROLS = {"cubic": CUBIC, "reno": RENO, "bbr": BBR}
 """Congestion controls of the model; others are treated as cubic."""
-INITIAL_FRAMES = 10
-"""Initial window (RFC 6928)."""
 LEAST_TIMEOUT_S = 0.2
 """Linux's smallest retransmission timeout in addition to the round trip."""
 PROBE_S = 0.02

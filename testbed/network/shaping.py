@@ -48,6 +48,8 @@ _WAY_S = 0.15e-3
 first packet's path, the last packet's timer. Measured by calibrations: 0.05 to 0.22 ms."""
 WITHOUT_CREDIT_S = _WAY_S
 """The `Shape.burst_s` of links on which an idle sender saves up no credit."""
+INITIAL_FRAMES = 10
+"""TCP's initial window (RFC 6928); the first packets are halves of it."""
 ACKNOWLEDGEMENT_BYTES = 66
 """The frame that acknowledges: Ethernet, IP, and TCP with time stamps."""
 _MOST_PACKET_BYTES = 64_000
@@ -169,6 +171,13 @@ class Shape:
         acknowledgements limiting it; infinity for other links, which save up credit for them."""
         largest = self.queue_frames // 4 * self.frame_bytes
         return largest / ACKNOWLEDGEMENT_BYTES if self.serial else math.inf
+
+    @property
+    def prompt_asymmetry(self) -> float:
+        """How many times as fast as its other direction a serial line may be for the first windows
+        of a transfer to be acknowledged in time; infinity for other links."""
+        first = INITIAL_FRAMES // 2 * self.frame_bytes
+        return first / (2 * ACKNOWLEDGEMENT_BYTES) if self.serial else math.inf
 
     def credit_packets(self, rate_bps: float, packet_frames: int = 1) -> int:
         """The number of packets that surely leave an end without waiting for the shaper after it

@@ -539,3 +539,22 @@ def test_a_session_is_judged_by_its_radio(air: str) -> None:
     assert checks.get("unaccounted_packets") == (4 if air == "ns3" else None)
     recorder.lateness_s = np.empty(0)
     assert not [each for each in session_validity(session) if "lateness" in each.check]
+
+
+def test_a_line_too_fast_for_its_acknowledgements_is_not_judged_before_the_run() -> None:
+    """Half an initial window, 5 frames of 1514 B, takes as long as two acknowledgements of 66 B on
+    a line that is 57 times as fast."""
+    rows = [(1, way, level) for way in ("uplink", "downlink") for level in ("lowest", "middle")]
+    table = pd.DataFrame(rows, columns=["client", "direction", "level"])
+    table = table.assign(rate_bps=[1e6, 1e6, 56e6, 58e6], due_s=1.0, error=[0.0, 0.0, 0.3, 0.5])
+    serial = Shape(serial=True)
+    assert calibration_error(table, serial, 1.0)[0] == pytest.approx(0.3)
+    assert calibration_error(table, SHAPE, 1.0)[0] > 0.4, "links with credit are all judged"
+    fast = table[table["direction"] == "downlink"].assign(rate_bps=1e9)
+    both = pd.concat([fast, table[table["direction"] == "uplink"]])
+    assert calibration_error(both, serial, 1.0)[0] == 0.0
+    one_way = table.assign(rate_bps=[0.0, 0.0, 1e6, 1e6])
+    assert calibration_error(one_way, serial, 1.0) == (
+        0.0,
+        "acknowledgements may be late on all links",
+    )
