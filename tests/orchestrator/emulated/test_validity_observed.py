@@ -553,8 +553,3 @@ def test_a_line_too_fast_for_its_acknowledgements_is_not_judged_before_the_run()
     fast = table[table["direction"] == "downlink"].assign(rate_bps=1e9)
     both = pd.concat([fast, table[table["direction"] == "uplink"]])
     assert calibration_error(both, serial, 1.0)[0] == 0.0
-    one_way = table.assign(rate_bps=[0.0, 0.0, 1e6, 1e6])
-    assert calibration_error(one_way, serial, 1.0) == (
-        0.0,
-        "acknowledgements may be late on all links",
-    )
