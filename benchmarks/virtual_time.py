@@ -68,10 +68,6 @@ CASES: dict[str, tuple[str, ...]] = {
 """Arguments of `testbed run`."""
 LARGE: dict[str, tuple[str, ...]] = {
     "hundred": ("hundred",),
-    "three-hundred": (
-        *("hundred", "--set", "uavs.count=300", "--set", "uavs.tx_power_w=0.4"),
-        *("--set", "emulation.dilation=1"),
-    ),
     "thousand": (
         *("hundred", "--set", "uavs.count=1000"),
         *(word for change in MANY for word in ("--set", change)),
