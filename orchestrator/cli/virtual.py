@@ -49,6 +49,7 @@ def enter(
     from orchestrator.emulated.guests import kernel, play
     from orchestrator.emulated.network import check_air
     from orchestrator.emulated.virtual import prepare
+    from orchestrator.engine.tcp_model import compile_serial_lines
     from orchestrator.scenario.channel import open_source, read_trace
     from testbed.virtual import guest
 
@@ -56,9 +57,11 @@ def enter(
     found = kernel()
     if plays_rounds:
         prepare(scenario, trace)
-    elif trace is not None:
-        with open_source(scenario, trace):  # describes the trace, or refuses it
-            pass
+    else:
+        compile_serial_lines(scenario)
+        if trace is not None:
+            with open_source(scenario, trace):  # describes the trace, or refuses it
+                pass
     settings = {
         "columns": shutil.get_terminal_size().columns,
         "colour": sys.stdout.isatty(),

@@ -30,11 +30,11 @@ def credits_of(plan: RoundPlan, rates: LinkRates, shape: Shape, dilation: float)
     """
     shared = np.zeros(plan.clients) if plan.shared_bytes is None else plan.shared_bytes
     transfers = (
-        (plan.sm_bytes, rates.broadcast),
+        (plan.sm_bytes.reshape(plan.clients, -1)[:, 0], rates.broadcast),
         (plan.ca_bytes[:, 0], rates.uplink),
         (plan.sg_bytes[:, 0] - shared, rates.gradient),
         (shared, rates.gradient),
-        (plan.cm_bytes, rates.uplink),
+        (plan.cm_bytes.reshape(plan.clients, -1)[:, 0], rates.uplink),
     )
     by_kind = (
         np.clip(_lasts_s(bytes_, bps) * dilation - WITHOUT_CREDIT_S, 0.0, max(0.0, shape.credit_s))

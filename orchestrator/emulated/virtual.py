@@ -13,6 +13,7 @@ from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.engine.rounds import predict
+from orchestrator.engine.tcp_model import compile_serial_lines
 from orchestrator.policies.registry import decider
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
@@ -35,6 +36,7 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
     """
     check_air(scenario)
     inputs_of(scenario)
+    compile_serial_lines(scenario)
     with open_source(scenario, trace) as source:
         for sizing in (payload_bytes, link_bytes):
             predict(scenario, source, profile_of(scenario), sizing=sizing, rounds=1)

@@ -387,6 +387,14 @@ class SerialLines:
         return float(delivered(self._paths, slots, way, k, size, start_s, 0, link, back)[0])
 
 
+def compile_serial_lines(scenario: Scenario) -> None:
+    """Compile what `SerialLines` needs, if the scenario's links are serial lines."""
+    tcp = tcp_model_of(scenario)
+    if tcp is not None and tcp.receipt_bits:
+        rates = LinkRates(*[np.full((scenario.uavs.count, 1), 1e6)] * 3)
+        SerialLines(tcp, rates, 1.0).end_s(UP, 1, 1000, 0.0)
+
+
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFT_1, _SHIFT_2, _SHIFT_3, _SHIFT_4 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)

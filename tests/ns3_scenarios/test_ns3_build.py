@@ -82,6 +82,7 @@ def test_what_goes_in_decides_the_name(
 ) -> None:
     names = {build.library()}
     monkeypatch.setenv("FAKE_VERSION", "2.0")
+    build._identity.cache_clear()
     names.add(build.library())
     sources = tmp_path / "cpp"
     shutil.copytree(build._SOURCES, sources)

@@ -63,3 +63,15 @@ def test_a_shared_gradient_is_a_transfer_of_its_own() -> None:
 def test_links_without_credit_have_none() -> None:
     for credits_ in credits_of(plan(), rates(), Shape(burst_s=0.0), 1.0):
         assert credits_ == Credits.of_all(0.0)
+
+
+def test_the_adapters_of_asynchronous_rounds_have_a_size_for_each_update() -> None:
+    plain = plan()
+    each = SimpleNamespace(
+        **{
+            **vars(plain),
+            "sm_bytes": np.repeat(plain.sm_bytes[:, None], 5, axis=1),
+            "cm_bytes": np.repeat(plain.cm_bytes[:, None], 5, axis=1),
+        }
+    )
+    assert credits_of(each, rates(), Shape(), 1.0) == credits_of(plain, rates(), Shape(), 1.0)
