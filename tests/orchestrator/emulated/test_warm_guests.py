@@ -62,6 +62,7 @@ def test_a_run_leaves_the_same_bytes_whatever_its_guest_was_copied_for_before(
     assert other["measured.parquet"] != first["measured.parquet"]
 
 
+@pytest.mark.full
 def test_after_a_guest_has_failed_the_next_run_starts_a_new_one_but_not_after_a_job(
     tmp_path: Path, started: list[guest.Template], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_agrees_with_the_reference(scheme):
         assert_equal_to_reference(random_lte_case(rng, scheme))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", THIRD)
 def test_agrees_with_the_reference_in_several_cells(scheme):
     """UAVs change among three cells, some in every slot."""
