@@ -296,6 +296,11 @@ def _others(done: Emulation) -> Observed:
         yield share, where
 
 
+READS_S = 10e-6
+"""Real seconds that programs in virtual time take to begin and end a transfer: reads of the clock
+and failing calls are all that takes time there."""
+
+
 def _transfer_error(done: Emulation) -> Observed:
     yield from _off_rates(done, of_broadcast=False)
 
@@ -326,6 +331,8 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
         early_s += _JITTERS * max(jitters)
     early = (-rows["error"] - early_s / rows["due_s"]).clip(lower=0)
     late = rows["error"].clip(lower=0)
+    if shape.serial:
+        late = (late - READS_S / dilation / rows["due_s"]).clip(lower=0)
     if of_broadcast and scenario.emulation.clock == "real":
         pause_s = PAUSE_S / dilation / rows["due_s"]
         late -= pause_s.clip(upper=late)

@@ -329,6 +329,13 @@ def test_a_packet_by_which_a_transfer_ends_early_is_no_error() -> None:
     assert of_one(0.5, "SM", **dilated) == pytest.approx(0.5 - PAUSE_S / 4 / 0.1)
 
 
+def test_in_virtual_time_reads_of_the_clock_are_no_error_and_nothing_is_early() -> None:
+    virtual = {"emulation": {"clock": "virtual"}}
+    assert of_one(1e-4, **virtual) == pytest.approx(0.0, abs=1e-12), "10 us of 0.1 s"
+    assert of_one(0.03, **virtual) == pytest.approx(0.03 - 1e-4)
+    assert of_one(-0.005, **virtual) == pytest.approx(0.005)
+
+
 def test_a_transfer_of_nothing_has_no_rate_and_is_no_error() -> None:
     transfers = {"error": [0.2, np.nan], "rate_bps": [1e9, np.nan]}
     only = round_record([way(sent=1)] * 2, [way(sent=1)] * 2, transfers=transfers)
