@@ -17,6 +17,7 @@ from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.engine.radio_kernel import FdmaLink, GivenBands, link_of, links_of
 from orchestrator.engine.rounds import predict
+from orchestrator.engine.slot_impairments import BROADCAST
 from orchestrator.engine.slots import Slots
 from orchestrator.engine.tcp_model import (
     CEILING,
@@ -29,6 +30,7 @@ from orchestrator.engine.tcp_model import (
     Paths,
     TcpModel,
     _grow,
+    _packet_frames,
     _recovery,
     delivered,
     note,
@@ -37,7 +39,9 @@ from orchestrator.engine.tcp_model import (
 )
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
+from testbed.core.clock import FILL_S
 from testbed.core.timeline import SG, Round, S, Timeline
+from testbed.network.shaping import Shape
 
 SIZE = 2_400_000
 ON_LINK = SIZE + math.ceil(SIZE / 1448) * 66
@@ -375,6 +379,32 @@ def test_fast_downlinks_take_what_the_kernel_takes(
 
     assert took(658_868, 0.0) == pytest.approx(first_s, rel=0.1)
     assert took(2_518_316, 17.5) == pytest.approx(second_s, rel=within)
+
+
+def test_a_held_broadcast_takes_what_the_kernel_takes() -> None:
+    """Its first window has waited for 15 ms, so round trips seem long and packets get smaller."""
+    slots, one = Slots(np.array([[[1.15e6]], [[313e6]]]), 1e3, np.empty(0)), np.ones(1)
+    links = links_of(GivenBands(False), True, one, one)
+    up, down = (link_of(links, way, 0) for way in (UP, BROADCAST))
+    made = replace(
+        transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=880.0, packet_s=0.25e-3
+    )
+    held, plain = (
+        delivered(
+            replace(made, held_s=held_s).fresh(), slots, BROADCAST, 0, 658_868, 0.0, 0, down, up
+        )[0]
+        for held_s in (FILL_S, 0.0)
+    )
+    assert held == pytest.approx(0.018968, rel=0.04)
+    assert plain < 0.95 * held
+
+
+@pytest.mark.parametrize("back_bps", [0.0, 0.1e6, 0.3e6, 1.15e6, 9e6, 313e6])
+@pytest.mark.parametrize("bps", [0.1e6, 9e6, 49e6, 313e6, 5e9])
+def test_the_engine_expects_the_packets_that_links_are_given(bps: float, back_bps: float) -> None:
+    shape = Shape(serial=True)
+    made = replace(transport(0.0, 0.0, "cubic"), packet_s=shape.packet_s)
+    assert _packet_frames(made.fresh(), bps, back_bps) == shape.packet_frames(bps, back_bps)
 
 
 def test_virtual_time_has_a_model_of_acknowledgements() -> None:
