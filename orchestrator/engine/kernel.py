@@ -31,7 +31,7 @@ from orchestrator.engine.medium import (
 )
 from orchestrator.engine.orders import place_of
 from orchestrator.engine.radio_kernel import link_of, links_of
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, opposite
 from orchestrator.engine.slots import (
     EXHAUSTED,
     Slots,
@@ -141,7 +141,7 @@ def transfer(
     """When a transfer of `size` bytes ends, and in which slot."""
     link = link_of(links, way, k)
     if paths is not None:
-        back = link_of(links, DOWN if way == UP else UP, k)
+        back = link_of(links, opposite(way), k)
         return delivered(paths, slots, way, k, size, time_s, slot, link, back)
     return carried(slots, None, way, k, 8.0 * size, time_s, slot, link)
 

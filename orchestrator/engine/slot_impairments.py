@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace
+from orchestrator.engine.compiling import inlined
 from orchestrator.engine.links import impairments_of
 from orchestrator.scenario.schema import ByDistance, OfTrace, Scenario, SnrLoss
 
@@ -28,6 +29,12 @@ UP, DOWN, BROADCAST = 0, 1, 2
 """Directions of a frame; the broadcast is a downlink that may have its own bandwidth and power."""
 LIGHT_M_S = 299_792_458.0
 CERTAIN = 1 - 1e-12
+
+
+@inlined
+def opposite(way: int) -> int:
+    """The direction that carries the acknowledgements of another one."""
+    return DOWN if way == UP else UP
 
 
 @dataclass(frozen=True)

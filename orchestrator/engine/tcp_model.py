@@ -68,7 +68,14 @@ from orchestrator.engine.lte import DELIVERY_TTIS, LEARNING_TTIS, REQUEST_TTIS, 
 from orchestrator.engine.plan import transfer_bytes
 from orchestrator.engine.radio import ACCESS
 from orchestrator.engine.radio_kernel import GivenBands, link_of, links_of
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments, lossless
+from orchestrator.engine.slot_impairments import (
+    BROADCAST,
+    DOWN,
+    UP,
+    SlotImpairments,
+    lossless,
+    opposite,
+)
 from orchestrator.engine.slots import EXHAUSTED, Slots, carried, slot_at, slot_bps
 from orchestrator.scenario.schema import Scenario
 from testbed.core.clock import FILL_S
@@ -383,7 +390,7 @@ class SerialLines:
     def end_s(self, way: int, client: int, size: int, start_s: float) -> float:
         """When a transfer of `size` bytes ends that starts at a time; infinity: never."""
         k, slots = client - 1, self._slots_of[way]
-        link, back = (link_of(self._links, each, k) for each in (way, DOWN if way == UP else UP))
+        link, back = (link_of(self._links, each, k) for each in (way, opposite(way)))
         return float(delivered(self._paths, slots, way, k, size, start_s, 0, link, back)[0])
 
 
@@ -662,7 +669,7 @@ def _acknowledged_in_time(
     """Whether acknowledgements in these slots surely arrive before a sender needs them."""
     for slot in range(first, min(last + 1, slots.values.shape[2])):
         bps = slot_bps(slots, link, way, k, slot)
-        back_bps = slot_bps(slots, back, DOWN if way == UP else UP, k, slot)
+        back_bps = slot_bps(slots, back, opposite(way), k, slot)
         # The first packets are halves of the initial window at most.
         frames = min(_packet_frames(paths, bps, back_bps), max(1.0, paths.initial // 2))
         packet_bits = paths.frame_bits * frames
@@ -684,7 +691,7 @@ def _clocked(
     back: Any,
 ) -> tuple[float, int]:
     """As `delivered`, for a serial line whose acknowledgements may be late."""
-    side, other = min(way, DOWN), UP if min(way, DOWN) == DOWN else DOWN
+    side, other = min(way, DOWN), opposite(way)
     sender, waiting = paths.sender[side, k], paths.unacknowledged
     _after_idle(paths, side, k, time_s, LEAST_TIMEOUT_S)
     left = max(1, math.ceil(8.0 * size / paths.frame_bits - 1e-9))
@@ -788,7 +795,7 @@ def delivered(
     if paths.receipt_bits > 0.0 and not paths.impaired:
         for _ in range(paths.round_trips):
             time_s, _ = carried(
-                slots, None, DOWN if way == UP else UP, k, ACKNOWLEDGEMENT_BITS, time_s, slot, back
+                slots, None, opposite(way), k, ACKNOWLEDGEMENT_BITS, time_s, slot, back
             )
         if paths.round_trips > 0:
             paths.sender[min(way, DOWN), k, WINDOW] = paths.initial
@@ -798,7 +805,7 @@ def delivered(
         if end_s == EXHAUSTED:
             return end_s, end_slot
         if _acknowledged_in_time(paths, slots, way, k, begin_slot, end_slot, link, back):
-            other = DOWN if way == UP else UP
+            other = opposite(way)
             paths.free_s[other, k], _ = carried(
                 slots, None, other, k, ACKNOWLEDGEMENT_BITS, end_s, end_slot, back
             )
@@ -811,7 +818,7 @@ def delivered(
         served_s = served_from(paths, way, k, size, time_s, bps)
         end_s, slot = carried(slots, None, way, k, 8.0 * size, served_s, slot, link)
         return arrival_of(paths, way, k, end_s), slot
-    side, now, other = min(way, DOWN), _slot_of(paths, time_s), DOWN if way == UP else UP
+    side, now, other = min(way, DOWN), _slot_of(paths, time_s), opposite(way)
     sender = paths.sender[side, k]
     back_s = paths.delay_s[UP, k, now] + paths.delay_s[DOWN, k, now]
     _after_idle(paths, side, k, time_s, back_s + LEAST_TIMEOUT_S)
