@@ -191,7 +191,7 @@ class BaseStation(Section):
 
 class Uavs(Section):
     """The UAVs. A value per UAV may be one number for all, a list of K numbers, or a distribution
-    such as `{uniform: [0.1, 1]}`, from which values are drawn by seed: docs/fleets.md."""
+    such as `{uniform: [0.1, 1]}`, from which values are drawn by seed: docs/heterogeneous-uavs.md."""
 
     _one_each: ClassVar = ("tx_power_w", "height_m", "compute_flops", "compute_power_w", "ring")
 
@@ -675,7 +675,7 @@ class SnrLoss(Section):
 
 
 class OfTrace(Section):
-    """The value of each slot is a column of the trace; docs/air.md names the columns."""
+    """The value of each slot is a column of the trace; docs/delay-and-loss.md names the columns."""
 
     model: Literal["trace"]
     """`trace`."""
@@ -739,7 +739,7 @@ FrameLoss = Annotated[
 
 
 class Links(Section):
-    """Delay, jitter and loss of frames on the links, and their queues; docs/air.md.
+    """Delay, jitter and loss of frames on the links, and their queues; docs/delay-and-loss.md.
 
     A number holds for all links and both directions; a list has one value per UAV; `up` and `down`
     give each direction its own value.
@@ -822,7 +822,7 @@ class Data(Section):
     files or as saved to disk by `datasets`; or with one folder per class. Training and held-out
     parts are recognised by the names of files and folders: docs/learning.md. If there are none, a
     tenth of each class is held out, by seed. For language models, a file or folder with texts or
-    arrays of tokens: docs/language.md."""
+    arrays of tokens: docs/language-models.md."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: str = "iid"
@@ -992,7 +992,7 @@ class Workload(Section):
     """A Swin, Swin V2, ViT, DeiT, BEiT, EVA, ConvNeXt, ResNet, VGG, EfficientNet, MobileNet or
     RegNet of timm; a model that a package registers as `testbed.models`; or a language model of
     transformers, `hf:FOLDER` or `hf:FAMILY`. See docs/learning.md, docs/plugins.md and
-    docs/language.md."""
+    docs/language-models.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in model, or the configuration of a family of language models."""
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 100
@@ -1870,7 +1870,7 @@ class Scenario(Section):
     order: str | None = Field(default=None, exclude_if=lambda order: order is None)
     """Service order of sequential resources, if it differs from that of the paradigm: `larger-lag`,
     `first-come`, `shortest-job-first`, `longest-remaining-work-first`, `round-robin`, or one that a
-    package registers as `testbed.orders`: docs/orders.md."""
+    package registers as `testbed.orders`: docs/service-orders.md."""
     order_parameters: dict[str, float] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in order; all are numbers."""
     uploads: Uploads = Field(

@@ -9,7 +9,7 @@ import pytest
 from documents import PAGES, Checkout, Command, judge, parse, read
 
 READ = {page.name: page for page in map(read, PAGES)}
-LONG = ("docs/orders.md", "docs/plugins.md", "docs/validate.md")
+LONG = ("docs/service-orders.md", "docs/plugins.md", "docs/validate.md")
 """Pages that compute longest with what tests of their own cover."""
 
 

@@ -40,7 +40,7 @@ def test_every_public_name_is_documented_as_it_is() -> None:
     ("page", "names"),
     [
         ("README.md", PARADIGMS.built_in),
-        ("docs/orders.md", ORDERS.built_in),
+        ("docs/service-orders.md", ORDERS.built_in),
         ("docs/channels.md", CHANNELS.built_in),
         ("docs/overheads.md", TRANSPORTS.built_in),
         ("docs/scenario.md", POLICIES.built_in),
@@ -79,7 +79,7 @@ def test_every_code_block_says_what_it_is(page: Path) -> None:
 
 def test_every_test_that_trust_names_is_there() -> None:
     """Of the table of findings: a file's name stands in front of its first test."""
-    text = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     named = re.findall(r"`([\w/]+\.py)?::(\w+)`", text)
     assert len(named) > 30
     file = ""
