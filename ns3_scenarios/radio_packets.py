@@ -100,7 +100,7 @@ class RadioPacketNetwork(Network):
             raise ValueError(f"uplink_gain and downlink_gain must have shape {list(self._shape)}")
         place = position_m if self._is_placed else None
         if self._is_placed and (place is None or place.shape != (uavs, 3)):
-            raise ValueError(f"position_m must have shape [{uavs}, 3], as in the air")
+            raise ValueError(f"position_m must have shape [{uavs}, 3]: the places of the UAVs")
         self._slot = slot, slot_bytes(uplink_gain, downlink_gain, place)
 
     def _changes(self) -> tuple[dict[str, Any], bytes]:

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import orchestrator
 
-HEAD = """# In Python
+HEAD = """# Python API
 
-Written by `python -m orchestrator.api_reference` from the sources.
+This page describes the functions and classes for scripts and notebooks. The commands of `testbed` call
+the same functions. The page is written by `python -m orchestrator.api_reference` from the sources.
 
 ```python
 import orchestrator as tb
@@ -28,23 +29,28 @@ print(timeline.summary())
 print(tb.compare(timeline, tb.predict(scenario, rounds=5, policy="equal")))
 ```
 
-Everything below is a name of `orchestrator`; it is imported when it is first used, so that
-`import orchestrator` itself takes no time. Functions block until their result is there, and work
-from a script, a notebook, another thread or a coroutine alike. The commands of `testbed` call the
-same functions. Two notebooks in [examples](../examples) show them at work.
+All names below are attributes of `orchestrator`. Each is imported when it is first used, so
+`import orchestrator` is fast. Functions return when their result is complete. They can be called
+from a script, a notebook, another thread or a coroutine. Two notebooks in
+[examples](../examples/README.md) use them.
 
-Wherever a *scenario* is asked for: a `Scenario`, a YAML file, or the name of one that comes along
-(`paper`, `quickstart`, `hundred`). A *trace*: an NPZ file, or what one holds, as a mapping: `gain`
-[K, S] (linear), `slot_s`, and `position` [K, S, 3] (m) if known. A *policy*: a name as
-`allocation.policy` takes it, or a function from a `Situation` to an `Allocation`. *Progress*: a
-function that takes what is being done, how much of it is done, and how much there is.
+These arguments have the same form everywhere:
+
+- A *scenario* is a `Scenario`, a YAML file, or the name of an included scenario: `paper`,
+  `quickstart`, `hundred`.
+- A *trace* is an NPZ file, or a mapping with the arrays of one: `gain` [K, S] (linear), `slot_s`,
+  and `position` [K, S, 3] (m) if known.
+- A *policy* is a name as in `allocation.policy`, or a function from a `Situation` to an
+  `Allocation`.
+- *Progress* is a function of three arguments: a description of the current step, its progress, and
+  its total.
 """
 
 SHOWN = {
     "Functions": ("load", "predict", "run", "read_run", "compare", "comparison"),
     "Results": ("Timeline", "Round", "Run"),
-    "Programs of one's own": ("Network",),
-    "Decisions": ("Situation", "Allocation", "RoundStart", "Paradigm", "ServiceRequest"),
+    "Your own programs": ("Network",),
+    "Scheduling and allocation": ("Situation", "Allocation", "RoundStart", "Paradigm", "ServiceRequest"),
     "Analytical models": (
         "RoundPlan",
         "RadioAccess",
@@ -89,13 +95,13 @@ def _entry(name: str, node: ast.FunctionDef | ast.ClassDef) -> Iterator[str]:
     if isinstance(node, ast.ClassDef) and name != "Scenario":
         rows = [f"| `{member}` | {what} |" for member, what in _members(node)]
         if rows:
-            yield "\n".join(["| | |", "|---|---|", *rows]) + "\n"
+            yield "\n".join(["| attribute or method | meaning |", "|---|---|", *rows]) + "\n"
     elif name == "Scenario":
         yield "Its keys: [scenario.md](scenario.md).\n"
 
 
 def _signature(node: ast.FunctionDef) -> str:
-    """The function's head, one argument a line where there are many."""
+    """The head of the function; a long one has one argument per line."""
     arguments = ast.unparse(node.args).replace("'", "").replace("=", " = ")
     answers = "" if node.returns is None else f" -> {ast.unparse(node.returns)}".replace("'", "")
     head = f"{node.name}({arguments}){answers}"

@@ -65,9 +65,8 @@ def early_notes(shape: Shape, expected: LinkRates, dilation: float) -> list[str]
     named = ", ".join(names[:MOST_LINES]) + (f" and {more} more" if more > 0 else "")
     return [
         f"messages over the links of {named} may arrive up to {1e3 * max(early_s.values()):.2g} ms "
-        "early: a packet arrives when its transmission begins, because these links have rates "
-        f"above {MOST_PACED_BPS / 1e6:g} Mb/s, or carry too many frames for one process to hold "
-        "each until its last bit has been sent"
+        "early: on these links, a packet arrives when its transmission begins. Their rates are "
+        f"above {MOST_PACED_BPS / 1e6:g} Mb/s, or one process cannot delay so many frames"
     ]
 
 

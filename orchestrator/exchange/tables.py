@@ -564,7 +564,7 @@ def _one_per_time(
             i = int(np.argmin(steps > 0))
             raise InputError(
                 f"{where(rows[i + 1])}: its time is not after that of the previous row; "
-                "`same_time` says which counts"
+                "`same_time` chooses the row that counts"
             )
         counts = np.diff([*starts, len(times_s)])
         at = starts if same_time == "first" else starts + counts - 1

@@ -26,34 +26,79 @@ from orchestrator.scenario.schema import Scenario, Section
 
 HEAD = """# Scenario keys
 
-Written by `python -m orchestrator.scenario.reference` from the models that validate scenarios. Any
-key can be set on the command line with `--set dotted.key=value`. Units are in the names: `_s`
-seconds, `_m` metres, `_w` watts, `_hz` hertz, `_flops` FLOP/s (in costs of a split: FLOP).
+This page lists every key of a scenario file, with its default, its bounds and its meaning. It is
+written by `python -m orchestrator.scenario.reference` from the models that validate scenarios.
 
-| key | default | meaning |
-|---|---|---|
+```sh
+testbed show scenarios/quickstart.yaml --set radio.line_of_sight=probability --set uavs.height_m=50
+testbed init my.yaml
+```
+
+`--set dotted.key=value` sets a key on the command line and may be repeated. `testbed init` writes a
+scenario with all keys. Units are in the names: `_s` seconds, `_m` metres, `_w` watts, `_hz` hertz,
+`_bps` bit/s, `_flops` FLOP/s (in the costs of a split: FLOP).
 """
 
+PAGE = re.compile(r"docs/([\w-]+)\.md")
 EXAMPLE = {"uavs": {"tx_power_w": [1.0, 0.4, 0.1]}}
 """Values in a template for keys without a default."""
 
 
 def reference() -> str:
-    """The reference as Markdown."""
-    rows = [f"| `{key}` | {default} | {what} |" for key, default, what in _keys(Scenario, "")]
-    return HEAD + "\n".join(rows) + "\n"
+    """The reference as Markdown: a heading for each section, a row with an anchor for each key."""
+    return HEAD + "".join(_section(Scenario, "", {}, set()))
 
 
-def _keys(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]:
+def _section(
+    section: type[Section], path: str, seen: dict[type[Section], str], anchors: set[str]
+) -> Iterator[str]:
+    """Heading, description and table of a section, followed by the sections in it.
+
+    Args:
+        section: Its model.
+        path: Its dotted key; empty for the whole scenario.
+        seen: Where sections were described before, by model; extended.
+        anchors: Keys that have an anchor; extended.
+    """
+    seen[section] = path
+    forms = [f for n, f in section.model_fields.items() if n == "model" and _choices(f.annotation)]
+    form = f" with `model: {_choices(forms[0].annotation)[0]}`" if forms else ""
+    title = f"`{path}`{form}" if path else "The whole scenario"
+    yield f"\n{'###' if '.' in path else '##'} {title}\n\n"
+    yield f"{_linked(' '.join((inspect.getdoc(section) or '').split()))}\n\n"
+    rows, below = [], []
     for name, field in section.model_fields.items():
+        key = f"{path}.{name}" if path else name
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, Section):
-            yield from _keys(inner, f"{prefix}{name}.")
+            below.append((inner, key))
             continue
-        yield f"{prefix}{name}", _default(field), _what(section, name)
+        anchor = "" if key in anchors else f'<a id="{key.replace("[]", "")}"></a>'
+        anchors.add(key)
         mark = "[]" if get_origin(inner) is list else ""
-        for below in _sections(inner):
-            yield from _keys(below, f"{prefix}{name}{mark}.")
+        # Forms without forms of their own first: a model is described where its key is shortest.
+        parts = sorted(_sections(inner), key=lambda part: any(_nested(part)))
+        known = [seen[part] for part in parts if part in seen]
+        also = f" The keys of a mapping are those of [`{known[0]}`](#{known[0]})." if known else ""
+        below += [(part, f"{key}{mark}") for part in parts if part not in seen]
+        meaning = f"{_linked(_what(section, name))}{also}"
+        rows.append(f"| {anchor}`{key}` | {_default(field)} | {meaning} |\n")
+    if rows:
+        yield "| key | default | meaning |\n|---|---|---|\n"
+        yield from rows
+    for inner, key in below:
+        if inner not in seen:
+            yield from _section(inner, key, seen, anchors)
+
+
+def _nested(section: type[Section]) -> Iterator[type[Section]]:
+    for field in section.model_fields.values():
+        yield from _sections(field.annotation)
+
+
+def _linked(text: str) -> str:
+    """A description with links to the pages of the documentation that it names."""
+    return PAGE.sub(r"[\1](\1.md)", text)
 
 
 def template(name: str) -> str:
@@ -64,7 +109,8 @@ def template(name: str) -> str:
     """
     own = re.sub(r"[^\w.-]", "-", name)[:80] or "scenario"
     head = (
-        "# A scenario: `testbed show`, `predict` and `run` take it. Delete what is not changed.\n"
+        "# A scenario for `testbed show`, `predict` and `run`. Delete the keys that you do not change.\n"
+        "# Files named docs/… are pages of the documentation.\n"
     )
     lines = _template(Scenario, "", EXAMPLE | {"name": own})
     return head + "\n".join(lines) + "\n"
@@ -130,27 +176,35 @@ def _descriptions(section: type[BaseModel]) -> dict[str, str]:
 def _what(section: type[BaseModel], name: str) -> str:
     field = section.model_fields[name]
     parts = [" ".join(_descriptions(section).get(name, "").split())]
-    choices = _choices(field.annotation)
-    if choices:
-        parts.append("One of " + ", ".join(f"`{choice}`" for choice in choices) + ".")
-    if bounds := _bounds(field):
-        parts.append(f"From {bounds}.")
+    choices = [f"`{choice}`" for choice in _choices(field.annotation)]
+    bounds = _bounds(field)
+    if len(choices) > 1:
+        parts.append(f"One of {', '.join(choices)}.")
+    elif choices and bounds:
+        parts.append(f"{choices[0]}, or numbers.")
+    if bounds:
+        parts.append(f"{bounds[0].upper()}{bounds[1:]}.")
     return " ".join(part for part in parts if part).replace("|", "\\|")
 
 
 def _bounds(field: FieldInfo) -> str:
     """The bounds of a field's numbers in words; empty if it has no numbers."""
     found = dict.fromkeys(_ranges(field.annotation, field.metadata))
-    return " or ".join(found)
+    return ", or ".join(found)
 
 
 def _ranges(annotation: Any, metadata: Sequence[Any]) -> Iterator[str]:
-    at_least = [f"{_number(m.ge)}" for m in metadata if isinstance(m, Ge)]
-    at_least += [f"above {_number(m.gt)}" for m in metadata if isinstance(m, Gt)]
-    at_most = [f"{_number(m.le)}" for m in metadata if isinstance(m, Le)]
-    at_most += [f"below {_number(m.lt)}" for m in metadata if isinstance(m, Lt)]
-    if at_least and at_most:
-        yield f"{at_least[0]} to {at_most[0]}"
+    lowest = [m for m in metadata if isinstance(m, Ge | Gt)]
+    highest = [m for m in metadata if isinstance(m, Le | Lt)]
+    match lowest, highest:
+        case [Ge(ge=low), *_], [Le(le=high), *_]:
+            yield f"from {_number(low)} to {_number(high)}"
+        case [Ge(ge=low), *_], [Lt(lt=high), *_]:
+            yield f"at least {_number(low)}, below {_number(high)}"
+        case [Gt(gt=low), *_], [Le(le=high), *_]:
+            yield f"above {_number(low)}, at most {_number(high)}"
+        case [Gt(gt=low), *_], [Lt(lt=high), *_]:
+            yield f"above {_number(low)}, below {_number(high)}"
     for part in get_args(annotation):
         if isinstance(part, type) and issubclass(part, Section):
             continue

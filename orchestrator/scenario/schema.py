@@ -276,8 +276,8 @@ class Uavs(Section):
 
 
 class Mobility(Section):
-    """How the UAVs fly: Gauss–Markov inside the ring with reflection at its edges, or a model of a
-    plug-in."""
+    """Mobility of the UAVs: a Gauss–Markov process inside the ring, with reflection at its edges,
+    or the model of a plug-in."""
 
     model: str = GAUSS_MARKOV
     """`gauss-markov`, or a model that a package registers as `testbed.mobility`: docs/plugins.md.
@@ -461,8 +461,8 @@ class Fitted(Section):
 
 
 class Radio(Section):
-    """The air interface: FDMA at Shannon's rate, LTE or Wi-Fi; a shared or dedicated downlink,
-    depending on the paradigm."""
+    """The radio channel and the rate model: FDMA at Shannon's rate, LTE or Wi-Fi. The paradigm
+    decides whether the downlink is shared or dedicated."""
 
     access: str = Field(default="shannon", exclude_if=lambda access: access == "shannon")
     """Rate model of the links: `shannon`, the paper's; `lte`, resource blocks with modulation and
@@ -512,11 +512,11 @@ class Radio(Section):
     a3_hysteresis_db: Annotated[float, Field(ge=0, le=15, multiple_of=0.5)] = Field(
         default=3.0, exclude_if=lambda db: db == 3.0
     )
-    """How much stronger the other cell must be, in steps of 0.5 dB."""
+    """Difference in received power by which the other cell must be stronger, in steps of 0.5 dB."""
     a3_time_to_trigger_s: Annotated[float, Field(ge=0, le=5.12)] = Field(
         default=0.256, exclude_if=lambda time_s: time_s == 0.256
     )
-    """How long the other cell must be stronger, in whole milliseconds."""
+    """Time for which the other cell must be stronger, in whole milliseconds."""
     downlink_is: Literal["link", "cell"] | None = Field(
         default=None, exclude_if=lambda given: given is None
     )
@@ -528,8 +528,8 @@ class Radio(Section):
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of `log-distance` (`exponent`) or of a plug-in channel."""
     fitted: Fitted | None = Field(default=None, exclude_if=lambda fitted: fitted is None)
-    """The fit of `radio.channel: fitted`: the path of a file with the object `channel`, which
-    replaces it when the scenario is loaded. It is relative to the scenario's file, or with `--set`
+    """The fit of `radio.channel: fitted`: the path of a file. Its object `channel` replaces the
+    path when the scenario is loaded. The path is relative to the scenario's file, or with `--set`
     to the working directory."""
 
     @model_validator(mode="after")
@@ -752,14 +752,14 @@ class Links(Section):
     """Standard deviation of the one-way delay (a normal distribution, cut at 0), or the model
     `trace`."""
     reordering: bool = Field(default=False, exclude_if=lambda reordering: not reordering)
-    """Whether frames with a shorter delay may overtake earlier frames; if false, frames arrive in
+    """Whether a frame with a shorter delay may overtake earlier frames. If false, frames arrive in
     the order in which they were sent."""
     loss: FrameLoss = 0.0
     """Probability of frame loss, or a model: `independent`, `gilbert-elliott`, `snr`, `trace`."""
     relay: bool = Field(default=False, exclude_if=lambda relay: not relay)
     """Whether UAVs can reach each other through the base station, in sessions of `testbed up`."""
     at_trace_end: Literal["end", "repeat"] = Field(default="end", exclude_if=lambda at: at == "end")
-    """What a session does at the end of a replayed trace: end, or repeat the trace."""
+    """Behaviour of a session at the end of a replayed trace: it ends, or it repeats the trace."""
     queue: Literal["fifo", "fq_codel", "pie", "red"] = "fifo"
     """Queueing discipline at both ends of a link, where the kernel supports it; the limit is 100
     full frames."""
@@ -826,10 +826,10 @@ class Data(Section):
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: str = "iid"
-    """How samples are distributed to clients. `iid`: evenly; `dirichlet`: label skew, each class by
-    a Dirichlet distribution; `quantity`: quantity skew, all samples by one Dirichlet distribution;
-    `feature`: feature skew, evenly, and with noise that grows from client to client; or a partition
-    that a package registers as `testbed.partitions`: docs/plugins.md."""
+    """Distribution of the samples to the clients. `iid`: evenly; `dirichlet`: label skew, each
+    class by a Dirichlet distribution; `quantity`: quantity skew, all samples by one Dirichlet
+    distribution; `feature`: feature skew, evenly, and with noise that grows from client to client;
+    or a partition that a package registers as `testbed.partitions`: docs/plugins.md."""
     partition_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )
@@ -881,8 +881,8 @@ class Asynchronous(Section):
     buffer: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=1, exclude_if=lambda count: count == 1
     )
-    """Number of updates that the server collects before it changes the global model (FedBuff); 1:
-    each update changes it at once (FedAsync)."""
+    """Number of updates that the server collects before it changes the global model (FedBuff). With
+    1, each update changes it at once (FedAsync)."""
     server_learning_rate: Annotated[float, Field(gt=0, le=1000)] = Field(
         default=1.0, exclude_if=lambda rate: rate == 1.0
     )
@@ -901,7 +901,8 @@ class Asynchronous(Section):
     evaluate_every_s: Annotated[float, Field(gt=0, le=1e9)] | None = Field(
         default=None, exclude_if=lambda every_s: every_s is None
     )
-    """Emulated seconds between evaluations of the global model on held-out data, likewise."""
+    """Emulated seconds between evaluations of the global model on held-out data, in addition to
+    those of `workload.evaluate_every`."""
 
 
 ASYNCHRONOUS_DEFAULTS = Asynchronous()
@@ -929,8 +930,8 @@ class Codecs(Section):
     """Encoding of the global adapters that the base station sends; training begins with the decoded
     ones. None: float32."""
     error_feedback: bool = True
-    """Whether a UAV adds to the difference that it sends what the encoding omitted from earlier
-    ones."""
+    """Whether a UAV keeps the error of the encoding and adds it to the next difference that it
+    sends."""
 
     @model_validator(mode="after")
     def _all_known(self) -> "Codecs":
@@ -1035,7 +1036,7 @@ class Workload(Section):
     """LoRA adds lora_alpha / lora_rank · B A x; if ranks differ, with the largest one for all."""
     lora_targets: str | None = Field(default=None, exclude_if=lambda given: given is None)
     """A regular expression: adapters are applied only to linear layers and convolutions whose names
-    match it. None: to all linear layers but the head, or to all convolutions of a model without
+    match it. None: to all linear layers except the head, or to all convolutions of a model without
     linear layers before its head."""
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, exclude_if=lambda rate: rate == 0
@@ -1044,9 +1045,9 @@ class Workload(Section):
     adapters: Literal["lora", "dora", "full", "none"] = Field(
         default="lora", exclude_if=lambda kind: kind == "lora"
     )
-    """What is trained besides the head: `lora`, adapters; `dora`, also the magnitude of each output
-    of an adapted layer (Liu et al. 2024), without dropout; `full`, all parameters; `none`, nothing
-    else."""
+    """The parameters that are trained in addition to the head: `lora`, adapters; `dora`, also the
+    magnitude of each output of an adapted layer (Liu et al. 2024), without dropout; `full`, all
+    parameters; `none`, only the head."""
     batch_norm: Literal["averaged", "frozen", "local", "per-client"] = Field(
         default="averaged", exclude_if=lambda choice: choice == "averaged"
     )
@@ -1057,7 +1058,7 @@ class Workload(Section):
     """Learning rate of the optimiser, which restarts in each round. A list has one number per UAV,
     for both sides of its model."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
-    """Optimiser of all that is trained."""
+    """Optimiser of all trained parameters."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.9, exclude_if=lambda momentum: momentum == 0.9
     )
@@ -1065,9 +1066,9 @@ class Workload(Section):
     learning_rate_schedule: Literal["constant", "cosine", "step", "linear"] = Field(
         default="constant", exclude_if=lambda schedule: schedule == "constant"
     )
-    """How the learning rate falls from round to round: `cosine` and `linear` to
-    `learning_rate_last`, `step` by `learning_rate_decay` every `learning_rate_step` rounds:
-    docs/learning.md."""
+    """Schedule by which the learning rate decreases from round to round: `cosine` and `linear`
+    decrease it to `learning_rate_last`, `step` by `learning_rate_decay` every `learning_rate_step`
+    rounds: docs/learning.md."""
     learning_rate_warmup: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=0, exclude_if=lambda rounds: rounds == 0
     )
@@ -1108,8 +1109,8 @@ class Workload(Section):
     """Parameters of the codec, by name."""
     codecs: Codecs = Field(default=PLAIN_CODECS, exclude_if=lambda codecs: codecs == PLAIN_CODECS)
     recompute: bool = False
-    """Whether UAVs recompute activations in the backward pass, which needs less memory and gives
-    the same numbers."""
+    """Whether UAVs recompute activations in the backward pass. This needs less memory and gives the
+    same results."""
     weights: str | None = None
     """Frozen weights: none draws them by seed, `pretrained` downloads them from timm's hub, and any
     other value is a safetensors file. For a language model, none takes those of its folder if it
@@ -1118,10 +1119,10 @@ class Workload(Section):
     head: Literal["file", "new"] | None = Field(default=None, exclude_if=lambda head: head is None)
     """Head with which training begins: `file` takes that of `weights` and refuses weights whose
     head does not fit `classes`; `new` draws it by seed. None: that of `weights` if it fits,
-    otherwise it is drawn, and the run says so."""
+    otherwise it is drawn by seed, and the run reports this."""
     train_head: bool | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Whether the head is trained, whole, with the adapters. None: yes, but for a language model
-    only if `adapters` is `full`; otherwise its head remains that of its weights."""
+    """Whether all parameters of the head are trained, together with the adapters. None: true; for a
+    language model only if `adapters` is `full`; otherwise its head remains that of its weights."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Height and width of the input in pixels; none: the default of the model."""
     wire_error: bool = False
@@ -1133,9 +1134,9 @@ class Workload(Section):
     evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
     """Largest number of held-out samples of an evaluation."""
     aggregation: str = Field(default="fedavg", exclude_if=lambda rule: rule == "fedavg")
-    """How the models of a round are aggregated: `fedavg`; `fedprox`; `fedavgm` and `fedadam`, with
-    momentum at the server; `svd`, the mean of the products B A; or a rule that a package registers
-    as `testbed.aggregators`: docs/learning.md."""
+    """Rule that aggregates the models of a round: `fedavg`; `fedprox`; `fedavgm` and `fedadam`,
+    with momentum at the server; `svd`, the mean of the products B A; or a rule that a package
+    registers as `testbed.aggregators`: docs/learning.md."""
     aggregation_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )
@@ -1412,27 +1413,27 @@ class Workload(Section):
 
 
 class Uploads(Section):
-    """How clients upload smashed data and adapters, where this differs from the
-    paradigm."""
+    """The order and sharing of uploads of smashed data and adapters, if they differ from those of
+    the paradigm."""
 
     sharing: Sharing | None = None
     """`parallel`: at once, each in its share of the uplink; `sequential`: one after the other, each
-    with the whole bandwidth of the uplink. None: as the paradigm says, which is `parallel` for the
-    built-in ones."""
+    with the whole bandwidth of the uplink. None: the default of the paradigm, which is `parallel`
+    for all built-in ones."""
     order: UploadOrder | None = None
     """Order of sequential uploads: `first-come`, by the time at which they are ready; `scheduled`,
     strictly in the order in which `participation.rule` has chosen the clients, or of their numbers
-    if all take part. None: as the paradigm says."""
+    if all take part. None: the default of the paradigm."""
     adapters_wait_for_all: bool | None = None
     """Whether the upload of adapters starts only when all clients have finished their last backward
-    pass. None: as the paradigm says, which is no for the built-in ones."""
+    pass. None: the default of the paradigm, which is false for all built-in ones."""
 
 
 UPLOADS_OF_PARADIGM = Uploads()
 
 
 class Observation(Section):
-    """What a policy observes of the channel when a round starts."""
+    """The knowledge that a policy has of the channel when a round starts."""
 
     delay_slots: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Delay with which gains and positions are known, in slots."""
@@ -1478,7 +1479,7 @@ class Edge(Section):
     """An edge server: a base station with a band of its own, which serves some of the UAVs."""
 
     uavs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    """Numbers of the UAVs that the edge server serves, from 1. Each UAV belongs to one edge
+    """Numbers of the UAVs that the edge server serves, counted from 1. Each UAV belongs to one edge
     server; the rings of `uavs.rings_m` are around it."""
     position_m: tuple[Metres, Metres, Metres] | None = None
     """Coordinates x, y, z. Default: `base_station.position_m`."""
@@ -1521,16 +1522,16 @@ class Topology(Section):
 
 
 class Participation(Section):
-    """Which clients take part in a round."""
+    """The choice of the clients that take part in a round."""
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Number of UAVs per round; none: all of them, or as many as a plug-in rule or `fedcs`
     chooses."""
     rule: str = "random"
-    """How clients are chosen when a round starts: `random`, by seed; `by-channel`, the best
-    uplinks; `round-robin`; `fedcs`, as many as the round is expected to finish in time, out of
-    `clients` candidates drawn by seed: docs/protocols.md; or a rule that a package registers as
-    `testbed.participation`: docs/plugins.md."""
+    """Rule that chooses the clients when a round starts: `random`, by seed; `by-channel`, the best
+    uplinks; `round-robin`; `fedcs`, as many of `clients` candidates as can finish in time according
+    to the prediction; the candidates are drawn by seed: docs/protocols.md; or a rule that a package
+    registers as `testbed.participation`: docs/plugins.md."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of `fedcs` or a plug-in rule."""
     deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
@@ -1554,7 +1555,7 @@ ALL_CLIENTS = Participation()
 
 
 class Objective(Section):
-    """Latency + energy_weight · largest energy of a client."""
+    """The objective of the paper: latency + energy_weight · largest energy of a client."""
 
     energy_weight: Annotated[float, Field(ge=0, le=1e9)] = 4.0
     """Weight λ, in s/J."""
@@ -1631,7 +1632,7 @@ def _date(value: object) -> str:
 
 
 class Emulation(Section):
-    """How the emulated network is run."""
+    """Operation of the emulated network."""
 
     runtime: Literal["namespace", "docker"] = "namespace"
     """`namespace`: processes in network namespaces, without root; `docker`: containers, with root.
@@ -1643,8 +1644,8 @@ class Emulation(Section):
     stops while programs compute. With `virtual`, dilation is 1, nothing overruns, and equal runs
     measure the same bytes."""
     air: Literal["links", "ns3"] = Field(default="links", exclude_if=lambda air: air == "links")
-    """What carries the frames between nodes: `links`: links of the kernel with the rates of the
-    radio model; `ns3`: the radio access `radio.access` as ns-3 simulates it, packet by packet."""
+    """Carrier of the frames between nodes: `links`: links of the kernel with the rates of the radio
+    model; `ns3`: the radio access `radio.access` as ns-3 simulates it, packet by packet."""
     virtual_date: Annotated[str, BeforeValidator(_date)] = Field(
         default=VIRTUAL_DATE, exclude_if=lambda given: given == VIRTUAL_DATE
     )
@@ -1652,8 +1653,8 @@ class Emulation(Section):
     programs that check the dates of certificates need a date on which these are valid. From
     2000-01-01 to 2199-12-31."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
-    """Real seconds per emulated second; slows links and modelled computing alike. `auto`: the
-    smallest factor at which real computing on this machine is predicted to keep up."""
+    """Real seconds per emulated second; it slows links and modelled computing by the same factor.
+    `auto`: the smallest factor at which real computing on this machine is predicted to keep up."""
     overrun_bound: Annotated[float, Field(ge=1e-6, le=1)] = 0.01
     """With `dilation: auto`: largest predicted effect of overruns, as a share of a round's latency.
     """
@@ -1680,10 +1681,10 @@ class Emulation(Section):
     """Initial congestion window of TCP in segments, also after a pause; none: the kernel's default
     of ten."""
     one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """The former name of `links.one_way_delay_s`, as one number for all links."""
+    """Former name of `links.one_way_delay_s`, with one number for all links."""
     rate_counts: Literal["frame", "payload"] = "frame"
-    """Which bytes the rate of the channel includes: whole Ethernet frames, or only the payload,
-    with headers on top."""
+    """Bytes that the rate of the channel includes: whole Ethernet frames, or only the payload, with
+    headers in addition."""
     calibrate: bool = True
     """Whether every link is measured at its lowest, middle and highest rate before the run or
     session."""
@@ -1810,8 +1811,8 @@ class Faults(Section):
     random: RandomFaults | None = None
     """Faults at random times, by seed."""
     on_loss: Literal["wait", "drop", "abort"] = "wait"
-    """What a round does when a client is considered lost: `wait` for it if it can return, `drop` it
-    from the round, or `abort` the run."""
+    """Reaction of a round to a client that is considered lost: `wait` for it if it can return,
+    `drop` it from the round, or `abort` the run."""
     loss_timeout_s: Duration = 5.0
     """Emulated seconds of silence after which a client is considered lost."""
 
@@ -1865,8 +1866,9 @@ class Scenario(Section):
     name: str = Field(default="scenario", pattern=r"^[\w.-]+$", max_length=80)
     """Name of the scenario in reports."""
     paradigm: str = "cpsfl"
-    """Paradigm, i.e. how the server serves its clients: one of README.md or a plug-in:
-    docs/plugins.md."""
+    """Paradigm, i.e. the way in which the server serves its clients: `sfl-pp`, `sfl-sp`, `sfl-ps`,
+    `pipesfl`, `cpsfl`, the ablations `-no-at` and `-no-ps` of the last two, the asynchronous
+    `asfl-pp`, `asfl-sp` and `asfl-ps`, or a plug-in: docs/plugins.md."""
     order: str | None = Field(default=None, exclude_if=lambda order: order is None)
     """Service order of sequential resources, if it differs from that of the paradigm: `larger-lag`,
     `first-come`, `shortest-job-first`, `longest-remaining-work-first`, `round-robin`, or one that a

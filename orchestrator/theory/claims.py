@@ -60,7 +60,7 @@ NOT_ALWAYS = (
 )
 NO_BOUND = (
     "The paper calls the hatted tau_2 an approximate upper bound of CPSFL. It is a lower bound of "
-    "tau_2 and therefore no bound of CPSFL, whatever the result for this scenario."
+    "tau_2 and therefore not an upper bound of CPSFL, even if the result for this scenario agrees."
 )
 EQUAL_BACKWARDS = (
     "Holds if all CB are equal, as with equal UAVs. Larger lag first is optimal between "

@@ -146,7 +146,7 @@ class Line:
             self._put(place, impairment.delay_s, impairment.jitter_s, loss)
         self._places = {tap.taken.fileno(): place for place, (tap, _) in enumerate(ways)}
         if any(tap.taken.fileno() >= MOST_OPEN_FILES for tap, _ in ways):
-            raise RunError("links: delay or loss on so many links requires netem")
+            raise RunError("links: delay or loss on this number of links requires netem")
         for tap, _ in ways:
             tap.taken.bind((tap.name, _EVERY_PROTOCOL))
         self._process = os.fork()

@@ -283,7 +283,8 @@ class _Caller(NamedTuple):
 
 
 class StreamTransport(TransportKind):
-    """Frames on a byte stream over TCP; a transport says what it makes of a connected socket."""
+    """Base class of transports that send frames on a byte stream over TCP. A subclass turns a
+    connected socket into a stream."""
 
     marks_packets = True
 
