@@ -17,8 +17,8 @@ import orchestrator
 
 HEAD = """# Python API
 
-This page describes the functions and classes for scripts and notebooks. The commands of `testbed` call
-the same functions. The page is written by `python -m orchestrator.api_reference` from the sources.
+This page describes the functions and classes for scripts and notebooks. The commands of `testbed`
+call the same functions. The page is written by `python -m orchestrator.api_reference` from the sources.
 
 ```python
 import orchestrator as tb
@@ -50,7 +50,13 @@ SHOWN = {
     "Functions": ("load", "predict", "run", "read_run", "compare", "comparison"),
     "Results": ("Timeline", "Round", "Run"),
     "Your own programs": ("Network",),
-    "Scheduling and allocation": ("Situation", "Allocation", "RoundStart", "Paradigm", "ServiceRequest"),
+    "Scheduling and allocation": (
+        "Situation",
+        "Allocation",
+        "RoundStart",
+        "Paradigm",
+        "ServiceRequest",
+    ),
     "Analytical models": (
         "RoundPlan",
         "RadioAccess",

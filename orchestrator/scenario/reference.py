@@ -109,7 +109,7 @@ def template(name: str) -> str:
     """
     own = re.sub(r"[^\w.-]", "-", name)[:80] or "scenario"
     head = (
-        "# A scenario for `testbed show`, `predict` and `run`. Delete the keys that you do not change.\n"
+        "# A scenario for `testbed show`, `predict`, `run`. Delete the keys that you do not change.\n"
         "# Files named docs/… are pages of the documentation.\n"
     )
     lines = _template(Scenario, "", EXAMPLE | {"name": own})

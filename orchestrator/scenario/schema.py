@@ -191,7 +191,8 @@ class BaseStation(Section):
 
 class Uavs(Section):
     """The UAVs. A value per UAV may be one number for all, a list of K numbers, or a distribution
-    such as `{uniform: [0.1, 1]}`, from which values are drawn by seed: docs/heterogeneous-uavs.md."""
+    such as `{uniform: [0.1, 1]}`, from which values are drawn by seed:
+    docs/heterogeneous-uavs.md."""
 
     _one_each: ClassVar = ("tx_power_w", "height_m", "compute_flops", "compute_power_w", "ring")
 
