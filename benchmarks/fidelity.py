@@ -11,7 +11,7 @@ are the last two unless they are named: one takes long, the other needs a Docker
 needs a kernel (`testbed kernel build`), the baselines root. For all but `virtual` the machine must
 be idle: whoever else computes shows in the figures, and the table says how much that was.
 
-`--publish` measures what README shows, and writes it there, with docs/fidelity.json and the picture
+`--publish` measures what docs/accuracy.md shows, and writes it there, with docs/fidelity.json and the picture
 docs/fidelity.svg.
 
 The error of a transfer is its duration against the integral of the slots' rates from its start
@@ -57,11 +57,11 @@ from testbed.virtual import kernel
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = ROOT / "scenarios"
-README, RECORD, PICTURE = (
-    ROOT / name for name in ("README.md", "docs/fidelity.json", "docs/fidelity.svg")
+PAGE, RECORD, PICTURE = (
+    ROOT / name for name in ("docs/accuracy.md", "docs/fidelity.json", "docs/fidelity.svg")
 )
 MARKS = "<!-- fidelity: written by benchmarks/fidelity.py -->", "<!-- end of fidelity -->"
-"""Between these, README has the table."""
+"""The table of the page is between these lines."""
 PUBLISHED = ("paper", "fading", "virtual", "baselines")
 QUIET = 0.05
 """Of the CPU time: where others take more, the machine was loaded."""
@@ -523,7 +523,7 @@ def _short(value: float) -> str:
 
 
 def published(measured: dict[str, Any]) -> str:
-    """README's table, from a record."""
+    """The table of docs/accuracy.md, from a record."""
     errors = {name: 100 * np.abs(values) for name, values in measured["errors"].items()}
 
     def cell(series: str) -> str:
@@ -566,12 +566,12 @@ def published(measured: dict[str, Any]) -> str:
 
 
 def publish(measured: dict[str, Any]) -> None:
-    """Put the table between README's marks."""
-    text = README.read_text(encoding="utf-8")
+    """Put the table between the marks of the page."""
+    text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(MARKS[0])
     after = rest.split(MARKS[1])[1]
     table = f"{MARKS[0]}\n{published(measured)}\n{MARKS[1]}"
-    README.write_text(before + table + after, encoding="utf-8")
+    PAGE.write_text(before + table + after, encoding="utf-8")
 
 
 def main() -> None:
@@ -580,7 +580,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--publish", action="store_true", help="what README shows, into README")
+    parser.add_argument("--publish", action="store_true", help="measure what docs/accuracy.md shows, and write it there")
     wanted = parser.parse_args()
     if unknown := set(wanted.parts) - set(PARTS):
         parser.error(f"PART: no such part: {', '.join(unknown)}")

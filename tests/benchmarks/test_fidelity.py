@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""README shows what the benchmark of fidelity has measured, and says when it was disturbed."""
+"""docs/accuracy.md shows what the benchmark of fidelity has measured, and says when it was disturbed."""
 
 import importlib.util
 import json
@@ -48,17 +48,17 @@ def test_its_table_has_median_and_95th_percentile(fidelity: ModuleType) -> None:
 def test_it_is_written_between_readmes_marks(
     fidelity: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{fidelity.MARKS[0]}\nold\n{fidelity.MARKS[1]}\nafter\n")
-    monkeypatch.setattr(fidelity, "README", readme)
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{fidelity.MARKS[0]}\nold\n{fidelity.MARKS[1]}\nafter\n")
+    monkeypatch.setattr(fidelity, "PAGE", page)
     record = a_record(fidelity, others=0)
     fidelity.publish(record)
     table = fidelity.published(record)
     text = f"before\n{fidelity.MARKS[0]}\n{table}\n{fidelity.MARKS[1]}\nafter\n"
-    assert readme.read_text() == text
+    assert page.read_text() == text
 
 
-def test_readme_shows_the_record(fidelity: ModuleType) -> None:
+def test_the_page_shows_the_record(fidelity: ModuleType) -> None:
     record = json.loads(fidelity.RECORD.read_text(encoding="utf-8"))
-    assert fidelity.published(record) in fidelity.README.read_text(encoding="utf-8")
+    assert fidelity.published(record) in fidelity.PAGE.read_text(encoding="utf-8")
     assert any(name.endswith("broadcasts") for name in record["errors"])
