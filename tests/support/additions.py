@@ -176,13 +176,9 @@ def last_first(asked: ServiceRequest) -> float:
             ),
             after('    "round-robin": round_robin,\n', '    "last-first": last_first,\n'),
         ],
-<<<<<<< HEAD
         "docs/service-orders.md": [
-            before("| `larger-lag` | whose", "| `last-first` | the last UAV |\n")
+            before("| `larger-lag` | the client", "| `last-first` | the last UAV |\n")
         ],
-=======
-        "docs/service-orders.md": [before("| `larger-lag` | the client", "| `last-first` | the last UAV |\n")],
->>>>>>> h-d-radio
         "tests/support/reference_engine.py": [
             before(
                 '            case "round-robin":\n',
