@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""docs/accuracy.md shows what the benchmark of fidelity has measured, and says when it was disturbed."""
+"""The page shows the record of the benchmark, and whether other programs disturbed it."""
 
 import importlib.util
 import json
