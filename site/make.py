@@ -5,18 +5,22 @@
 
     python site/make.py [FOLDER]
 
-The site mirrors the repository: README is its home, `docs/` and what pages link to stand where they
-do here, so that links are the same. Files of code that a page links to become pages that show them,
-notebooks pages of what they hold. A link or an anchor that leads nowhere is an error.
-Browsers search it where it is served: `python -m http.server -d build/site`.
+The site mirrors the repository: README is its home, and `docs/` and all linked files have the same
+paths as here, so that links are the same. Linked files of code and notebooks become pages, which
+the search does not list. A link or an anchor without a target is an error. The site can be read
+and searched as files, without a server.
 """
 
 import argparse
 import json
+import logging
 import re
+import shutil
 import sys
 import tempfile
+import tomllib
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 from diagram import drawing
@@ -31,6 +35,8 @@ FENCE = re.compile(r"^(\s*)(`{3,})(\w+)?(.*)$")
 CHART = re.compile(r"^```mermaid\n(.*?)\n```$", re.M | re.S)
 SHOWN_AS = {".py": "python", ".yaml": "yaml", ".cff": "yaml", ".toml": "toml"}
 PICTURES = {".svg", ".png"}
+ASSETS = Path(__file__).with_name("assets")
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 
 def stage(folder: Path) -> list[Path]:
@@ -71,11 +77,11 @@ def _rendered(path: Path, links: list[Path]) -> str:
     file = ROOT / path
     if file.is_dir():
         texts = [f"## {p.name}\n\n{_fenced(p)}" for p in sorted(file.iterdir()) if p.is_file()]
-        return f"# {path}\n\n" + "\n".join(texts)
+        return f"{NOT_SEARCHED}# {path}\n\n" + "\n".join(texts)
     if path.suffix == ".ipynb":
         return _notebook(json.loads(file.read_text(encoding="utf-8")))
     if path.suffix != ".md":
-        return f"# {path}\n\n{_fenced(file)}"
+        return f"{NOT_SEARCHED}# {path}\n\n{_fenced(file)}"
     lines, inside = [], False
     text = CHART.sub(lambda match: f"<div>{drawing(match[1])}</div>", file.read_text("utf-8"))
     for line in text.splitlines():
@@ -85,7 +91,8 @@ def _rendered(path: Path, links: list[Path]) -> str:
         elif not inside:
             line = LINK.sub(partial(_to_page, path, links), line)
         lines.append(line)
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    return f"{NOT_SEARCHED}{text}" if path.name == "CHANGELOG.md" else text
 
 
 def _to_page(path: Path, links: list[Path], match: re.Match[str]) -> str:
@@ -131,7 +138,7 @@ def _notebook(notebook: dict) -> str:  # type: ignore[type-arg]
 
 def navigation() -> list[dict[str, object]]:
     """The site's contents: what the index of the documentation lists, under its headings."""
-    sections: list[dict[str, object]] = [{"Start": str(HOME)}]
+    sections: list[dict[str, object]] = [{"Home": str(HOME)}]
     for heading, body in re.findall(
         r"^## (.+?)\n(.*?)(?=^## |\Z)", (ROOT / INDEX).read_text(encoding="utf-8"), re.M | re.S
     ):
@@ -143,17 +150,32 @@ def navigation() -> list[dict[str, object]]:
     return sections
 
 
+def _project() -> dict[str, str]:
+    """Settings with the version and the addresses of the project."""
+    project = ASSETS.parents[1] / "pyproject.toml"
+    about = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+    urls = about.get("urls", {})
+    settings = {"copyright": f"{about['name']} {version(about['name'])}"}
+    if "Repository" in urls:
+        settings["repo_url"] = urls["Repository"]
+    if "Documentation" in urls:
+        settings["site_url"] = urls["Documentation"]
+    return settings
+
+
 def main(folder: Path) -> int:
     """Build; the status is 1 where a link leads nowhere."""
     with tempfile.TemporaryDirectory() as pages:
         try:
             stage(Path(pages))
+            shutil.copytree(ASSETS, Path(pages) / "assets")
             config = load_config(
                 str(Path(__file__).with_name("mkdocs.yml")),
                 docs_dir=pages,
                 site_dir=str(folder.resolve()),
                 nav=navigation(),
                 strict=True,
+                **_project(),
             )
             config.plugins.on_startup(command="build", dirty=False)
             build(config)
@@ -165,6 +187,7 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "build" / "site")
     sys.exit(main(parser.parse_args().folder))

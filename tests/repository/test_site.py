@@ -8,11 +8,15 @@ import re
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import unquote
 
 import pytest
+from chromium import PROGRAM, chromium
+
+from orchestrator.scenario.reference import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -82,6 +86,28 @@ def test_every_link_leads_somewhere_and_nothing_is_fetched(site: Path) -> None:
             assert there.is_file(), f"{page.relative_to(site)}: {link}"
             if anchor and there in pages and not anchor.startswith("__"):
                 assert anchor in pages[there].anchors, f"{page.relative_to(site)}: {link}"
+
+
+def test_each_scenario_key_has_an_anchor(site: Path) -> None:
+    keys = set(re.findall(r"^\| (?:<a [^>]*></a>)?`([\w.\[\]]+)` \|", reference(), re.M))
+    assert len(keys) > 200
+    anchors = Links(site / "docs" / "scenario.html").anchors
+    assert {key.replace("[]", "") for key in keys} <= anchors
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
+def test_the_last_part_of_a_key_is_found_without_a_server(site: Path, tmp_path: Path) -> None:
+    with chromium(tmp_path) as page:
+        page.show((site / "index.html").as_uri() + "?q=one_way_delay_s")
+        first = "document.querySelector('.md-search-result__item a')?.getAttribute('href')"
+        page.wait(lambda: page.js(first))
+        assert "docs/scenario.html" in page.js(first)
+        assert not [it for it in page.requests if not it.startswith(("file:", "data:", "blob:"))]
+        assert not page.errors
+
+
+def test_pages_show_the_version(site: Path) -> None:
+    assert f"uav-sfl-testbed {version('uav-sfl-testbed')}" in (site / "index.html").read_text()
 
 
 def test_charts_are_drawings(site: Path) -> None:
