@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which tests bear company, and which need a Docker daemon.
+"""Marks and order of the tests, and checks of what they need.
 
-Tests that judge by the real clock are marked `alone`: `suite.py` runs nothing beside them. Those
-that only use links and nodes are not: a run that is late beside others is as good an example.
-Tests marked `docker` need root and a Docker daemon, those marked `guest` the kernel of virtual
-time; in CI all must be there. Where they do not judge by the clock, they bear company, too.
+Tests that judge by the real clock are marked `alone`: `suite.py` runs them one by one. Tests that
+only use links and nodes are not, because a run that is late under load is as good an example.
+Tests marked `docker` need root and a Docker daemon, and those marked `guest` the kernel of virtual
+time. In CI all of these must be present. Unless they judge by the clock, they run in parallel.
 """
 
 import functools
