@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who decides, predicts, compares and repeats?
+"""Decisions, predictions, emulated runs, comparisons and campaigns.
 
-What happens on a link or in a node stands in `testbed` and `workloads`.
+The code of links is in `testbed`, and the code of nodes is in `workloads`.
 
-This is also the front door: `import orchestrator as tb`, then `tb.predict("paper")`. Names are
-imported when they are first used; `docs/api.md` describes them.
+This package is also the public interface: `import orchestrator as tb`, then `tb.predict("paper")`.
+Names are imported when they are first used; `docs/api.md` describes them.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The computing and communication of nodes.
+"""Computing and communication of nodes.
 
 Node programs, learning and its costs; decisions and predictions are made in `orchestrator`.
 """

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How is a scenario played on real links, and may the result be believed?
+"""Emulation of scenarios on real links, and the validity of its results.
 
-One emulated network and its two tenants: rounds of split learning (`rounds`) and sessions of
-programs (`session`); their calibration, validity, dilation, hosts and virtual time. What a run
-leaves on disk is described in `orchestrator.records`.
+An emulated network executes rounds of split learning (`rounds`) or sessions of programs
+(`session`). The package also contains calibration, validity checks, dilation, hosts and virtual
+time. The files of a run are in `orchestrator.records`.
 """

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How long does a round take, slot by slot?
+"""Prediction of the duration of a round, slot by slot.
 
-The engine and what it is given: plans, participants, faults, the rates of links, their losses and
-delays, TCP's windows. Measurements do not belong here.
+The engine and its inputs: plans, participants, faults, rates of links, their losses and delays, and
+TCP's windows. It contains no measurements.
 """

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What is a run or a session on disk: its directory, manifest, tables?
+"""Runs and sessions on disk: directories, manifests, tables.
 
-What is recorded while it goes on, and how it is written, found and read again; how it is shown is
-in `orchestrator.reporting`.
+Records of a run in progress, and functions that write, find and read them; `orchestrator.reporting`
+presents them.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What is to happen, on which channel and links, at which costs?
+"""Scenarios: keys, channels, links and costs.
 
-Descriptions that are read and checked; nothing here predicts or runs.
+Descriptions are read and checked here; the package does not predict or run them.
 """
