@@ -143,7 +143,7 @@ def of_strings(path: Path) -> Iterator[Passage]:
             text = node.value
         else:
             continue
-        if len(WORD.findall(text)) >= 4 and " " in text and "<" not in text:
+        if len(WORD.findall(text)) >= 4 and " " in text and "<" not in text and "\n" not in text:
             yield Passage(
                 f"{path.relative_to(ROOT)}:{node.lineno}", " ".join(text.split()), "message"
             )

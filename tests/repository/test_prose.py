@@ -26,7 +26,7 @@ def test_plain_sentences_have_no_fault() -> None:
     )
 
 
-def test_long_sentences_are_found_but_not_long_lists_in_cells() -> None:
+def test_long_sentences_are_found_but_not_in_cells() -> None:
     text = "; ".join(["one two three four five six seven eight nine"] * 4) + "."
     assert len(found(text)) == 1
     assert found(text, "cell") == []
