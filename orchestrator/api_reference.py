@@ -18,7 +18,7 @@ import orchestrator
 HEAD = """# Python API
 
 This page describes the functions and classes for scripts and notebooks. The commands of `testbed`
-call the same functions. The page is written by `python -m orchestrator.api_reference` from the sources.
+call the same functions. `python -m orchestrator.api_reference` writes this page from the sources.
 
 ```python
 import orchestrator as tb

@@ -98,7 +98,7 @@ def _nested(section: type[Section]) -> Iterator[type[Section]]:
 
 def _linked(text: str) -> str:
     """A description with links to the pages of the documentation that it names."""
-    return PAGE.sub(r"[\1](\1.md)", text)
+    return PAGE.sub(lambda page: f"[{page[1].replace('-', ' ')}]({page[1]}.md)", text)
 
 
 def template(name: str) -> str:
@@ -109,7 +109,7 @@ def template(name: str) -> str:
     """
     own = re.sub(r"[^\w.-]", "-", name)[:80] or "scenario"
     head = (
-        "# A scenario for `testbed show`, `predict`, `run`. Delete the keys that you do not change.\n"
+        "# A scenario for `testbed predict` and `run`. Delete all keys that you do not change.\n"
         "# Files named docs/… are pages of the documentation.\n"
     )
     lines = _template(Scenario, "", EXAMPLE | {"name": own})
@@ -178,7 +178,7 @@ def _what(section: type[BaseModel], name: str) -> str:
     parts = [" ".join(_descriptions(section).get(name, "").split())]
     choices = [f"`{choice}`" for choice in _choices(field.annotation)]
     bounds = _bounds(field)
-    if len(choices) > 1:
+    if len(choices) > 1 and not all(choice in parts[0] for choice in choices):
         parts.append(f"One of {', '.join(choices)}.")
     elif choices and bounds:
         parts.append(f"{choices[0]}, or numbers.")

@@ -184,15 +184,15 @@ class BaseStation(Section):
     """Computing speed κ_S f_S, in FLOP/s."""
     device: Device = "cpu"
     """Device on which the emulated server computes: `cpu`, `cuda`, `cuda:N`, or `auto`, a GPU if
-    there is one. In virtual time, too, the host of the guest computes on it."""
+    there is one. In virtual time, the host of the guest also computes on this device."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of CPU threads with which the emulated server computes."""
 
 
 class Uavs(Section):
     """The UAVs. A value per UAV may be one number for all, a list of K numbers, or a distribution
-    such as `{uniform: [0.1, 1]}`, from which values are drawn by seed:
-    docs/heterogeneous-uavs.md."""
+    such as `{uniform: [0.1, 1]}`, from which values are drawn by seed (see
+    docs/heterogeneous-uavs.md)."""
 
     _one_each: ClassVar = ("tx_power_w", "height_m", "compute_flops", "compute_power_w", "ring")
 
@@ -201,19 +201,19 @@ class Uavs(Section):
     count: Annotated[int, Field(ge=1, le=10_000)] = None  # type: ignore[assignment]  # _counted
     """Number of UAVs, K. Default: the length of the lists in this section."""
     height_m: Height | list[Height] | Spread[Height] = 20.0
-    """Height of each UAV above ground. At low heights channels are those of users on the ground:
-    docs/channels.md."""
+    """Height of each UAV above ground. At low heights, the channel models are those for users on
+    the ground (see docs/channels.md)."""
     rings_m: list[tuple[Radius, Radius]] = Field(
         default=[(100.0, 550.0), (550.0, 820.0), (820.0, 1000.0)], min_length=1
     )
     """Inner and outer radius of each ring around the base station."""
     ring: list[Annotated[int, Field(ge=1)]] | None = None
-    """The ring of each UAV, counted from 1. Default: UAVs are spread evenly, and the remainder is
-    in the last ring."""
+    """The ring of each UAV, counted from 1. Default: the UAVs are distributed evenly, and the
+    remaining ones are in the last ring."""
     compute_flops: Flops | list[Flops] | Spread[Flops] = 2.5e12
     """Computing speed of each UAV, κ_k f_k, in FLOP/s."""
     compute_power_w: Power | list[Power] | Spread[Power] = 16.0
-    """Power of each UAV while it computes, ω f³."""
+    """Power that each UAV consumes while it computes, ω f³."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = Field(
         default=None, exclude_if=lambda seed: seed is None
     )
@@ -281,25 +281,24 @@ class Mobility(Section):
     or the model of a plug-in."""
 
     model: str = GAUSS_MARKOV
-    """`gauss-markov`, or a model that a package registers as `testbed.mobility`: docs/plugins.md.
-    """
+    """`gauss-markov`, or a model that a package registers as `testbed.mobility` (see
+    docs/plugins.md)."""
     parameters: dict[str, JsonValue] = {}
-    """Parameters of a plug-in model; those of `gauss-markov` are the keys that follow."""
+    """Parameters of a plug-in model. The parameters of `gauss-markov` are the keys below."""
     speed_m_s: tuple[Speed, Speed] | list[tuple[Speed, Speed]] = (0.1, 4.0)
     """Lowest and highest speed, as one pair for all UAVs or one pair per UAV; speeds are clipped to
     this range."""
     mean_speed_m_s: Speed | list[Speed] | Spread[Speed] = 2.0
-    """Mean speed, to which the process returns: one number, a list, or a distribution, as in
-    `uavs`."""
+    """Mean speed of the process: one number, a list, or a distribution, as in `uavs`."""
     speed_deviation_m_s: Speed | list[Speed] | Spread[Speed] = 1.0
     """Standard deviation of the speed before clipping: one number, a list, or a distribution."""
     heading_deviation_rad: Annotated[float, Field(ge=0, le=100)] = 0.5
     """Standard deviation of the heading around its mean."""
     memory: Annotated[float, Field(ge=0, le=1)] = 0.85
-    """Memory level of the Gauss–Markov process: 1 keeps speed and heading, 0 forgets them at each
-    update."""
+    """Memory of the Gauss–Markov process: with 1, speed and heading never change; with 0, they are
+    independent at each update."""
     update_s: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
-    """Time between two updates of speed and heading, or of a plug-in model."""
+    """Time between two updates of speed and heading, or between two steps of a plug-in model."""
 
     @model_validator(mode="after")
     def _model_known(self) -> "Mobility":
@@ -317,40 +316,41 @@ LTE_BLOCKS = {1.4e6: 6, 3e6: 15, 5e6: 25, 10e6: 50, 15e6: 75, 20e6: 100}
 
 
 class Lte(Section):
-    """An LTE cell (`radio.access: lte`): docs/lte.md."""
+    """An LTE cell (`radio.access: lte`) (see docs/lte.md)."""
 
     resource_blocks: Annotated[int, Field(ge=6, le=100)] | None = None
-    """Number of resource blocks that the scheduler assigns, in each direction. Default: all of the
-    bandwidth, e.g. 100 of 20 MHz."""
+    """Number of resource blocks that the scheduler assigns, in each direction. Default: those of
+    the full bandwidth, e.g. 100 for 20 MHz."""
     scheduler: Literal["equal", "shares"] = "equal"
-    """`equal`: the UAVs that have something to send get equal numbers of resource blocks; `shares`:
-    each UAV has its share `allocation.beta` of them for itself."""
+    """`equal`: the UAVs that have data to send get equal numbers of resource blocks; `shares`: each
+    UAV has a fixed share of the resource blocks, given by `allocation.beta`."""
     noise_figure_db: Annotated[float, Field(ge=0, le=30)] = 0.0
-    """Noise figure of the receivers of base station and UAVs."""
+    """Noise figure of the receivers at the base station and the UAVs."""
     interference_margin_db: Annotated[float, Field(ge=0, le=60)] = 0.0
-    """Interference of other cells: the rise of interference plus noise over noise."""
+    """Interference from other cells: the ratio of interference plus noise to noise."""
     antenna_gain_db: Annotated[float, Field(ge=-30, le=40)] = 0.0
-    """Sum of the antenna gains of base station and UAV, beyond those in the channel gain."""
+    """Sum of the antenna gains of the base station and a UAV, in addition to those in the channel
+    gain."""
     implementation_margin_db: Annotated[float, Field(ge=0, le=30)] | None = None
-    """Gap to Shannon's limit at which a modulation and coding scheme is chosen. Default: those of
-    ns-3, 7.43 dB in the uplink and 3 dB in the downlink: docs/lte.md."""
+    """Gap to Shannon's limit at which a modulation and coding scheme is chosen. Default: the values
+    of ns-3, 7.43 dB in the uplink and 3 dB in the downlink (see docs/lte.md)."""
     highest_snr_db: Annotated[float, Field(ge=0, le=60)] | None = Field(
         default=None, exclude_if=lambda db: db is None
     )
-    """Signal-to-distortion ratio of sender and receiver together (error vector magnitude, TS 36.101
-    and TS 36.104, section 6.5.2), which limits the signal-to-noise ratio of both directions.
-    Default: no limit."""
+    """Upper limit of the signal-to-noise ratio in both directions, caused by the distortion of
+    sender and receiver (error vector magnitude, section 6.5.2 of TS 36.101 and TS 36.104). Default:
+    no limit."""
     layers: Annotated[int, Field(ge=1, le=2)] = 1
-    """Largest number of spatial layers in the downlink: 2 is open-loop 2x2 MIMO."""
+    """Largest number of spatial layers in the downlink; 2 means open-loop 2x2 MIMO."""
     highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
-    """Highest modulation of the downlink; that of the uplink is 64QAM."""
+    """Highest modulation of the downlink. The highest modulation of the uplink is always 64QAM."""
     downlink_order: Literal["application", "mac"] = Field(
         default="application", exclude_if=lambda order: order == "application"
     )
-    """Who orders sequential gradients. `application`: the base station's program, which sends one
-    after the other; `mac`: the cell's scheduler, which serves packets by the priority that they
-    are marked with (DSCP), so that all gradients are sent as soon as they are computed. `mac` needs
-    `emulation.air: ns3`."""
+    """The part that orders sequential gradients. `application`: the program of the base station
+    sends one gradient after the other. `mac`: all gradients are sent as soon as they are computed,
+    and the scheduler of the cell serves their packets by the priority in their DSCP field. `mac`
+    requires `emulation.air: ns3`."""
 
 
 PLAIN_LTE = Lte()
@@ -362,19 +362,20 @@ many countries."""
 
 
 class Wifi(Section):
-    """A Wi-Fi cell (`radio.access: wifi`): docs/radio.md."""
+    """A Wi-Fi cell (`radio.access: wifi`) (see docs/radio.md)."""
 
     standard: WifiStandard = "n"
-    """802.11n, 802.11ac or 802.11ax."""
+    """Wi-Fi standard: 802.11n, 802.11ac or 802.11ax."""
     width_mhz: Annotated[int, Field(ge=20, le=160)] = 20
     """Width of the channel, which both directions share: 20 or 40; with `ac` and `ax` also 80 or
     160."""
     rts: bool = False
     """Whether RTS and CTS are exchanged before each frame."""
     noise_figure_db: Annotated[float, Field(ge=0, le=30)] = 0.0
-    """Noise figure of the receivers of access point and UAVs."""
+    """Noise figure of the receivers at the access point and the UAVs."""
     antenna_gain_db: Annotated[float, Field(ge=-30, le=40)] = 0.0
-    """Sum of the antenna gains of access point and UAV, beyond those in the channel gain."""
+    """Sum of the antenna gains of the access point and a UAV, in addition to those in the channel
+    gain."""
     access_point_power_w: Annotated[float, Field(gt=0, le=100)] | None = None
     """Transmit power of the access point. Default: `base_station.tx_power_w`, but at most 1 W."""
 
@@ -393,7 +394,7 @@ PLAIN_WIFI = Wifi()
 
 
 class Cell(Section):
-    """A further base station (eNB) of an LTE network: docs/lte.md."""
+    """A further base station (eNB) of an LTE network (see docs/lte.md)."""
 
     position_m: tuple[Metres, Metres, Metres]
     """Coordinates x, y, z."""
@@ -420,34 +421,34 @@ class FittedDirection(Section):
     """One direction of a fitted channel."""
 
     offset_db: Decibels
-    """Gain in dB that is added to that of the model."""
+    """Gain in dB that is added to the gain of the model."""
     shadowing_db: Deviation
     """Standard deviation of shadowing in dB, which is correlated along the path of the UAV."""
     decorrelation_m: Annotated[float, Field(ge=1e-3, le=1e6)]
     """Distance at which the correlation of shadowing is 1/e."""
     scatter_db: Deviation = 0.0
-    """Standard deviation, in dB, of the part of the gain that is independent from second to second.
-    """
+    """Standard deviation, in dB, of the part of the gain that is independent in each second."""
     heading_db_per_m_s: Annotated[float, Field(ge=-100, le=100)] = 0.0
     """Gain in dB per m/s of the horizontal velocity away from the base station, e.g. because the
     antenna of a UAV tilts."""
     elevation_db_per_deg: Annotated[float, Field(ge=-10, le=10)] = 0.0
-    """Gain in dB per degree of the elevation of the UAV seen from the base station."""
+    """Gain in dB per degree of the elevation angle at which the base station sees the UAV."""
 
 
 class Fitted(Section):
-    """A channel that was fitted to measured flights: docs/channels.md."""
+    """A channel that was fitted to measured flights (see docs/channels.md)."""
 
     model: str
-    """The channel model on which it is based: a name as in `radio.channel`, but not `fitted`."""
+    """Channel model on which the fitted channel is based: a name as in `radio.channel`, but not
+    `fitted`."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of that model."""
     carrier_hz: Hertz
-    """Carrier frequency of the flights, for which the offsets hold."""
+    """Carrier frequency of the flights. The offsets are valid for this frequency."""
     up: FittedDirection
     down: FittedDirection
     correlation: Annotated[float, Field(ge=-1, le=1)] = 0.0
-    """Correlation of the shadowing of both directions."""
+    """Correlation between the shadowing in both directions."""
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """SHA-256 that identifies the fit."""
 
@@ -468,7 +469,7 @@ class Radio(Section):
     access: str = Field(default="shannon", exclude_if=lambda access: access == "shannon")
     """Rate model of the links: `shannon`, the paper's; `lte`, resource blocks with modulation and
     coding schemes; `wifi`, one channel for which access point and UAVs contend; or a rate model
-    that a package registers as `testbed.radios`: docs/plugins.md."""
+    that a package registers as `testbed.radios` (see docs/plugins.md)."""
     access_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in rate model."""
     lte: Lte = Field(default=PLAIN_LTE, exclude_if=lambda lte: lte == PLAIN_LTE)
@@ -482,18 +483,19 @@ class Radio(Section):
     noise_dbm_per_mhz: Annotated[float, Field(ge=-200, le=100)] = -114.0
     """Noise power spectral density, N0."""
     line_of_sight: Literal["always", "probability", "never"] = "always"
-    """Line of sight (LOS) always, with the LOS probability of TR 36.777, or never (NLOS)."""
+    """Whether UAVs have a line of sight (LOS): always, with the LOS probability of TR 36.777, or
+    never (NLOS)."""
     shadow_fading: bool = False
-    """Log-normal shadow fading of TR 36.777."""
+    """Whether the log-normal shadow fading of TR 36.777 is added to the path loss."""
     fading: Literal["none", "rayleigh", "rician"] = Field(
         default="none", exclude_if=lambda kind: kind == "none"
     )
-    """Small-scale fading, by seed, with the Doppler spread of the UAV's speed (Jakes); a slot has
-    the mean rate of its blocks."""
+    """Model of small-scale fading, drawn by seed, with the Doppler spread of the UAV's speed
+    (Jakes). The rate of a slot is the mean over its fading blocks."""
     fading_block: Literal["tti", "slot"] = Field(
         default="tti", exclude_if=lambda block: block == "tti"
     )
-    """The time in which small-scale fading is constant: a TTI of 1 ms, or a slot."""
+    """Duration for which small-scale fading is constant: a TTI of 1 ms, or a slot."""
     rician_k_db: Annotated[float, Field(ge=-40, le=60)] = Field(
         default=10.0, exclude_if=lambda k_db: k_db == 10.0
     )
@@ -505,11 +507,11 @@ class Radio(Section):
     cells: Annotated[list[Cell], Field(max_length=MOST_CELLS)] = Field(
         default=[], exclude_if=lambda cells: not cells
     )
-    """Further base stations of LTE, which use the same carriers as `base_station` and interfere
-    with it. All are connected to the server without delay."""
+    """Further LTE base stations, which use the same carriers as `base_station` and interfere with
+    it. All of them are connected to the server without delay."""
     handover: Literal["a3", "none"] = Field(default="a3", exclude_if=lambda kind: kind == "a3")
-    """Whether a UAV changes to a cell that it receives with more power (event A3 of TS 36.331), or
-    stays in the cell that is the strongest in slot 0."""
+    """Handover rule: `a3`, a UAV changes to a cell that it receives with more power (event A3 of TS
+    36.331); `none`, it stays in the cell that is the strongest in slot 0."""
     a3_hysteresis_db: Annotated[float, Field(ge=0, le=15, multiple_of=0.5)] = Field(
         default=3.0, exclude_if=lambda db: db == 3.0
     )
@@ -521,11 +523,12 @@ class Radio(Section):
     downlink_is: Literal["link", "cell"] | None = Field(
         default=None, exclude_if=lambda given: given is None
     )
-    """Whether `downlink_bps` of a trace of rates is the rate of each link, or that of the whole
-    cell, which parallel gradients share by `allocation.rho`. Default: as the trace says."""
+    """Meaning of `downlink_bps` in a trace of rates: the rate of each link, or the rate of the
+    whole cell, which parallel gradients share by `allocation.rho`. Default: the setting in the
+    trace."""
     channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
     """`rma-av`, another model of docs/channels.md, or one that a package registers as
-    `testbed.channels`: docs/plugins.md."""
+    `testbed.channels` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of `log-distance` (`exponent`) or of a plug-in channel."""
     fitted: Fitted | None = Field(default=None, exclude_if=lambda fitted: fitted is None)
@@ -656,11 +659,12 @@ class SnrLoss(Section):
     """Width of the logistic function: at this distance above the threshold, the frame error rate is
     1/(1 + e), i.e. 27 %."""
     table: list[tuple[float, Annotated[float, Field(ge=0, le=1)]]] | None = None
-    """Replaces the logistic function: pairs of an SNR in dB, increasing, and a frame error rate;
-    values between them are interpolated linearly, and the first and last ones hold beyond."""
+    """Replaces the logistic function: pairs of an SNR in dB, in increasing order, and a frame error
+    rate. Values between them are interpolated linearly; outside, the first or the last value
+    applies."""
     retransmissions: Annotated[int, Field(ge=0, le=16)] = 0
-    """Maximum number of retransmissions of a frame by the radio (HARQ); a frame whose last one
-    fails is lost."""
+    """Maximum number of retransmissions of a frame by the radio (HARQ). A frame is lost if its last
+    retransmission fails."""
     retransmission_s: Annotated[float, Field(ge=0, le=1)] = 0.008
     """Delay that each retransmission adds to a frame."""
 
@@ -740,18 +744,18 @@ FrameLoss = Annotated[
 
 
 class Links(Section):
-    """Delay, jitter and loss of frames on the links, and their queues; docs/delay-and-loss.md.
+    """Delay, jitter and loss of frames on the links, and their queues (see docs/delay-and-loss.md).
 
     A number holds for all links and both directions; a list has one value per UAV; `up` and `down`
     give each direction its own value.
     """
 
     one_way_delay_s: OneWayDelay = 0.0
-    """One-way delay of a frame after it has been sent, in emulated seconds, or a model: `distance`,
-    `trace`."""
+    """One-way delay of a frame after it has been sent, in emulated seconds; or a model: `distance`
+    or `trace`."""
     jitter_s: Jitter = 0.0
-    """Standard deviation of the one-way delay (a normal distribution, cut at 0), or the model
-    `trace`."""
+    """Standard deviation of the one-way delay, which has a normal distribution truncated at 0; or
+    the model `trace`."""
     reordering: bool = Field(default=False, exclude_if=lambda reordering: not reordering)
     """Whether a frame with a shorter delay may overtake earlier frames. If false, frames arrive in
     the order in which they were sent."""
@@ -762,11 +766,11 @@ class Links(Section):
     at_trace_end: Literal["end", "repeat"] = Field(default="end", exclude_if=lambda at: at == "end")
     """Behaviour of a session at the end of a replayed trace: it ends, or it repeats the trace."""
     queue: Literal["fifo", "fq_codel", "pie", "red"] = "fifo"
-    """Queueing discipline at both ends of a link, where the kernel supports it; the limit is 100
-    full frames."""
+    """Queueing discipline at both ends of a link, if the kernel supports it. The limit of the queue
+    is 100 full frames."""
     ecn: bool = False
-    """Whether TCP negotiates explicit congestion notification, and queues other than fifo mark
-    frames instead of dropping them."""
+    """Whether TCP negotiates explicit congestion notification. If true, queues other than `fifo`
+    mark frames instead of dropping them."""
 
     def loss_of(self, side: str) -> OneLoss:
         """The loss model of one direction, `up` or `down`."""
@@ -796,15 +800,15 @@ class Profile(Section):
     adapter_bytes: list[Bytes]
     """Size of the client-side trainable parameters, Γ_M."""
     smashed_bytes: list[Annotated[int, Field(ge=0, le=10**12)]]
-    """Size of the smashed data of one sample, Γ_A; its gradient has the same size. 0 if the client
-    trains the whole model, as in federated learning without a split."""
+    """Size of the smashed data of one sample, Γ_A; its gradient has the same size. It is 0 if the
+    client trains the whole model, as in federated learning without a split."""
     adapter_header_bytes: list[Annotated[int, Field(ge=0, le=10**9)]] = Field(
         default_factory=lambda given: [0] * len(given.get("client_forward_flops", []))
     )
     """Size of the safetensors header that precedes the adapters. Default: 0."""
     trainable_bytes: Bytes | None = Field(default=None, exclude_if=lambda size: size is None)
-    """Size of all trainable parameters, of both sides and the head, which edge servers and cloud
-    exchange (`topology`). Default: the largest of adapter_bytes."""
+    """Size of all trainable parameters on both sides, including the head. Edge servers and the
+    cloud exchange them (`topology`). Default: the largest value in `adapter_bytes`."""
 
     @model_validator(mode="after")
     def _one_entry_per_split(self) -> "Profile":
@@ -819,39 +823,42 @@ class Data(Section):
     """The data that the clients train on."""
 
     source: str = "synthetic"
-    """`synthetic`, or a folder: with CIFAR-100's binary files; with images and labels in parquet
-    files or as saved to disk by `datasets`; or with one folder per class. Training and held-out
-    parts are recognised by the names of files and folders: docs/learning.md. If there are none, a
-    tenth of each class is held out, by seed. For language models, a file or folder with texts or
-    arrays of tokens: docs/language-models.md."""
+    """`synthetic`, or a folder. The folder contains the binary files of CIFAR-100; or images and
+    labels in parquet files or in the format in which `datasets` saves to disk; or one folder per
+    class. The training part and the held-out part are recognised by the names of files and folders
+    (see docs/learning.md). If there is no held-out part, a tenth of each class is held out, drawn
+    by seed. For language models, a file or folder with texts or arrays of tokens (see
+    docs/language-models.md)."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: str = "iid"
-    """Distribution of the samples to the clients. `iid`: evenly; `dirichlet`: label skew, each
-    class by a Dirichlet distribution; `quantity`: quantity skew, all samples by one Dirichlet
-    distribution; `feature`: feature skew, evenly, and with noise that grows from client to client;
-    or a partition that a package registers as `testbed.partitions`: docs/plugins.md."""
+    """Distribution of the samples to the clients. `iid`: uniform; `dirichlet`: label skew, with a
+    Dirichlet distribution for each class; `quantity`: quantity skew, with one Dirichlet
+    distribution for all samples; `feature`: feature skew, uniform with noise that grows from client
+    to client; or a partition that a package registers as `testbed.partitions` (see
+    docs/plugins.md)."""
     partition_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )
-    """Parameters of a plug-in's partition, by name."""
+    """Parameters of a plug-in partition, by name."""
     concentration: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
-    """Concentration of the Dirichlet distributions; small values are uneven."""
+    """Concentration of the Dirichlet distributions. Small values give uneven distributions."""
     noise: Annotated[float, Field(ge=0, le=1e3)] = Field(
         default=0.5, exclude_if=lambda noise: noise == 0.5
     )
     """With feature skew: standard deviation of the noise in the last client's images, in standard
     deviations of a colour channel; client k has k / K of it."""
     image_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Column of the images, for tables; none: the only column that fits."""
+    """Column that contains the images, for tables. Default: the only column that fits."""
     label_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Column of the labels (integers or strings), for tables; none: the only column that fits."""
+    """Column that contains the labels (integers or strings), for tables. Default: the only column
+    that fits."""
     tokenizer: str | None = Field(default=None, exclude_if=lambda given: given is None)
     """Tokenizer of the texts of a language model: `bytes` (UTF-8), or a folder that transformers
-    can read. None: that of the model's folder, or `bytes` if the folder has none."""
+    can read. Default: the tokenizer in the model's folder, or `bytes` if there is none."""
     text_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Column of tables, or key in JSON lines, with the texts of a language model. None: `text`, or
-    the only column of texts."""
+    """Column of tables, or key in JSON lines, that contains the texts for a language model.
+    Default: `text`, or the only column of texts."""
 
     @model_validator(mode="after")
     def _partition_known(self) -> "Data":
@@ -861,20 +868,20 @@ class Data(Section):
 
 
 class Asynchronous(Section):
-    """How an asynchronous paradigm merges updates into the global model. Without a buffer (Xie et
-    al. 2019), the new model is (1 - a) global + a client's, with a = mixing · s(t). With a buffer
-    (Nguyen et al. 2022), it is global + server_learning_rate · the mean of the differences by which
-    clients changed the model that they were sent, each multiplied by s(t). The staleness t is the
-    number of changes of the global model since the client was sent it."""
+    """The rule by which an asynchronous paradigm merges updates into the global model. Without a
+    buffer (Xie et al. 2019), the new model is (1 - a) global + a client's, with a = mixing · s(t).
+    With a buffer (Nguyen et al. 2022), it is global + server_learning_rate · the mean of the
+    differences by which clients changed the model that they were sent, each multiplied by s(t). The
+    staleness t is the number of changes of the global model since the client was sent it."""
 
     updates: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Updates per round of all UAVs together: a round ends when they have arrived. Faster UAVs
-    contribute more of them. None: four times the number of participating UAVs."""
+    """Number of updates per round from all UAVs together. A round ends when they have arrived;
+    faster UAVs contribute more of them. Default: four times the number of participating UAVs."""
     mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Weight of an update with staleness 0."""
     staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
-    """s(t): `polynomial`: (1 + t)^-exponent; `hinge`: 1 / (exponent (t - hinge) + 1) where t >
-    hinge, else 1; `constant`: 1."""
+    """Weight s(t) of an update with staleness t. `polynomial`: (1 + t)^-exponent; `hinge`: 1 /
+    (exponent (t - hinge) + 1) where t > hinge, else 1; `constant`: 1."""
     exponent: Annotated[float, Field(ge=0, le=100)] = 0.5
     """Exponent in s(t)."""
     hinge: Annotated[int, Field(ge=0, le=100_000)] = 4
@@ -887,13 +894,13 @@ class Asynchronous(Section):
     server_learning_rate: Annotated[float, Field(gt=0, le=1000)] = Field(
         default=1.0, exclude_if=lambda rate: rate == 1.0
     )
-    """Factor of the mean difference, with a buffer."""
+    """Factor by which the mean difference is multiplied if there is a buffer."""
     start: Literal["at-once", "after-aggregation"] = Field(
         default="at-once", exclude_if=lambda start: start == "at-once"
     )
-    """When a UAV whose update is in the buffer is sent a model: `at-once`: the current one;
-    `after-aggregation`: the next one (semi-asynchronous aggregation). If all UAVs wait, the buffer
-    is applied as it is."""
+    """The model that a UAV gets after its update has been put into the buffer. `at-once`: the
+    current model; `after-aggregation`: the next model (semi-asynchronous aggregation). If all UAVs
+    wait, the updates in the buffer are applied at once."""
     evaluate_every_updates: Annotated[int, Field(ge=1, le=10**9)] | None = Field(
         default=None, exclude_if=lambda count: count is None
     )
@@ -921,15 +928,15 @@ class Codecs(Section):
     parameters, such as `{name: top-k, share: 0.05}`."""
 
     smashed: CodecChoice | None = None
-    """Encoding of smashed data. None: that of `wire_dtype`."""
+    """Encoding of smashed data. Default: `wire_dtype`."""
     gradient: CodecChoice | None = None
-    """Encoding of gradients. None: that of `wire_dtype`."""
+    """Encoding of gradients. Default: `wire_dtype`."""
     adapters_up: CodecChoice | None = None
-    """Encoding of the adapters that UAVs send: the difference between the trained and the received
-    ones is encoded. None: the trained adapters themselves, as float32."""
+    """Encoding of the adapters that UAVs send. The difference between the trained and the received
+    adapters is encoded. Default: the trained adapters themselves, as float32."""
     adapters_down: CodecChoice | None = None
-    """Encoding of the global adapters that the base station sends; training begins with the decoded
-    ones. None: float32."""
+    """Encoding of the global adapters that the base station sends. Training begins with the decoded
+    adapters. Default: float32."""
     error_feedback: bool = True
     """Whether a UAV keeps the error of the encoding and adds it to the next difference that it
     sends."""
@@ -998,47 +1005,49 @@ class Workload(Section):
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in model, or the configuration of a family of language models."""
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 100
-    """Number of classes; for a language model the size of its vocabulary, which need not be
+    """Number of classes. For a language model, this is the size of its vocabulary and need not be
     given."""
     sequence_length: Annotated[int, Field(ge=2, le=1_000_000)] | None = Field(
         default=None, exclude_if=lambda length: length is None
     )
-    """Tokens per sample of a language model. None: 128, or as many as it has positions if these are
-    fewer."""
+    """Tokens per sample of a language model. Default: 128, or the number of positions of the model
+    if it is smaller."""
     split: SplitPoint | list[SplitPoint] = 2
     """Number of parts of the model on the client, u: stages of a Swin or of a convolutional
     network, blocks of other models. A list has one number per UAV."""
     local_iterations: Iterations | list[Iterations] = 3
-    """Local iterations per round, I. A list has one number per UAV: a UAV that has done its
+    """Local iterations per round, I. A list has one number per UAV. A UAV that has finished its
     iterations sends its adapters, and the others no longer wait for it."""
     batch_size: BatchSize | list[BatchSize] = 8
     """Samples per batch, B. A list has one number per UAV."""
     compute: Literal["real", "none"] = "real"
     """`real` trains the model with torch; `none` sends the same number of bytes without torch."""
     compute_time: Literal["modelled", "measured"] = "modelled"
-    """`modelled`: a step takes the time that the device profile gives; `measured`: the time that it
-    takes on this machine."""
+    """`modelled`: a step takes the time that follows from the computing speeds; `measured`: a step
+    takes the time that it needs on this machine."""
     profile: Literal["auto", "counted"] | Profile = "auto"
-    """FLOPs and bytes of each split. `auto`: the paper's table II for its model, otherwise
-    `counted` on the model."""
+    """FLOPs and bytes of each split. `auto`: the values of the paper's table II for its model, and
+    counted values for other models; `counted`: values counted on the model."""
     backward_ratio: Annotated[float, Field(ge=1e-3, le=1000)] = 2.0
-    """Ratio of the work of the backward pass to the forward pass, ς."""
+    """Ratio of the work of the backward pass to that of the forward pass, ς."""
     gradient_aggregation: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, exclude_if=lambda share: share == 0
     )
     """Share φ of the samples of a batch whose gradients are averaged over the clients, weighted by
-    their samples, and broadcast once (EPSL, Lin et al. 2024; SFL-GA with φ = 1). It needs a
-    paradigm whose gradients wait for all, such as `sfl-sp`: docs/protocols.md."""
+    their numbers of samples, and broadcast once (EPSL, Lin et al. 2024; SFL-GA with φ = 1). It
+    requires a paradigm in which gradients wait for all clients, such as `sfl-sp` (see
+    docs/protocols.md)."""
     lora_rank: Rank | list[Rank] = 8
     """Rank of the adapters, which are applied to linear layers or convolutions. A list has one
-    number per UAV (HetLoRA): the global adapters have the largest rank, and a UAV trains a part of
-    them."""
+    number per UAV (HetLoRA): the global adapters have the largest rank, and each UAV trains a part
+    of them."""
     lora_alpha: Annotated[float, Field(ge=1e-6, le=1e6)] = 8.0
-    """LoRA adds lora_alpha / lora_rank · B A x; if ranks differ, with the largest one for all."""
+    """Scale of the adapters: LoRA adds lora_alpha / lora_rank · B A x. If ranks differ, the largest
+    one is used for all UAVs."""
     lora_targets: str | None = Field(default=None, exclude_if=lambda given: given is None)
-    """A regular expression: adapters are applied only to linear layers and convolutions whose names
-    match it. None: to all linear layers except the head, or to all convolutions of a model without
-    linear layers before its head."""
+    """Regular expression for the names of the linear layers and convolutions that get adapters.
+    Default: all linear layers except the head, or all convolutions if the model has no linear
+    layers before its head."""
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, exclude_if=lambda rate: rate == 0
     )
@@ -1052,12 +1061,13 @@ class Workload(Section):
     batch_norm: Literal["averaged", "frozen", "local", "per-client"] = Field(
         default="averaged", exclude_if=lambda choice: choice == "averaged"
     )
-    """Statistics of batch normalisation: `averaged` with the parameters; `frozen` as in the
-    weights; `local`, they and the affine parameters stay with each client (FedBN, Li et al. 2021);
-    `per-client`, only the statistics do (SiloBN, Andreux et al. 2020)."""
+    """Statistics of batch normalisation. `averaged`: they are averaged with the parameters;
+    `frozen`: they remain as in the weights; `local`: they and the affine parameters stay at each
+    client (FedBN, Li et al. 2021); `per-client`: only the statistics stay at each client (SiloBN,
+    Andreux et al. 2020)."""
     learning_rate: LearningRate | list[LearningRate] = 1e-3
     """Learning rate of the optimiser, which restarts in each round. A list has one number per UAV,
-    for both sides of its model."""
+    which applies to both sides of its model."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
     """Optimiser of all trained parameters."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
@@ -1069,16 +1079,15 @@ class Workload(Section):
     )
     """Schedule by which the learning rate decreases from round to round: `cosine` and `linear`
     decrease it to `learning_rate_last`, `step` by `learning_rate_decay` every `learning_rate_step`
-    rounds: docs/learning.md."""
+    rounds (see docs/learning.md)."""
     learning_rate_warmup: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=0, exclude_if=lambda rounds: rounds == 0
     )
-    """Number of first rounds in which the learning rate rises linearly, before its schedule
-    begins."""
+    """Number of rounds at the beginning in which the learning rate rises linearly."""
     learning_rate_step: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1, exclude_if=lambda rounds: rounds == 1
     )
-    """Rounds between two changes of the schedule `step`."""
+    """Number of rounds between two changes of the learning rate by the schedule `step`."""
     learning_rate_decay: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.1, exclude_if=lambda factor: factor == 0.1
     )
@@ -1086,26 +1095,27 @@ class Workload(Section):
     learning_rate_last: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, exclude_if=lambda share: share == 0
     )
-    """Share of the learning rate that the schedules `cosine` and `linear` approach at the end of
-    the last round."""
+    """Final learning rate of the schedules `cosine` and `linear`, as a share of the initial one."""
     clip_norm: Annotated[float, Field(gt=0, le=1e12)] | None = Field(
         default=None, exclude_if=lambda norm: norm is None
     )
-    """Largest 2-norm of a gradient, to which longer gradients are scaled; each side of a client's
-    model clips its own. None: no clipping."""
+    """Largest 2-norm of a gradient. Longer gradients are scaled to this norm, separately for each
+    side of a client's model. Default: no clipping."""
     accumulate: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, exclude_if=lambda batches: batches == 1
     )
-    """Batches per step of the optimiser, whose gradients are averaged; a step for the remaining
-    batches ends each round."""
+    """Number of batches per step of the optimiser, whose gradients are averaged. At the end of a
+    round, an additional step uses the remaining batches."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Weight decay of the optimiser."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of computations; bfloat16 uses autocast, and adapters and head remain float32."""
+    """Number format used for computation. `bfloat16` uses autocast; adapters and head remain
+    float32."""
     wire_dtype: str = "float32"
     """Encoding of smashed data and gradients on the links: `float32`, `float16`, `bfloat16`,
-    `int8`, `int4`, `top-k`, or a codec that a package registers as `testbed.codecs`:
-    docs/learning.md. `codecs` replaces it by direction, and has the encoding of adapters."""
+    `int8`, `int4`, `top-k`, or a codec that a package registers as `testbed.codecs` (see
+    docs/learning.md). `codecs` overrides it for each direction and sets the encoding of
+    adapters."""
     wire_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of the codec, by name."""
     codecs: Codecs = Field(default=PLAIN_CODECS, exclude_if=lambda codecs: codecs == PLAIN_CODECS)
@@ -1113,31 +1123,32 @@ class Workload(Section):
     """Whether UAVs recompute activations in the backward pass. This needs less memory and gives the
     same results."""
     weights: str | None = None
-    """Frozen weights: none draws them by seed, `pretrained` downloads them from timm's hub, and any
-    other value is a safetensors file. For a language model, none takes those of its folder if it
-    has any, `pretrained` downloads model and weights from the Hugging Face hub, and a folder with
-    safetensors files is possible, too."""
+    """Frozen weights: a safetensors file, or `pretrained`, which downloads them from timm's hub.
+    Default: they are drawn by seed. For a language model, a folder with safetensors files is also
+    allowed, `pretrained` downloads the model and its weights from the Hugging Face hub, and the
+    default is the weights in the folder of the model, if there are any."""
     head: Literal["file", "new"] | None = Field(default=None, exclude_if=lambda head: head is None)
-    """Head with which training begins: `file` takes that of `weights` and refuses weights whose
-    head does not fit `classes`; `new` draws it by seed. None: that of `weights` if it fits,
-    otherwise it is drawn by seed, and the run reports this."""
+    """Head with which training begins: `file` takes it from `weights`, whose head must fit
+    `classes`; `new` draws it by seed. Default: the head in `weights` if it fits; otherwise it is
+    drawn by seed, and the run reports this."""
     train_head: bool | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Whether all parameters of the head are trained, together with the adapters. None: true; for a
-    language model only if `adapters` is `full`; otherwise its head remains that of its weights."""
+    """Whether all parameters of the head are trained, together with the adapters. Default: true,
+    but for a language model only if `adapters` is `full`. A head that is not trained remains as in
+    the weights."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
-    """Height and width of the input in pixels; none: the default of the model."""
+    """Height and width of the input in pixels. Default: that of the model."""
     wire_error: bool = False
     """Whether nodes record the error that the encoding causes in smashed data and gradients."""
     data: Data = Data()
     evaluate_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Rounds between evaluations of the global model on held-out data, in addition to one before
-    the first and one after the last round; 0: never."""
+    """Number of rounds between evaluations of the global model on held-out data. Further
+    evaluations take place before the first and after the last round. With 0, there are none."""
     evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
-    """Largest number of held-out samples of an evaluation."""
+    """Largest number of held-out samples per evaluation."""
     aggregation: str = Field(default="fedavg", exclude_if=lambda rule: rule == "fedavg")
     """Rule that aggregates the models of a round: `fedavg`; `fedprox`; `fedavgm` and `fedadam`,
     with momentum at the server; `svd`, the mean of the products B A; or a rule that a package
-    registers as `testbed.aggregators`: docs/learning.md."""
+    registers as `testbed.aggregators` (see docs/learning.md)."""
     aggregation_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )
@@ -1147,12 +1158,12 @@ class Workload(Section):
     )
     server_adapters: Literal["per-client", "shared", "averaged"] = "per-client"
     """`per-client`: one set of server-side adapters per client, averaged at the end of a round;
-    `averaged`: the same, averaged after each iteration; `shared`: one set, trained by the batches
-    of all clients."""
+    `averaged`: the same, but averaged after each iteration; `shared`: one set, which is trained
+    with the batches of all clients."""
     clients_per_pass: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Largest number of clients whose waiting batches the server computes in one pass, where this
-    is measured to be faster. Above 1, the last bits of results depend on which batches wait
-    together."""
+    """Largest number of clients whose waiting batches the server computes in one pass, if
+    measurements show that this is faster. With more than 1, the last bits of the results depend on
+    which batches wait at the same time."""
 
     @field_validator("lora_targets")
     @classmethod
@@ -1418,16 +1429,16 @@ class Uploads(Section):
     the paradigm."""
 
     sharing: Sharing | None = None
-    """`parallel`: at once, each in its share of the uplink; `sequential`: one after the other, each
-    with the whole bandwidth of the uplink. None: the default of the paradigm, which is `parallel`
-    for all built-in ones."""
+    """`parallel`: all clients upload at the same time, each in its share of the uplink;
+    `sequential`: the clients upload one after the other, each with the full bandwidth of the
+    uplink. Default: that of the paradigm, which is `parallel` for all built-in ones."""
     order: UploadOrder | None = None
-    """Order of sequential uploads: `first-come`, by the time at which they are ready; `scheduled`,
-    strictly in the order in which `participation.rule` has chosen the clients, or of their numbers
-    if all take part. None: the default of the paradigm."""
+    """Order of sequential uploads: `first-come`: by the time at which they are ready; `scheduled`:
+    strictly in the order in which `participation.rule` has chosen the clients, or by number if all
+    of them take part. Default: that of the paradigm."""
     adapters_wait_for_all: bool | None = None
     """Whether the upload of adapters starts only when all clients have finished their last backward
-    pass. None: the default of the paradigm, which is false for all built-in ones."""
+    pass. Default: that of the paradigm, which is false for all built-in ones."""
 
 
 UPLOADS_OF_PARADIGM = Uploads()
@@ -1437,24 +1448,25 @@ class Observation(Section):
     """The knowledge that a policy has of the channel when a round starts."""
 
     delay_slots: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    """Delay with which gains and positions are known, in slots."""
+    """Delay, in slots, after which gains and positions are known."""
     noise_db: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Standard deviation of the measurement error of gains, independent for each slot, by seed."""
+    """Standard deviation of the measurement error of gains. The errors are independent in each slot
+    and drawn by seed."""
     position_noise_m: Annotated[float, Field(ge=0, le=1000)] = Field(
         default=0.0, exclude_if=lambda given: given == 0
     )
-    """Standard deviation of the measurement error of both horizontal coordinates of positions,
-    which an agent observes."""
+    """Standard deviation of the measurement error of each horizontal coordinate of the positions
+    that an agent observes."""
 
 
 class AllocationSection(Section):
     """The policy that decides split and shares, and the shares of the policy `fixed`."""
 
     policy: str = "fixed"
-    """`fixed`: the shares below and workload.split; `equal`: 1/K each; `static`: the best decision
-    that never changes; `planner`: a search before each round; `per-client-planner`: the same, with
-    a split point for each client; `agent`: a trained agent; or a policy that a package registers as
-    `testbed.policies`: docs/plugins.md."""
+    """`fixed`: the shares below and `workload.split`; `equal`: a share of 1/K for each UAV;
+    `static`: the best decision that never changes; `planner`: a search before each round;
+    `per-client-planner`: the same, with a split point for each client; `agent`: a trained agent; or
+    a policy that a package registers as `testbed.policies` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of a plug-in policy."""
     observation: Observation = Field(
@@ -1463,11 +1475,12 @@ class AllocationSection(Section):
     agent: str | None = None
     """Folder of the trained agent, for the policy `agent`; see `testbed train`."""
     alpha: Shares = "equal"
-    """Shares of the server's computing speed (parallel computing)."""
+    """Shares of the server's computing speed, for parallel computing."""
     beta: Shares = "equal"
-    """Shares of the uplink bandwidth, and with parallel transmission of the downlink bandwidth."""
+    """Shares of the uplink bandwidth, and with parallel transmission also of the downlink
+    bandwidth."""
     rho: Shares = "equal"
-    """Shares of the base station's transmit power (parallel transmission)."""
+    """Shares of the base station's transmit power, for parallel transmission."""
 
     @model_validator(mode="after")
     def _policy_known(self) -> "AllocationSection":
@@ -1481,7 +1494,7 @@ class Edge(Section):
 
     uavs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     """Numbers of the UAVs that the edge server serves, counted from 1. Each UAV belongs to one edge
-    server; the rings of `uavs.rings_m` are around it."""
+    server, which is the centre of the rings `uavs.rings_m`."""
     position_m: tuple[Metres, Metres, Metres] | None = None
     """Coordinates x, y, z. Default: `base_station.position_m`."""
     tx_power_w: Watts | None = None
@@ -1498,17 +1511,17 @@ class Backhaul(Section):
     downlink_bps: Annotated[float, Field(ge=1, le=1e12)]
     """Rate from the cloud to an edge server, in bit/s."""
     one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """One-way delay in each direction, in s."""
+    """One-way delay in each direction, in seconds."""
 
 
 class Topology(Section):
-    """A hierarchy of UAVs, edge servers and a cloud: docs/hierarchy.md."""
+    """A hierarchy of UAVs, edge servers and a cloud (see docs/hierarchy.md)."""
 
     edges: list[Edge] = Field(min_length=1, max_length=1000)
     """The edge servers."""
     edge_rounds: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of rounds that each edge server plays with its UAVs, and aggregates, before the cloud
-    aggregates the models of the edge servers; κ2 of HierFAVG."""
+    """Number of rounds, each with an aggregation, in each edge server before the cloud aggregates
+    the models of the edge servers (κ2 of HierFAVG)."""
     backhaul: Backhaul
     """The links between edge servers and cloud."""
 
@@ -1526,18 +1539,19 @@ class Participation(Section):
     """The choice of the clients that take part in a round."""
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Number of UAVs per round; none: all of them, or as many as a plug-in rule or `fedcs`
+    """Number of UAVs per round. Default: all of them, or the number that a plug-in rule or `fedcs`
     chooses."""
     rule: str = "random"
-    """Rule that chooses the clients when a round starts: `random`, by seed; `by-channel`, the best
-    uplinks; `round-robin`; `fedcs`, as many of `clients` candidates as can finish in time according
-    to the prediction; the candidates are drawn by seed: docs/protocols.md; or a rule that a package
-    registers as `testbed.participation`: docs/plugins.md."""
+    """Rule that chooses the clients when a round starts: `random`: drawn by seed; `by-channel`: the
+    clients with the best uplinks; `round-robin`: all clients in turn; `fedcs`: as many clients as
+    can finish in time according to the prediction, out of `clients` candidates that are drawn by
+    seed (see docs/protocols.md); or a rule that a package registers as `testbed.participation` (see
+    docs/plugins.md)."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of `fedcs` or a plug-in rule."""
     deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Emulated seconds after which a round continues without stragglers; needs `faults.on_loss:
-    drop`. None: a round waits for all clients."""
+    """Time in emulated seconds after which a round continues without stragglers. It requires
+    `faults.on_loss: drop`. Default: a round waits for all clients."""
 
     @model_validator(mode="after")
     def _rule_known(self) -> "Participation":
@@ -1569,19 +1583,20 @@ class Limits(Section):
     """
 
     calibration_error: Limit = 0.03
-    """Rate error of the worst link before the run: the median at its lowest, middle and highest
-    rate, each reduced by what a pause of 2 ms on this machine could explain. Default in virtual
-    time: 0.01."""
+    """Rate error of the worst link before the run. It is the median of the errors at the lowest,
+    middle and highest rate, each reduced by the error that a pause of 2 ms on this machine can
+    cause. Default in virtual time: 0.01."""
     injector_lateness_s: Limit = 0.005
-    """Delay of the rate changes of a slot after its boundary, 99th percentile, in real seconds.
+    """Delay of rate changes after the boundary of their slot, in real seconds (99th percentile).
     Default in virtual time: 0.00001."""
     radio_lateness_s: Limit = Field(default=0.005, exclude_if=lambda limit: limit == 0.005)
-    """Delay of ns-3's radio behind the clock, the largest of each slot, 99th percentile, in real
-    seconds. Default in virtual time: 0.0001."""
+    """Delay of ns-3's radio relative to the clock, in real seconds (99th percentile of the largest
+    delay in each slot). Default in virtual time: 0.0001."""
     unaccounted_packets: Limit = Field(default=0, exclude_if=lambda limit: limit == 0)
-    """Packets of a link that ns-3's radio neither delivered nor lost nor still holds."""
+    """Number of packets on a link that ns-3's radio has neither delivered nor lost, and that it
+    does not hold at the end."""
     exhausted_slots: Annotated[int, Field(ge=0, le=10**9)] = 0
-    """Number of slots for which the injector had no rates."""
+    """Number of slots for which the rate controller had no rates."""
     dropped_frames: Limit = 0.01
     """Share of a link's frames that its queue dropped."""
     backlog_bytes: Limit = 10_000
@@ -1590,34 +1605,34 @@ class Limits(Section):
     """Overruns of modelled computing, as a share of the round's latency. Default in virtual time:
     0.0001."""
     injection_share: Limit = 0.005
-    """Effect of late rate changes on a round's latency, as a share of it. Default in virtual time:
+    """Effect of late rate changes, as a share of the round's latency. Default in virtual time:
     0.00001."""
     rest_share: Limit = 0.02
-    """Part of a round's latency that the error budget cannot explain, as a share of it. Default in
-    virtual time: 0.01."""
+    """Part of a round's latency that the error budget cannot explain, as a share of the latency.
+    Default in virtual time: 0.01."""
     transfer_error: Limit = 0.03
-    """Error of a transfer relative to the integral of its link's rates, 95th percentile, with a
-    tolerance of one packet at its end; excludes the broadcast. Where links delay or lose frames,
+    """Error of transfers relative to the integral of the rates of their links (95th percentile),
+    with a tolerance of one packet at the end, without the broadcast. If links delay or lose frames,
     only transfers that end too early count. Default in virtual time: 0.02."""
     broadcast_error: Limit = Field(default=0.25, exclude_if=lambda limit: limit == 0.25)
-    """As `transfer_error`, for the broadcast, whose transfers all begin at once and may overload a
-    machine for some milliseconds; with the real clock, 2 ms of each are tolerated. Default in
-    virtual time: 0.05."""
+    """The same as `transfer_error`, for the broadcast. Its transfers all begin at the same time and
+    may overload a machine for some milliseconds. With the real clock, 2 ms of each transfer are
+    tolerated. Default in virtual time: 0.05."""
     loss_deviation: Limit = Field(default=5.0, exclude_if=lambda limit: limit == 5.0)
-    """Difference between the lost frames of a link and their expected number, in standard
-    deviations; replaces rest_share where links delay or lose frames."""
+    """Difference between the number of frames that a link lost and the expected number, in standard
+    deviations. If links delay or lose frames, it replaces `rest_share`."""
     clock_error_s: Limit = Field(default=0.001, exclude_if=lambda limit: limit == 0.001)
-    """Where nodes run on several machines: largest error of the assumed offset between two of their
-    clocks, in real seconds."""
+    """Largest error of the assumed offset between the clocks of two machines, in real seconds, if
+    nodes run on several machines."""
     late_frames: Limit = Field(default=0.01, exclude_if=lambda limit: limit == 0.01)
-    """Share of a link's frames that arrived at least one millisecond (real time) later than `links`
-    gives."""
+    """Share of a link's frames that arrived at least one millisecond (real time) later than the
+    section `links` requires."""
     cpu_steal: Limit = 0.05
-    """Share of CPU time that other guests of the same host took."""
+    """Share of CPU time that other guests on the same host used."""
     cpu_others: Limit = 0.5
-    """Share of CPU time that programs outside of the run took."""
+    """Share of CPU time that programs outside the run used."""
     clock_drift_ppm: Limit = 200.0
-    """Drift between the clock of the emulation and a clock that is never adjusted."""
+    """Drift between the clock of the emulation and a clock that is never adjusted, in ppm."""
 
 
 VIRTUAL_DATE, _DATES = "2026-01-01", (date(2000, 1, 1), date(2199, 12, 31))
@@ -1642,56 +1657,57 @@ class Emulation(Section):
         default="real", exclude_if=lambda clock: clock == "real"
     )
     """`real`: the clock of this machine; `virtual`: the clock of a separate Linux kernel, which
-    stops while programs compute. With `virtual`, dilation is 1, nothing overruns, and equal runs
-    measure the same bytes."""
+    stops while programs compute. With `virtual`, the dilation is 1, there are no overruns, and
+    equal runs give identical measurements."""
     air: Literal["links", "ns3"] = Field(default="links", exclude_if=lambda air: air == "links")
     """Carrier of the frames between nodes: `links`: links of the kernel with the rates of the radio
     model; `ns3`: the radio access `radio.access` as ns-3 simulates it, packet by packet."""
     virtual_date: Annotated[str, BeforeValidator(_date)] = Field(
         default=VIRTUAL_DATE, exclude_if=lambda given: given == VIRTUAL_DATE
     )
-    """Date at which a guest's clock starts with `clock: virtual`, at 0:00 UTC, like `2026-11-25`:
-    programs that check the dates of certificates need a date on which these are valid. From
+    """Date at which the clock of a guest starts with `clock: virtual`, at 0:00 UTC, for example
+    `2026-11-25`. Programs that check certificates need a date on which these are valid. From
     2000-01-01 to 2199-12-31."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
-    """Real seconds per emulated second; it slows links and modelled computing by the same factor.
-    `auto`: the smallest factor at which real computing on this machine is predicted to keep up."""
+    """Real seconds per emulated second; it slows down links and modelled computing by the same
+    factor. `auto`: the smallest factor at which, according to the prediction, this machine computes
+    fast enough."""
     overrun_bound: Annotated[float, Field(ge=1e-6, le=1)] = 0.01
-    """With `dilation: auto`: largest predicted effect of overruns, as a share of a round's latency.
-    """
+    """Largest predicted effect of overruns with `dilation: auto`, as a share of a round's
+    latency."""
     congestion_control: str = Field(default="cubic", pattern=r"^[a-z0-9_]+$")
-    """Congestion control of every TCP connection; `testbed doctor` lists those of the kernel. QUIC
-    supports `cubic` and `reno`."""
+    """Congestion control of every TCP connection; `testbed doctor` lists the algorithms of the
+    kernel. QUIC supports `cubic` and `reno`."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
     """Largest IP packet on the links, in bytes."""
     placement: (
         Literal["spread", "pack"] | dict[str, list[Annotated[str, Field(pattern=NODE)]]] | None
     ) = Field(default=None, exclude_if=lambda placement: placement is None)
-    """Placement of nodes on hosts with `run --scheduler`: `spread` over all hosts by their cores
-    (also the default), `pack` onto as few hosts as have a core for each node, or a mapping from
-    host names to lists of nodes."""
+    """Placement of nodes on hosts with `run --scheduler`. `spread` (also the default): over all
+    hosts, in proportion to their cores; `pack`: onto the smallest number of hosts with a core for
+    each node. A mapping from host names to lists of nodes is also allowed."""
     transport: str = "tcp"
     """Transport protocol: `tcp`, another one of docs/overheads.md, or one that a package registers
-    as `testbed.transports`: docs/plugins.md."""
+    as `testbed.transports` (see docs/plugins.md)."""
     connection: Literal["kept", "per-transfer"] = "kept"
     """`kept`: one connection per link for the whole run; `per-transfer`: a new connection for each
     transfer, opened by its sender."""
     nagle: bool = False
     """Whether TCP delays small segments until earlier ones are acknowledged."""
     initial_window: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Initial congestion window of TCP in segments, also after a pause; none: the kernel's default
-    of ten."""
+    """Initial congestion window of TCP in segments, also after an idle period. Default: that of the
+    kernel, ten segments."""
     one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Former name of `links.one_way_delay_s`, with one number for all links."""
     rate_counts: Literal["frame", "payload"] = "frame"
-    """Bytes that the rate of the channel includes: whole Ethernet frames, or only the payload, with
-    headers in addition."""
+    """Bytes that count towards the rate of the channel. `frame`: whole Ethernet frames; `payload`:
+    only the payload, so that headers take additional time."""
     calibrate: bool = True
     """Whether every link is measured at its lowest, middle and highest rate before the run or
     session."""
     docker_image: str = "host"
-    """`host`: the file system of this machine, read-only, without a build; otherwise the name of an
-    image."""
+    """Image of the nodes with the Docker runtime: `host`, the read-only file system of this
+    machine, which needs no build; or the name of an image."""
     limits: Limits = Limits()
 
     @model_validator(mode="after")
@@ -1740,20 +1756,21 @@ LASTING = ("link-outage", "partition", "slow-node")
 
 
 class FaultEvent(Section):
-    """One fault; docs/faults.md describes each kind."""
+    """One fault. See docs/faults.md for the kinds."""
 
     kind: FaultKind
     """Kind of the fault."""
     nodes: list[Annotated[str, Field(pattern=NODE)]] = []
-    """Nodes that the fault affects: `uav1`, `uav2`, …; `bs` for slow-node. A bs-crash needs none.
-    """
+    """Nodes that the fault affects: `uav1`, `uav2`, …, and for `slow-node` also `bs`. A `bs-crash`
+    needs no nodes."""
     round: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
-    """The round (from 0) from whose start `at_s` counts. Default: `at_s` counts from the start of
-    the run."""
+    """Round, counted from 0, from whose start `at_s` is measured. Default: `at_s` is measured from
+    the start of the run."""
     at_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """Time of the fault in emulated seconds, rounded to the nearest slot boundary."""
     duration_s: Duration | None = None
-    """Duration of link-outage, partition and slow-node. Default: to the end of the run."""
+    """Duration of a `link-outage`, `partition` or `slow-node`. Default: until the end of the
+    run."""
     factor: Annotated[float, Field(ge=1, le=1e6)] = 2.0
     """Factor by which computing takes longer on a slow node."""
 
@@ -1776,20 +1793,20 @@ class RandomFaults(Section):
     """Faults drawn by seed: start times uniform in `within_s`, each on one UAV."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """Number of faults. Default: drawn from a Poisson distribution with `rate_per_s`."""
+    """Number of faults. Default: a number drawn from a Poisson distribution with `rate_per_s`."""
     rate_per_s: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Mean number of faults per second, where `count` is not given."""
+    """Mean number of faults per second, if `count` is not given."""
     kinds: list[FaultKind] = Field(default=["link-outage"], min_length=1)
     """Kinds of faults, drawn with equal probability."""
     within_s: Duration = 60.0
-    """Emulated seconds from the start of the run in which the faults begin."""
+    """Time in emulated seconds, from the start of the run, within which the faults begin."""
     duration_s: tuple[Duration, Duration] = (1.0, 5.0)
-    """Shortest and longest duration of faults that last."""
+    """Shortest and longest duration of faults that have a duration."""
     factor: tuple[Annotated[float, Field(ge=1, le=1e6)], Annotated[float, Field(ge=1, le=1e6)]] = (
         2.0,
         4.0,
     )
-    """Smallest and largest factor of slow nodes."""
+    """Smallest and largest factor by which slow nodes are slowed down."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     """Random seed of the faults. Default: the scenario's seed."""
 
@@ -1808,14 +1825,14 @@ class Faults(Section):
     """Faults during the run, and how a round handles the loss of a client."""
 
     events: list[FaultEvent] = []
-    """Faults at given times."""
+    """List of faults at given times."""
     random: RandomFaults | None = None
-    """Faults at random times, by seed."""
+    """Faults at random times, which are drawn by seed."""
     on_loss: Literal["wait", "drop", "abort"] = "wait"
     """Reaction of a round to a client that is considered lost: `wait` for it if it can return,
     `drop` it from the round, or `abort` the run."""
     loss_timeout_s: Duration = 5.0
-    """Emulated seconds of silence after which a client is considered lost."""
+    """Time without a message, in emulated seconds, after which a client is considered lost."""
 
     @property
     def may_slow(self) -> bool:
@@ -1830,10 +1847,11 @@ def _text(value: object) -> object:
 
 
 class NodePrograms(Section):
-    """Programs of a node in a session of `testbed up`, and their permissions; docs/programs.md."""
+    """Programs of a node in a session of `testbed up`, and their permissions (see
+    docs/programs.md)."""
 
     command: str | Annotated[list[str], Field(min_length=1)] | None = None
-    """A command line for a shell, or a list of a program and its arguments."""
+    """Command line for a shell, or a list with a program and its arguments."""
     image: Annotated[str, Field(min_length=1)] | None = None
     """Container image in which the programs run, for runtimes with containers."""
     cpus: Annotated[float, Field(ge=0.01, le=1024)] | None = None
@@ -1869,13 +1887,13 @@ class Scenario(Section):
     paradigm: str = "cpsfl"
     """Paradigm, i.e. the way in which the server serves its clients: `sfl-pp`, `sfl-sp`, `sfl-ps`,
     `pipesfl`, `cpsfl`, the ablations `-no-at` and `-no-ps` of the last two, the asynchronous
-    `asfl-pp`, `asfl-sp` and `asfl-ps`, or a plug-in: docs/plugins.md."""
+    `asfl-pp`, `asfl-sp` and `asfl-ps`, or a plug-in (see docs/plugins.md)."""
     order: str | None = Field(default=None, exclude_if=lambda order: order is None)
     """Service order of sequential resources, if it differs from that of the paradigm: `larger-lag`,
     `first-come`, `shortest-job-first`, `longest-remaining-work-first`, `round-robin`, or one that a
-    package registers as `testbed.orders`: docs/service-orders.md."""
+    package registers as `testbed.orders` (see docs/service-orders.md)."""
     order_parameters: dict[str, float] = Field(default={}, exclude_if=lambda given: not given)
-    """Parameters of a plug-in order; all are numbers."""
+    """Parameters of a plug-in order, all of them numbers."""
     uploads: Uploads = Field(
         default=UPLOADS_OF_PARADIGM, exclude_if=lambda section: section == UPLOADS_OF_PARADIGM
     )
@@ -1896,14 +1914,14 @@ class Scenario(Section):
         default=ALL_CLIENTS, exclude_if=lambda section: section == ALL_CLIENTS
     )
     topology: Topology | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Edge servers between the UAVs and a cloud. None: the base station serves all UAVs."""
+    """Edge servers between the UAVs and a cloud. Default: the base station serves all UAVs."""
     objective: Objective = Objective()
     faults: Faults = Faults()
     emulation: Emulation = Emulation()
     analytical_models: dict[str, dict[str, JsonValue]] = Field(
         default={}, exclude_if=lambda models: not models
     )
-    """Parameters of plug-in analytical models, by the name of the model: docs/plugins.md."""
+    """Parameters of plug-in analytical models, by the name of the model (see docs/plugins.md)."""
     nodes: dict[str, NodePrograms] = Field(default={}, exclude_if=lambda nodes: not nodes)
     """Programs of each node in sessions of `testbed up`, by node: `bs`, `uav1`, … or `uav*` for
     every UAV."""
