@@ -1132,9 +1132,9 @@ class Workload(Section):
     `classes`; `new` draws it by seed. Default: the head in `weights` if it fits; otherwise it is
     drawn by seed, and the run reports this."""
     train_head: bool | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Whether all parameters of the head are trained, together with the adapters. Default: true,
-    but for a language model only if `adapters` is `full`. A head that is not trained remains as in
-    the weights."""
+    """Whether all parameters of the head are trained, together with the adapters. Default: true;
+    with a language model, true only if `adapters` is `full`. A head that is not trained remains as
+    in the weights."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Height and width of the input in pixels. Default: that of the model."""
     wire_error: bool = False
