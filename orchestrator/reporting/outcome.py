@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from orchestrator.emulated.validity import CHECKS, Tenant
+from orchestrator.reporting.formatting import percent, seconds
 from testbed.core.signals import signal_name
 
 MOST_NAMED = 4
@@ -42,6 +43,33 @@ def validity_sentence(tenant: Tenant, valid: bool | None, checks: Checks | None)
     verb = "check" if len(checks) == 1 else "checks"
     named = "; ".join(failed)
     return f"The {tenant} is not valid: {len(failed)} of {len(checks)} {verb} failed ({named})."
+
+
+def latency_sentence(
+    paradigm: str, measured_s: float, rounds: int, error: float | None, predicted_s: float | None
+) -> str:
+    """A sentence on the measured latency of rounds and its prediction with frames.
+
+    Args:
+        paradigm: Title of the paradigm.
+        measured_s: Mean measured latency of a round, s.
+        rounds: Number of measured rounds.
+        error: (measured - predicted) / predicted; None: nothing was predicted.
+        predicted_s: Mean predicted latency of a round, s.
+    """
+    sentence = f"With {paradigm}, a round took {seconds(measured_s)}"
+    if rounds > 1:
+        sentence += f" (mean of {rounds} rounds)"
+    if error is not None:
+        sentence += f", {compared(error)} the engine predicts with frames ({seconds(predicted_s)})"
+    return f"{sentence}."
+
+
+def compared(error: float) -> str:
+    """A relative error as the beginning of a comparison: `1.2 % more than`."""
+    if abs(error) < 5e-6:
+        return "exactly what"
+    return f"{percent(abs(error), sign=False)} {'more' if error > 0 else 'less'} than"
 
 
 def clock_sentence(clock: object, dilation: object) -> str:

@@ -34,7 +34,7 @@ from orchestrator.records.summary import (
 from orchestrator.reporting.cell import cell_sentences, grants_sentence
 from orchestrator.reporting.cells import cells_sentence
 from orchestrator.reporting.charts import budget_rows, chart_data, records, visible_parts
-from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
+from orchestrator.reporting.formatting import NOTHING, milliseconds, seconds
 from orchestrator.reporting.legend import (
     CAUSE_TITLES,
     PURPOSE_TITLES,
@@ -46,7 +46,9 @@ from orchestrator.reporting.legend import (
 from orchestrator.reporting.outcome import (
     check_title,
     clock_sentence,
+    compared,
     failed_first,
+    latency_sentence,
     validity_sentence,
 )
 from orchestrator.reporting.pages import render_page
@@ -208,16 +210,13 @@ def reading(run: Run, short: Headline) -> str:
     if short.measured_s is None:
         return " ".join([*sentences, "Nothing was measured."])
     title = title_of(run.scenario.paradigm, run.scenario.order)
-    latency = f"With {title}, a round took {seconds(short.measured_s)}"
-    if short.measured_rounds > 1:
-        latency += f" (mean of {short.measured_rounds} rounds)"
-    if short.wire_error is not None:
-        compared = _compared(short.wire_error)
-        latency += f", {compared} the engine predicts with frames"
-        latency += f" ({seconds(short.wire_s)})"
-    sentences.append(latency + ".")
+    sentences.append(
+        latency_sentence(
+            title, short.measured_s, short.measured_rounds, short.wire_error, short.wire_s
+        )
+    )
     if short.predicted_error is not None:
-        sentence = f"This is {_compared(short.predicted_error)} the engine predicts for the payload"
+        sentence = f"This is {compared(short.predicted_error)} the engine predicts for the payload"
         sentence += f" only ({seconds(short.predicted_s)})"
         if (parts := budget_means(run)) is not None:
             largest = max(parts, key=lambda part: abs(parts[part]))
@@ -225,12 +224,6 @@ def reading(run: Run, short: Headline) -> str:
             sentence += f"; the largest part of the difference is {share}"
         sentences.append(sentence + ".")
     return " ".join(sentences)
-
-
-def _compared(error: float) -> str:
-    if abs(error) < 5e-6:
-        return "exactly what"
-    return f"{percent(abs(error), sign=False)} {'more' if error > 0 else 'less'} than"
 
 
 def _ended(sentence: str) -> str:
