@@ -12,6 +12,8 @@ from testbed.core.signals import signal_name
 
 MOST_NAMED = 4
 """Most nodes that a sentence names."""
+MOST_CHECKS = 2
+"""Most failed checks that a sentence names."""
 
 Checks = Sequence[dict[str, Any]]
 """Entries `validity` of a manifest."""
@@ -40,9 +42,9 @@ def validity_sentence(tenant: Tenant, valid: bool | None, checks: Checks | None)
     failed = [check_title(str(check["check"])) for check in checks if check.get("ok") is False]
     if not failed:
         return f"The {tenant} is not valid; no reason was recorded."
-    verb = "check" if len(checks) == 1 else "checks"
-    named = "; ".join(failed)
-    return f"The {tenant} is not valid: {len(failed)} of {len(checks)} {verb} failed ({named})."
+    noun = "check" if len(checks) == 1 else "checks"
+    named = "; ".join(failed[:MOST_CHECKS]) + "; …" * (len(failed) > MOST_CHECKS)
+    return f"The {tenant} is not valid: {len(failed)} of {len(checks)} {noun} failed ({named})."
 
 
 def latency_sentence(

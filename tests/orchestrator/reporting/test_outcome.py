@@ -30,6 +30,12 @@ UNKNOWN = {"check": "of_tomorrow", "ok": None}
         (False, None, "The run is not valid; no reason was recorded."),
         (
             False,
+            [FAILED, FAILED, FAILED],
+            "The run is not valid: 3 of 3 checks failed (CPU time taken by other programs; "
+            "CPU time taken by other programs; …).",
+        ),
+        (
+            False,
             [PASSED, FAILED, {"check": "x_y", "ok": False}],
             "The run is not valid: 2 of 3 checks failed (CPU time taken by other programs; x_y).",
         ),

@@ -538,12 +538,17 @@ def test_copy_takes_the_command(report: Page) -> None:
 def test_hundred_uavs_are_shown_a_few_at_a_time(page: Page, hundred: Path) -> None:
     opened(page, hundred)
     assert page.js("chosen.rows.length") == 10
+    slowest_first = page.js("chosen.rows")
+    assert page.js("byId('order').value") == "last"
     low = page.js("byId('gantt').clientHeight")
     choose(page, "amount", 100)
     assert page.js("chosen.rows.length") == 100
     assert page.js("byId('gantt').clientHeight") > 2 * low
     table = pd.read_parquet(hundred / "measured.parquet").query("round == 0")
     ends = table.groupby("client")["end_s"].max()
+    assert slowest_first == ends.sort_values(ascending=False).index[:10].tolist()
+    choose(page, "order", "number")
+    assert page.js("chosen.rows") == list(range(1, 101))
     choose(page, "order", "last")
     choose(page, "amount", 25)
     drawn = page.js("chosen.rows")
