@@ -4,13 +4,13 @@
 """Titles and colours for pages and plots, without any dependency."""
 
 STEP_TITLES = {
-    "SM": "adapters broadcast",
+    "SM": "adapter broadcast",
     "CF": "client forward",
-    "CA": "smashed data up",
+    "CA": "smashed data uplink",
     "S": "server forward and backward",
-    "SG": "gradient down",
+    "SG": "gradient downlink",
     "CB": "client backward",
-    "CM": "adapters up",
+    "CM": "adapter uplink",
 }
 
 STEP_COLOURS = {

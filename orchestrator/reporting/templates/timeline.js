@@ -256,7 +256,7 @@ function ganttControls() {
   const kept = Math.min(...Object.values(data.spans).map((columns) => columns.round.length));
   if (kept < total) {
     byId("gantt-note").textContent =
-      `The chart holds the first ${fixed(kept, 0)} of ${fixed(total, 0)} steps; the Parquet files have all.`;
+      `The chart holds the first ${fixed(kept, 0)} of ${fixed(total, 0)} steps; the Parquet files contain all steps.`;
   }
 
   const setRound = (value) => {

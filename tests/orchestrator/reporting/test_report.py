@@ -271,7 +271,7 @@ def test_badge(run_dir: Path, valid: bool | None, badge: str) -> None:
     change(run_dir / "manifest.json", valid=valid)
     words = Page(render(read_run(run_dir))).words("overview")
     assert badge in words
-    assert "Draw no conclusions" not in words
+    assert "Do not draw conclusions" not in words
 
 
 def test_failed_run_says_how_far_it_came(run_dir: Path) -> None:

@@ -310,7 +310,7 @@ def test_hovering_a_step_tells_its_figures(report: Page, three: Path) -> None:
     y = report.js("HEAD") + 1.65 * row_height  # the lower band of the second row
     report.mouse("mouseMoved", *place(report, "gantt", (row.start_s + row.end_s) / 2, y))
     text = tooltip(report)
-    assert text.startswith("UAV 2 · CA smashed data up")
+    assert text.startswith("UAV 2 · CA smashed data uplink")
     assert f"{row.start_s:.3f} – {row.end_s:.3f} s ({row.end_s - row.start_s:.4f} s)" in text
     wire = pd.read_parquet(three / "predicted_wire.parquet")
     wire = wire[(wire["round"] == 0) & (wire["client"] == 2) & (wire["iteration"] == 1)]
@@ -334,7 +334,7 @@ def test_hovering_a_wait_tells_for_what(report: Page, three: Path) -> None:
     report.mouse("mouseMoved", *place(report, "gantt", (before.end_s + after.start_s) / 2, y))
     text = tooltip(report)
     assert "UAV 2 waits" in text
-    assert "SG gradient down" in text
+    assert "SG gradient downlink" in text
     assert f"({after.start_s - before.end_s:.4f} s)" in text
 
 
