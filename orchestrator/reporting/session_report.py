@@ -88,7 +88,7 @@ def render(
     clock, dilation = scenario.emulation.clock, known["dilation"] or 1.0
     real_s = f" ({seconds * dilation:.1f} s of real time)" if dilation != 1 else ""
     lead = [
-        f"The session failed: {known['failure']}."
+        f"The session failed: {str(known['failure']).rstrip('.')}."
         if known["failure"]
         else validity_sentence("session", known["valid"], known["validity"]),
         f"It lasted {seconds:.1f} s of emulated time{real_s}.",
