@@ -240,7 +240,10 @@ def emulate(
             hosts=hosts,
             observer=observer,
         )
-        return run_scenario(scenario, source, folder, began)
+        done = run_scenario(scenario, source, folder, began)
+        if observer is not None:
+            observer.concluded(done.checks, out)
+        return done
 
 
 def say_left_out(scenario: Scenario, *, wire: bool = False) -> None:

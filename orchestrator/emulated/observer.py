@@ -3,16 +3,19 @@
 
 """The interface of observers, which are notified when rounds begin, progress and end."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from orchestrator.engine.plan import Array
+from orchestrator.records.emulation import Check
 from testbed.control.messages import Progress
 from testbed.core.clock import EmulatedClock
 from testbed.core.timeline import Round
 
 
 class Observer(Protocol):
-    """Is notified of events within rounds; must return quickly."""
+    """Is notified of events within rounds and of the end; must return quickly."""
 
     def begin(
         self,
@@ -39,3 +42,11 @@ class Observer(Protocol):
 
     def finished(self, measured: Round) -> None:
         """The round has ended, and all its steps are known."""
+
+    def concluded(self, checks: Sequence[Check], out: Path | None) -> None:
+        """The run has ended and was judged.
+
+        Args:
+            checks: Its validity checks.
+            out: The run directory, which gets a report; None: it is not kept.
+        """

@@ -338,7 +338,8 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
         late -= pause_s.clip(upper=late)
     error = early if impaired else early + late
     row = rows.iloc[int(error.argmax())]
-    where = f"worst {error.max():.2g}: {row.step} of client {row.client}, round {row['round']}"
+    where = f"largest error {_percent(error.max())}: {row.step} of client {row.client}, "
+    where += f"round {row['round']}"
     yield float(error.quantile(0.95)), where
 
 
@@ -428,15 +429,21 @@ def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tup
     sizes = table.assign(error=(table["error"].abs() - early_s / table["due_s"]).clip(lower=0))
     links = sizes.groupby(["direction", "client"], as_index=False)["error"].median()
     link = links.iloc[int(links["error"].argmax())]
-    rate = sizes.iloc[int(sizes["error"].argmax())]
+    sizes["whole"] = table["error"].abs()
+    rate = sizes.iloc[int(sizes["whole"].argmax())]
     beyond = sizes["error"] - PAUSE_S / dilation / sizes["due_s"]
     worst = sizes.iloc[int(beyond.argmax())]
     where = f"{link['direction']} {link['client']}"
     if beyond.max() > link["error"]:
         where = f"{worst['direction']} {worst['client']} at its {worst['level']} rate"
-    where += f"; worst {rate['error']:.2g}: "
+    where += f"; largest error, tolerance included, {_percent(rate['whole'])}: "
     where += f"{rate['direction']} {rate['client']} at its {rate['level']} rate"
     return float(max(link["error"], beyond.max())), where
+
+
+def _percent(share: float) -> str:
+    """A share as text; less than 0.0001 % counts as nothing."""
+    return f"{100 * share:.2g} %" if share >= 1e-6 else "0 %"
 
 
 def _acknowledged_in_time(table: pd.DataFrame, shape: Shape) -> pd.DataFrame:
@@ -497,7 +504,7 @@ def _session_drift(session: Session) -> Observed:
 
 CHECKS = {
     "calibration_error": ValidityCheck(
-        "Error of the worst link in the calibration",
+        "Calibration error of the worst link, beyond the tolerance",
         f"links had wrong rates before the first round: {IDLE}; if it is idle, {SLOWER}: the "
         "rates exceed this machine's capacity",
         session_remedy=f"links had wrong rates before slot 0: {IDLE}; if it is idle, {EXACT}: the "

@@ -13,6 +13,9 @@ from orchestrator.analysis.error_budget import KEYS
 from orchestrator.records.reader import Run
 from testbed.core.timeline import STEPS
 
+LEAST_S = 5e-7
+"""Smallest part of a latency that tables show, s."""
+
 
 @dataclass(frozen=True)
 class Headline:
@@ -184,7 +187,10 @@ def overheads(run: Run) -> list[dict[str, Any]]:
 
 
 def composition(run: Run) -> list[dict[str, Any]]:
-    """Mean composition of a round's latency: part, seconds, share of the latency."""
+    """Mean composition of a round's latency: part, seconds, share of the latency.
+
+    Parts of less than `LEAST_S` are omitted.
+    """
     if "waterfall" not in run.tables:
         return []
     means = run.tables["waterfall"].groupby("part", sort=False)["seconds"].mean()
@@ -192,7 +198,7 @@ def composition(run: Run) -> list[dict[str, Any]]:
     return [
         {"part": str(part), "seconds": float(mean), "share": float(mean) / total if total else None}
         for part, mean in means.items()
-        if mean
+        if abs(mean) >= LEAST_S
     ]
 
 

@@ -3,12 +3,15 @@
 
 """Formats numbers for pages and plots."""
 
+import math
 import re
 from typing import Any
 
 import numpy as np
 
 NOTHING = "–"
+LEAST_PERCENT = 1e-4
+"""Smallest percentage that is printed as a number."""
 
 
 def _known(value: float | None) -> bool:
@@ -34,16 +37,25 @@ def in_ms(value: float | None) -> str:
 
 
 def sentence(text: str) -> str:
-    """Add a capital letter and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    """Add a full stop, and a capital letter unless the text begins with the name of a key."""
+    if not text:
+        return ""
+    is_key = re.match(r"[a-z_]+[._][a-z]", text)
+    return f"{text if is_key else text[:1].upper() + text[1:]}."
 
 
 def percent(value: float | None, sign: bool = True) -> str:
-    """A fraction as per cent: `+0.12 %`, with a true minus."""
+    """A fraction as per cent with two significant digits: `+0.12 %`, with a true minus.
+
+    Percentages from 100 keep all digits before the point; less than 0.0001 % is not resolved.
+    """
     if value is None or not _known(value):
         return NOTHING
-    digits = 3 if abs(value) < 0.01 else 2
-    return _signed(f"{value * 100:{'+' if sign else ''}.{digits}f} %")
+    per_cent = float(f"{100 * value:.1e}")
+    if abs(per_cent) < LEAST_PERCENT:
+        return "0 %" if not value else f"< {LEAST_PERCENT:.4f} %"
+    digits = max(0, 1 - math.floor(math.log10(abs(per_cent))))
+    return _signed(f"{100 * value:{'+' if sign else ''},.{digits}f} %")
 
 
 def _signed(text: str) -> str:
@@ -77,5 +89,5 @@ def observed(value: Any, check: str) -> str:
     if check.endswith("_bytes"):
         return f"{value:,.0f} B"
     if check.endswith(("_share", "_error", "_frames")) or check.startswith("cpu_"):
-        return f"{value * 100:,.3g} %"
+        return percent(value, sign=False)
     return plain(value)

@@ -22,8 +22,10 @@ SPDX-License-Identifier: MIT
 
 # Glossary
 
-Written by `python -m orchestrator.reporting.glossary`; pages explain the terms that they use.
-Clients and iterations count from 1, rounds and slots from 0; times are seconds of emulated time.
+This page explains the terms of the pages that the testbed writes, for readers of these pages. Each
+page also explains the terms that it uses. Clients and iterations count from 1. Rounds and slots
+count from 0. Times are seconds of emulated time. `python -m orchestrator.reporting.glossary` prints
+this page.
 """
 
 
@@ -39,14 +41,14 @@ class Term:
 
 def _steps() -> Iterator[Term]:
     meanings = {
-        "SM": "the base station broadcasts each client's part of the adapters; all clients begin "
-        "when the slowest has received it",
-        "CF": "the client computes the first u stages forward",
-        "CA": "the client sends its activations and labels (smashed data) up",
-        "S": "the base station computes the rest forward and backward",
-        "SG": "the gradient of the smashed data goes down",
-        "CB": "the client computes backward",
-        "CM": "after the last iteration the client sends its adapters up",
+        "SM": "the base station broadcasts to each client its part of the adapters; all clients "
+        "begin when the slowest client has received its part",
+        "CF": "the client computes the forward pass of the first u stages",
+        "CA": "the client sends its activations and labels (smashed data) to the base station",
+        "S": "the base station computes the forward and backward pass of the other stages",
+        "SG": "the base station sends the gradient of the smashed data to the client",
+        "CB": "the client computes the backward pass",
+        "CM": "after the last iteration, the client sends its adapters to the base station",
     }
     for step, meaning in meanings.items():
         yield Term(step, f"{STEP_TITLES[step]}: {meaning}", STEPS)
@@ -60,43 +62,50 @@ def _word(name: str, meaning: str, pattern: str | None = None) -> Term:
 TERMS: dict[str, tuple[Term, ...]] = {
     "Steps of a round": tuple(_steps()),
     "Symbols": (
-        _word("u", "split point: how many stages of the model the client computes", r"\bu\b"),
-        _word("K", "number of UAVs, the clients", r"\bK\b(?! needs)"),
-        _word("I", "local iterations: how often CF to CB repeat in a round", r"\bI\b"),
+        _word(
+            "u", "split point: the number of stages of the model that the client computes", r"\bu\b"
+        ),
+        _word("K", "number of UAVs, which are the clients", r"\bK\b(?! needs| factor)"),
+        _word("I", "local iterations: the number of repetitions of CF to CB in a round", r"\bI\b"),
         _word("τ0", "length of a slot, 0.1 s in the paper", "τ0|τ₀"),
         _word(
             "α, β, ρ",
-            "shares of server computing, of bandwidth, and of transmit power of each client",
+            "shares of each client in server computing, bandwidth and transmit power",
             r"[αβρ]\b|\b(?:alpha|beta|rho)\b",
         ),
         _word("λ", "weight of energy in the objective, in s/J", "λ"),
-        _word("ς", "backward computing over forward computing", "ς"),
-        _word("τ2, τ3, τ_PP", "closed forms of a round's latency", "τ2|τ3|τ_PP|tau[23]"),
-        _word("objective", "latency of a round plus λ times the largest energy of a client"),
+        _word("ς", "ratio of backward to forward computing", "ς"),
+        _word("τ2, τ3, τ_PP", "closed forms of the latency of a round", "τ2|τ3|τ_PP|tau[23]"),
+        _word("objective", "latency of a round plus λ times the largest energy of a client, in s"),
     ),
     "Rounds": (
-        _word("slot", "the time for which the channel, and so every link's rate, is constant"),
-        _word("smashed data", "activations at the split point, sent up with their labels"),
+        _word(
+            "slot", "period in which the channel, and therefore the rate of every link, is constant"
+        ),
+        _word(
+            "smashed data", "activations at the split point, which a client sends with their labels"
+        ),
         _word(
             "adapter",
-            "low-rank matrices (LoRA) that are trained next to frozen weights; in names of steps "
-            "and keys, all that a client trains",
+            "low-rank matrices (LoRA) that are trained in addition to frozen weights; in names of "
+            "steps and keys: all parameters that a client trains",
         ),
         _word(
             "lag",
-            "how far a client is behind: the time that its next gradient has already taken; a "
-            "larger lag is served earlier",
+            "time that the computing and the transfers for the next gradient of a client have "
+            "taken; clients with a larger lag are served earlier",
         ),
         _word(
             "gate",
-            "condition for computing or sending: none, or the data of all clients have arrived",
+            "condition for computing or sending: there is none, or the data of all clients must "
+            "have arrived",
         ),
         _word(
             "backhaul",
-            "wired link between an edge server and the cloud; in the error budget, the two "
-            "transfers over it at the end of a round",
+            "wired link between an edge server and the cloud; in the error budget: the two "
+            "transfers over this link at the end of a round",
         ),
-        _word("paradigm", "how the server's computing and its downlink are shared and ordered"),
+        _word("paradigm", "rule that shares and orders the server's computing and its downlink"),
         _word(
             "CPSFL",
             "parallel computing, sequential gradients, larger lag first",
@@ -116,12 +125,13 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word(
             "AT",
-            "intra-round asynchronous training: no client waits for all; '-no-at' is without",
+            "intra-round asynchronous training: no client waits for all others; '-no-at' means "
+            "without AT",
             r"\bAT\b|-no-at",
         ),
         _word(
             "PS",
-            "priority scheduling: larger lag first; '-no-ps' is without",
+            "priority scheduling: larger lag first; '-no-ps' means without PS",
             r"w/o PS|-no-ps|without PS",
         ),
     ),
@@ -131,29 +141,28 @@ TERMS: dict[str, tuple[Term, ...]] = {
             "modulation and coding scheme of LTE, from 0 (robust) to 28 (most bits per resource "
             "block)",
         ),
-        _word("resource block", "180 kHz of an LTE cell, the unit that its scheduler assigns"),
-        _word("TTI", "transmission time interval of LTE, 1 ms: a transport block is sent in it"),
+        _word("resource block", "180 kHz of an LTE cell: the unit that the scheduler assigns"),
+        _word("TTI", "transmission time interval of LTE, 1 ms: the duration of a transport block"),
         _word(
             "RSRP",
             "reference signal received power: the mean power of one subcarrier of LTE's "
             "reference signals at the UAV",
         ),
         _word("SNR", "signal-to-noise ratio"),
-        _word("block error rate", "part of the transport blocks that cannot be decoded"),
+        _word("block error rate", "share of the transport blocks that cannot be decoded"),
         _word("goodput", "rate of the data that are received without errors"),
         _word(
             "path loss exponent",
-            "n, where the path loss in dB is 10 n log10 of the distance",
+            "the factor n of a path loss of 10 n log10(distance) dB",
             r"(?i:\bexponents?\b)",
         ),
         _word(
             "shadowing",
-            "slow variation of the level around that of the path loss, which is "
-            "correlated along the path of a UAV",
+            "slow variation of the received level, which is correlated along the path of a UAV",
         ),
         _word(
             "decorrelation distance",
-            "path after which the correlation of shadowing is 1/e",
+            "length of the path after which the correlation of shadowing is 1/e",
             r"(?i:\bdecorrelat)",
         ),
         _word("scatter", "variation of the level that is independent from one value to the next"),
@@ -161,16 +170,16 @@ TERMS: dict[str, tuple[Term, ...]] = {
     "Fits and forecasts": (
         _word(
             "AIC",
-            "Akaike's information criterion: twice the number of parameters less twice "
-            "the log-likelihood; the smaller, the better",
+            "Akaike's information criterion: twice the number of parameters minus twice the "
+            "log-likelihood; smaller values are better",
         ),
         _word(
             "cross-validation",
-            "CV: each segment of the flights is judged by its likelihood "
-            "under parameters that were fitted to all other segments",
+            "CV: the likelihood of each segment of the flights is computed with parameters that "
+            "were fitted to all other segments",
             r"(?i:cross-validation)|\bCV\b",
         ),
-        _word("residual", "a measured value less the expected one"),
+        _word("residual", "a measured value minus the expected value"),
         _word(
             "90 % band",
             "the range between the 5 % and the 95 % quantile",
@@ -179,7 +188,7 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word(
             "CRPS",
             "continuous ranked probability score: the integral of the squared difference "
-            "between the forecast distribution and that of the measured value; the smaller, the "
+            "between the forecast distribution and that of the measured value; smaller values are "
             "better",
         ),
         _word(
@@ -187,29 +196,43 @@ TERMS: dict[str, tuple[Term, ...]] = {
             "Kolmogorov-Smirnov distance: the largest difference between two "
             "cumulative distributions, from 0 to 1",
         ),
-        _word("Rician factor", "power of the direct path over that of all other paths"),
+        _word("Rician factor", "power of the direct path divided by that of all other paths"),
     ),
     "Predicted and measured": (
         _word("payload", "only the bytes of the tensors, as in the paper"),
         _word(
             "with frames",
-            "all bytes on the link, including headers and framing",
+            "with all bytes on the link: payload and protocol bytes",
             r"(?i:with frames|predicted, frames|engine, frames|\bwire\b)",
+        ),
+        _word(
+            "protocol bytes",
+            "all bytes on the link except for the payload, such as packet headers and message "
+            "framing",
+        ),
+        _word(
+            "message framing",
+            "headers of the testbed's messages, labels and receipts",
         ),
         _word("emulated time", "time in the emulated network: real time divided by dilation"),
         _word("dilation", "factor by which emulated time is slower than real time"),
         _word("overrun", "time by which a computing step exceeded its model"),
         _word(
             "error budget",
-            "the difference of measured and predicted latency, split by cause: "
-            "start of the round, framing, delay, loss, computing, rate injection, order, clocks of "
-            "several machines, rest",
+            "the difference between measured and predicted latency by cause: start of the round, "
+            "protocol bytes, delay, loss, computing, rate injection, order of service, clock "
+            "offsets of several machines, unexplained",
         ),
-        _word("injector", "the process that sets every link's rate at the start of every slot"),
-        _word("calibration", "a transfer over every link before the run, compared with its rate"),
+        _word(
+            "injector", "the process that sets the rate of every link at the start of every slot"
+        ),
+        _word(
+            "calibration",
+            "transfers over every link before a run, whose durations are compared with the rates",
+        ),
         _word(
             "valid",
-            "every check is within its limit; results of a run that is not valid must not be used",
+            "every check is within its limit; do not use the results of a run that is not valid",
             r"(?i:\bvalid(?:ity)?\b)",
         ),
         _word("CI95", "95 % confidence interval of a mean", r"(?i:ci95|95 % conf)"),

@@ -4,13 +4,13 @@
 """Titles and colours for pages and plots, without any dependency."""
 
 STEP_TITLES = {
-    "SM": "adapters broadcast",
+    "SM": "adapter broadcast",
     "CF": "client forward",
-    "CA": "smashed data up",
+    "CA": "smashed data uplink",
     "S": "server forward and backward",
-    "SG": "gradient down",
+    "SG": "gradient downlink",
     "CB": "client backward",
-    "CM": "adapters up",
+    "CM": "adapter uplink",
 }
 
 STEP_COLOURS = {
@@ -26,13 +26,18 @@ STEP_COLOURS = {
 
 PART_TITLES = {
     "start": "start of the round",
+    "framing": "protocol bytes",
     "compute": "computing",
     "injection": "rate injection",
+    "order": "order of service",
     "grant": "waiting for grants",
     "harq": "retransmissions (HARQ)",
     "radio": "granted resources",
+    "clock": "clock offsets",
+    "rest": "unexplained",
 }
-"""Titles of the error budget's parts, if they differ from their names."""
+"""Titles of the error budget's parts, if they differ from their names. Protocol bytes are all bytes
+on the link except for the payload."""
 
 IMPAIRMENT_PARTS = ("delay", "loss", "grant", "harq", "radio", "backhaul")
 """Parts of the error budget that exist only if links delay or lose frames, if packets pass through
@@ -40,19 +45,45 @@ ns-3's radio, or if there are edge servers."""
 
 PURPOSES = {
     "payload": "tensors",
-    "framing": "the testbed's headers, labels and receipts",
+    "framing": "headers of the testbed's messages, labels and receipts",
     "tls": "TLS records",
     "grpc": "gRPC and HTTP/2",
-    "quic": "QUIC's headers and tags",
+    "quic": "headers and tags of QUIC",
     "header": "Ethernet, IP, TCP and UDP headers of frames with data",
     "ack": "frames without data: acknowledgements",
     "resent_lost": "retransmissions of frames that the channel lost",
     "resent_dropped": "retransmissions of frames that a queue dropped",
-    "resent_spurious": "spurious retransmissions: premature timeouts and probes",
+    "resent_spurious": "unnecessary retransmissions: premature timeouts and probes",
     "handshake": "opening connections",
     "other": "other bytes that the links counted",
 }
 """By account of a link's bytes: their purpose."""
+
+PURPOSE_TITLES = {
+    "framing": "message framing",
+    "tls": "TLS",
+    "grpc": "gRPC",
+    "quic": "QUIC",
+    "header": "packet headers",
+    "ack": "acknowledgements",
+    "resent_lost": "retransmissions after loss",
+    "resent_dropped": "retransmissions after drops",
+    "resent_spurious": "spurious retransmissions",
+    "handshake": "connection set-up",
+}
+"""Titles of the accounts of a link's bytes, if they differ from their names."""
+
+CAUSE_TITLES = PURPOSE_TITLES | {
+    "headers": "packet headers",
+    "handshakes": "connection set-up",
+    "delay": "one-way delay and TCP windows",
+    "overruns": "overruns of computing",
+    "slots": "late rate changes",
+    "start": PART_TITLES["start"],
+    "order": PART_TITLES["order"],
+    "rest": PART_TITLES["rest"],
+}
+"""Titles of the parts of a round's latency, if they differ from their names."""
 
 STYLES = {
     "cpsfl": ("#d55e00", "-", "o"),

@@ -17,9 +17,11 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -29,7 +31,9 @@ from ns3_scenarios.trace import SlotTrace
 from orchestrator.emulated.observer import Observer
 from orchestrator.engine.plan import Array
 from orchestrator.engine.radio import WHILE_ALL_SEND, describe_radio
+from orchestrator.records.emulation import Check
 from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES
+from orchestrator.reporting.outcome import clock_sentence, latency_sentence, validity_sentence
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Progress
@@ -39,7 +43,7 @@ from testbed.system import inside
 
 log = logging.getLogger(__name__)
 
-SCRIPTS = ("charts", "live")
+SCRIPTS = ("charts", "frame", "live")
 POLL_S = 0.25
 """Time between two requests of the page, s."""
 LINGER_S = 2.0
@@ -61,11 +65,17 @@ class View:
         self.informed = threading.Event()
         """Set when a page has received the final state."""
         self.requested_s = 0.0
+        self.outcome = ""
+        """Sentences that say what came out; empty until the end."""
+        self.report: str | None = None
+        """Path of the report, which is written at the end."""
 
     def whole(self) -> dict[str, Any]:
         """The complete state; call it with the lock held."""
         return {
             "phase": self.phase,
+            "outcome": self.outcome,
+            "report": self.report,
             "round": -1,
             "rounds": self.rounds,
             "latencies_s": [],
@@ -115,6 +125,9 @@ class Live(View):
         self.measured: list[Row] = []
         self.waiting: dict[str, list[int]] = {"compute": [], "transmit": []}
         self.latencies_s: list[float] = []
+        self.predicted_s: list[float] = []
+        """Predicted latencies of the rounds in `latencies_s`."""
+        self.paradigm = scenario.scheme.title
         self.first = 0
         self.rates_bps: dict[str, Array] = {}
         self.position_m: Array | None = None
@@ -169,7 +182,28 @@ class Live(View):
             self.phase = "between rounds"
             self.measured = _rows(measured)
             self.latencies_s.append(measured.latency_s)
+            self.predicted_s.append(self.expected_s)
             self.waiting = {"compute": [], "transmit": []}
+        self._changed()
+
+    def concluded(self, checks: Sequence[Check], out: Path | None) -> None:
+        """Show the verdict and the path of the report."""
+        valid = all(check.ok for check in checks)
+        sentences = [validity_sentence("run", valid, [asdict(check) for check in checks])]
+        if rounds := len(self.latencies_s):
+            measured_s, predicted_s = sum(self.latencies_s), sum(self.predicted_s)
+            sentences.append(
+                latency_sentence(
+                    self.paradigm,
+                    measured_s / rounds,
+                    rounds,
+                    measured_s / predicted_s - 1,
+                    predicted_s / rounds,
+                )
+            )
+        with self.lock:
+            self.outcome = " ".join(sentences)
+            self.report = None if out is None else str(out.absolute() / "report.html")
         self._changed()
 
     def _changed(self) -> None:
@@ -228,7 +262,9 @@ class Mirror(View):
 
     def whole(self) -> dict[str, Any]:
         """The complete state; call it with the lock held."""
-        return super().whole() | (self._shown or {}) | {"phase": self.phase}
+        own = super().whole()
+        shown = own | (self._shown or {}) | {"phase": self.phase}
+        return shown | {"outcome": own["outcome"] or shown["outcome"]}
 
 
 def _rows(round_: Round) -> list[Row]:
@@ -279,6 +315,9 @@ def served(view: View, page: str) -> Iterator[None]:
         log.info("live view: http://127.0.0.1:%d/%s/", server.server_port, token)
         try:
             yield
+        except Exception as why:
+            view.outcome = f"It failed: {why}"
+            raise
         finally:
             view.end()
             server.shutdown()
@@ -375,6 +414,7 @@ def _page(scenario: Scenario, trace: SlotTrace | None = None) -> str:
         known,
         name=scenario.name,
         paradigm=scenario.scheme.title,
+        clock=clock_sentence(scenario.emulation.clock, scenario.emulation.dilation),
         radio=describe_radio(scenario, trace),
         rates_note=WHILE_ALL_SEND if scenario.radio.dividing_key else "",
     )

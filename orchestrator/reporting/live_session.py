@@ -14,10 +14,11 @@ from orchestrator.emulated.session import Session
 from orchestrator.emulated.session_table import Counts
 from orchestrator.engine.plan import Array
 from orchestrator.reporting.live import POLL_S, View, served
+from orchestrator.reporting.outcome import clock_sentence, ends_sentence
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
 
-SCRIPTS = ("charts", "live_session")
+SCRIPTS = ("charts", "frame", "live_session")
 MOST_SAMPLES = 120
 """Samples of the counters that the page shows; there is one per second."""
 
@@ -50,7 +51,13 @@ class LiveSession(View):
     def whole(self) -> dict[str, Any]:
         """The complete state; call it with the lock held."""
         first = self._taken - len(self._samples)
-        return {"phase": self.phase, "from": first, "looks": list(self._samples)}
+        return {
+            "phase": self.phase,
+            "outcome": self.outcome,
+            "report": self.report,
+            "from": first,
+            "looks": list(self._samples),
+        }
 
     def state(self, round_: int, steps: int) -> dict[str, Any]:
         """The changes for a page that has received `steps` samples."""
@@ -70,10 +77,29 @@ def watched(session: Session) -> Iterator[LiveSession]:
         "looks": MOST_SAMPLES,
         "shared": session.options.downlink == "shared",
     }
-    page = render_page("live_session.html", SCRIPTS, known, name=scenario.name, notes=session.notes)
+    page = render_page(
+        "live_session.html",
+        SCRIPTS,
+        known,
+        name=scenario.name,
+        clock=clock_sentence(scenario.emulation.clock, scenario.emulation.dilation),
+        notes=session.notes,
+    )
     with served(view, page):
         session.recorder.watcher = view.take
         try:
             yield view
         finally:
             session.recorder.watcher = None
+            view.outcome = _outcome(session)
+            view.report = str(session.folder.absolute() / "report.html")
+
+
+def _outcome(session: Session) -> str:
+    """How the commands ended; the session is judged later."""
+    programs = [
+        {"node": program.node, "status": program.returncode, "stopped": program.returncode is None}
+        for program in session.programs
+    ]
+    ends = ends_sentence(programs)
+    return f"The session has ended. {ends} The report contains the validity checks."

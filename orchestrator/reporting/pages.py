@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
         "style": Markup(_source("report.css")),
         "script": Markup(script),
         "script_hash": digest,
+        "made_by": version("uav-sfl-testbed"),
         "data": Markup(_embedded(chart_data)),
         # The page is rendered twice, but iterators can be used only once.
         **{name: list(v) if isinstance(v, Iterator) else v for name, v in context.items()},

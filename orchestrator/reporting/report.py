@@ -14,7 +14,7 @@ import pandas as pd
 import yaml
 
 from orchestrator.analysis.error_budget import calibration_summary
-from orchestrator.emulated.validity import CHECKS, remedies
+from orchestrator.emulated.validity import remedies
 from orchestrator.engine.radio import describe_radio
 from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import (
@@ -34,13 +34,22 @@ from orchestrator.records.summary import (
 from orchestrator.reporting.cell import cell_sentences, grants_sentence
 from orchestrator.reporting.cells import cells_sentence
 from orchestrator.reporting.charts import budget_rows, chart_data, records, visible_parts
-from orchestrator.reporting.formatting import NOTHING, milliseconds, percent, seconds
+from orchestrator.reporting.formatting import NOTHING, milliseconds, seconds
 from orchestrator.reporting.legend import (
-    PART_TITLES,
+    CAUSE_TITLES,
+    PURPOSE_TITLES,
     PURPOSES,
     STEP_COLOURS,
     STEP_TITLES,
     part_title,
+)
+from orchestrator.reporting.outcome import (
+    check_title,
+    clock_sentence,
+    compared,
+    failed_first,
+    latency_sentence,
+    validity_sentence,
 )
 from orchestrator.reporting.pages import render_page
 from testbed.core.paradigm import title_of
@@ -105,11 +114,11 @@ def render(run: Run) -> str:
         steps=step_comparison(run).to_dict("records"),
         step_titles=STEP_TITLES,
         step_colours=STEP_COLOURS,
-        prediction={"predicted_wire": "with frames", "predicted": "payload only"}.get(
+        prediction={"predicted_wire": "with frames", "predicted": "for the payload only"}.get(
             run.prediction or "", NOTHING
         ),
         part_titles={part["key"]: part["name"] for part in budget[0]["parts"]} if budget else {},
-        all_part_titles=PART_TITLES,
+        cause_titles=CAUSE_TITLES,
         step_part_titles={}
         if by_step is None
         else {part: part_title(part) for part in visible_parts(by_step)},
@@ -117,15 +126,23 @@ def render(run: Run) -> str:
         overheads=overheads(run),
         composition=composition(run),
         purposes=PURPOSES,
-        check_titles={name: check.title for name, check in CHECKS.items()},
+        purpose_titles=PURPOSE_TITLES,
+        check_title=check_title,
+        checks=failed_first(manifest["validity"]),
+        clock=clock_sentence(
+            manifest.get("clock", run.scenario.emulation.clock), manifest["dilation"]
+        ),
         budget=budget,
         budget_by_step=None if by_step is None else by_step.to_dict("index"),
         lost=records(losses(run)),
         frame_losses=frame_losses(run),
         lateness=lateness(run),
-        failed_checks=[check for check in manifest.get("validity") or [] if not check.get("ok")],
         remedies=remedies(manifest["validity"], manifest["dilation"], manifest.get("clock")),
+        environment=manifest | {"source_sha256": None},
         command=_command(manifest.get("command")),
+        replay="testbed run scenario.json"
+        + " --trace trace.npz" * (run.trace is not None)
+        + " --out again",
         scenario_text=yaml.safe_dump(
             run.scenario_tree, sort_keys=False, allow_unicode=True, default_flow_style=None
         ),
@@ -137,8 +154,8 @@ def render(run: Run) -> str:
 def holdings(partition: Any) -> list[dict[str, Any]]:
     """Class distribution, one row per client: client, samples, and the parts of a bar.
 
-    Each part has a class, its number of samples, and its place as a share of the largest
-    client's samples. Only the first `MOST_CLIENTS` clients are included.
+    Each part has a class, its number of samples, and its width as a share of the largest client's
+    samples. Only the first `MOST_CLIENTS` clients are included.
 
     Args:
         partition: The manifest's entry; the result is empty if it is not valid.
@@ -148,21 +165,17 @@ def holdings(partition: Any) -> list[dict[str, Any]]:
         rows = [[(int(k), int(n)) for k, n in row] for row in (partition or [])[:MOST_CLIENTS]]
     most = max((sum(n for _, n in row) for row in rows), default=0)
     classes = 1 + max((k for row in rows for k, _ in row), default=0)
-    bars = []
-    for client, row in enumerate(rows, 1):
-        ends = np.cumsum([0, *(n for _, n in row)]) / max(1, most)
-        parts = [
-            {
-                "class": k,
-                "samples": n,
-                "start": start,
-                "width": end - start,
-                "hue": 360 * k / classes,
-            }
-            for (k, n), start, end in zip(row, ends, ends[1:], strict=False)
-        ]
-        bars.append({"client": client, "samples": sum(n for _, n in row), "parts": parts})
-    return bars
+    return [
+        {
+            "client": client,
+            "samples": sum(n for _, n in row),
+            "parts": [
+                {"class": k, "samples": n, "width": n / max(1, most), "hue": 360 * k / classes}
+                for k, n in row
+            ],
+        }
+        for client, row in enumerate(rows, 1)
+    ]
 
 
 def frame_losses(run: Run) -> dict[int, dict[str, dict[str, float]]]:
@@ -186,36 +199,31 @@ def frame_losses(run: Run) -> dict[int, dict[str, dict[str, float]]]:
 
 
 def reading(run: Run, short: Headline) -> str:
-    """One or two sentences that summarise the run."""
-    sentences = []
-    if run.manifest.get("status") == "failed":
+    """A few sentences that say what came out: validity, latency, prediction, difference."""
+    manifest = run.manifest
+    if manifest.get("status") == "failed":
         after = f"after {short.measured_rounds} of {run.scenario.rounds} rounds"
-        why = run.manifest.get("failure") or "no reason was recorded"
-        sentences.append(f"The run failed {after}: {_ended(str(why))}")
+        why = manifest.get("failure") or "no reason was recorded"
+        sentences = [f"The run failed {after}: {_ended(str(why))}"]
+    else:
+        sentences = [validity_sentence("run", run.valid, manifest.get("validity"))]
     if short.measured_s is None:
         return " ".join([*sentences, "Nothing was measured."])
-    if short.measured_rounds == 1:
-        took = "The round took"
-    else:
-        took = f"The {short.measured_rounds} rounds took on average"
-    first = f"{took} {seconds(short.measured_s)} on the emulated network"
-    if short.wire_error is not None:
-        first += f", {_compared(short.wire_error)} the engine predicts with frames"
-    sentences.append(first + ".")
+    title = title_of(run.scenario.paradigm, run.scenario.order)
+    sentences.append(
+        latency_sentence(
+            title, short.measured_s, short.measured_rounds, short.wire_error, short.wire_s
+        )
+    )
     if short.predicted_error is not None:
-        sentence = f"That is {_compared(short.predicted_error)} its prediction for the payload only"
+        sentence = f"This is {compared(short.predicted_error)} the engine predicts for the payload"
+        sentence += f" only ({seconds(short.predicted_s)})"
         if (parts := budget_means(run)) is not None:
             largest = max(parts, key=lambda part: abs(parts[part]))
             share = f"{part_title(largest)} ({milliseconds(parts[largest])})"
             sentence += f"; the largest part of the difference is {share}"
         sentences.append(sentence + ".")
     return " ".join(sentences)
-
-
-def _compared(error: float) -> str:
-    if abs(error) < 5e-6:
-        return "exactly what"
-    return f"{percent(abs(error), sign=False)} {'more' if error > 0 else 'less'} than"
 
 
 def _ended(sentence: str) -> str:

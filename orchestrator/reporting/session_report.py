@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The report of a session: each link's capacity as a band, its load as a line."""
+"""The report of a session: a verdict, the capacity and load of each link, and all checks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +12,19 @@ import numpy.typing as npt
 import pandas as pd
 import yaml
 
-from orchestrator.emulated.validity import CHECKS, remedies
+from orchestrator.emulated.validity import remedies
 from orchestrator.records.session_reader import read_session
 from orchestrator.reporting.cells import CELL_COLOURS, cells_sentence
+from orchestrator.reporting.outcome import (
+    check_title,
+    clock_sentence,
+    end_of,
+    ends_sentence,
+    failed_first,
+    validity_sentence,
+)
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
-from testbed.core.signals import signal_name
 from testbed.system.files import write_whole
 
 WIDTH, HEIGHT = 560, 110
@@ -25,7 +32,19 @@ WIDTH, HEIGHT = 560, 110
 MOST_POINTS = 400
 """Most points of a curve; more slots are merged into means."""
 SHOWN = (
-    *("started", "valid", "downlink", "failure", "programs", "validity", "calibration", "notes"),
+    *("status", "valid", "downlink", "failure", "programs", "validity", "calibration", "notes"),
+    *("testbed_version", "revision", "dirty", "source_sha256", "started", "finished", "seed"),
+    *(
+        "dilation",
+        "runtime",
+        "congestion_control",
+        "mtu",
+        "kernel",
+        "cpu",
+        "cores",
+        "python",
+        "command",
+    ),
 )
 """Entries of the manifest that the page shows."""
 DIRECTIONS = {"up": "Uplink", "down": "Downlink"}
@@ -64,12 +83,30 @@ def render(
         handovers: Its `handovers.parquet`.
     """
     seconds = len(table["slot"].unique()) * scenario.slot_s
+    known = dict.fromkeys(SHOWN) | manifest
+    programs = known["programs"] or []
+    clock, dilation = scenario.emulation.clock, known["dilation"] or 1.0
+    real_s = f" ({seconds * dilation:.1f} s of real time)" if dilation != 1 else ""
+    lead = [
+        f"The session failed: {str(known['failure']).rstrip('.')}."
+        if known["failure"]
+        else validity_sentence("session", known["valid"], known["validity"]),
+        f"It lasted {seconds:.1f} s of emulated time{real_s}.",
+        ends_sentence(programs),
+    ]
     return render_page(
         "session.html",
         ("charts", "frame", "plain"),
         {},
         name=scenario.name,
-        manifest=dict.fromkeys(SHOWN) | manifest,
+        manifest=known,
+        environment=known,
+        command=known["command"] or "",
+        lead=" ".join(filter(None, lead)),
+        clock=clock_sentence(clock, dilation),
+        dilation=dilation,
+        programs=programs,
+        end_of=end_of,
         slot_s=scenario.slot_s,
         seconds=seconds,
         cells="" if cells is None else cells_sentence(cells, handovers),
@@ -78,14 +115,9 @@ def render(
         size=(WIDTH, HEIGHT),
         cell_colours=CELL_COLOURS,
         is_ns3=scenario.emulation.air == "ns3",
-        signal_name=signal_name,
-        check_titles={name: check.title for name, check in CHECKS.items()},
-        remedies=remedies(
-            manifest.get("validity"),
-            scenario.emulation.dilation,
-            scenario.emulation.clock,
-            "session",
-        ),
+        check_title=check_title,
+        checks=failed_first(known["validity"]),
+        remedies=remedies(known["validity"], dilation, clock, "session"),
         scenario_text=yaml.safe_dump(
             scenario.model_dump(mode="json"), sort_keys=False, default_flow_style=None
         ),
@@ -104,7 +136,7 @@ def _charts(table: pd.DataFrame, slot_s: float) -> list[dict[str, Any]]:
         offered, carried = (int(rows[f"{name}_bytes"].sum()) for name in ("offered", "carried"))
         found.append(
             {
-                "title": f"{DIRECTIONS[str(direction)]} of uav{client}",
+                "title": f"{DIRECTIONS[str(direction)]} of UAV {client}",
                 "band": f"0,{HEIGHT} {_points(could, top)} {WIDTH},{HEIGHT}",
                 "line": _points(did, top),
                 "top_mbps": top,
@@ -129,7 +161,7 @@ def _cell_charts(
         begins = np.flatnonzero(np.diff(cell, prepend=-1))
         edges_s = np.append(time_s[begins], seconds) * WIDTH / max(seconds, 1e-9)
         yield {
-            "title": f"uav{client}",
+            "title": f"UAV {client}",
             "low_db": low_db,
             "high_db": high_db,
             "bands": [

@@ -233,6 +233,8 @@ def _session(page: Page, heard: _Heard, width: int, dark: bool) -> Iterator[None
         recorder=recorder,
         options=SimpleNamespace(downlink="shared"),
         notes=[],
+        folder=Path("session"),
+        programs=[],
     )
     with watched(session):
         for look in range(20):

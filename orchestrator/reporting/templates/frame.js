@@ -57,6 +57,13 @@ function printing() {
   });
 }
 
+/* The end of a live view: its verdict, and the path of the report. */
+function conclude({ outcome, report }) {
+  byId("verdict").textContent = outcome || "It ended without a result; the terminal shows why.";
+  byId("report").hidden = !report;
+  byId("report").lastElementChild.textContent = report ?? "";
+}
+
 function copyButtons() {
   for (const button of document.querySelectorAll("[data-copy]")) {
     button.addEventListener("click", async () => {

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* The live view: asks some times a second for what is new, and draws it. */
+/* The live view: requests changes several times per second, and draws them. */
 
 const data = JSON.parse(byId("data").textContent);
 const STEPS = data.steps;
@@ -239,7 +239,12 @@ function names(id, list) {
 
 function roundName() {
   if (state.round < 0) return "–";
-  return state.rounds > 1 ? `${state.round} of 0–${state.rounds - 1}` : `${state.round}`;
+  return state.rounds > 1 ? `${state.round} (rounds 0 to ${state.rounds - 1})` : `${state.round}`;
+}
+
+function inProgress() {
+  const passed = Math.max(0, state.now_s - state.start_s);
+  return `Round ${roundName()} is in progress: ${fixed(passed, 1)} s of the predicted latency of ${fixed(state.expected_s, 1)} s have passed.`;
 }
 
 function drawWords() {
@@ -253,13 +258,15 @@ function drawWords() {
     down.textContent = state.down_kbps ? fixed(state.down_kbps[k] / 1e3, 2) : "–";
     const waits = ["compute", "transmit"].some((name) => state.waiting[name]?.includes(k + 1));
     const step = now[k] === null ? null : STEPS[now[k]];
-    what.replaceChildren(...(step ? [chipOf(step), step.name] : [waits ? "waits" : "–"]));
+    what.replaceChildren(...(step ? [chipOf(step), step.name] : [waits ? "waiting" : "–"]));
   });
   byId("phase").textContent = state.phase;
   byId("round").textContent = roundName();
-  byId("clock").textContent = state.now_s === undefined ? "" : `${fixed(state.now_s, 1)} s`;
+  if (state.phase === "ended") conclude(state);
+  else byId("verdict").textContent = state.now_s === undefined ? "The run starts." : inProgress();
+  byId("clock").textContent = state.now_s === undefined ? "–" : `${fixed(state.now_s, 1)} s`;
   const done = (state.latencies_s ?? []).map((latency) => `${fixed(latency, 3)} s`);
-  byId("done").textContent = done.length ? `Rounds so far took ${done.slice(-12).join(", ")}.` : "";
+  byId("done").textContent = done.length ? `Latencies of the ${done.length > 12 ? "last 12" : "finished"} rounds: ${done.slice(-12).join(", ")}.` : "";
   if (fastest > 0) {
     const ramp = element("i", { class: "ramp" });
     ramp.style.background = `linear-gradient(to right, ${RAMP.join(", ")})`;
@@ -309,4 +316,6 @@ async function ask() {
   draw();
   if (state.phase !== "ended") setTimeout(ask, 1000 * data.ask_s);
 }
+redraws.push(draw);
+themes();
 ask();

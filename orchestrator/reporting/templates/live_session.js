@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* The live view of a session: asks for what is new, and draws a row a link. */
+/* The live view of a session: requests changes, and draws one row per link. */
 
 const data = JSON.parse(byId("data").textContent);
 const HERE = location.pathname.replace(/\/$/, "");
@@ -11,13 +11,14 @@ const [WIDE, HIGH] = [320, 30];
 let looks = [];
 let had = 0;
 let phase = "connecting";
+let end = {};
 
 const rows = [];
 for (const way of [0, 1]) {
   for (let client = 1; client <= data.uavs; client += 1) {
     const cells = ["num", "num", "num"].map((name) => element("td", { class: name }, "–"));
     const place = element("td", { class: "look" });
-    const title = `${way ? "Downlink" : "Uplink"} of uav${client}`;
+    const title = `${way ? "Downlink" : "Uplink"} of UAV ${client}`;
     const svg = shape(place, "svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": title });
     const band = shape(svg, "polygon", { style: "fill:var(--accent);opacity:0.18" });
     const line = shape(svg, "polyline", { "vector-effect": "non-scaling-stroke", style: "fill:none;stroke:var(--accent);stroke-width:1.5" });
@@ -25,10 +26,12 @@ for (const way of [0, 1]) {
     rows.push({ way, index: client - 1, cells, band, line });
   }
 }
-if (data.shared) byId("shared").textContent = "Where links share the cell, each band is what one would carry alone.";
+if (data.shared) byId("shared").textContent = "Because the links share the cell, each band shows the capacity that the link would have alone.";
 
 function draw() {
   byId("phase").textContent = phase;
+  if (phase === "ended") conclude(end);
+  else byId("verdict").textContent = `The session is ${phase === "running" ? "running" : "starting"}.`;
   const last = looks.at(-1);
   if (!last) return;
   byId("clock").textContent = `${fixed(last.end_s, 1)} s`;
@@ -55,6 +58,7 @@ async function ask() {
     if (!answer.ok) throw new Error(answer.statusText);
     const state = await answer.json();
     phase = state.phase;
+    end = state;
     looks = looks.concat(state.looks).slice(-data.looks);
     had = state.from + state.looks.length;
   } catch {
@@ -63,4 +67,5 @@ async function ask() {
   draw();
   if (phase !== "ended") setTimeout(ask, 1000 * data.ask_s);
 }
+themes();
 ask();

@@ -9,7 +9,7 @@ function planOfUavs() {
   const base = data.base_station_m;
   const holder = byId("plan");
   const svg = shape(holder, "svg", {
-    role: "img",
+    role: "group",
     "aria-label": "Map of the rings, the base station and the UAVs",
   });
   const outer = Math.max(...data.rings_m.map((ring) => ring[1]));

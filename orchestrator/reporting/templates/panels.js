@@ -116,7 +116,7 @@ function levels(entry, from) {
   if (from === "rest" && framing >= 0) {
     bars.push(
       {
-        name: "with framing",
+        name: "with protocol bytes",
         to: parts[framing].to,
         total: true,
         text: `${fixed(parts[framing].to, 4)} s`,

@@ -180,7 +180,7 @@ function hoverGantt(event, time, y) {
     const gap = found.measured.end - found.measured.start - predicted;
     rows.push([
       "difference",
-      `${milliseconds(gap)}${predicted > 0 ? ` (${signed((100 * gap) / predicted, 2)} %)` : ""}`,
+      `${milliseconds(gap)}${predicted > 0 ? ` (${percent(gap / predicted)})` : ""}`,
     ]);
   }
   if (span.bytes) rows.push(...carried(client, span));
@@ -204,6 +204,13 @@ function waitAt(kind, client, time) {
   const next = list.findIndex((span) => span.start > time);
   const before = list[next - 1];
   return next > 0 && before.round === list[next].round ? [before, list[next]] : null;
+}
+
+/* A fraction as per cent with two significant digits, as in the tables. */
+function percent(value) {
+  const digits = Math.max(0, 1 - Math.floor(Math.log10(Math.abs(100 * value) || 1)));
+  if (Math.abs(value) < 1e-6) return value ? "< 0.0001 %" : "0 %";
+  return `${signed(100 * value, digits)} %`;
 }
 
 function stretch(from, to) {
@@ -238,6 +245,8 @@ function ganttControls() {
     Math.min(10, data.uavs),
   );
   chosen.amount = Math.min(10, data.uavs);
+  chosen.order = chosen.amount < data.uavs ? "last" : "number"; // the slowest UAV ends the round
+  byId("order").value = chosen.order;
   byId("legend").replaceChildren(
     ...STEPS.map((step) =>
       element("li", {}, chipOf(step), element("b", {}, step.name), ` ${step.title}`),
@@ -247,7 +256,7 @@ function ganttControls() {
   const kept = Math.min(...Object.values(data.spans).map((columns) => columns.round.length));
   if (kept < total) {
     byId("gantt-note").textContent =
-      `The chart holds the first ${fixed(kept, 0)} of ${fixed(total, 0)} steps; the Parquet files have all.`;
+      `The chart holds the first ${fixed(kept, 0)} of ${fixed(total, 0)} steps; the Parquet files contain all steps.`;
   }
 
   const setRound = (value) => {

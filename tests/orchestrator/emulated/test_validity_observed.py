@@ -114,7 +114,8 @@ def test_outages_of_the_direction_of_acknowledgements_are_counted_in_late_transf
     judged = {"transfer_error", "broadcast_error"}
     only = {check for name, check in CHECKS.items() if name in judged}
     (check,) = _judged(scenario.emulation, lambda each: each.of_run if each in only else None, run)
-    assert check.detail.startswith("worst 0.3: SG of client 2, round 0; the uplink, which carries")
+    where = "largest error 30 %: SG of client 2, round 0; the uplink, which carries"
+    assert check.detail.startswith(where)
     assert {name for name, each in CHECKS.items() if each.cause} == judged | {"rest_share"}
     transfers["error"] = [0.0, 0.0, 0.3]
     assert _acknowledgements(done) == "", "the downlink never was"
@@ -241,7 +242,7 @@ def test_every_check_names_where_it_was_worst() -> None:
     assert found["injection_share"] == (pytest.approx(0.05), "round 1")
     value, where = found["transfer_error"]
     assert value == pytest.approx(0.19)
-    assert where == "worst 0.2: SG of client 2, round 1"
+    assert where == "largest error 20 %: SG of client 2, round 1"
     assert found["cpu_steal"] == (pytest.approx(0.02), "round 1")
     own_ticks = os.sysconf("SC_CLK_TCK")
     assert found["cpu_others"] == (pytest.approx((300 - own_ticks) / 1000), "round 1")
@@ -280,7 +281,7 @@ def test_the_broadcast_is_judged_alone_and_what_lost_uavs_left_waiting_does_not_
     assert observed([only])["transfer_error"][0] == pytest.approx(0.1)
     assert observed([only])["broadcast_error"] == (
         pytest.approx(0.9),
-        "worst 0.9: SM of client 1, round 0",
+        "largest error 90 %: SM of client 1, round 0",
     )
     # In an asynchronous round, adapters go to one after the other.
     assert "broadcast_error" not in observed([only], paradigm="asfl-ps")
@@ -445,14 +446,14 @@ def test_the_worst_link_is_named_and_the_rate_at_which_it_was_worst() -> None:
     early = SHAPE.early_at(1e8, SHAPE.packet_frames(1e8)) / 0.2
     worst, where = calibration_error(table, SHAPE, 1.0)
     assert worst == pytest.approx(0.07 - early - PAUSE_S / 0.2)
-    at = f"its {LEVELS[1]} rate"
-    assert where == f"downlink 1 at {at}; worst {0.07 - early:.2g}: downlink 1 at {at}"
+    at, whole = f"its {LEVELS[1]} rate", "largest error, tolerance included,"
+    assert where == f"downlink 1 at {at}; {whole} 7 %: downlink 1 at {at}"
     # Without the one pause, the median of a link counts, and the rate is told beside it.
     calm = table[table["error"] < 0.06]
     worst, where = calibration_error(calm, SHAPE, 1.0)
     assert worst == pytest.approx(0.04 - early)
     at = f"its {LEVELS[2]} rate"
-    assert where == f"downlink 2; worst {0.05 - early:.2g}: downlink 2 at {at}"
+    assert where == f"downlink 2; {whole} 5 %: downlink 2 at {at}"
 
 
 def test_a_calibration_stands_with_the_checks() -> None:

@@ -23,11 +23,13 @@ from chromium import PROGRAM, chromium
 
 from ns3_scenarios.trace import RateTrace
 from orchestrator.engine.radio import WHILE_ALL_SEND
+from orchestrator.records.emulation import Check
 from orchestrator.reporting import live as module
 from orchestrator.reporting.live import Live, serve
 from orchestrator.scenario.loading import load
 from testbed.control.messages import Progress
 from testbed.core.clock import EmulatedClock
+from testbed.core.errors import RunError
 from testbed.core.paradigm import paradigm
 from testbed.core.schedule import Schedule
 from testbed.core.timeline import SPAN, Round
@@ -183,6 +185,31 @@ def test_a_run_that_fails_in_its_first_round_ends_like_any_other(monkeypatch) ->
     assert live.state(0, 0)["phase"] == "ended"
 
 
+def test_the_end_shows_the_verdict_and_the_report(tmp_path: Path) -> None:
+    live = begun(Live(SMALL))
+    assert live.state(-1, 0)["outcome"] == ""
+    live.finished(a_round())
+    live.concluded([Check("cpu_steal", 0.05, 0.01, True)], tmp_path / "run")
+    state = live.state(0, 0)
+    assert state["outcome"].startswith("The run is valid. With CPSFL, a round took 5.500 s")
+    assert state["report"] == str(tmp_path / "run" / "report.html")
+    live.concluded([Check("cpu_steal", 0.05, 0.1, False)], None)
+    failed = "not valid: 1 of 1 check failed (CPU time taken by other guests)"
+    assert failed in live.whole()["outcome"]
+    assert live.whole()["report"] is None
+    mirror = module.Mirror(SMALL)
+    mirror.show(live.whole())
+    assert mirror.whole()["outcome"] == live.whole()["outcome"]
+
+
+def test_a_failure_is_shown(monkeypatch) -> None:
+    monkeypatch.setattr(module, "LINGER_S", 0.0)
+    live = Live(SMALL)
+    with pytest.raises(RunError), module.served(live, ""):
+        raise RunError("uav3 was lost")
+    assert live.whole()["outcome"] == "It failed: uav3 was lost"
+
+
 def test_before_its_start_a_round_shows_its_first_slot() -> None:
     live = begun(Live(SMALL))
     live.clock = EmulatedClock(time.monotonic_ns() + 10**9, 0.7, 1.0)
@@ -235,10 +262,15 @@ def test_a_run_is_watched_as_it_goes(tmp_path: Path) -> None:
         assert page.js(picture) != before
         page.wait(lambda: page.js(at) != places)
         page.wait(lambda: page.js("state.latencies_s.length") >= 1)
-        assert page.js("byId('round').innerText") in ("0 of 0–1", "1 of 0–1")
+        assert page.js("byId('round').innerText") in ("0 (rounds 0 to 1)", "1 (rounds 0 to 1)")
         page.wait(lambda: page.js("state.phase === 'ended'"), 60)
         assert page.js("state.steps.length") == 3 * (2 + 5 * 3)
-        assert "Rounds so far took" in page.js("byId('done').innerText")
+        assert "Latencies of the finished rounds: " in page.js("byId('done').innerText")
+        verdict = page.js("byId('verdict').innerText")
+        assert verdict.startswith("The run is ")
+        assert "With CPSFL, a round took" in verdict
+        shown = page.js("byId('report').innerText")
+        assert shown == f"Report: {tmp_path / 'run' / 'report.html'}"
         assert page.errors == []
         assert run.wait(60) == 0
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())

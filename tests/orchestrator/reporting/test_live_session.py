@@ -37,6 +37,11 @@ def a_session() -> Any:
         recorder=SimpleNamespace(watcher=None),
         options=SimpleNamespace(downlink="shared"),
         notes=["links are slower"],
+        folder=Path("session"),
+        programs=[
+            SimpleNamespace(node="uav1", returncode=1),
+            SimpleNamespace(node="bs", returncode=None),
+        ],
     )
 
 
@@ -58,6 +63,8 @@ def test_the_page_is_told_what_links_did_and_each_look_once(
         assert "<p>Links are slower.</p>" in page
         assert json.loads(get("state?steps=0")) == {
             "phase": "before slot 0",
+            "outcome": "",
+            "report": None,
             "from": 0,
             "looks": [],
         }
@@ -89,13 +96,18 @@ def test_links_are_drawn_as_they_go(tmp_path: Path, caplog: pytest.LogCaptureFix
             page.wait(lambda: page.js("had") == 1)
             session.recorder.watcher(*counted(10))
             page.wait(lambda: page.js("had") == 2)
-            assert page.js(row.format(2)) == "Uplink of uav2 |  | 0.08 | 0.04 | 14"
-            assert page.js(row.format(6)) == "Downlink of uav3 |  | 0.08 | 0.00 | 0"
+            assert page.js(row.format(2)) == "Uplink of UAV 2 |  | 0.08 | 0.04 | 14"
+            assert page.js(row.format(6)) == "Downlink of UAV 3 |  | 0.08 | 0.00 | 0"
             points = "byId('now').rows[1].querySelector('polyline').getAttribute('points')"
             assert page.js(points) == "317.3,15.0 320.0,15.0"
             assert page.js("byId('clock').innerText") == "2.0 s"
             assert "share the cell" in page.js("byId('shared').innerText")
         page.wait(lambda: page.js("phase") == "ended")
+        verdict = (
+            "Commands: 1 ended with status 1 (uav1); 1 stopped at the end of the session (bs)."
+        )
+        assert verdict in page.js("byId('verdict').innerText")
+        assert page.js("byId('report').innerText").endswith("session/report.html")
         assert page.errors == []
 
 

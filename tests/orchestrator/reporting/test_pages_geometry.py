@@ -225,6 +225,40 @@ def test_labels_stand_apart_and_nothing_leaves_its_box(
     assert page.js("document.querySelector('nav').clientWidth") > 200
 
 
+RUN_PAGES = ("report", "broken", "session", "radio", "fit", "forecast")
+
+
+def assert_accessible(page: Page) -> None:
+    """Serious findings that axe-core has on such pages."""
+    found = "[...document.querySelectorAll({!r})].filter(e => {}).map(e => e.outerHTML)"
+    nested = "e.querySelector('[tabindex], a, button, input, select')"
+    assert page.js(found.format("[role=img], button, a", nested)) == []
+    assert page.js(found.format("th", "!e.textContent.trim()")) == []
+    assert page.js("document.querySelectorAll('h1').length") == 1
+    closed = "e.scrollHeight > e.clientHeight + 1 && e.tabIndex < 0"
+    assert page.js(found.format(".scroll, pre.text", closed)) == []
+
+
+@pytest.mark.parametrize("kind", RUN_PAGES)
+def test_pages_of_runs_are_accessible_and_show_verdicts_on_a_phone(
+    page: Page, pages: dict[str, Path], kind: str
+) -> None:
+    page.open(pages[kind], width=400)
+    assert_accessible(page)
+    if kind != "radio":  # Its table has a column per radio.
+        ends = (
+            "[...document.querySelectorAll('td .badge')].map(e => e.getBoundingClientRect().right)"
+        )
+        assert max(page.js(ends), default=0) <= 400
+    # The verdict and the picture come before all tables.
+    order = [
+        page.js(f"document.querySelector({tag!r}).getBoundingClientRect().top")
+        for tag in (".lead", ".chart, .strip, figure, table", "table")
+    ]
+    assert order == sorted(order)
+    assert kind == "radio" or order[1] < order[2]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_paper_loses_no_column_and_has_no_ground(
     page: Page, pages: dict[str, Path], kind: str
@@ -284,4 +318,5 @@ def test_what_a_browser_prints_is_drawn_for_paper(
 def test_live_views_too(page: Page, kind: str, width: int) -> None:
     with shown_live(kind, page, width, dark=width == 768):
         assert_tidy(page)
+        assert_accessible(page)
         assert page.js("document.documentElement.scrollWidth") <= width

@@ -310,7 +310,7 @@ def test_hovering_a_step_tells_its_figures(report: Page, three: Path) -> None:
     y = report.js("HEAD") + 1.65 * row_height  # the lower band of the second row
     report.mouse("mouseMoved", *place(report, "gantt", (row.start_s + row.end_s) / 2, y))
     text = tooltip(report)
-    assert text.startswith("UAV 2 · CA smashed data up")
+    assert text.startswith("UAV 2 · CA smashed data uplink")
     assert f"{row.start_s:.3f} – {row.end_s:.3f} s ({row.end_s - row.start_s:.4f} s)" in text
     wire = pd.read_parquet(three / "predicted_wire.parquet")
     wire = wire[(wire["round"] == 0) & (wire["client"] == 2) & (wire["iteration"] == 1)]
@@ -334,7 +334,7 @@ def test_hovering_a_wait_tells_for_what(report: Page, three: Path) -> None:
     report.mouse("mouseMoved", *place(report, "gantt", (before.end_s + after.start_s) / 2, y))
     text = tooltip(report)
     assert "UAV 2 waits" in text
-    assert "SG gradient down" in text
+    assert "SG gradient downlink" in text
     assert f"({after.start_s - before.end_s:.4f} s)" in text
 
 
@@ -538,12 +538,17 @@ def test_copy_takes_the_command(report: Page) -> None:
 def test_hundred_uavs_are_shown_a_few_at_a_time(page: Page, hundred: Path) -> None:
     opened(page, hundred)
     assert page.js("chosen.rows.length") == 10
+    slowest_first = page.js("chosen.rows")
+    assert page.js("byId('order').value") == "last"
     low = page.js("byId('gantt').clientHeight")
     choose(page, "amount", 100)
     assert page.js("chosen.rows.length") == 100
     assert page.js("byId('gantt').clientHeight") > 2 * low
     table = pd.read_parquet(hundred / "measured.parquet").query("round == 0")
     ends = table.groupby("client")["end_s"].max()
+    assert slowest_first == ends.sort_values(ascending=False).index[:10].tolist()
+    choose(page, "order", "number")
+    assert page.js("chosen.rows") == list(range(1, 101))
     choose(page, "order", "last")
     choose(page, "amount", 25)
     drawn = page.js("chosen.rows")

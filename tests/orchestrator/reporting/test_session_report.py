@@ -46,9 +46,9 @@ def page(slots: int) -> str:
 
 def test_each_link_has_its_band_and_its_line() -> None:
     text = page(4)
-    for name in (f"{way} of uav{k}" for way in ("Uplink", "Downlink") for k in (1, 2, 3)):
+    for name in (f"{way} of UAV {k}" for way in ("Uplink", "Downlink") for k in (1, 2, 3)):
         assert text.count(f"<figcaption>{name} ") == 1
-    assert "100,000 of 800,000 bytes; at most 3 queued" in text
+    assert "100,000 of 800,000 B carried; queue up to 3 B" in text
     line = np.array(
         re.findall(r"[\d.]+,[\d.]+", re.findall(r'<polyline points="([^"]*)"', text)[1])
     )
@@ -58,9 +58,36 @@ def test_each_link_has_its_band_and_its_line() -> None:
     assert y.tolist() == pytest.approx([HEIGHT, 0.75 * HEIGHT] * 2, abs=0.05)
     assert "status 3" in text
     assert "<b>" not in text.replace("&lt;b&gt;", "")
-    assert "would carry alone" in text
+    assert "would have alone" in text
     (row,) = re.findall(r'<th scope="row">uplink</th>.*?</tr>', text)
-    assert re.findall(r'"num">([^<]*)<', row) == ["12.34", "0.100 %", "2.34 %"]
+    assert re.findall(r'"num">([^<]*)<', row) == ["12.34", "0.10 %", "2.3 %"]
+
+
+def test_times_of_a_dilated_session_are_explained() -> None:
+    text = page(4)
+    assert "It lasted 0.4 s of emulated time. Commands: 1 ended with status 3 (uav1)." in text
+    assert "emulated time is real time" in text
+    assert "Duration,<br>real time" not in text
+    program = PROGRAM | {"stopped": False}
+    about = {"valid": True, "programs": [program], "dilation": 3.0}
+    text = render(about, validate(TREE | {"emulation": {"dilation": 3}}, "small"), table(4))
+    assert "It lasted 0.4 s of emulated time (1.2 s of real time)." in text
+    assert "real, dilation 3: 1 s of emulated time takes 3 s of real time" in text
+    (row,) = re.findall(r'<th scope="row">uav1</th>.*?</tr>', text)
+    assert re.findall(r'"num">([^<]*)<', row) == ["0.000 s", "2.000 s", "6.000 s"]
+    assert "a rate that it prints is the rate on this page divided by 3" in text
+
+
+def test_failed_checks_of_a_session_come_first_with_their_advice() -> None:
+    passed = {"check": "cpu_steal", "limit": 0.05, "value": 0.01, "ok": True, "detail": ""}
+    failed = {"check": "transfer_error", "limit": 0.03, "value": 0.2, "ok": False, "detail": ""}
+    about = {"valid": False, "validity": [passed, failed], "dilation": 1.0}
+    text = render(about, validate(TREE, "small"), table(4))
+    title = "Error of transfers, 95th percentile"
+    assert f"The session is not valid: 1 of 2 checks failed ({title})." in text
+    assert f"<li>{title}: 20 %, at most 3.0 % is allowed<em>Links did not carry" in text
+    checks = text[text.index('<section id="validity">') :]
+    assert checks.index(title) < checks.index("CPU time taken by other guests")
 
 
 def test_long_sessions_are_merged_to_means() -> None:
