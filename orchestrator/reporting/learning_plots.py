@@ -81,11 +81,18 @@ def curves(
     if not axes.lines:
         return None
     if target is not None and target.measure == y:
-        axes.axhline(scale * target.value, color="black", linewidth=0.6, linestyle=":")
-    seeds = f"; band: min. to max. of {most} seeds" if most > 1 else ""
-    axes.set(xlabel=X_TITLES[x] + seeds, ylabel=Y_TITLES[y])
+        axes.axhline(
+            scale * target.value, color="black", linewidth=0.6, linestyle=":", label="target"
+        )
+    axes.set(xlabel=X_TITLES[x], ylabel=Y_TITLES[y])
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        title=f"Band: range of {most} seeds" if most > 1 else None,
+        loc="outside upper center",
+        ncols=2,
+        frameon=False,
+    )
     return figure
