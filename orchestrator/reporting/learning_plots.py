@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from orchestrator.analysis.learned import X_TITLES, Group, Target, band
 from orchestrator.reporting.legend import line_style
-from orchestrator.reporting.plots import WIDTH_IN, write_plot
+from orchestrator.reporting.plots import WIDTH_IN, from_zero, write_plot
 
 Y_TITLES = {
     "accuracy": "Held-out accuracy (%)",
@@ -86,7 +86,7 @@ def curves(
         )
     axes.set(xlabel=X_TITLES[x], ylabel=Y_TITLES[y])
     axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     axes.grid(alpha=0.3)
     figure.legend(
         *axes.get_legend_handles_labels(),

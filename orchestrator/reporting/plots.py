@@ -146,7 +146,6 @@ def comparison(
     latency = known.rename(columns={"latency_s": "y", "latency_ci95_s": "y_ci95"})
     _draw_lines(above, latency, x="x", lines="paradigm")
     above.set(ylabel="Average per-round latency (s)")
-    above.set_ylim(bottom=0)
     if stated is not None:
         above.plot(
             stated.x,
@@ -159,6 +158,7 @@ def comparison(
             label=stated.text,
             zorder=5,
         )
+    from_zero(above)
     figure.legend(
         *above.get_legend_handles_labels(),
         loc="outside upper center",
@@ -169,6 +169,11 @@ def comparison(
     _draw_lines(below, ratio, x="x", lines="paradigm")
     below.set(xlabel=x_label, ylabel=f"Relative to {title_of(reference)} (%)")
     return figure
+
+
+def from_zero(axes: Axes) -> None:
+    """Begin the vertical axis at 0, and end it above the highest marker."""
+    axes.set_ylim(0, 1.06 * axes.dataLim.y1 or 1)
 
 
 def ordered(values: Iterable[str]) -> list[str]:
@@ -192,7 +197,7 @@ def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_lab
     axes = figure.add_subplot()
     _draw_lines(axes, table, x=x, lines=lines)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     if lines:
         axes.legend(ncols=2, frameon=False)
     return figure
@@ -345,7 +350,7 @@ def over_delay(lines: Mapping[str, pd.DataFrame], width_in: float = WIDTH_IN) ->
         )
     axes.set_xlabel("One-way delay of a link (ms)")
     axes.set_ylabel("Mean latency of a round (s)")
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return figure

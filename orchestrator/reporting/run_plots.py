@@ -22,7 +22,7 @@ from orchestrator.records.summary import link_rates
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.learning_plots import Y_TITLES
 from orchestrator.reporting.legend import STEP_COLOURS, part_title
-from orchestrator.reporting.plots import WIDTH_IN, drawn_uavs, uav_label, write_plot
+from orchestrator.reporting.plots import WIDTH_IN, drawn_uavs, from_zero, uav_label, write_plot
 from testbed.core.errors import InputError
 
 RING_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
@@ -157,7 +157,7 @@ def _rates(run: Run, round_: int) -> Figure | None:
                 color=RING_COLOURS[ring % len(RING_COLOURS)],
             )
         ax.set_ylabel(f"{name.capitalize()} (Mb/s)")
-        ax.set_ylim(bottom=0)
+        from_zero(ax)
     figure.align_ylabels(panels)
     panels[-1].set(xlabel="Time since the start of the round (s)", xlim=(0, end_s - start_s))
     present = sorted({rings.index(ring) for ring in run.scenario.uavs.ring_m})
@@ -221,7 +221,7 @@ def _learning(run: Run, round_: int) -> Figure | None:
     for ax, (y, scale) in zip(panels, (("accuracy", 100), ("loss", 1)), strict=True):
         ax.plot(curve["time_s"], scale * curve[y], marker="o", markersize=3.2)
         ax.set(ylabel=Y_TITLES[y])
-        ax.set_ylim(bottom=0)
+        from_zero(ax)
         ax.grid(alpha=0.3)
     panels[-1].set(xlabel=X_TITLES["time_s"])
     panels[-1].set_xlim(left=0)

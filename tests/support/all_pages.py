@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from chromium import Page, chromium
 from finished_campaign import finished_campaign
+from matplotlib.figure import Figure
 from packet_cases import small
 from small_flights import small_fit, small_forecast
 from small_scenario import TREE
@@ -116,13 +117,16 @@ def _reproduction(folder: Path) -> Path:
         for number, name in enumerate(paradigms)
     ]  # fmt: skip
     table = pd.DataFrame(rows)
-    plots.write_plot(folder / "fig4", lambda: plots.comparison(table, "Split point u", "sfl-pp"))
+
+    def draw(width_in: float = plots.WIDTH_IN) -> Figure:
+        return plots.comparison(table, "Split point u", "sfl-pp", None, width_in)
+
     finding = Finding(
         "fig4", "a claim " * 9, "paper's " * 5, "30.1 % " * 4, "it is " * 9, False, 0.1, "note " * 9
     )
     wide = pd.DataFrame({f"column_of_name_{k}": [1.23456789] * 3 for k in range(9)})
     section = Section(
-        "fig4", "Latency over u", [finding], wide, ["fig4"], "What one must know. " * 4
+        "fig4", "Latency over u", [finding], wide, {"fig4": draw}, "What one must know. " * 4
     )
     Reproduction([section], "5 rounds, 2 seeds").write(folder)
     return folder / "report.html"
