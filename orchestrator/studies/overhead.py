@@ -348,7 +348,7 @@ def waterfall_figure(outcome: Outcome, width_in: float = WIDE_IN) -> Figure:
     above.invert_yaxis()
     above.margins(x=0.22)
     above.axvline(0, color="black", linewidth=0.6)
-    above.set_xlabel("Latency in addition to payload and computing (ms)")
+    above.set_xlabel("Added latency (ms)")
     above.grid(axis="x", alpha=0.3)
     for axes in (whole, above):
         axes.tick_params(labelsize=8)
@@ -377,7 +377,7 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome], width_in: float = WIDE_I
     ):
         added_ms = [1e3 * (getattr(outcome, name) - outcome.predicted_s) for outcome in outcomes]
         right.plot(places, added_ms, marker, label=label, color=colour, markersize=5)
-    right.set_ylabel("Latency added to payload and computing (ms)")
+    right.set_ylabel("Added latency (ms)")
     right.margins(x=0.15)
     from_zero(right)
     for axes in (left, right):
