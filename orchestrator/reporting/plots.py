@@ -97,7 +97,7 @@ def inline_svg(draw: Callable[[float], Figure], text: str) -> Markup:
         svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
         svg = svg.replace("#ffffff", "var(--surface)")
         svg = re.sub(r"<metadata>.*?</metadata>\s*|<!--.*?-->\s*", "", svg, flags=re.S)
-        svg = re.sub(r"font: ([^;\"]*?px) [^;\"]*", r"font: \1 system-ui, sans-serif", svg)
+        svg = svg.replace("font-family: 'DejaVu Sans'", "font-family: inherit")
         for unused in set(re.findall(r' id="([^"]*)"', svg)) - set(re.findall(r"#([\w-]+)", svg)):
             svg = svg.replace(f' id="{unused}"', "")
         size = re.search(r' width="[^"]*" height="[^"]*"', svg)
