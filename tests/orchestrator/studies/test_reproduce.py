@@ -241,7 +241,7 @@ def test_curves_that_lie_equal_curves_are_named():
         return apart.get(paradigm, 2.0 + sum(map(ord, paradigm)) % 97) * x
 
     said = reproduce._equal_curves(outcomes("fig7", latency_s).table())
-    assert said == "Within 1 % of each other everywhere: PipeSFL, SFL-PP."
+    assert said == "Curves within 1 % of each other: PipeSFL, SFL-PP."
 
 
 def test_unknown_name_writes_nothing(tmp_path):
