@@ -5,6 +5,7 @@
 
 import json
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -134,10 +135,10 @@ def test_the_verdict_names_the_largest_difference_and_its_step(check: CrossCheck
 def test_page_begins_with_what_is_not_valid(check: CrossCheck) -> None:
     timelines = check.timelines | {KERNEL: slower(check.timelines[WIRE], 1.25)}
     failed = replace(check, timelines=timelines, complaints=["cpu_others: 0.9, at most 0.5"])
-    html = page(failed, small(rounds=2))
+    html = unescape(page(failed, small(rounds=2)))
     warning, sentence = html.index("cpu_others: 0.9"), html.index(verdict(failed)[0])
     assert warning < sentence < html.index("<svg")
-    assert "Differences of transfer durations from the kernel's links" in html.replace("&#39;", "'")
+    assert "Differences of transfer durations from the kernel's links" in html
     assert "The emulation is not valid" in html
     assert "The emulation is not valid" not in page(check, small(rounds=2))
 
