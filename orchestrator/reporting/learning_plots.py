@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from orchestrator.analysis.learned import X_TITLES, Group, Target, band
 from orchestrator.reporting.legend import line_style
 from orchestrator.reporting.plots import WIDTH_IN, from_zero, write_plot
+from testbed.core.paradigm import title_of
 
 Y_TITLES = {
     "accuracy": "Held-out accuracy (%)",
@@ -67,13 +68,14 @@ def curves(
         axes.plot(
             found["x"],
             scale * found["mean"],
-            label=group.name,
+            label=title_of(group.name) if axis == "paradigm" else group.name,
             color=colour,
             linestyle=line,
             marker=marker,
             markevery=every,
             markersize=3.2,
             markerfacecolor="white",
+            clip_on=False,
         )
         if len(group.curves) > 1:
             low, high = scale * found["low"], scale * found["high"]

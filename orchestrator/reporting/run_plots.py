@@ -219,7 +219,7 @@ def _learning(run: Run, round_: int) -> Figure | None:
         return None
     figure, panels = _canvas(3.2, nrows=2, sharex=True)
     for ax, (y, scale) in zip(panels, (("accuracy", 100), ("loss", 1)), strict=True):
-        ax.plot(curve["time_s"], scale * curve[y], marker="o", markersize=3.2)
+        ax.plot(curve["time_s"], scale * curve[y], marker="o", markersize=3.2, clip_on=False)
         ax.set(ylabel=Y_TITLES[y])
         from_zero(ax)
         ax.grid(alpha=0.3)
