@@ -27,6 +27,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -34,6 +37,7 @@ from rich.table import Table
 from orchestrator.engine.plan import link_bytes
 from orchestrator.engine.rounds import predict
 from orchestrator.packet_simulation.rounds import play
+from orchestrator.reporting.legend import COLOURS
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
@@ -163,31 +167,59 @@ def by_cell(
     return rows
 
 
-def picture(rows: Sequence[dict[str, float | str]], file: Path) -> None:
-    """Latency over loss: a panel a delay, a line a transport and congestion control."""
-    from matplotlib import pyplot
+MARKERS = "osD^"
 
+
+def picture(rows: Sequence[dict[str, float | str]], file: Path) -> None:
+    """Draw latency over loss: one panel per delay, one line per transport and congestion control.
+
+    Labels omit the words that all lines share.
+    """
     delays = sorted({float(row["delay_s"]) for row in rows})
-    figure, panels = pyplot.subplots(
-        1, len(delays), sharey=True, squeeze=False, figsize=(4 * len(delays), 3.5)
-    )
-    for panel, delay_s in zip(panels[0], delays, strict=True):
-        here = [row for row in rows if row["delay_s"] == delay_s]
-        for kind in dict.fromkeys((row["transport"], row["control"]) for row in here):
-            line = [row for row in here if (row["transport"], row["control"]) == kind]
-            for name, style in zip(EXECUTIONS, ("--", ":", "o-"), strict=True):
-                there = [row for row in line if f"{name}_s" in row]
-                if not there:
-                    continue
-                x = [100 * float(row["loss"]) for row in there]
-                y, off = ([float(row[f"{name}_{e}"]) for row in there] for e in ("s", "error_s"))
-                label = f"{kind[0]}, {kind[1]}, {name}"
-                panel.errorbar(x, y, off, fmt=style, label=label, capsize=2)
-        panel.set(xlabel="Frames lost (%)", title=f"{1e3 * delay_s:g} ms each way", yscale="log")
-    panels[0][0].set_ylabel("Latency of a round (s)")
-    panels[0][-1].legend(fontsize="x-small")
-    figure.tight_layout()
-    figure.savefig(file)
+    found = [
+        (str(row["transport"]), str(row["control"]), name)
+        for row in rows
+        for name in EXECUTIONS
+        if f"{name}_s" in row
+    ]
+    kinds = list(dict.fromkeys(found))
+    varying = [place for place in range(3) if len({kind[place] for kind in kinds}) > 1] or [0]
+    with mpl.rc_context({"svg.hashsalt": "air", "font.size": 9}):
+        figure = Figure(figsize=(2.4 * len(delays), 3.2), layout="constrained")
+        panels = figure.subplots(1, len(delays), sharey=True, squeeze=False)[0]
+        for panel, delay_s in zip(panels, delays, strict=True):
+            for number, kind in enumerate(kinds):
+                transport, control, name = kind
+                line = [
+                    row
+                    for row in rows
+                    if (row["delay_s"], row["transport"], row["control"])
+                    == (delay_s, transport, control)
+                    and f"{name}_s" in row
+                ]
+                panel.errorbar(
+                    [100 * float(row["loss"]) for row in line],
+                    [float(row[f"{name}_s"]) for row in line],
+                    [float(row[f"{name}_error_s"]) for row in line],
+                    linestyle=dict(zip(EXECUTIONS, ("--", ":", "-"), strict=True))[name],
+                    marker=MARKERS[number % len(MARKERS)],
+                    markerfacecolor="white",
+                    color=COLOURS[number % len(COLOURS)],
+                    label=", ".join(kind[place] for place in varying),
+                    capsize=2,
+                )
+            panel.set(xlabel="Packet loss (%)", title=f"Delay {1e3 * delay_s:g} ms", yscale="log")
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            panel.yaxis.set_minor_formatter("")
+            panel.grid(alpha=0.3)
+        panels[0].set_ylabel("Latency of a round (s)")
+        handles = panels[0].get_legend_handles_labels()
+        figure.legend(*handles, loc="outside upper center", ncols=4, frameon=False)
+        figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+    if file.suffix == ".svg":  # remove spaces at the ends of lines
+        drawn = (line.rstrip() for line in file.read_text().splitlines())
+        file.write_text("\n".join(drawn) + "\n")
 
 
 def _told(row: dict[str, float | str], name: str) -> str:

@@ -5,14 +5,15 @@
 
     python benchmarks/fidelity.py [PART...] [--json FILE] [--picture FILE]
     python benchmarks/fidelity.py --publish
+    python benchmarks/fidelity.py --redraw
 
 Parts: paper, schedules, fading, virtual, baselines, hundred, quickstart, dilation, docker. Left out
 are the last two unless they are named: one takes long, the other needs a Docker daemon; `virtual`
 needs a kernel (`testbed kernel build`), the baselines root. For all but `virtual` the machine must
 be idle: whoever else computes shows in the figures, and the table says how much that was.
 
-`--publish` measures what docs/accuracy.md shows, and writes it there, with docs/fidelity.json and the picture
-docs/fidelity.svg.
+`--publish` measures the table of docs/accuracy.md and writes it there, with docs/fidelity.json and
+docs/fidelity.svg. `--redraw` draws the picture from docs/fidelity.json and measures nothing.
 
 The error of a transfer is its duration against the integral of the slots' rates from its start
 on, for the bytes that its Ethernet frames take. Baselines carry the uploads of `fading`, and the
@@ -29,15 +30,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
@@ -449,50 +452,42 @@ def table(figures: Figures) -> Table:
 
 
 SERIES = {
-    "paper: ": ("this testbed, the paper's round: ", "C0", "-"),
-    "fading: ": ("this testbed, rates that jump: ", "C1", "-"),
-    "virtual paper: ": ("virtual time, the paper's round: ", "C2", "-"),
-    "virtual fading: ": ("virtual time, rates that jump: ", "C3", "-"),
-    "baselines: ": ("", "C7", "--"),
+    "virtual fading: uploads": ("this testbed, virtual time", "#009e73", "-"),
+    "fading: uploads": ("this testbed, real clock", "#0072b2", "-"),
+    "baselines: tc HTB, fading uploads": ("tc HTB", "#d55e00", "--"),
+    "baselines: tc TBF, fading uploads": ("tc TBF", "#cc79a7", "-."),
+    "baselines: Mininet TCLink, fading uploads": ("Mininet TCLink", "#000000", ":"),
 }
-"""By the part that a series begins with: how it is called, its colour, its line."""
+"""The drawn series: label, colour, line style. All carry the same uploads at the same rates."""
 
 
-def draw(figures: Figures, path: Path) -> None:
-    """The share of transfers whose error is below a value, one curve a series."""
-    import matplotlib as mpl
+def draw(series: Mapping[str, Sequence[float]], path: Path) -> None:
+    """Draw the share of uploads whose error is below a value, one curve per series of `SERIES`.
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    mpl.rcParams["svg.hashsalt"] = "fidelity"  # equal figures are equal files
-    drawing, axes = plt.subplots(figsize=(9, 4.4), layout="constrained")
-    drawn: dict[str, int] = {}
-    for name, errors in figures.errors.items():
-        begin = next((begin for begin in SERIES if name.startswith(begin)), None)
-        called, colour, line = SERIES[begin] if begin else ("", "C8", ":")
-        number = drawn[begin or ""] = drawn.get(begin or "", -1) + 1
-        size = np.sort(100 * np.abs(errors)).clip(min=1e-4)
-        share = np.arange(1, len(size) + 1) / len(size)
-        axes.step(
-            size,
-            share,
-            where="post",
-            label=called + name.removeprefix(begin or ""),
-            color=colour if line == "-" else f"C{4 + number}",
-            linestyle=(line, "--", ":")[number % 3] if line == "-" else (0, (3, 1, 1, 1)),
-            linewidth=1.6 if line == "-" else 1.1,
-        )
+    Args:
+        series: Relative errors by name of the series, as in the record.
+        path: The picture's file.
+    """
+    drawing = Figure(figsize=(5, 3.6), layout="constrained")
+    axes = drawing.add_subplot()
+    for name, (label, colour, line) in SERIES.items():
+        if name in series:
+            size = np.sort(100 * np.abs(series[name])).clip(min=1e-4)
+            share = 100 * np.arange(1, len(size) + 1) / len(size)
+            axes.step(size, share, line, where="post", label=label, color=colour, linewidth=1.8)
     axes.set(
         xscale="log",
-        xlabel="error of a transfer against the integral of the rates, % (logarithmic)",
-        ylabel="share of transfers",
-        ylim=(0, 1),
+        xlabel="Error of the duration of an upload (%)",
+        ylabel="Uploads with a smaller error (%)",
+        ylim=(0, 101),
     )
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.grid(alpha=0.3)
-    drawing.legend(fontsize="x-small", loc="outside right upper", frameon=False)
-    drawing.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
-    if path.suffix == ".svg":  # blanks at the ends of lines, which no editor keeps
+    drawing.legend(fontsize=9, loc="outside upper center", ncols=2, frameon=False)
+    # Equal figures are equal files.
+    with mpl.rc_context({"svg.hashsalt": "fidelity"}):
+        drawing.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    if path.suffix == ".svg":  # remove spaces at the ends of lines
         path.write_text(re.sub(r"[ \t]+$", "", path.read_text(), flags=re.M))
 
 
@@ -580,8 +575,16 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
-    parser.add_argument("--publish", action="store_true", help="measure what docs/accuracy.md shows, and write it there")
+    parser.add_argument(
+        "--publish", action="store_true", help="measure the table of docs/accuracy.md, and write it"
+    )
+    parser.add_argument(
+        "--redraw", action="store_true", help="only draw docs/fidelity.svg from docs/fidelity.json"
+    )
     wanted = parser.parse_args()
+    if wanted.redraw:
+        draw(json.loads(RECORD.read_text(encoding="utf-8"))["errors"], PICTURE)
+        return
     if unknown := set(wanted.parts) - set(PARTS):
         parser.error(f"PART: no such part: {', '.join(unknown)}")
     if wanted.publish:
@@ -592,7 +595,7 @@ def main() -> None:
         PARTS[name](figures)
     Console().print(table(figures))
     if wanted.picture:
-        draw(figures, wanted.picture)
+        draw(figures.errors, wanted.picture)
     measured = record(figures)
     if wanted.json:
         wanted.json.write_text(json.dumps(measured) + "\n")

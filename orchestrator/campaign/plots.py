@@ -23,6 +23,7 @@ from orchestrator.campaign.summary import (
     titles,
 )
 from orchestrator.reporting import learning_plots, plots
+from testbed.core.paradigm import title_of
 
 MOST_FIGURES = 24
 """Most charts of one plot, which has one per combination of the axes that it does not show."""
@@ -48,6 +49,7 @@ def draw(
                 drawn.setdefault(name, []).append(stem)
     if measured := against_predictions(points):
         table = pd.DataFrame(measured)
+        table["name"] = _point_names(campaign, table)
         plots.write_plot(out / "measured", lambda: plots.errors(table))
     return drawn
 
@@ -102,6 +104,19 @@ def _charts(
                 y_label=titles(study)[plot.y],
             ),
         )
+
+
+def _point_names(campaign: Campaign, table: pd.DataFrame) -> list[str]:
+    """Short names of points: study, values on its axes, seed, without what all points share."""
+    words = []
+    for row in table.to_dict("records"):
+        columns = axis_columns(campaign.studies[row["study"]])
+        values = {c: title_of(str(row[c])) if c == "paradigm" else str(row[c]) for c in columns}
+        words.append({"study": row["study"], **values, "seed": f"seed {row['seed']}"})
+    named = pd.DataFrame(words)
+    varying = [column for column in named if named[column].nunique(dropna=False) > 1]
+    rows = named[varying or ["study"]].to_dict("records")
+    return [", ".join(str(v) for v in row.values() if not pd.isna(v)) for row in rows]
 
 
 def _file_name(label: object) -> str:

@@ -119,7 +119,6 @@ app.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )(programs.exec_)
 app.command("import", rich_help_panel="Channels")(exchange.import_)
-app.command("opinions", hidden=True)(study.cross_check)  # its former name
 app.add_typer(campaign_app, name="campaign", rich_help_panel="Study")
 app.add_typer(kernel_app, name="kernel", rich_help_panel="Machine")
 

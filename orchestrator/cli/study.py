@@ -53,7 +53,11 @@ def cross_check(
     json_file: JsonFile = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Keep JSON, charts and a trace for Perfetto."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Output directory: page, JSON, charts, trace.",
+        ),
     ] = None,
     kernel: Annotated[
         bool, typer.Option("--kernel/--no-kernel", help="Also emulate (default), or not.")
@@ -77,6 +81,7 @@ def cross_check(
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.unused import say_unused
     from orchestrator.studies import cross_check as study
+    from orchestrator.studies.cross_check_page import verdict, write
     from testbed.system.files import check_folder, check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
@@ -102,8 +107,9 @@ def cross_check(
         out.print()
     for complaint in check.complaints:
         out.print(f"the kernel's run is not valid: {complaint}", markup=False)
+    out.print(" ".join(verdict(check)), markup=False, highlight=False)
     if output is not None:
-        study.write(check, parsed, output)
+        write(check, parsed, output)
         out.print(f"written to {output}")
 
 
@@ -129,7 +135,8 @@ def overhead(
     ] = None,
     json_file: JsonFile = None,
     output: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="Write tables and charts to DIR.")
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Output directory: page, tables, charts"),
     ] = None,
 ) -> None:
     """Emulate rounds and attribute every byte and millisecond to a cause."""
@@ -137,6 +144,7 @@ def overhead(
     from orchestrator.scenario.channel import check_comparable, is_open, open_source, read_trace
     from orchestrator.scenario.loading import load
     from orchestrator.studies import overhead as studies
+    from orchestrator.studies.overhead_page import sweep_verdict, verdict, write
     from testbed.system.files import check_folder, check_writable, write_json
 
     given = [*(overrides or []), *rounds_of(rounds)]
@@ -166,13 +174,14 @@ def overhead(
             out.print(f"not valid: {complaint}", markup=False)
     if key:
         out.print(studies.sweep_table(key, outcomes))
+    sentences = sweep_verdict(key, outcomes) if key else verdict(outcomes[0])
+    out.print(" ".join(sentences), markup=False, highlight=False)
     if json_file is not None:
         scenarios = [parsed.model_dump(mode="json") for _, parsed in points]
         values = [o.to_json() | {"scenario": s} for o, s in zip(outcomes, scenarios, strict=True)]
         write_json(json_file, {"sweep": key, "points": values})
     if output is not None:
-        for path in studies.write(output, key, outcomes):
-            out.print(f"{path}")
+        out.print(f"written to {write(output, key, outcomes, points[0][1])}")
 
 
 def reproduce(

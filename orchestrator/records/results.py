@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.engine.radio import OF_RATES, describe_radio
 from orchestrator.records.reader import Run, read_object, read_run
@@ -27,7 +27,8 @@ EXECUTIONS = {
     "predicted": "predicted, payload",
 }
 """By kind of timeline, best first: the name of the execution."""
-CROSS_CHECK = "opinions.json"
+CROSS_CHECK = "cross-check.json"
+_FORMER_CROSS_CHECK = "opinions.json"
 MOST_JSON_BYTES = 256 << 20
 """Size limit of a JSON file."""
 
@@ -83,7 +84,10 @@ class _Rounds(BaseModel):
     predicted: list[_Round] = []
     predicted_wire: list[_Round] = []
     measured: list[_Round] = []
-    opinions: dict[str, list[_Round]] = {}
+    executions: dict[str, list[_Round]] = Field(
+        {}, validation_alias=AliasChoices("executions", "opinions")
+    )
+    """`opinions` is the former name of the key."""
     error_budget: list[_Budget] = []
     learning: list[_Learned] = []
     valid: bool | None = None
@@ -134,8 +138,9 @@ def read_results(path: str | Path) -> list[Result | PlayedSession]:
         return [*_of_file(path, path.name)]
     if (path / SESSION).is_file():
         return [read_session(path)]
-    if (path / CROSS_CHECK).is_file():
-        return [*_of_file(path / CROSS_CHECK, path.name)]
+    for name in (CROSS_CHECK, _FORMER_CROSS_CHECK):
+        if (path / name).is_file():
+            return [*_of_file(path / name, path.name)]
     if (path / "campaign.yaml").is_file():
         raise InputError(f"{path}: is a campaign: its report.html compares its points")
     return [result_of(read_run(path))]
@@ -208,9 +213,9 @@ def _of_file(path: Path, name: str) -> Iterator[Result]:
             lacks=() if len(budget) else (lacks,),
             radio=radio,
         )
-    elif not read.opinions:
+    elif not read.executions:
         raise InputError(f"{path}: has no round: must be JSON of predict, run or cross-check")
-    for execution, rounds in read.opinions.items():
+    for execution, rounds in read.executions.items():
         complaints = read.kernel_complaints if execution == "kernel" else None
         over = read.packets_over if execution == "ns-3 packets" else ""
         yield Result(

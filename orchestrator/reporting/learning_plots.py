@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 
 from orchestrator.analysis.learned import X_TITLES, Group, Target, band
 from orchestrator.reporting.legend import line_style
-from orchestrator.reporting.plots import WIDTH_IN, write_plot
+from orchestrator.reporting.plots import WIDTH_IN, from_zero, write_plot
+from testbed.core.paradigm import title_of
 
 Y_TITLES = {
     "accuracy": "Held-out accuracy (%)",
@@ -67,13 +68,14 @@ def curves(
         axes.plot(
             found["x"],
             scale * found["mean"],
-            label=group.name,
+            label=title_of(group.name) if axis == "paradigm" else group.name,
             color=colour,
             linestyle=line,
             marker=marker,
             markevery=every,
             markersize=3.2,
             markerfacecolor="white",
+            clip_on=False,
         )
         if len(group.curves) > 1:
             low, high = scale * found["low"], scale * found["high"]
@@ -81,11 +83,18 @@ def curves(
     if not axes.lines:
         return None
     if target is not None and target.measure == y:
-        axes.axhline(scale * target.value, color="black", linewidth=0.6, linestyle=":")
-    seeds = f"; band: min. to max. of {most} seeds" if most > 1 else ""
-    axes.set(xlabel=X_TITLES[x] + seeds, ylabel=Y_TITLES[y])
+        axes.axhline(
+            scale * target.value, color="black", linewidth=0.6, linestyle=":", label="target"
+        )
+    axes.set(xlabel=X_TITLES[x], ylabel=Y_TITLES[y])
     axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        title=f"Band: range of {most} seeds" if most > 1 else None,
+        loc="outside upper center",
+        ncols=2,
+        frameon=False,
+    )
     return figure

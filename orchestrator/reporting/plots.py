@@ -3,6 +3,8 @@
 
 """Draws plots as in the paper: comparisons of paradigms over a quantity, and timelines."""
 
+import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from orchestrator.reporting.legend import STEP_COLOURS, STYLES, line_style
+from orchestrator.reporting.legend import COLOURS, STEP_COLOURS, STYLES, line_style
 from testbed.core.paradigm import paradigm, title_of
 from testbed.core.timeline import STEPS, Round, Timeline
 from testbed.system.files import write_whole
@@ -25,6 +28,10 @@ WIDTH_IN = 3.5
 """Width of a column in a two-column paper, inches."""
 WIDE_IN = 7.16
 """Width of both columns, inches."""
+PAGE_IN = 8.0
+"""Width of plots on pages, inches: 8 pt text is about 15 px high on a wide screen."""
+MOST_UAVS = 12
+"""Most UAVs in a Gantt chart; of more, it shows the slowest."""
 
 STYLE: dict[Any, Any] = {
     "font.family": "STIXGeneral",
@@ -69,6 +76,37 @@ def write_plot(stem: Path, draw: Callable[[], Figure | None]) -> list[Path]:
         return written
 
 
+def inline_svg(draw: Callable[[float], Figure], text: str) -> Markup:
+    """Draw a plot as inline SVG for a page, in the colours of the page's theme.
+
+    There are two drawings: one for wide screens and paper, and one for phones, as wide as a column
+    of a paper. The style of the page shows one of them.
+
+    Args:
+        draw: Makes the plot with a width in inches.
+        text: Alternative text.
+    """
+    drawings = []
+    for name, width_in in (("wide", PAGE_IN), ("narrow", WIDTH_IN)):
+        fonts = {"svg.fonttype": "none", "font.family": "DejaVu Sans"}
+        # Different salts, because identifiers must differ between the drawings of a page.
+        with mpl.rc_context(STYLE | fonts | {"svg.hashsalt": f"{text} {name}"}):
+            file = io.StringIO()
+            draw(width_in).savefig(file, format="svg", transparent=True, metadata={"Date": None})
+        svg = file.getvalue()
+        svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
+        svg = svg.replace("#ffffff", "var(--surface)")
+        svg = re.sub(r"<metadata>.*?</metadata>\s*|<!--.*?-->\s*", "", svg, flags=re.S)
+        svg = svg.replace("font-family: 'DejaVu Sans'", "font-family: inherit")
+        for unused in set(re.findall(r' id="([^"]*)"', svg)) - set(re.findall(r"#([\w-]+)", svg)):
+            svg = svg.replace(f' id="{unused}"', "")
+        size = re.search(r' width="[^"]*" height="[^"]*"', svg)
+        assert size is not None
+        described = f' class="plot {name}" role="img" aria-label="{escape(text)}"'
+        drawings.append(svg.replace(size[0], described, 1))
+    return Markup("".join(drawings))
+
+
 @dataclass(frozen=True)
 class ReferenceValue:
     """A latency from another source, e.g. the paper."""
@@ -79,9 +117,15 @@ class ReferenceValue:
 
 
 def comparison(
-    table: pd.DataFrame, x_label: str, reference: str, stated: ReferenceValue | None = None
+    table: pd.DataFrame,
+    x_label: str,
+    reference: str,
+    stated: ReferenceValue | None = None,
+    width_in: float = WIDTH_IN,
 ) -> Figure:
-    """Average per-round latency over x, one line per paradigm; below it relative to a reference.
+    """Average per-round latency over x, one line per paradigm, and relative to a reference.
+
+    The second panel is below the first one, or next to it if the figure is wider than a column.
 
     Args:
         table: Columns x, paradigm, latency_s, latency_ci95_s (half the interval's width),
@@ -89,23 +133,47 @@ def comparison(
         x_label: The quantity on the x axis.
         reference: The paradigm that the others are compared with.
         stated: A value to draw in addition.
+        width_in: Width, inches.
     """
-    figure = Figure(figsize=(WIDTH_IN, 4.6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    if width_in > WIDTH_IN:
+        figure = Figure(figsize=(width_in, 3.6), layout="constrained")
+        above, below = figure.subplots(1, 2)
+        above.set_xlabel(x_label)
+    else:
+        figure = Figure(figsize=(width_in, 4.6), layout="constrained")
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     known = table[table["paradigm"].isin(list(STYLES))]
     latency = known.rename(columns={"latency_s": "y", "latency_ci95_s": "y_ci95"})
     _draw_lines(above, latency, x="x", lines="paradigm")
     above.set(ylabel="Average per-round latency (s)")
-    above.set_ylim(bottom=0)
     if stated is not None:
-        above.plot(stated.x, stated.latency_s, "_", color="black", markersize=14, label=stated.text)
+        above.plot(
+            stated.x,
+            stated.latency_s,
+            "*",
+            color="black",
+            markerfacecolor="none",
+            markersize=11,
+            markeredgewidth=0.7,
+            label=stated.text,
+            zorder=5,
+        )
+    from_zero(above)
     figure.legend(
-        *above.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False
+        *above.get_legend_handles_labels(),
+        loc="outside upper center",
+        ncols=4 if width_in > WIDTH_IN else 2,
+        frameon=False,
     )
     ratio = known.assign(y=100 * known["over_reference"], y_ci95=100 * known["over_reference_ci95"])
-    _draw_lines(below, ratio, x="x", lines="paradigm", apart=0.06)
+    _draw_lines(below, ratio, x="x", lines="paradigm")
     below.set(xlabel=x_label, ylabel=f"Relative to {title_of(reference)} (%)")
     return figure
+
+
+def from_zero(axes: Axes) -> None:
+    """Begin the vertical axis at 0, and end it above the highest marker."""
+    axes.set_ylim(0, 1.06 * axes.dataLim.y1 or 1)
 
 
 def ordered(values: Iterable[str]) -> list[str]:
@@ -129,27 +197,23 @@ def lines(table: pd.DataFrame, *, x: str, lines: str | None, x_label: str, y_lab
     axes = figure.add_subplot()
     _draw_lines(axes, table, x=x, lines=lines)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.set_ylim(bottom=0)
+    from_zero(axes)
     if lines:
         axes.legend(ncols=2, frameon=False)
     return figure
 
 
-def _draw_lines(
-    axes: Axes, table: pd.DataFrame, *, x: str, lines: str | None, apart: float = 0.0
-) -> None:
-    """Draw lines; points with the same x are moved `apart` by that part of the distance in x."""
+def _draw_lines(axes: Axes, table: pd.DataFrame, *, x: str, lines: str | None) -> None:
     places = table[x].drop_duplicates().tolist()
     numeric = all(isinstance(place, (int, float)) for place in places)
     values = table[lines].drop_duplicates().tolist() if lines else [""]
     drawn = ordered(values) if lines == "paradigm" else values
-    width = min(np.diff(sorted(places)), default=1.0) if numeric else 1.0
     for number, value in enumerate(drawn):
         rows = table[table[lines] == value] if lines else table
         colour, line, marker = line_style(lines, str(value), number)
         at = rows[x] if numeric else pd.Series([places.index(place) for place in rows[x]])
         axes.errorbar(
-            at + apart * width * (number - (len(drawn) - 1) / 2),
+            at,
             rows["y"],
             yerr=rows["y_ci95"],
             label=title_of(str(value)) if lines == "paradigm" else str(value),
@@ -171,73 +235,109 @@ def errors(table: pd.DataFrame) -> Figure:
     """Errors of predictions of measured rounds, one row per point.
 
     Args:
-        table: Columns predicted_error and predicted_wire_error, fractions.
+        table: Columns name, predicted_error and predicted_wire_error (fractions). At most the
+            first 40 rows are drawn.
     """
-    figure = Figure(figsize=(WIDTH_IN, 0.9 + 0.12 * min(len(table), 40)), layout="constrained")
+    rows = table.head(40)
+    figure = Figure(figsize=(WIDTH_IN, 0.9 + 0.14 * len(rows)), layout="constrained")
     axes = figure.add_subplot()
-    rows = table.head(40).iloc[::-1]
-    for column, label, colour in (
-        ("predicted_error", "payload only", "#0072b2"),
-        ("predicted_wire_error", "with frames", "#d55e00"),
+    for column, label, marker, colour in (
+        ("predicted_error", "payload only", "o", COLOURS[1]),
+        ("predicted_wire_error", "with frames", "s", COLOURS[0]),
     ):
         axes.plot(
-            100 * rows[column], range(len(rows)), "o", markersize=3, color=colour, label=label
+            100 * rows[column],
+            range(len(rows)),
+            marker,
+            markersize=3.5,
+            color=colour,
+            label=label,
+            clip_on=False,
         )
     axes.axvline(0, color="black", linewidth=0.6)
-    axes.set(xlabel="Measured above predicted (%)", ylabel="Emulated point", yticks=[])
+    axes.set_yticks(range(len(rows)), rows["name"])
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlabel("Measured minus predicted latency (%)")
     axes.grid(alpha=0.3, axis="x")
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     return figure
 
 
-def timelines(timeline: Timeline) -> Figure:
+def timelines(timeline: Timeline, width_in: float = WIDE_IN) -> Figure:
     """Gantt charts of rounds with their paradigms and latencies as titles, see `gantts`."""
-    return gantts(
-        [
-            (f"{paradigm(round_.paradigm).title}: {round_.latency_s:.2f} s", round_)
-            for round_ in timeline
-        ]
-    )
+    titled = [
+        (f"{paradigm(round_.paradigm).title}: {round_.latency_s:.2f} s", round_)
+        for round_ in timeline
+    ]
+    return gantts(titled, width_in)
 
 
-def gantts(rounds: Sequence[tuple[str, Round]]) -> Figure:
-    """Gantt charts of rounds, one above the other: one row per client, one colour per step."""
-    figure = Figure(figsize=(WIDE_IN, 2.2 * len(rounds)), layout="constrained")
-    longest_s = max(round_.latency_s for _, round_ in rounds)
+def drawn_uavs(table: pd.DataFrame) -> list[int]:
+    """The UAVs of a Gantt chart: all by number, or of more than `MOST_UAVS` the slowest, first.
+
+    Args:
+        table: Steps of a round: columns client and end_s.
+    """
+    last_s = table.groupby("client")["end_s"].max()
+    if len(last_s) > MOST_UAVS:
+        last_s = last_s.sort_values(ascending=False, kind="stable").head(MOST_UAVS)
+    return [int(client) for client in last_s.index]
+
+
+def uav_label(drawn: int, count: int) -> str:
+    """Axis label of a Gantt chart that shows this number of UAVs out of all."""
+    return "UAV" if drawn == count else f"UAV (the {drawn} slowest of {count})"
+
+
+def gantts(rounds: Sequence[tuple[str, Round]], width_in: float = WIDE_IN) -> Figure:
+    """Gantt charts of rounds, one above the other: one row per UAV, one colour per step.
+
+    All charts show the same UAVs: those of `drawn_uavs` for the last round.
+    """
+    tables = [pd.DataFrame(round_.spans) for _, round_ in rounds]
+    shown = drawn_uavs(tables[-1])
+    row_of = {client: row for row, client in enumerate(shown)}
+    height_in = 0.55 + 0.16 * len(shown)
+    figure = Figure(figsize=(width_in, 0.7 + height_in * len(rounds)), layout="constrained")
     panels = figure.subplots(len(rounds), 1, sharex=True, squeeze=False)[:, 0]
-    for axes, (title, round_) in zip(panels, rounds, strict=True):
+    for axes, (title, round_), table in zip(panels, rounds, tables, strict=True):
         for step, name in enumerate(STEPS):
-            rows = round_.spans[round_.spans["step"] == step]
+            rows = table[(table["step"] == step) & table["client"].isin(shown)]
             axes.barh(
-                rows["client"],
+                rows["client"].map(row_of),
                 rows["end_s"] - rows["start_s"],
                 left=rows["start_s"] - round_.start_s,
                 color=STEP_COLOURS[name],
                 height=0.8,
             )
         axes.axvline(round_.latency_s, color="black", linewidth=0.8)
-        axes.set_ylabel("Client")
-        axes.set_yticks(range(1, int(round_.spans["client"].max()) + 1))
+        axes.set_ylabel(uav_label(len(shown), table["client"].nunique()))
+        axes.set_yticks(range(len(shown)), [str(client) for client in shown])
+        axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.tick_params(axis="y", labelsize=6)
-        axes.invert_yaxis()
         axes.set_title(title)
-    panels[-1].set_xlabel("Time (s); lines mark the ends of rounds")
+    longest_s = max(round_.latency_s for _, round_ in rounds)
+    panels[-1].set_xlabel("Time since the start of the round (s)")
     panels[-1].set_xlim(0, 1.02 * longest_s)
+    end = Line2D([], [], color="black", linewidth=0.8, label="end of the round")
+    steps = [Patch(color=STEP_COLOURS[name], label=name) for name in STEPS]
     figure.legend(
-        handles=[Patch(color=STEP_COLOURS[name], label=name) for name in STEPS],
+        handles=[*steps, end],
         loc="outside lower center",
-        ncols=len(STEPS),
+        ncols=len(steps) + 1 if width_in > WIDTH_IN else 4,
         frameon=False,
+        handlelength=0.9,
+        columnspacing=1.2,
     )
     return figure
 
 
-def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
+def over_delay(lines: Mapping[str, pd.DataFrame], width_in: float = WIDTH_IN) -> Figure:
     """Latency over the links' one-way delay, one line per table with columns delay_ms, mean_s."""
-    figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
+    figure = Figure(figsize=(width_in, 2.6), layout="constrained")
     axes = figure.add_subplot()
     for name, table in lines.items():
-        colour, line, marker = STYLES.get(name, ("#6b7280", "-", "o"))
+        colour, line, marker = line_style("paradigm", name, 0)
         axes.plot(
             table["delay_ms"],
             table["mean_s"],
@@ -249,8 +349,8 @@ def over_delay(lines: Mapping[str, pd.DataFrame]) -> Figure:
             markerfacecolor="white",
         )
     axes.set_xlabel("One-way delay of a link (ms)")
-    cut = axes.get_ylim()[0] > 0
-    axes.set_ylabel("Round latency (s)" + "; axis not from 0" * int(cut))
+    axes.set_ylabel("Mean latency of a round (s)")
+    from_zero(axes)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return figure

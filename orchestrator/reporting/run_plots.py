@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from orchestrator.analysis.learned import X_TITLES, curve_of
@@ -19,12 +21,9 @@ from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import link_rates
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.learning_plots import Y_TITLES
-from orchestrator.reporting.legend import STEP_COLOURS
-from orchestrator.reporting.plots import WIDTH_IN, write_plot
+from orchestrator.reporting.legend import STEP_COLOURS, part_title
+from orchestrator.reporting.plots import WIDTH_IN, drawn_uavs, from_zero, uav_label, write_plot
 from testbed.core.errors import InputError
-
-MOST_UAVS = 12
-"""Most UAVs in the Gantt chart; the first ones are shown."""
 
 RING_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")
 
@@ -70,46 +69,67 @@ def _extent(run: Run, round_: int) -> tuple[float, float]:
 
 
 def _gantt(run: Run, round_: int) -> Figure | None:
-    """Predicted (pale, above) and measured steps of each UAV, from the start of the round."""
+    """Predicted (pale, above) and measured steps of each UAV, from the start of the round.
+
+    The UAVs are those of `drawn_uavs` for the measured round, or else for the predicted one.
+    """
     kinds = [kind for kind in (run.prediction, "measured") if kind in run.tables]
-    tables = {kind: _first_uavs(run.tables[kind], round_) for kind in kinds}
+    tables = {kind: run.tables[kind][run.tables[kind]["round"] == round_] for kind in kinds}
     tables = {kind: table for kind, table in tables.items() if len(table)}
     if not tables:
         return None
-    clients = sorted({client for table in tables.values() for client in table["client"]})
-    figure, ax = _canvas(0.95 + 0.2 * len(clients))
+    best = [*tables.values()][-1]
+    shown = drawn_uavs(best)
+    figure, ax = _canvas(1.3 + 0.2 * len(shown))
+    steps = set()
     for kind, table in tables.items():
-        _bars(ax, table, measured=kind == "measured", alone=len(tables) == 1)
-    ax.set_yticks(clients, [str(client) for client in clients])
+        drawn = table[table["client"].isin(shown)]
+        steps |= set(drawn["step"])
+        rows = drawn["client"].map({client: row for row, client in enumerate(shown)})
+        _bars(ax, drawn, rows, table["start_s"].min(), kind == "measured", len(tables) == 1)
+        ax.axvline(
+            table["end_s"].max() - table["start_s"].min(),
+            color="black",
+            linewidth=0.8,
+            linestyle="-" if table is best else ":",
+        )
+    ax.set_yticks(range(len(shown)), [str(client) for client in shown])
     ax.set(
-        ylim=(clients[-1] + 0.6, clients[0] - 0.6),
-        xlabel="Time since the round began (s)",
-        ylabel="UAV",
+        ylim=(len(shown) - 0.4, -0.6),
+        xlabel="Time since the start of the round (s)",
+        ylabel=uav_label(len(shown), best["client"].nunique()),
     )
     ax.set_xlim(left=0)
-    used = {step for table in tables.values() for step in table["step"]}
-    chips = [Patch(color=c, label=step) for step, c in STEP_COLOURS.items() if step in used]
-    figure.legend(
-        handles=chips, loc="outside upper center", ncols=7, frameon=False, handlelength=0.8,
-        columnspacing=0.9, handletextpad=0.4,
-    )  # fmt: skip
+    chips = [Patch(color=c, label=step) for step, c in STEP_COLOURS.items() if step in steps]
+    compact = {"frameon": False, "handlelength": 0.9, "columnspacing": 0.9, "handletextpad": 0.4}
+    figure.legend(handles=chips, loc="outside upper center", ncols=7, **compact)
+    ends: list[Artist] = [Line2D([], [], color="black", linewidth=0.8, label="end of the round")]
+    if len(tables) > 1:
+        ends = [
+            Patch(color="#555555", label="measured"),
+            Patch(color="#555555", alpha=_PALE, linewidth=0, label="predicted"),
+            *ends,
+            Line2D([], [], color="black", linewidth=0.8, linestyle=":", label="predicted end"),
+        ]
+    figure.legend(handles=ends, loc="outside lower center", ncols=4, **compact)
     return figure
 
 
-def _first_uavs(table: pd.DataFrame, round_: int) -> pd.DataFrame:
-    return table[(table["round"] == round_) & (table["client"] <= MOST_UAVS)]
+_PALE = 0.55
+"""Opacity of predicted steps next to measured ones."""
 
 
-def _bars(ax: Axes, table: pd.DataFrame, measured: bool, alone: bool) -> None:
-    start_s = table["start_s"].min()
+def _bars(
+    ax: Axes, table: pd.DataFrame, rows: pd.Series, start_s: float, measured: bool, alone: bool
+) -> None:
     height, offset = (0.6, 0.0) if alone else (0.4, 0.14) if measured else (0.26, -0.24)
     ax.barh(
-        table["client"] + offset,
+        rows + offset,
         table["end_s"] - table["start_s"],
         left=table["start_s"] - start_s,
         height=height,
         color=[STEP_COLOURS[step] for step in table["step"]],
-        alpha=1.0 if measured or alone else 0.55,
+        alpha=1.0 if measured or alone else _PALE,
         linewidth=0,
     )
 
@@ -137,12 +157,9 @@ def _rates(run: Run, round_: int) -> Figure | None:
                 color=RING_COLOURS[ring % len(RING_COLOURS)],
             )
         ax.set_ylabel(f"{name.capitalize()} (Mb/s)")
+        from_zero(ax)
     figure.align_ylabels(panels)
-    cut = any(ax.get_ylim()[0] > 0 for ax in panels)
-    panels[-1].set(
-        xlabel="Time since the round began (s)" + "; rates do not start at 0" * cut,
-        xlim=(0, end_s - start_s),
-    )
+    panels[-1].set(xlabel="Time since the start of the round (s)", xlim=(0, end_s - start_s))
     present = sorted({rings.index(ring) for ring in run.scenario.uavs.ring_m})
     chips = [
         Patch(color=RING_COLOURS[i % len(RING_COLOURS)], label=f"{rings[i][0]:g}–{rings[i][1]:g} m")
@@ -153,42 +170,45 @@ def _rates(run: Run, round_: int) -> Figure | None:
 
 
 def _budget(run: Run, round_: int) -> Figure | None:
-    """From the latency predicted for the payload to the measured one, by part of the budget."""
+    """From the latency predicted for the payload to the measured one, by part of the budget.
+
+    Parts without any effect are omitted.
+    """
     if "budget" not in run.tables:
         return None
     table, rounds = run.tables["budget"], run.rounds.set_index("round")
-    parts = table[table["round"] == round_].groupby("part")["seconds"].sum()
-    if parts.empty or round_ not in rounds.index:
+    sums = table[table["round"] == round_].groupby("part")["seconds"].sum()
+    if sums.empty or round_ not in rounds.index:
         return None
     latencies = ["predicted_latency_s", "measured_latency_s"]
-    totals = rounds.loc[[round_], latencies].to_numpy(float)[0]
-    seconds = np.array([float(parts.get(part, 0.0)) for part in run.parts])
-    if not np.isfinite(totals).all():
+    predicted_s, measured_s = rounds.loc[[round_], latencies].to_numpy(float)[0]
+    if not np.isfinite([predicted_s, measured_s]).all():
         return None
-    before = totals[0] + np.concatenate(([0.0], np.cumsum(seconds)[:-1]))
-    heights = np.concatenate((totals, before + seconds))
-    spread = max(float(np.ptp(heights)), 1e-3)
-    floor = heights.min() - 0.3 * spread
-    figure, ax = _canvas(2.0)
-    x = np.arange(1, len(run.parts) + 1)
-    ends = [0, len(run.parts) + 1]
-    ax.bar(ends, totals - floor, bottom=floor, width=0.62, color="#6b7280")
-    colours = ["#d55e00" if value >= 0 else "#0072b2" for value in seconds]
-    ax.bar(x, seconds, bottom=before, width=0.62, color=colours)
-    labels = [f"{total:.3f}" for total in totals]
-    tops = [*zip(ends, totals, labels, strict=True)]
-    for place, low, value in zip(x, before, seconds, strict=True):
-        tops.append((int(place), max(low, low + value), milliseconds(value).removesuffix(" ms")))
-    for end, top, label in tops:
-        ax.annotate(label, (end, top), (0, 2), textcoords="offset points", ha="center", fontsize=6)
-    ax.set_xticks([ends[0], *x, ends[1]], ["predicted", *run.parts, "measured"], fontsize=6)
+    parts = [part for part in run.parts if abs(sums.get(part, 0.0)) >= LEAST_PART_S]
+    ms = 1e3 * np.array([float(sums[part]) for part in parts])
+    before = np.concatenate(([0.0], np.cumsum(ms)))[:-1]
+    total_ms = 1e3 * (measured_s - predicted_s)
+    figure, ax = _canvas(0.8 + 0.19 * (len(parts) + 1))
+    rows = range(len(parts))
+    ax.barh(rows, ms, left=before, color=["#d55e00" if x >= 0 else "#0072b2" for x in ms])
+    ax.barh(len(parts), total_ms, color="#6b7280")
+    labels = [milliseconds(x / 1e3) for x in (*ms, total_ms)]
+    ends = [*np.maximum(before, before + ms), max(total_ms, 0.0)]
+    for row, (end, label) in enumerate(zip(ends, labels, strict=True)):
+        ax.annotate(label, (end, row), (3, 0), textcoords="offset points", va="center", fontsize=7)
+    ax.set_yticks([*rows, len(parts)], [*map(part_title, parts), "measured"])
     ax.set(
-        xlabel="Latencies in s, parts in ms; the axis does not start at 0",
-        ylabel="Latency (s)",
-        ylim=(floor, heights.max() + 0.18 * spread),
+        ylim=(len(parts) + 0.5, -0.5),
+        xlabel=f"Difference from the predicted {predicted_s:.3f} s (ms)",
     )
-    ax.ticklabel_format(axis="y", useOffset=False)
+    ax.axvline(0, color="black", linewidth=0.6)
+    low, high = ax.get_xlim()
+    ax.set_xlim(low, high + 0.22 * (high - low))
     return figure
+
+
+LEAST_PART_S = 5e-7
+"""Parts of the error budget that are smaller are not drawn, s."""
 
 
 def _learning(run: Run, round_: int) -> Figure | None:
@@ -199,9 +219,9 @@ def _learning(run: Run, round_: int) -> Figure | None:
         return None
     figure, panels = _canvas(3.2, nrows=2, sharex=True)
     for ax, (y, scale) in zip(panels, (("accuracy", 100), ("loss", 1)), strict=True):
-        ax.plot(curve["time_s"], scale * curve[y], marker="o", markersize=3.2)
+        ax.plot(curve["time_s"], scale * curve[y], marker="o", markersize=3.2, clip_on=False)
         ax.set(ylabel=Y_TITLES[y])
-        ax.set_ylim(bottom=0)
+        from_zero(ax)
         ax.grid(alpha=0.3)
     panels[-1].set(xlabel=X_TITLES["time_s"])
     panels[-1].set_xlim(left=0)

@@ -30,21 +30,27 @@ from orchestrator.engine.rounds import predict
 from orchestrator.engine.selection import selection
 from orchestrator.packet_simulation.rounds import play, simulated_radio
 from orchestrator.policies.registry import decider
-from orchestrator.reporting.perfetto import trace
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.studies.failed_checks import failed_checks
 from orchestrator.theory import closed_forms as theory
 from orchestrator.theory import models
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.registry import ANALYTICAL_MODELS
 from testbed.core.timeline import Timeline
-from testbed.system.files import write_json
 
 log = logging.getLogger(__name__)
 
 PAYLOAD, WIRE, PACKETS, KERNEL = "engine, payload", "engine, frames", "ns-3 packets", "kernel"
+TITLES = {
+    PAYLOAD: "the engine, payload only",
+    WIRE: "the engine with frames",
+    PACKETS: "ns-3's packets",
+    KERNEL: "the kernel's links",
+}
+"""By name of a timeline: its title in a sentence."""
 TRANSFERS = ("SM", "CA", "SG", "CM")
 
 
@@ -89,9 +95,9 @@ class CrossCheck:
             "scenario": scenario.model_dump(mode="json"),
             "closed_forms": [vars(form) for form in self.closed_forms],
             "delay_s": self.delay_s,
-            "opinions": {name: line.to_json() for name, line in self.timelines.items()},
+            "executions": {name: line.to_json() for name, line in self.timelines.items()},
             "kernel_complaints": list(self.complaints),
-            "transfers": _records(transfers(self).rename(columns={"execution": "opinion"})),
+            "transfers": _records(transfers(self)),
             "delay_sweep": _records(over_delay(self)),
             **({"downlink_is_open": True} if self.timelines[PAYLOAD].downlink_is_open else {}),
             **({"trace_has_rates": True} if self.timelines[PAYLOAD].trace_has_rates else {}),
@@ -152,7 +158,7 @@ def cross_check(
             RunOptions(decide=decider(scenario, source), progress=progress),
         )
         timelines[KERNEL] = Timeline(done.measured)
-        complaints = [str(check) for check in done.checks if not check.ok]
+        complaints = failed_checks(done.checks, done.scenario)
     return CrossCheck(
         closed_forms=closed_forms(scenario, source),
         timelines=timelines,
@@ -220,24 +226,6 @@ def _model(name: str, scenario: Scenario) -> models.AnalyticalModel | None:
         if name in scenario.analytical_models:
             raise
         return None
-
-
-def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:
-    """Write opinions.json, plots, and a trace for Perfetto into a folder, created if missing."""
-    from orchestrator.reporting import plots
-
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "opinions.json", check.to_json(scenario))
-    first = [
-        (f"{name}: {timeline.rounds[0].latency_s:.3f} s", timeline.rounds[0])
-        for name, timeline in check.timelines.items()
-    ]
-    plots.write_plot(folder / "opinions", lambda: plots.gantts(first))
-    if len(check.by_delay) > 1:
-        lines = {scenario.paradigm: over_delay(check)}
-        plots.write_plot(folder / "delay", lambda: plots.over_delay(lines))
-    frames = {name: timeline.frame() for name, timeline in check.timelines.items()}
-    write_json(folder / "trace.json", trace(frames))
 
 
 # --- tables --------------------------------------------------------------------------------------

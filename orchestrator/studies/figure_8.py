@@ -25,7 +25,7 @@ from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.cluster import HERE, Progress, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
-from orchestrator.reporting.plots import WIDTH_IN, write_plot
+from orchestrator.reporting.plots import WIDTH_IN
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster
@@ -120,24 +120,23 @@ def run(
     made = table(played)
     write_csv(out / "fig8.csv", made)
     write_csv(out / "fig8_paired.csv", paired(played))
-    write_plot(out / "fig8", partial(over_rounds, played))
     sections = [
         Section(
             "fig8",
             f"Figure 8: comparison of policies, mean of the last {LAST} rounds",
             list(_findings(played)),
             made,
-            ["fig8"],
-            f"Moving averages over {SPAN} rounds with the first seed; thin black lines: values "
+            {"fig8": partial(over_rounds, played)},
+            f"Moving averages over {SPAN} rounds with the first seed. Thin black lines are values "
             "in the paper.",
         )
     ]
     if played.front:
         front = _front(played)
         write_csv(out / "fig8_front.csv", front)
-        write_plot(out / "fig8_front", partial(front_figure, front))
-        title = "Not in the paper: trade-off of latency and energy for several λ"
-        sections.append(Section("fig8_front", title, [], front, ["fig8_front"]))
+        title = "Trade-off: latency and energy for several λ (not in the paper)"
+        figures = {"fig8_front": partial(front_figure, front)}
+        sections.append(Section("fig8_front", title, [], front, figures))
     rounds_ = len(played.first(played.entries[0]))
     settings = f"{rounds_:,} rounds for each of {len(played.seeds)} channels"
     Reproduction(sections, settings).write(out)
@@ -310,9 +309,9 @@ def _front(played: Results) -> pd.DataFrame:
 # --- plots ---------------------------------------------------------------------------------------
 
 
-def over_rounds(played: Results) -> Figure:
+def over_rounds(played: Results, width_in: float = WIDTH_IN) -> Figure:
     """Moving averages of each round's latency, largest energy and objective, first seed."""
-    figure = Figure(figsize=(WIDTH_IN, 6.2), layout="constrained")
+    figure = Figure(figsize=(width_in, 6.2), layout="constrained")
     panels = figure.subplots(3, 1, sharex=True)
     labels = ("Latency of a round (s)", "Largest energy of a UAV (J)", "Objective")
     for name in played.entries:
@@ -339,9 +338,9 @@ def over_rounds(played: Results) -> Figure:
     return figure
 
 
-def front_figure(front: pd.DataFrame) -> Figure:
+def front_figure(front: pd.DataFrame, width_in: float = WIDTH_IN) -> Figure:
     """Latency over largest energy, one point per λ."""
-    figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
+    figure = Figure(figsize=(width_in, 2.6), layout="constrained")
     axes = figure.add_subplot()
     for name, rows in front.groupby("policy", sort=False):
         entry = ENTRIES[str(name)]

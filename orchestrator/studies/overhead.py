@@ -3,11 +3,10 @@
 
 """`testbed overhead`: overheads of an emulated scenario, optionally for several values of a key."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import BYTES, SET_UP
+from orchestrator.analysis.error_budget import RADIO_PARTS
 from orchestrator.analysis.waterfall import PART_OF, PARTS
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.network import check_machine
@@ -25,12 +25,14 @@ from orchestrator.emulated.rounds import emulate
 from orchestrator.emulated.validity import validity
 from orchestrator.policies.registry import decider
 from orchestrator.records.emulation import Emulation
-from orchestrator.reporting.plots import WIDE_IN, write_plot
+from orchestrator.reporting.formatting import milliseconds
+from orchestrator.reporting.legend import part_title
+from orchestrator.reporting.plots import WIDE_IN, WIDTH_IN, from_zero
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
+from orchestrator.studies.failed_checks import failed_checks
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
-from testbed.system.files import write_csv
 from testbed.system.leftovers import temporary_folder
 
 COLOURS = {
@@ -47,6 +49,30 @@ COLOURS = {
     "handshake_bytes": "#e69f00",
     "other_bytes": "#000000",
 }
+TITLES = {
+    "framing": "testbed framing",
+    "tls": "TLS",
+    "grpc": "gRPC",
+    "quic": "QUIC",
+    "header": "headers",
+    "ack": "acknowledgements",
+    "resent_lost": "retransmissions of lost frames",
+    "resent_dropped": "retransmissions of dropped frames",
+    "resent_spurious": "spurious retransmissions",
+    "handshake": "opening connections",
+    "handshakes": "opening connections",
+    "other": "other bytes",
+    "delay": "delay of the links",
+    "overruns": "computing beyond its model",
+    "slots": "late rate changes",
+    "order": "different service order",
+    "rest": "unexplained",
+}
+"""Titles of purposes of bytes and of parts of the latency, if they differ from their names."""
+EMULATION = ("overruns", "slots", "order", *RADIO_PARTS, "rest")
+"""Parts of the latency that come from the emulation instead of protocols."""
+LEAST_PART_S = 5e-6
+"""Parts of the latency that are smaller are not shown, s."""
 _GREY, _ORANGE, _BLUE, _RED = "#999999", "#e69f00", "#0072b2", "#d55e00"
 
 
@@ -81,6 +107,30 @@ class Outcome:
     def link_bytes(self) -> float:
         """Bytes of all purposes in a round."""
         return sum(self.bytes_of(name) for name in BYTES)
+
+    @property
+    def overhead(self) -> float:
+        """Bytes that are not payload, as a fraction of the payload."""
+        return self.link_bytes / self.bytes_of("payload_bytes") - 1
+
+    @property
+    def seen_bytes(self) -> list[str]:
+        """The purposes that have bytes, from `BYTES`."""
+        return [name for name in BYTES if self.bytes_of(name)]
+
+    @property
+    def seen_parts(self) -> list[str]:
+        """The parts of the latency that are not zero, and always payload and computing."""
+        return [
+            part
+            for part, seconds in self.parts_s.items()
+            if part in PARTS[:2] or abs(seconds) >= LEAST_PART_S
+        ]
+
+    def sum_s(self, *, of_emulation: bool) -> float:
+        """Latency in s that the emulation adds, or else that protocols add."""
+        parts = [part for part in self.parts_s if part not in PARTS[:2]]
+        return sum(self.parts_s[p] for p in parts if (p in EMULATION) == of_emulation)
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as a JSON object."""
@@ -160,21 +210,27 @@ def bytes_of_a_round(accounts: Sequence[pd.DataFrame], direction: str) -> dict[s
 
 
 def _outcome(value: str, done: Emulation) -> Outcome:
-    failed = [check for check in validity(done) if not check.ok]
+    failed = failed_checks(validity(done), done.scenario)
     return Outcome(
         value=value,
         up_bytes=bytes_of_a_round(done.accounts, "up"),
         down_bytes=bytes_of_a_round(done.accounts, "down"),
         parts_s={
             part: float(np.mean([record.waterfall[part] for record in done.rounds]))
-            for part in PARTS
+            for part in done.rounds[0].waterfall
         },
         predicted_s=float(np.mean([r.latency_s for r in done.predicted])),
         predicted_wire_s=float(np.mean([r.latency_s for r in done.predicted_wire])),
         measured_s=float(np.mean([r.latency_s for r in done.measured])),
         valid=not failed,
-        complaints=[str(check) for check in failed],
+        complaints=failed,
     )
+
+
+def title(name: str) -> str:
+    """Title of a purpose of bytes (with or without `_bytes`), or of a part of the latency."""
+    name = name.removesuffix("_bytes")
+    return TITLES.get(name, part_title(name))
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -183,17 +239,17 @@ def _outcome(value: str, done: Emulation) -> Outcome:
 def bytes_table(outcome: Outcome) -> Table:
     """One row per kind of overhead: bytes up and down, share of all bytes, time in a round.
 
-    Purposes without their own part of the latency (see `orchestrator.analysis.waterfall`) have no
-    time.
+    Purposes without bytes are omitted. Purposes without their own part of the latency (see
+    `orchestrator.analysis.waterfall`) have no time.
     """
     table = Table(box=None, pad_edge=False)
     table.add_column("bytes")
     for column in ("up", "down", "both", "% of all", "ms", "% of round"):
         table.add_column(column, justify="right", no_wrap=True)
-    for name in BYTES:
+    for name in outcome.seen_bytes:
         seconds = outcome.parts_s[PART_OF[name]] if name in PART_OF else None
         table.add_row(
-            name.removesuffix("_bytes"),
+            title(name),
             f"{outcome.up_bytes[name]:.0f}",
             f"{outcome.down_bytes[name]:.0f}",
             f"{outcome.bytes_of(name):.0f}",
@@ -207,15 +263,19 @@ def bytes_table(outcome: Outcome) -> Table:
 
 
 def waterfall_table(outcome: Outcome) -> Table:
-    """The parts of the latency, from payload at the channel's rates to the measured value."""
+    """The parts of the latency, from payload at the channel's rates to the measured value.
+
+    Parts of zero are omitted.
+    """
     table = Table(box=None, pad_edge=False)
     table.add_column("latency")
     for column in ("ms", "% of round", "sum ms"):
         table.add_column(column, justify="right")
     total_s = 0.0
-    for part, seconds in outcome.parts_s.items():
+    for part in outcome.seen_parts:
+        seconds = outcome.parts_s[part]
         total_s += seconds
-        table.add_row(part, *_time(seconds, outcome.measured_s), f"{1e3 * total_s:.2f}")
+        table.add_row(title(part), *_time(seconds, outcome.measured_s), f"{1e3 * total_s:.2f}")
     return table
 
 
@@ -240,8 +300,8 @@ def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
 
     for name in BYTES[1:]:
         if any(outcome.bytes_of(name) for outcome in outcomes):
-            add(f"{name.removesuffix('_bytes')} %", lambda o, n=name: share(o, o.bytes_of(n)))  # type: ignore[misc]
-    add("overhead %", lambda o: share(o, o.link_bytes - o.bytes_of("payload_bytes")))
+            add(f"{title(name)} %", lambda o, n=name: share(o, o.bytes_of(n)))  # type: ignore[misc]
+    add("all overhead %", lambda o: f"{100 * o.overhead:.3f}")
     add("predicted wire s", lambda o: f"{o.predicted_wire_s:.4f}")
     add("measured s", lambda o: f"{o.measured_s:.4f}")
     add("error %", lambda o: f"{100 * (o.measured_s / o.predicted_wire_s - 1):+.3f}")
@@ -252,54 +312,54 @@ def sweep_table(key: str, outcomes: Sequence[Outcome]) -> Table:
 # --- plots ---------------------------------------------------------------------------------------
 
 
-def waterfall_figure(outcome: Outcome) -> Figure:
+def waterfall_figure(outcome: Outcome, width_in: float = WIDE_IN) -> Figure:
     """The waterfall chart: the whole round, and the parts after payload and computing."""
-    figure = Figure(figsize=(WIDE_IN, 4.8), layout="constrained")
-    whole, above = figure.subplots(2, 1, height_ratios=(1, 3))
-    begins = np.concatenate([[0.0], np.cumsum(list(outcome.parts_s.values()))])
-    predicted_s = begins[2]
-    first = PARTS.index("overruns")
-    colours = [_GREY, _ORANGE, *[_BLUE] * (first - 2), *[_RED] * (len(PARTS) - first)]
-    for begin, (part, lasts_s), colour in zip(
-        begins[:-1], outcome.parts_s.items(), colours, strict=True
+    parts = outcome.seen_parts
+    seconds = np.array([outcome.parts_s[part] for part in parts])
+    ends = np.cumsum(seconds)
+    figure = Figure(figsize=(width_in, 2.4 + 0.24 * len(parts)), layout="constrained")
+    whole, above = figure.subplots(2, 1, height_ratios=(1, 0.4 * len(parts)))
+    colours = [_GREY, _ORANGE, *(_RED if part in EMULATION else _BLUE for part in parts[2:])]
+    whole.barh([0] * len(parts), seconds, left=ends - seconds, color=colours)
+    rows, ms = range(len(parts) - 2), 1e3 * seconds[2:]
+    begins_ms = 1e3 * (ends[2:] - ends[1]) - ms
+    above.barh(rows, ms, left=begins_ms, color=colours[2:])
+    for row, begin, length in zip(rows, begins_ms, ms, strict=True):
+        above.annotate(
+            milliseconds(length / 1e3),
+            (max(begin, begin + length), row),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7,
+        )
+    above.set_yticks(rows, [textwrap.fill(title(part), 20) for part in parts[2:]])
+    for text, colour, sum_s in (
+        ("payload", _GREY, seconds[0]),
+        ("computing", _ORANGE, seconds[1]),
+        ("protocols", _BLUE, outcome.sum_s(of_emulation=False)),
+        ("emulation", _RED, outcome.sum_s(of_emulation=True)),
     ):
-        whole.barh(0, lasts_s, left=begin, color=colour)
-        if part not in PARTS[:2]:
-            above.barh(part, 1e3 * lasts_s, left=1e3 * (begin - predicted_s), color=colour)
-            end_ms = 1e3 * (max(begin, begin + lasts_s) - predicted_s)
-            above.annotate(
-                f"{1e3 * lasts_s:+.2f} ms",
-                (end_ms, part),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-            )
-    seconds = list(outcome.parts_s.values())
-    for text, colour, some in (
-        ("payload", _GREY, seconds[:1]),
-        ("computing", _ORANGE, seconds[1:2]),
-        ("protocol", _BLUE, seconds[2:first]),
-        ("emulation", _RED, seconds[first:]),
-    ):
-        whole.barh(0, 0, color=colour, label=f"{text} {sum(some):.3f} s")
-    whole.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+        whole.barh(0, 0, color=colour, label=f"{text} {sum_s:.3f} s")
+    figure.legend(ncols=4 if width_in > WIDTH_IN else 2, loc="outside upper center", frameon=False)
     whole.set_yticks([])
-    whole.set_xlabel("latency of a round (s)")
-    whole.set_xlim(0, max(begins) * 1.02)
+    whole.set_xlabel("Latency of a round (s)")
+    whole.set_xlim(0, max(ends) * 1.02)
     above.invert_yaxis()
-    above.margins(x=0.15)
-    above.set_xlabel("in addition to payload at the channel's rates, and computing (ms)")
+    above.margins(x=0.22)
+    above.axvline(0, color="black", linewidth=0.6)
+    above.set_xlabel("Added latency (ms)")
     above.grid(axis="x", alpha=0.3)
     for axes in (whole, above):
         axes.tick_params(labelsize=8)
     return figure
 
 
-def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
-    """Bar chart of overhead bytes by kind, and plot of latencies, over the values of a key."""
-    figure = Figure(figsize=(WIDE_IN, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
+def sweep_figure(key: str, outcomes: Sequence[Outcome], width_in: float = WIDE_IN) -> Figure:
+    """Overhead bytes by purpose, and the latency that they add, over the values of a key."""
+    is_wide = width_in > WIDTH_IN
+    figure = Figure(figsize=(width_in, 3.2 if is_wide else 6), layout="constrained")
+    left, right = figure.subplots(1, 2) if is_wide else figure.subplots(2, 1)
     places = np.arange(len(outcomes))
     payload = np.array([outcome.bytes_of("payload_bytes") for outcome in outcomes])
     below = np.zeros(len(outcomes))
@@ -308,53 +368,23 @@ def sweep_figure(key: str, outcomes: Sequence[Outcome]) -> Figure:
         sizes = np.array([max(0.0, outcome.bytes_of(name)) for outcome in outcomes])
         share = 100 * sizes / payload
         if share.any():
-            label = name.removesuffix("_bytes")
-            left.bar(places, share, 0.6, below, label=label, color=COLOURS[name])
+            left.bar(places, share, 0.6, below, label=title(name), color=COLOURS[name])
             below += share
-    left.set_ylabel("overhead bytes (% of payload)")
+    left.set_ylabel("Overhead bytes (% of payload)")
     for name, label, marker, colour in (
-        ("predicted_s", "payload only", "s", _GREY),
-        ("predicted_wire_s", "predicted", "o", _BLUE),
+        ("predicted_wire_s", "predicted with frames", "o", _BLUE),
         ("measured_s", "measured", "x", _RED),
     ):
-        latencies = [getattr(outcome, name) for outcome in outcomes]
-        right.plot(places, latencies, marker, label=label, color=colour, markersize=5)
-    right.set_ylabel("latency of a round (s)")
-    right.margins(x=0.15, y=0.1)
+        added_ms = [1e3 * (getattr(outcome, name) - outcome.predicted_s) for outcome in outcomes]
+        right.plot(places, added_ms, marker, label=label, color=colour, markersize=5)
+    right.set_ylabel("Added latency (ms)")
+    right.margins(x=0.15)
+    from_zero(right)
     for axes in (left, right):
-        axes.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
+        axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1), frameon=False)
         axes.set_xticks(places, [outcome.value for outcome in outcomes])
         axes.set_xlabel(key)
         axes.tick_params(labelsize=8)
         axes.grid(axis="y", alpha=0.3)
         axes.set_axisbelow(True)
     return figure
-
-
-def write(folder: Path, key: str, outcomes: Sequence[Outcome]) -> list[Path]:
-    """Write tables as CSV and plots as PNG and PDF; returns the PNG files' paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = [
-        (outcome.value, name.removesuffix("_bytes"), *(b[name] for b in outcome.both_ways))
-        for outcome in outcomes
-        for name in BYTES
-    ]
-    write_csv(
-        folder / "bytes.csv",
-        pd.DataFrame(rows, columns=["value", "of", "up_bytes", "down_bytes"]),
-    )
-    parts = [(o.value, part, seconds) for o in outcomes for part, seconds in o.parts_s.items()]
-    write_csv(
-        folder / "waterfall.csv",
-        pd.DataFrame(parts, columns=["value", "part", "seconds"]),
-    )
-    made = []
-    for outcome in outcomes:
-        # A point in the value would begin the file's suffix.
-        name = "-".join(["waterfall", outcome.value.replace(".", "_")]).rstrip("-")
-        write_plot(folder / name, partial(waterfall_figure, outcome))
-        made.append(folder / f"{name}.png")
-    if key:
-        write_plot(folder / "sweep", partial(sweep_figure, key, outcomes))
-        made.append(folder / "sweep.png")
-    return made

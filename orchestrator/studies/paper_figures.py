@@ -12,11 +12,13 @@ the paper's claims.
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 from scipy import stats
 
 from orchestrator.analysis.statistics import half_width
@@ -312,7 +314,6 @@ def _timelines(out: Path, rounds: Sequence[Round]) -> Section:
     timeline = Timeline(rounds)
     table = timeline.frame().drop(columns="round")
     write_csv(out / "fig3.csv", table)
-    plots.write_plot(out / "fig3", lambda: plots.timelines(timeline))
     latencies = [round_.latency_s for round_ in rounds]
     finding = Finding(
         "fig3",
@@ -329,8 +330,8 @@ def _timelines(out: Path, rounds: Sequence[Round]) -> Section:
         "Figure 3: one round of two iterations, step by step",
         [finding],
         table,
-        ["fig3"],
-        "One row per client, one colour per step; the black line is the round's end.",
+        {"fig3": partial(plots.timelines, timeline)},
+        "One row per UAV, one colour per step. The black line is the end of the round.",
     )
 
 
@@ -341,15 +342,18 @@ def _comparison(
     table = o.table()
     write_csv(out / f"{o.name}.csv", table)
     stated = STATED[o.name](o) if o.name in STATED else None
-    plots.write_plot(out / o.name, lambda: plots.comparison(table, o.x_label, REFERENCE, stated))
+
+    def draw(width_in: float = plots.WIDTH_IN) -> Figure:
+        return plots.comparison(table, o.x_label, REFERENCE, stated, width_in)
+
     return Section(
         o.name,
         f"Figure {o.name[-1]}: {study.title}",
         list(verdicts(o)),
         table,
-        [o.name],
-        f"Above: latency. Below: the same relative to {paradigm(REFERENCE).title}, seed by seed, "
-        f"with points moved apart. {_equal_curves(table)}",
+        {o.name: draw},
+        "First panel: mean latency of a round. Second panel: its difference from that of "
+        f"{paradigm(REFERENCE).title}, computed seed by seed. {_equal_curves(table)}",
     )
 
 
@@ -365,7 +369,7 @@ def _equal_curves(table: pd.DataFrame) -> str:
         else:
             groups.append([name])
     lists = [", ".join(paradigm(name).title for name in g) for g in groups if len(g) > 1]
-    return f"Within {100 * SAME:g} % of each other everywhere: {'; '.join(lists)}." if lists else ""
+    return f"Curves within {100 * SAME:g} % of each other: {'; '.join(lists)}." if lists else ""
 
 
 # --- figures 4 to 7 ------------------------------------------------------------------------------
@@ -548,7 +552,7 @@ VERDICTS: dict[str, Callable[[Outcomes], Iterator[Finding]]] = {
 """By study of the campaign: checks of the paper's claims."""
 STATED: dict[str, Callable[[Outcomes], plots.ReferenceValue]] = {
     "fig4": lambda o: plots.ReferenceValue(
-        2, 0.7 * o.mean("pipesfl", 2), "Paper: CPSFL below this"
+        2, 0.7 * o.mean("pipesfl", 2), "Paper: upper bound of CPSFL"
     ),
 }
 """By study: a latency in the paper to draw."""

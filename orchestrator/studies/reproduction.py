@@ -3,13 +3,13 @@
 
 """Results of a reproduction of the paper: findings, figures and tables, as text and as a page."""
 
-import base64
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -17,7 +17,15 @@ from rich.text import Text
 from orchestrator.records.manifest import environment
 from orchestrator.reporting.formatting import percent
 from orchestrator.reporting.pages import render_page
+from orchestrator.reporting.plots import inline_svg, write_plot
 from testbed.system.files import write_json, write_whole
+
+PAPER = {
+    "title": "Communication-Pipelined Split Federated Learning for Foundation Model Fine-Tuning in "
+    "UAV Networks",
+    "authors": "Zizhen Zhou, Ying-Chang Liang, Yanyu Cheng and Wei Yang Bryan Lim",
+}
+"""The reproduced paper."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +56,8 @@ class Finding:
     def __rich__(self) -> RenderableType:
         deviation = f" ({self.deviation_text})" if self.deviation is not None else ""
         lines = [
-            f"paper: {self.paper}; here: {self.ours}{deviation}",
-            f"agrees if {self.criterion}",
+            f"paper's claim: {self.paper}; our result: {self.ours}{deviation}",
+            f"acceptance criterion: {self.criterion}",
             *([self.note] if self.note else []),
         ]
         head = Text.assemble(
@@ -69,10 +77,16 @@ class Section:
     findings: Sequence[Finding]
     table: pd.DataFrame
     """The drawn values, or all values."""
-    figures: Sequence[str] = ()
-    """Stems of the figures' files in the output folder."""
+    figures: Mapping[str, Callable[..., Figure]] = field(default_factory=dict)
+    """By stem of the figure's files: a function that draws it, optionally with a width in inches
+    as its only argument."""
     caption: str = ""
     """Explanation of the figures."""
+
+    @property
+    def short_title(self) -> str:
+        """The title's words before its colon, e.g. `Figure 4`."""
+        return self.title.partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -95,7 +109,8 @@ class Reproduction:
     def markdown(self) -> str:
         """The findings as a markdown table."""
         lines = [
-            "| where | what | paper | here | deviation | agrees | if | note |",
+            "| where | statement | paper's claim | our result | deviation | holds "
+            "| acceptance criterion | note |",
             "|---|---|---|---|---|---|---|---|",
         ]
         for finding in self.findings:
@@ -113,33 +128,41 @@ class Reproduction:
         return "\n".join(lines) + "\n"
 
     def __rich__(self) -> RenderableType:
-        agree = sum(finding.agrees for finding in self.findings)
-        return Group(
-            *self.findings,
-            f"{agree} of {len(self.findings)} findings agree with the paper ({self.settings})",
-        )
+        return Group(*self.findings, f"{self.verdict()} ({self.settings})")
+
+    def verdict(self) -> str:
+        """The number of statements that hold, and the others, in one sentence."""
+        failed = [f"{f.where}: {f.statement}" for f in self.findings if not f.agrees]
+        holding, total = len(self.findings) - len(failed), len(self.findings)
+        exceptions = f" The others do not: {'; '.join(failed)}." if failed else ""
+        return f"{holding} of {total} statements of the paper hold here.{exceptions}"
 
     def write(self, folder: Path) -> None:
-        """Write `summary.json`, `summary.md`, and `report.html` with embedded figures."""
+        """Write the figures, `summary.json`, `summary.md`, and `report.html`."""
+        for section in self.sections:
+            for stem, draw in section.figures.items():
+                write_plot(folder / stem, draw)
         write_json(folder / "summary.json", self.to_json())
-        markdown, page = self.markdown(), self._page(folder)
+        markdown, page = self.markdown(), self._page()
         write_whole(folder / "summary.md", lambda part: part.write_text(markdown, "utf-8"))
         write_whole(folder / "report.html", lambda part: part.write_text(page, "utf-8"))
 
-    def _page(self, folder: Path) -> str:
-        images = {
-            stem: base64.b64encode((folder / f"{stem}.png").read_bytes()).decode()
-            for section in self.sections
-            for stem in section.figures
-        }
+    def _page(self) -> str:
+        findings = self.findings
         return render_page(
             "reproduction.html",
             ("charts", "frame", "plain"),
             {},
+            paper=PAPER,
             sections=self.sections,
-            images=images,
-            findings=self.findings,
-            agree=sum(finding.agrees for finding in self.findings),
+            images={
+                stem: inline_svg(draw, f"{section.title}; the table of values has its numbers")
+                for section in self.sections
+                for stem, draw in section.figures.items()
+            },
+            short_titles={section.name: section.short_title for section in self.sections},
+            findings=findings,
+            agree=sum(finding.agrees for finding in findings),
             settings=self.settings,
             environment=environment(),
         )

@@ -62,3 +62,19 @@ def test_the_page_shows_the_record(fidelity: ModuleType) -> None:
     record = json.loads(fidelity.RECORD.read_text(encoding="utf-8"))
     assert fidelity.published(record) in fidelity.PAGE.read_text(encoding="utf-8")
     assert any(name.endswith("broadcasts") for name in record["errors"])
+
+
+def test_its_picture_has_a_line_per_series_and_repeats_to_the_byte(
+    fidelity: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = json.loads(fidelity.RECORD.read_text(encoding="utf-8"))
+    assert set(fidelity.SERIES) <= set(record["errors"])
+    monkeypatch.setattr(fidelity, "PICTURE", tmp_path / "fidelity.svg")
+    monkeypatch.setattr(sys, "argv", ["fidelity.py", "--redraw"])
+    fidelity.main()
+    drawn = (tmp_path / "fidelity.svg").read_bytes()
+    assert drawn == (ROOT / "docs" / "fidelity.svg").read_bytes(), (
+        "docs/fidelity.svg is not in step"
+    )
+    fidelity.draw({"fading: uploads": [0.01]}, tmp_path / "one.svg")
+    assert len((tmp_path / "one.svg").read_text()) < len(drawn)

@@ -24,13 +24,17 @@ import numpy as np
 import pandas as pd
 from chromium import Page, chromium
 from finished_campaign import finished_campaign
+from matplotlib.figure import Figure
 from packet_cases import small
 from small_flights import small_fit, small_forecast
 from small_scenario import TREE
 from synthetic_run import make_run, make_session, manifest
 
+from orchestrator.analysis.byte_accounts import BYTES
+from orchestrator.analysis.waterfall import PARTS
 from orchestrator.flights.forecast import revealed
 from orchestrator.flights.page import fit_page, forecast_page
+from orchestrator.records.reader import read_run
 from orchestrator.reporting import plots
 from orchestrator.reporting.comparison import write_comparison
 from orchestrator.reporting.live import serve
@@ -38,7 +42,16 @@ from orchestrator.reporting.live_session import watched
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
 from orchestrator.scenario.loading import load, validate
-from orchestrator.studies import radio_figures
+from orchestrator.studies import cross_check_page, overhead_page, radio_figures
+from orchestrator.studies.cross_check import (
+    KERNEL,
+    PACKETS,
+    PAYLOAD,
+    WIRE,
+    ClosedForm,
+    CrossCheck,
+)
+from orchestrator.studies.overhead import Outcome
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from orchestrator.studies.validation import study
 from orchestrator.studies.validation.outcome import Request
@@ -56,6 +69,8 @@ KINDS = (
     "compare",
     "campaign",
     "reproduction",
+    "cross-check",
+    "overhead",
     "radio",
     "validation",
     "session",
@@ -82,6 +97,8 @@ def written(base: Path) -> dict[str, Path]:
         "compare": base / "compare.html",
         "campaign": finished_campaign(base).path / "report.html",
         "reproduction": _reproduction(base / "reproduction"),
+        "cross-check": _cross_check(base / "cross-check"),
+        "overhead": _overhead(base / "overhead"),
         "radio": _radio(base / "radio"),
         "validation": _validation(base / "validation"),
         "session": write_session_report(session),
@@ -116,16 +133,62 @@ def _reproduction(folder: Path) -> Path:
         for number, name in enumerate(paradigms)
     ]  # fmt: skip
     table = pd.DataFrame(rows)
-    plots.write_plot(folder / "fig4", lambda: plots.comparison(table, "Split point u", "sfl-pp"))
+
+    def draw(width_in: float = plots.WIDTH_IN) -> Figure:
+        return plots.comparison(table, "Split point u", "sfl-pp", None, width_in)
+
     finding = Finding(
         "fig4", "a claim " * 9, "paper's " * 5, "30.1 % " * 4, "it is " * 9, False, 0.1, "note " * 9
     )
     wide = pd.DataFrame({f"column_of_name_{k}": [1.23456789] * 3 for k in range(9)})
     section = Section(
-        "fig4", "Latency over u", [finding], wide, ["fig4"], "What one must know. " * 4
+        "fig4", "Latency over u", [finding], wide, {"fig4": draw}, "What one must know. " * 4
     )
     Reproduction([section], "5 rounds, 2 seeds").write(folder)
     return folder / "report.html"
+
+
+def _cross_check(folder: Path) -> Path:
+    """Executions of many UAVs with every part of the page, and an emulation that is not valid."""
+    predicted = read_run(folder.with_name("a")).predicted
+    measured = read_run(folder.with_name("a")).measured
+    timelines = dict.fromkeys((PAYLOAD, WIRE, PACKETS), predicted) | {KERNEL: measured}
+    check = CrossCheck(
+        closed_forms=[ClosedForm("hatted τ2, a lower bound of τ2", 12.345678, 12.345678)],
+        timelines=timelines,
+        delay_s=0.0,
+        complaints=["transfer_error: 0.0442, at most 0.03 (worst 1.4: SG of client 4, round 0)"],
+        by_delay=[(0.0, predicted), (0.02, measured)],
+        radio="Shannon's rates, FDMA",
+    )
+    cross_check_page.write(check, read_run(folder.with_name("a")).scenario, folder)
+    return folder / "cross-check.html"
+
+
+def overhead_outcome(value: str, **changes: Any) -> Outcome:
+    """An outcome with some bytes of each purpose and each part of the latency, but QUIC's."""
+    up = dict.fromkeys(BYTES, 12_345.0) | {"payload_bytes": 9e6, "quic_bytes": 0.0}
+    parts = dict.fromkeys(PARTS, 0.0123) | {"payload": 3.0, "computing": 2.0, "quic": 0.0}
+    made = Outcome(
+        value=value,
+        up_bytes=up,
+        down_bytes=up,
+        parts_s=parts,
+        predicted_s=5.0,
+        predicted_wire_s=5.1,
+        measured_s=sum(parts.values()),
+        valid=True,
+        complaints=[],
+    )
+    return replace(made, **changes)
+
+
+def _overhead(folder: Path) -> Path:
+    """A sweep over two values, one of which is not valid."""
+    failed = overhead_outcome("per-transfer", valid=False, complaints=["cpu_others: 0.9"])
+    outcomes = [overhead_outcome("kept"), failed]
+    scenario = read_run(folder.with_name("a")).scenario
+    return overhead_page.write(folder, "emulation.connection", outcomes, scenario)
 
 
 def _radio(folder: Path) -> Path:

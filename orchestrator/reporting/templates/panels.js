@@ -205,7 +205,9 @@ function latenessChart() {
           );
         }
       }
-      let clear = -Infinity;
+      const labels = []; // marks that are too close for two labels share one
+      const half = (names) => 3.7 * names.join(", ").length + 2;
+      const place = ({ x, names }) => Math.min(x, width - 2 - half(names));
       for (const [name, value] of Object.entries(marks)) {
         const x = across(Math.log10(Math.max(value, edges[0])));
         shape(svg, "line", {
@@ -216,15 +218,18 @@ function latenessChart() {
           stroke: colour("ink"),
           "stroke-dasharray": "3 3",
         });
-        if (x - clear > 30) {
-          shape(
-            svg,
-            "text",
-            { class: "value", x: Math.min(x, width - 14), y: box[1] - 11, "text-anchor": "middle" },
-            name,
-          );
-          clear = x;
-        }
+        let label = { x, names: [name] };
+        let last;
+        while (
+          (last = labels.at(-1)) &&
+          place(last) + half(last.names) > place(label) - half(label.names)
+        )
+          label = { x: (last.x + label.x) / 2, names: [...labels.pop().names, ...label.names] };
+        labels.push(label);
+      }
+      for (const label of labels) {
+        const at = { class: "value", x: place(label), y: box[1] - 11, "text-anchor": "middle" };
+        shape(svg, "text", at, label.names.join(", "));
       }
       shape(svg, "line", { class: "axis", x1: box[0], x2: box[2], y1: box[3], y2: box[3] });
       shape(svg, "text", { x: 0, y: 11 }, "slots");

@@ -210,7 +210,6 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     "kernel build": {"--source": USED, "--jobs": USED},
     "kernel status": {"--json": USED},
 }
-OPTIONS["opinions"] = OPTIONS["cross-check"]
 """By command and option: a call in which it would have no effect, and its refusal; or `USED`."""
 REFUSED = [
     (command, option, *row)

@@ -5,6 +5,7 @@
 
 import json
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from orchestrator.studies.cross_check import (
     closed_forms,
     cross_check,
 )
+from orchestrator.studies.cross_check_page import page, verdict
 from testbed.core.errors import InputError
 from testbed.core.timeline import Round, Timeline
 
@@ -115,6 +117,32 @@ def test_tables_show_all_executions(check: CrossCheck) -> None:
     assert len(cross_check_tables(replace(check, by_delay=check.by_delay[:1]))) == 3
 
 
+def test_the_verdict_names_the_largest_difference_and_its_step(check: CrossCheck) -> None:
+    agree, largest, payload = verdict(check)
+    assert agree.startswith("The engine with frames and ns-3's packets agree within 0.")
+    assert largest.startswith("The largest difference is that of ns-3's packets from the engine")
+    assert payload.endswith(" less than with them.")
+    kernel = slower(check.timelines[WIRE], 1.25)
+    agree, largest, _ = verdict(replace(check, timelines=check.timelines | {KERNEL: kernel}))
+    assert agree.startswith("The engine with frames, ns-3's packets and the kernel's links agree")
+    assert "agree within 25.0" in agree
+    assert "from the kernel's links: −20.0" in largest
+    assert "“server forward and backward” (S): −" in largest
+    only = {PAYLOAD: check.timelines[PAYLOAD], WIRE: kernel, PACKETS: kernel}
+    assert len(verdict(replace(check, timelines=only))) == 2, "no difference to explain"
+
+
+def test_page_begins_with_what_is_not_valid(check: CrossCheck) -> None:
+    timelines = check.timelines | {KERNEL: slower(check.timelines[WIRE], 1.25)}
+    failed = replace(check, timelines=timelines, complaints=["cpu_others: 0.9, at most 0.5"])
+    html = unescape(page(failed, small(rounds=2)))
+    warning, sentence = html.index("cpu_others: 0.9"), html.index(verdict(failed)[0])
+    assert warning < sentence < html.index("<svg")
+    assert "Differences of transfer durations from the kernel's links" in html
+    assert "The emulation is not valid" in html
+    assert "The emulation is not valid" not in page(check, small(rounds=2))
+
+
 def command(*words: str | Path) -> None:
     app(["cross-check", *map(str, words)], standalone_mode=False)
 
@@ -137,12 +165,13 @@ def test_command_without_a_kernel(
     printed = capsys.readouterr().out
     assert printed.startswith("radio: Shannon's rates, FDMA\n")
     assert "ns-3's TCP over" not in printed
-    said: dict[str, Any] = json.loads((out / "opinions.json").read_text())
-    assert list(said["opinions"]) == [PAYLOAD, WIRE, PACKETS]
+    said: dict[str, Any] = json.loads((out / "cross-check.json").read_text())
+    assert list(said["executions"]) == [PAYLOAD, WIRE, PACKETS]
     assert [row["delay_ms"] for row in said["delay_sweep"]] == [0, 2]
     assert "packets_over" not in said
     assert {path.name for path in out.iterdir()} == {
-        *("opinions.json", "opinions.png", "opinions.pdf", "delay.png", "delay.pdf", "trace.json")
+        *(f"cross-check.{kind}" for kind in ("html", "json", "pdf", "png")),
+        *("delay.pdf", "delay.png", "trace.json"),
     }
     assert json.loads((out / "trace.json").read_text())["traceEvents"]
 
@@ -169,24 +198,9 @@ def test_command_with_the_kernel(files: tuple[Path, Path], tmp_path: Path) -> No
     result = tmp_path / "said.json"
     command(scenario, "--trace", trace, "--json", result, "--set", "emulation.dilation=5")
     said = json.loads(result.read_text())
-    latency = {name: rounds[0]["latency_s"] for name, rounds in said["opinions"].items()}
+    latency = {name: rounds[0]["latency_s"] for name, rounds in said["executions"].items()}
     assert latency[KERNEL] == pytest.approx(latency[PACKETS], rel=0.1)
-    assert {row["opinion"] for row in said["transfers"]} == {WIRE, PACKETS}
-
-
-def test_the_earlier_name_of_the_command_works_and_is_not_shown(
-    files: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = (*map(str, files[:1]), "--trace", str(files[1]), "--no-kernel", "--json")
-    results = []
-    for name in ("cross-check", "opinions"):
-        app([name, *words, str(tmp_path / name)], standalone_mode=False)
-        results.append((tmp_path / name).read_bytes())
-    assert results[0] == results[1]
-    app(["--help"], standalone_mode=False)
-    shown = capsys.readouterr().out
-    assert "cross-check" in shown
-    assert "opinions" not in shown
+    assert {row["execution"] for row in said["transfers"]} == {WIRE, PACKETS}
 
 
 def test_dilation_need_not_be_resolved_where_nothing_is_emulated(
@@ -195,10 +209,10 @@ def test_dilation_need_not_be_resolved_where_nothing_is_emulated(
     result = tmp_path / "result.json"
     words = ("--set", "emulation.dilation=auto", "--no-kernel", "--json", result)
     command(files[0], "--trace", files[1], *words)
-    found = json.loads(result.read_text())["opinions"]
+    found = json.loads(result.read_text())["executions"]
     plain = tmp_path / "plain.json"
     command(files[0], "--trace", files[1], "--no-kernel", "--json", plain)
-    assert found == json.loads(plain.read_text())["opinions"]
+    assert found == json.loads(plain.read_text())["executions"]
 
 
 @pytest.mark.parametrize("delay", ["fast", "-1", "1,,2", "nan"])

@@ -3,10 +3,18 @@
 
 """What the overhead study counts as a round's bytes."""
 
+import io
+from pathlib import Path
+
 import pandas as pd
+import pytest
+from all_pages import overhead_outcome
+from packet_cases import small
+from rich.console import Console
 
 from orchestrator.analysis.byte_accounts import BYTES, SET_UP
-from orchestrator.studies.overhead import bytes_of_a_round
+from orchestrator.studies.overhead import bytes_of_a_round, bytes_table, waterfall_table
+from orchestrator.studies.overhead_page import sweep_verdict, verdict, write
 
 
 def accounts(*rows: tuple[int, str, float]) -> pd.DataFrame:
@@ -33,3 +41,56 @@ def test_what_a_uav_sends_to_come_back_is_no_bytes_of_a_round() -> None:
     up, down = bytes_of_a_round(run, "up"), bytes_of_a_round(run, "down")
     assert up == dict.fromkeys(BYTES, 0.0) | {"payload_bytes": 35.0, "handshake_bytes": 35.0}
     assert (down["payload_bytes"], down["handshake_bytes"]) == (6.0, 6.0)
+
+
+def test_verdict_names_shares_of_bytes_and_what_adds_latency() -> None:
+    bytes_ = dict.fromkeys(BYTES, 0.0) | {"payload_bytes": 900e3, "header_bytes": 80e3}
+    down = bytes_ | {"header_bytes": 100e3, "ack_bytes": 20e3}
+    parts = {"payload": 1.0, "computing": 2.0, "headers": 0.2, "delay": 0.1, "rest": -0.05}
+    outcome = overhead_outcome("", up_bytes=bytes_, down_bytes=down, parts_s=parts, measured_s=3.25)
+    assert verdict(outcome) == [
+        "The links carry 2.00 MB per round: 90.00 % payload and 10.00 % overhead, mostly headers "
+        "(9.00 %).",
+        "A round takes 3.250 s: 1.000 s for the payload and 2.000 s for computing; protocols add "
+        "+300.0 ms (+9.23 %), and the emulation −50.0 ms (−1.54 %).",
+    ]
+    assert outcome.overhead == pytest.approx(1 / 9)
+
+
+def test_verdict_of_a_sweep_names_its_extremes() -> None:
+    outcomes = [overhead_outcome(v, measured_s=s) for v, s in (("1", 5.0), ("2", 4.0), ("3", 6.0))]
+    more = {"header_bytes": 9e5, "payload_bytes": 9e6}
+    outcomes[1] = overhead_outcome("2", measured_s=4.0, up_bytes=outcomes[1].up_bytes | more)
+    of_bytes, of_latency = sweep_verdict("x.y", outcomes)
+    assert of_bytes.startswith("Overhead is smallest with x.y = 1 ")
+    assert "largest with x.y = 2 (" in of_bytes
+    assert of_latency == (
+        "A round is shortest with x.y = 2 (4.000 s) and longest with x.y = 3 (6.000 s)."
+    )
+
+
+def test_tables_have_titles_and_no_rows_of_zeros() -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=120)
+    outcome = overhead_outcome("")
+    console.print(bytes_table(outcome))
+    console.print(waterfall_table(outcome))
+    printed = file.getvalue()
+    assert printed.count("spurious retransmissions") == 2
+    assert "_" not in printed
+    assert "QUIC" not in printed
+
+
+def test_page_begins_with_the_verdict(tmp_path: Path) -> None:
+    outcome = overhead_outcome("", valid=False, complaints=["CPU time of others: 90 %"])
+    path = write(tmp_path / "out", "", [outcome], small())
+    html = path.read_text()
+    warning, sentence = html.index("CPU time of others: 90 %"), html.index(verdict(outcome)[0])
+    assert warning < sentence < html.index("<svg")
+    assert "resent_spurious" not in html
+    assert "QUIC" not in html
+    assert sorted(each.name for each in path.parent.iterdir()) == [
+        "bytes.csv",
+        "overhead.html",
+        *("waterfall.csv", "waterfall.pdf", "waterfall.png"),
+    ]

@@ -3,9 +3,9 @@
 
 """The paper's figures made anew: what is averaged, what is claimed, what is written."""
 
-import base64
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from orchestrator.engine.rounds import predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies import paper_figures as reproduce
+from orchestrator.studies import reproduction
 from orchestrator.studies.paper_figures import VERDICTS, Outcomes, trend_of
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
@@ -188,9 +189,15 @@ def test_run_writes_figures_and_summary(tmp_path):
     figures = [f"{name}.{kind}" for name in ("fig3", "fig5") for kind in ("csv", "pdf", "png")]
     assert written == sorted([*figures, "report.html", "summary.json", "summary.md"])
     page = (tmp_path / "out" / "report.html").read_text()
-    for stem in ("fig3", "fig5"):
-        picture = (tmp_path / "out" / f"{stem}.png").read_bytes()
-        assert base64.b64encode(picture).decode() in page
+    assert escape(reproduction.PAPER["title"]) in page
+    assert "6 of 6 statements" in page or "statements of the paper hold here; the following" in page
+    for title in ("Figure 3", "Figure 5"):
+        assert f">{title}</a>" in page
+        # One drawing for wide screens, one for phones, without a colour for a white page.
+        assert page.count(f'role="img" aria-label="{title}: ') == 2
+    drawings = "".join(re.findall(r"<svg.*?</svg>", page, re.S))
+    assert "#000000" not in drawings
+    assert "#ffffff" not in drawings
     assert (tmp_path / "out" / "fig5.pdf").read_bytes().startswith(b"%PDF")
     table = pd.read_csv(tmp_path / "out" / "fig5.csv")
     assert len(table) == 5 * 7
@@ -219,7 +226,12 @@ def test_findings_fit_a_log_file():
     lines = file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     words = " ".join(file.getvalue().split())
-    for part in (long.paper, long.criterion, "ours (+1.00 %)", "0 of 1 findings agree"):
+    for part in (
+        long.paper,
+        long.criterion,
+        "ours (+1.00 %)",
+        "0 of 1 statements of the paper hold here",
+    ):
         assert part.strip() in words
 
 
@@ -229,7 +241,7 @@ def test_curves_that_lie_equal_curves_are_named():
         return apart.get(paradigm, 2.0 + sum(map(ord, paradigm)) % 97) * x
 
     said = reproduce._equal_curves(outcomes("fig7", latency_s).table())
-    assert said == "Within 1 % of each other everywhere: PipeSFL, SFL-PP."
+    assert said == "Curves within 1 % of each other: PipeSFL, SFL-PP."
 
 
 def test_unknown_name_writes_nothing(tmp_path):
