@@ -20,7 +20,9 @@ from typer.main import get_command
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("testbed", "ns3_scenarios", "workloads", "orchestrator")
-END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!\bvs\.)(?<!\bal\.)(?<!\beq\.)(?<!\beqs\.)\s+(?=[A-Z`“\"(])")
+END = re.compile(
+    r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!\bvs\.)(?<!\bal\.)(?<!\beq\.)(?<!\beqs\.)\s+(?=[A-Z`“\"(])"
+)
 WORD = re.compile(r"[A-Za-z][a-z’'-]+")
 
 
