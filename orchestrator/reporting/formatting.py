@@ -4,6 +4,7 @@
 """Formats numbers for pages and plots."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ def milliseconds(value: float | None) -> str:
 def in_ms(value: float | None) -> str:
     """Format seconds as signed milliseconds without the unit, for columns with a unit."""
     return milliseconds(value).removesuffix(" ms")
+
+
+def listed(items: Iterable[str]) -> str:
+    """Join words: `a, b and c`."""
+    *most, last = [*items]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def sentence(text: str) -> str:
