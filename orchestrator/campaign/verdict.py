@@ -204,7 +204,7 @@ def _who_wins(
     names.sort(key=lambda name: -sum(w.series == name for w in won))
     is_best = IS_BEST.get(metric) or _has(study, metric)
     places = [w.place for w in won]
-    clauses = []
+    clauses: list[str] = []
     for name in names:
         own = [w for w in won if w.series == name]
         than = f" compared with {own[0].second}" if count == 2 else ""
@@ -274,11 +274,11 @@ def _where(axes: Sequence[str], places: Sequence[tuple[Any, ...]], own: Sequence
     if inside.all():
         return f" at every one of {len(places)} {among}"
     for name in varying:
-        values = set(table[name][inside])
-        if len(values) <= MOST_ITEMS and table[name].isin(values).equals(pd.Series(inside)):
+        chosen = set(table[name][inside])
+        if len(chosen) <= MOST_ITEMS and (table[name].isin(chosen).to_numpy() == inside).all():
             rest = listed([other for other in varying if other != name])
             every = list(dict.fromkeys(table[name]))
-            return f" at {_values(name, every, values)} with every {rest}"
+            return f" at {_values(name, every, chosen)} with every {rest}"
     return f" at {inside.sum()} of {len(places)} {among}"
 
 
@@ -312,20 +312,13 @@ def _extremes(study: Study, points: pd.DataFrame, metric: str) -> str:
         seeds = points["seed"].nunique()
         of = f" (mean over {seeds} seeds)" if seeds > 1 else ""
         return f"{subject}: {points[metric].mean():.4g}{unit}{of}."
-    means = points.groupby(columns, sort=False)[metric].mean()
-    low, high = means.idxmin(), means.idxmax()
-    if means[high] - means[low] <= NEGLIGIBLE * abs(means[high]):
-        return f"{subject} is {means[low]:.4g}{unit} everywhere: the axes have no influence."
-
-    def at(label: Any) -> str:
-        values = label if isinstance(label, tuple) else (label,)
-        pairs = zip(columns, values, strict=True)
-        return ", ".join(_title(name, value) for name, value in pairs)
-
-    return (
-        f"{subject} is lowest at {at(low)} ({means[low]:.4g}{unit}) and highest at {at(high)} "
-        f"({means[high]:.4g}{unit})."
-    )
+    means = points.groupby(columns, sort=False, as_index=False)[metric].mean()
+    low, high = (means.iloc[at] for at in (means[metric].argmin(), means[metric].argmax()))
+    least, most = (f"{row[metric]:.4g}{unit}" for row in (low, high))
+    if high[metric] - low[metric] <= NEGLIGIBLE * abs(high[metric]):
+        return f"{subject} is {least} everywhere: the axes have no influence."
+    where = (", ".join(_title(name, row[name]) for name in columns) for row in (low, high))
+    return f"{subject} is lowest at {next(where)} ({least}) and highest at {next(where)} ({most})."
 
 
 def _confirmed(predicted: Sequence[Winner], measured: Sequence[Winner]) -> str:
