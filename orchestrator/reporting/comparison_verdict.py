@@ -107,13 +107,14 @@ def _latency(comparison: Comparison) -> list[str]:
         error = comparison.table["error"].iloc[best]
         against = f", {_percent(error)} from the prediction" if np.isfinite(error) else ""
         return [f"A round of {labels[best]} takes {means[best]:.3f} s on average{against}."]
-    over = ""
+    over: list[str] = []
     if not common:
-        over = " The results have no round in common; each mean is over the result's own rounds."
+        over = ["The results have no round in common. Each mean is over the result's own rounds."]
     elif any(len(result.timeline.rounds) > len(common) for result in results):
-        over = f" Means are over the {len(common)} rounds that all results have."
+        what = "one round" if len(common) == 1 else f"{len(common)} rounds"
+        over = [f"Means are over the {what} that all results have."]
     if means[worst] - means[best] <= NEGLIGIBLE * means[worst]:
-        return [f"All results have the same latency per round: {means[best]:.3f} s.{over}"]
+        return [f"All results have the same latency per round: {means[best]:.3f} s.", *over]
     second = order[1]
     if means[second] - means[best] <= NEGLIGIBLE * means[second]:
         equal = [labels[k] for k in order if means[k] - means[best] <= NEGLIGIBLE * means[k]]
@@ -126,7 +127,7 @@ def _latency(comparison: Comparison) -> list[str]:
         )
     if len(order) > 2:
         sentence += f" {labels[worst]} is the slowest ({means[worst]:.3f} s)."
-    return [sentence + over, *_causes(comparison, best, worst if second == best else second)]
+    return [sentence, *_causes(comparison, best, second), *over]
 
 
 def _causes(comparison: Comparison, best: int, other: int) -> list[str]:
