@@ -117,11 +117,11 @@ def problems(points: pd.DataFrame, validity: pd.DataFrame) -> list[str]:
         ]
         why = f": {'; '.join(checks)}" if checks else ""
         found.append(f"{_counted(len(invalid), len(own))} not valid{why}.")
-    for status, words in (("failed", "failed"), ("missing", "missing")):
-        count = int((own["status"] == status).sum())
-        if count:
-            verb = _counted(count, len(own))
-            found.append(f"{verb} {words}." if words == "missing" else f"{verb[:-4]} {words}.")
+    counts = own["status"].value_counts()
+    if failed_points := int(counts.get("failed", 0)):
+        found.append(f"{failed_points} of {len(own)} points failed.")
+    if missing := int(counts.get("missing", 0)):
+        found.append(f"{_counted(missing, len(own))} missing.")
     return found
 
 

@@ -116,7 +116,9 @@ def _latency(comparison: Comparison) -> list[str]:
     if means[worst] - means[best] <= NEGLIGIBLE * means[worst]:
         return [f"All results have the same latency per round: {means[best]:.3f} s.", *over]
     second = order[1]
+    other = second
     if means[second] - means[best] <= NEGLIGIBLE * means[second]:
+        other = worst
         equal = [labels[k] for k in order if means[k] - means[best] <= NEGLIGIBLE * means[k]]
         sentence = f"{listed(equal)} are equally fast: {means[best]:.3f} s per round."
     else:
@@ -127,7 +129,7 @@ def _latency(comparison: Comparison) -> list[str]:
         )
     if len(order) > 2:
         sentence += f" {labels[worst]} is the slowest ({means[worst]:.3f} s)."
-    return [sentence, *_causes(comparison, best, second), *over]
+    return [sentence, *_causes(comparison, best, other), *over]
 
 
 def _causes(comparison: Comparison, best: int, other: int) -> list[str]:

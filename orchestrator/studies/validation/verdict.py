@@ -27,7 +27,10 @@ def verdict(found: Validation) -> list[str]:
     sentences = [_bounds(found) if found.is_interval else _values(found)]
     silent = sum(result is None for result in found.results)
     if silent:
-        sentences.append(f"The model does not apply to {_scenarios(silent)}; they are not counted.")
+        verb = "is" if silent == 1 else "are"
+        sentences.append(
+            f"{_scenarios(silent)} {verb} not counted because the model does not apply."
+        )
     if found.counterexample is not None:
         sentences.append(_counterexample(found))
     elif found.is_interval:
@@ -72,13 +75,18 @@ def _bounds(found: Validation) -> str:
     tolerance = found.region.tolerance
     count = int((np.abs(errors) > tolerance).sum())
     within = f", within a tolerance of {_percent(tolerance)}" if tolerance else ""
+    holds = (
+        f"The interval of {name} contains {quantity}"
+        if kind == "an interval"
+        else f"{name} is {kind} for {quantity}"
+    )
     if not count:
         if found.counterexample is not None and not tolerance:
             return (
-                f"{name} is {kind} for {quantity} in all {_scenarios(len(errors))} of the design, "
+                f"{holds} in all {_scenarios(len(errors))} of the design, "
                 "but a search found a counterexample."
             )
-        return f"{name} is {kind} for {quantity} in all {_scenarios(len(errors))}{within}."
+        return f"{holds} in all {_scenarios(len(errors))}{within}."
     upper, lower = ("the upper bound", "the lower bound") if kind == "an interval" else ("it", "it")
     parts = [
         f"{'exceeds ' + upper if sign < 0 else 'is below ' + lower} in "
@@ -88,7 +96,12 @@ def _bounds(found: Validation) -> str:
         if (sign * errors > tolerance).any()
     ]
     subject = quantity[:1].upper() + quantity[1:]
-    return f"{name} is not {kind}{within}. {subject} {', and '.join(parts)}."
+    fails = (
+        f"The interval of {name} does not always hold"
+        if kind == "an interval"
+        else f"{name} is not {kind}"
+    )
+    return f"{fails}{within}. {subject} {'. It '.join(parts)}."
 
 
 def _values(found: Validation) -> str:
