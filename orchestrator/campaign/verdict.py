@@ -20,7 +20,7 @@ from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.spec import COLUMNS, Campaign, Study
 from orchestrator.campaign.summary import answers, axis_columns, of_study, titles
 from orchestrator.emulated.validity import CHECKS
-from orchestrator.reporting.formatting import listed, observed
+from orchestrator.reporting.formatting import listed, observed, rounded
 from testbed.core.paradigm import title_of
 
 IS_BEST = {
@@ -247,12 +247,8 @@ def _span(margins: Sequence[float], is_accuracy: bool) -> str:
     if not known:
         return ""
     unit = "percentage points" if is_accuracy else "%"
-    low, high = map(_short, (min(known), max(known)))
+    low, high = map(rounded, (min(known), max(known)))
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _where(axes: Sequence[str], places: Sequence[tuple[Any, ...]], own: Sequence[Any]) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from orchestrator.records.comparison import Comparison
 from orchestrator.records.results import Result
-from orchestrator.reporting.formatting import listed
+from orchestrator.reporting.formatting import listed, rounded
 from orchestrator.reporting.legend import STEP_TITLES
 from testbed.core.timeline import STEPS, Round
 
@@ -123,7 +123,7 @@ def _latency(comparison: Comparison) -> list[str]:
         sentence = f"{listed(equal)} are equally fast: {means[best]:.3f} s per round."
     else:
         sentence = (
-            f"{labels[best]} is the fastest: a round takes {means[best]:.3f} s on average, "
+            f"{labels[best]} is {'the fastest' if len(order) > 2 else 'faster'}: a round takes {means[best]:.3f} s on average, "
             f"{_percent(1 - means[best] / means[second], sign=False)} less than with "
             f"{labels[second]} ({means[second]:.3f} s)."
         )
@@ -191,5 +191,4 @@ def _inputs(comparison: Comparison) -> str:
 
 def _percent(fraction: float, *, sign: bool = True) -> str:
     value = 100 * fraction
-    text = f"{abs(value):.0f}" if abs(value) >= 10 else f"{abs(value):.2g}"
-    return f"{('−' if value < 0 else '+') if sign else ''}{text} %"
+    return f"{('−' if value < 0 else '+') if sign else ''}{rounded(abs(value))} %"

@@ -34,6 +34,11 @@ def in_ms(value: float | None) -> str:
     return milliseconds(value).removesuffix(" ms")
 
 
+def rounded(value: float) -> str:
+    """Format a positive number for a sentence, with two or more digits: `0.12`, `1.0`, `12`."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
 def listed(items: Iterable[str]) -> str:
     """Join words: `a, b and c`."""
     *most, last = [*items]
