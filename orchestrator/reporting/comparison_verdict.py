@@ -122,8 +122,9 @@ def _latency(comparison: Comparison) -> list[str]:
         equal = [labels[k] for k in order if means[k] - means[best] <= NEGLIGIBLE * means[k]]
         sentence = f"{listed(equal)} are equally fast: {means[best]:.3f} s per round."
     else:
+        rank = "the fastest" if len(order) > 2 else "faster"
         sentence = (
-            f"{labels[best]} is {'the fastest' if len(order) > 2 else 'faster'}: a round takes {means[best]:.3f} s on average, "
+            f"{labels[best]} is {rank}: a round takes {means[best]:.3f} s on average, "
             f"{_percent(1 - means[best] / means[second], sign=False)} less than with "
             f"{labels[second]} ({means[second]:.3f} s)."
         )
