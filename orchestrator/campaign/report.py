@@ -19,7 +19,6 @@ from orchestrator.campaign.results import study_counts
 from orchestrator.campaign.spec import COLUMNS, Campaign, Plot, Study, cells
 from orchestrator.campaign.summary import (
     against_predictions,
-    answers,
     axis_columns,
     axis_label,
     differences,
@@ -27,10 +26,11 @@ from orchestrator.campaign.summary import (
     of_study,
     titles,
 )
+from orchestrator.campaign.verdict import conclusions, problems, study_conclusions
 from orchestrator.campaign.verify import environment_differences
 from orchestrator.emulated.validity import CHECKS, Tenant, remedy
 from orchestrator.records.manifest import environment
-from orchestrator.reporting.formatting import percent
+from orchestrator.reporting.formatting import listed, percent
 from orchestrator.reporting.legend import line_style
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.report import write_report
@@ -70,7 +70,8 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         title=campaign.title or campaign.name,
         counts=counts.to_dict("records"),
         failures=failures,
-        answers=answers(campaign, curves),
+        conclusions=conclusions(campaign, points, curves),
+        problems=problems(points, validity),
         overview=_overview(found, failures),
         studies=[_study(folder, campaign, name, points, drawn) for name in campaign.studies],
         measured=against_predictions(points),
@@ -97,14 +98,15 @@ def _overview(found: pd.DataFrame, failures: dict[str, Any]) -> dict[str, Any]:
     valid = emulated["valid"].eq(True)
     sessions = int((found["mode"] == "up").sum())
     predicted = len(found) - len(emulated) - sessions
-    sentence = (
-        f"{len(found):,} points are finished: {predicted:,} predicted, {len(emulated):,} emulated"
-        + (f", {sessions:,} sessions." if sessions else ".")
+    kinds = {"predicted": predicted, "emulated": len(emulated), "sessions": sessions}
+    sentence = f"{len(found):,} points are finished: " + listed(
+        f"{count:,} {kind}" for kind, count in kinds.items() if count
     )
+    sentence += "."
     if len(emulated):
         worst = error.iloc[int(error.abs().argmax())]
         sentence += (
-            f" Measured latencies differ from the engine's prediction with frames by "
+            f" The measured latency differs from the prediction (with frames) by "
             f"{percent(float(error.median()))} (median), at most {percent(float(worst))}."
         )
     return {
@@ -137,6 +139,7 @@ def _study(
     return {
         "name": name,
         "title": study.title or name,
+        "conclusions": study_conclusions(study, own),
         "columns": [(column, axis_label(study, column)) for column in columns],
         "means": table.to_dict("records"),
         "metrics": [
@@ -165,7 +168,10 @@ def _metrics(study: Study) -> set[str]:
 
 
 def _checks(validity: pd.DataFrame, folders: dict[str, Path]) -> list[dict[str, Any]]:
-    """By check: the number of points that passed, the worst value, and advice if a point failed."""
+    """By check: the number of points that passed, the worst value, and advice if a point failed.
+
+    Checks that failed come first.
+    """
     rows = []
     for name, part in validity.drop_duplicates(["point", "check"]).groupby("check", sort=False):
         worst = part.sort_values("value").iloc[-1]
@@ -187,7 +193,7 @@ def _checks(validity: pd.DataFrame, folders: dict[str, Path]) -> list[dict[str, 
                 "remedy": text,
             }
         )
-    return rows
+    return sorted(rows, key=lambda row: row["kept"] == row["of"])
 
 
 def _point_rows(points: pd.DataFrame, campaign: Campaign) -> Iterator[dict[str, Any]]:

@@ -21,6 +21,7 @@ from orchestrator.records.comparison import (
     train_of,
 )
 from orchestrator.records.learned import Trajectory, with_learning
+from orchestrator.records.manifest import environment
 from orchestrator.records.results import Result, read_results
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.reporting.charts import (
@@ -30,15 +31,15 @@ from orchestrator.reporting.charts import (
     training_curve,
     visible_parts,
 )
-from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, part_title
+from orchestrator.reporting.comparison_verdict import invalid, last_client, verdict
+from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, line_style, part_title
 from orchestrator.reporting.pages import render_page
 from testbed.core.timeline import STEPS
 from testbed.system.files import write_whole
 
 SCRIPTS = ("charts", "frame", "compare")
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#8c564b")
-DASHES = ("", "7 4", "2 3")
-"""After all colours are used, dashes distinguish results."""
+DASHES = {"-": "", "--": "7 4", ":": "2 3"}
+"""By line style of the legend: dashes and gaps of a line, pixels."""
 MOST_SPANS = 30_000
 """Most steps of a result that the page draws; the first rounds are kept."""
 MOST_DOTS = 300
@@ -81,8 +82,10 @@ def render(comparison: Comparison) -> str:
     labels, results = comparison.labels, comparison.results
     table = comparison.table
     learned = any(len(result.learning) for result in results)
-    timelines = [_timeline(result, labels[k], k) for k, result in enumerate(results)]
-    bands = _bands(comparison)
+    styles = _styles(comparison)
+    timelines = [_timeline(result, labels[k], styles[k]) for k, result in enumerate(results)]
+    bands = _bands(comparison, styles)
+    last = last_client(comparison) if results else pd.DataFrame()
     radios: dict[str, list[str]] = {}
     for name, result in zip(labels, results, strict=True):
         if result.radio:
@@ -93,14 +96,16 @@ def render(comparison: Comparison) -> str:
         {
             "steps": steps_of() if results else [],
             "timelines": timelines,
-            "budgets": _budgets(comparison),
+            "budgets": _budgets(comparison, styles),
             "bands": bands,
             "curves": [
-                _curve(result, comparison.curves[k], labels[k], k)
+                _curve(result, comparison.curves[k], labels[k], styles[k])
                 for k, result in enumerate(results)
                 if len(result.learning)
             ],
-            "sessions": [_carried(session, k) for k, session in enumerate(comparison.played)],
+            "sessions": [
+                _carried(session, styles[k]) for k, session in enumerate(comparison.played)
+            ],
         },
         title=_title(comparison),
         radios=radios,
@@ -131,7 +136,13 @@ def render(comparison: Comparison) -> str:
             for entry in timelines
             if len(entry["spans"]["round"]) < entry["spans"]["total"]
         ],
-        styles=[_style(k) for k in range(max(len(results), len(comparison.played)))],
+        styles=styles,
+        verdict=verdict(comparison),
+        invalid=invalid(comparison),
+        last=last.to_dict("index"),
+        last_titles={str(name): STEP_TITLES.get(str(name), "") for name in last},
+        held_out=bool(results) and bool(table["held_out_loss"].notna().any()),
+        environment=environment(),
     )
 
 
@@ -140,7 +151,7 @@ def _title(comparison: Comparison) -> str:
     return " and ".join(f"{n} {what}{'s' * (n > 1)}" for what, n in counts.items() if n)
 
 
-def _timeline(result: Result, name: str, number: int) -> dict[str, Any]:
+def _timeline(result: Result, name: str, style: dict[str, str]) -> dict[str, Any]:
     """The rounds and steps of a result; the times of steps are relative to their round's start."""
     rounds = list(result.timeline)
     predicted = {round_.index: round_.latency_s for round_ in result.prediction}
@@ -151,7 +162,7 @@ def _timeline(result: Result, name: str, number: int) -> dict[str, Any]:
         frame[column] -= frame["round"].map(begins)
     return {
         "label": name,
-        **_style(number),
+        **style,
         "execution": result.execution,
         "rounds": [round_.index for round_ in rounds],
         "latency_s": column_of([round_.latency_s for round_ in rounds], 9),
@@ -161,14 +172,14 @@ def _timeline(result: Result, name: str, number: int) -> dict[str, Any]:
     }
 
 
-def _budgets(comparison: Comparison) -> list[dict[str, Any]]:
+def _budgets(comparison: Comparison, styles: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
     """By cause: the contribution to each result that has a budget."""
     numbers = [comparison.labels.index(str(name)) for name in comparison.budgets.index]
     return [
         {
             "name": part_title(str(part)),
             "bars": [
-                {"label": str(name), **_style(k), "seconds": round(float(value), 9)}
+                {"label": str(name), **styles[k], "seconds": round(float(value), 9)}
                 for k, (name, value) in zip(numbers, column.items(), strict=True)
                 if np.isfinite(value)
             ],
@@ -177,7 +188,7 @@ def _budgets(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _bands(comparison: Comparison) -> list[dict[str, Any]]:
+def _bands(comparison: Comparison, styles: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
     """By quantity and measure: the least and the largest value of the seeds of each group."""
     numbers = {id(curve): k for k, curve in enumerate(comparison.curves)}
     found = []
@@ -192,24 +203,24 @@ def _bands(comparison: Comparison) -> list[dict[str, Any]]:
             }
             for x in X_TITLES
         }
-        found.append(_style(numbers[id(curves[0])]) | bands)
+        found.append(styles[numbers[id(curves[0])]] | bands)
     return found
 
 
-def _curve(result: Result, curve: pd.DataFrame, name: str, number: int) -> dict[str, Any]:
+def _curve(result: Result, curve: pd.DataFrame, name: str, style: dict[str, str]) -> dict[str, Any]:
     mean = training_curve(train_of(result), result.timeline[0].paradigm)
     return {
         "label": name,
-        **_style(number),
+        **style,
         "train": _columns(mean, ("time_s",)),
         "held_out": _columns(curve, X_TITLES),
     }
 
 
-def _carried(session: PlayedSession, number: int) -> dict[str, Any]:
+def _carried(session: PlayedSession, style: dict[str, str]) -> dict[str, Any]:
     """Sum of the rates that a session's links carried over time, by direction, Mb/s."""
     slot_s = session.scenario.slot_s
-    curves: dict[str, Any] = {"label": session.name, **_style(number)}
+    curves: dict[str, Any] = {"label": session.name, **style}
     for direction in ("up", "down"):
         own = session.table[session.table["direction"] == direction]
         by_slot = own.groupby("slot")["carried_bytes"].sum().sort_index() * 8e-6 / slot_s
@@ -223,11 +234,19 @@ def _carried(session: PlayedSession, number: int) -> dict[str, Any]:
     return curves
 
 
-def _style(number: int) -> dict[str, str]:
-    return {
-        "colour": COLOURS[number % len(COLOURS)],
-        "dash": DASHES[number // len(COLOURS) % len(DASHES)],
-    }
+def _styles(comparison: Comparison) -> list[dict[str, str]]:
+    """Colour and dashes by number of a result or session.
+
+    They are those of the paradigms if no two results have the same paradigm.
+    """
+    names = [next((r.paradigm for r in result.timeline), "") for result in comparison.results]
+    axis = "paradigm" if len(set(names)) == len(names) else None
+    names += [""] * (len(comparison.played) - len(names))
+    found = []
+    for number, name in enumerate(names):
+        colour, line, _ = line_style(axis, name, number)
+        found.append({"colour": colour, "dash": DASHES[line]})
+    return found
 
 
 def _columns(table: pd.DataFrame, x: Iterable[str]) -> dict[str, list[float | None]]:

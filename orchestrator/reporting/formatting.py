@@ -5,6 +5,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,17 @@ def milliseconds(value: float | None) -> str:
 def in_ms(value: float | None) -> str:
     """Format seconds as signed milliseconds without the unit, for columns with a unit."""
     return milliseconds(value).removesuffix(" ms")
+
+
+def rounded(value: float) -> str:
+    """Format a positive number for a sentence, with two or more digits: `0.12`, `1.0`, `12`."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def listed(items: Iterable[str]) -> str:
+    """Join words: `a, b and c`."""
+    *most, last = [*items]
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def sentence(text: str) -> str:

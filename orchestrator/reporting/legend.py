@@ -86,17 +86,20 @@ CAUSE_TITLES = PURPOSE_TITLES | {
 """Titles of the parts of a round's latency, if they differ from their names."""
 
 STYLES = {
-    "cpsfl": ("#d55e00", "-", "o"),
-    "cpsfl-no-at": ("#d55e00", "--", "v"),
-    "cpsfl-no-ps": ("#d55e00", ":", "s"),
-    "pipesfl": ("#0072b2", "-", "o"),
-    "pipesfl-no-at": ("#0072b2", "--", "v"),
-    "pipesfl-no-ps": ("#0072b2", ":", "s"),
-    "sfl-pp": ("#009e73", "-", "D"),
+    "cpsfl": ("#aa0044", "-", "o"),
+    "cpsfl-no-at": ("#aa0044", "--", "v"),
+    "cpsfl-no-ps": ("#aa0044", ":", "s"),
+    "pipesfl": ("#4433bb", "-", "o"),
+    "pipesfl-no-at": ("#4433bb", "--", "v"),
+    "pipesfl-no-ps": ("#4433bb", ":", "s"),
+    "sfl-pp": ("#667700", "-", "D"),
 }
-"""Colour, line and marker of each paradigm, distinguishable with every colour blindness."""
-COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-MARKERS = "osD^v<>"
+"""Colour, line and marker of each paradigm on all pages and figures.
+
+No paradigm has the colour of a step. Lines and markers distinguish paradigms in print, too."""
+COLOURS = ("#006666", "#cc00aa", "#8a5a2b", "#333333", "#808080")
+"""Colours of other series, by number; neither paradigms nor steps have them."""
+MARKERS = "osD^v"
 
 
 def part_title(part: str) -> str:

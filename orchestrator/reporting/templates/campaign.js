@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* The page of a campaign: a chart a study, over the axis one likes, and a filter of its points. */
+/* The page of a campaign: one chart per study, with a choice of metric and axis values, and a filter of its points. */
 
 const campaign = JSON.parse(byId("data").textContent);
 const MODES = { predict: "predicted", run: "measured" };
@@ -23,10 +23,10 @@ function studyChart(section, study) {
   const controls = section.querySelector(".controls");
   const metrics = Object.entries(study.titles);
   let redraw = () => {};
-  controls.append(chooser("Show", metrics, shown.y, (value) => ((shown.y = value), redraw())));
+  controls.append(chooser("Metric", metrics, shown.y, (value) => ((shown.y = value), redraw())));
   if (present.length > 1) {
     const modes = present.map((mode) => [mode, MODES[mode]]);
-    controls.append(chooser("of what was", modes, shown.mode, (v) => ((shown.mode = v), redraw())));
+    controls.append(chooser("Points", modes, shown.mode, (v) => ((shown.mode = v), redraw())));
   }
   others.forEach(({ name, label, values }) => {
     shown.others[name] = String(values[0]);
@@ -110,7 +110,7 @@ function paintMeans(svg, width, height, study, shown, xAxis, rows, hidden) {
   const at = (row) => (numeric ? row[shown.x] : xAxis.values.indexOf(row[shown.x]));
   const visible = rows.filter((row) => !hidden.has(String(row[study.lines])));
   if (!visible.length) {
-    shape(svg, "text", { x: box[0], y: 60 }, "Nothing to show.");
+    shape(svg, "text", { x: box[0], y: 60 }, "No values to show.");
     return;
   }
   const high = (row) => row[shown.y] + (row[`${shown.y}_ci95`] ?? 0);

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* The page of results beside each other: latencies, Gantt charts on one time axis, error budgets,
-   learning curves, sessions; a colour a result. */
+/* A comparison of results: latencies, Gantt charts on one time axis, error budgets, learning curves,
+   sessions; one colour per result. */
 
 const data = JSON.parse(byId("data").textContent);
 const ROOM = 1.05;
@@ -304,7 +304,7 @@ function budgetChart() {
       top += 2;
     }
   };
-  const told = () => "Error budgets: what each cause adds, a bar a result";
+  const told = () => "Error budgets: contribution of each cause, one bar per result";
   redraws.push(figure(byId("budgets"), told, tall + 40, draw));
 }
 
@@ -397,7 +397,7 @@ function sessionChart(direction, title) {
       shape(line, "title", {}, session.label);
     });
   };
-  const told = () => `${title} against emulated time, a line a session`;
+  const told = () => `${title} against emulated time, one line per session`;
   redraws.push(figure(byId(`carried-${direction}`), told, 300, draw));
 }
 

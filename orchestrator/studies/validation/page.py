@@ -9,52 +9,58 @@ from typing import Any
 import numpy as np
 import yaml
 
-from orchestrator.engine.plan import Array
 from orchestrator.records.manifest import environment
+from orchestrator.reporting import xy
+from orchestrator.reporting.formatting import listed
 from orchestrator.reporting.pages import render_page
 from orchestrator.studies.validation.outcome import Validation
 from orchestrator.studies.validation.shrink import plain
-from orchestrator.studies.validation.worker import PARTS
+from orchestrator.studies.validation.space import tree_at
+from orchestrator.studies.validation.verdict import verdict
+from orchestrator.studies.validation.worker import PARTS, margin
 from orchestrator.theory.models import model
 from testbed.system.files import write_json, write_whole
 
 BINS = 40
+"""Number of bars of the histogram, approximately."""
 TITLES = {
-    "engine": "engine, payload",
-    "frames": "engine, frames",
+    "engine": "Engine, payload only",
+    "frames": "Engine, with frames",
     "packets": "ns-3 packets",
-    "kernel": "kernel",
+    "kernel": "Kernel (emulated)",
 }
 PART_TITLES = {
-    "channel": "the channel changes during the round",
-    "adapters": "SM and CM, the adapters' transfers",
-    "differences": "UAVs' channels and shares differ",
-    "form": "the form itself, without these causes",
+    "channel": "changes of the channel during the round",
+    "adapters": "transfers of the adapters (SM and CM)",
+    "differences": "differences between the channels and shares of UAVs",
+    "form": "the equation itself, without these causes",
 }
 
 
 def page(found: Validation) -> str:
     """The page as HTML."""
     request = found.request
-    errors = found.errors("engine")
     text = None
+    drawn = _histogram(found)
     if found.counterexample is not None:
         text = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)
     return render_page(
         "validation.html",
-        ("charts", "frame", "plain"),
-        {},
+        ("charts", "frame", "xy", "plain") if drawn else ("charts", "frame", "plain"),
+        {"charts": {"errors": drawn}} if drawn else {},
         title=f"{request.model} on {request.scenario.name}",
         model_title=model(request.model, request.scenario).title,
         asked=request,
         metric=found.metric,
-        unit=" s" if found.metric.endswith("_s") else " J" if found.metric.endswith("_j") else "",
-        worst_keys={key: _in_words(value) for key, value in found.worst["keys"].items()},
+        unit=_unit(found),
+        verdict=verdict(found),
+        environment=environment(),
+        worst_keys=_worst_keys(found),
         is_interval=found.is_interval,
         bounds_alone=found.is_interval and found.region.tolerance == 0,
         silent=int(sum(result is None for result in found.results)),
         rows=[{"name": TITLES[name], **found.distribution(name)} for name in found.values],
-        bars=_histogram(errors[np.isfinite(errors)]),
+        is_drawn=drawn is not None,
         region=found.region,
         rules=found.region.texts(),
         sensitivity=found.sensitivity,
@@ -73,39 +79,75 @@ def _keys(found: Validation) -> dict[str, dict[str, Any]]:
     return keys
 
 
+def _unit(found: Validation) -> str:
+    return " s" if found.metric.endswith("_s") else " J" if found.metric.endswith("_j") else ""
+
+
 def _range(value: dict[str, Any]) -> str:
     ((kind, of),) = value.items()
-    between = ", " if kind in ("choice", "normal") else " to "
-    return f"{kind.replace('_', ' ')}: {between.join(map(_in_words, of))}"
+    if kind == "choice":
+        return f"one of {'; '.join(map(_in_words, of))}"
+    first, last = map(_in_words, of)
+    if kind == "normal":
+        return f"normal, mean {first}, standard deviation {last}"
+    return f"{kind.replace('_', '-')} from {first} to {last}"
 
 
 def _in_words(value: Any) -> str:
     """Format a value of a space, a list of values, or a distribution."""
     if isinstance(value, dict):
-        return _range(value)
+        return f"per UAV, {_range(value)}"
     if isinstance(value, list):
         return ", ".join(map(_in_words, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _histogram(errors: Array) -> dict[str, Any]:
-    """Bars of an SVG histogram, 600 units wide and 120 high."""
-    low, high = float(errors.min()), float(errors.max())
-    if high - low < 1e-12:
-        low, high = low - 0.01, high + 0.01
-    counts, edges = np.histogram(errors, BINS, (low, high))
-    width = 600 / BINS
-    bars = [
-        {
-            "x": round(width * n, 2),
-            "height": round(120 * count / counts.max(), 2),
-            "count": int(count),
-            "low": float(edges[n]),
-            "high": float(edges[n + 1]),
-        }
-        for n, count in enumerate(counts)
-    ]
-    return {"bars": bars, "low": low, "high": high, "width": width - 1, "most": int(counts.max())}
+def _worst_keys(found: Validation) -> dict[str, str]:
+    """The values of the worst case; those that are drawn for each UAV as numbers."""
+    keys = found.worst["keys"]
+    scenario = tree_at(found.request.scenario.model_dump(mode="json"), keys, "space")
+    words = {}
+    for key, value in keys.items():
+        own = getattr(scenario.fleet, key.rpartition(".")[2], None)
+        if isinstance(value, dict) and own is not None:
+            numbers = listed(f"{number:.3g}" for number in np.ravel(own))
+            words[key] = f"{numbers} (drawn {_in_words(value)})"
+        else:
+            words[key] = _in_words(value)
+    return words
+
+
+def _histogram(found: Validation) -> dict[str, Any] | None:
+    """A histogram of the errors, or of the distances to the nearer bound; None if all are equal."""
+    engine = found.values["engine"]
+    values = (
+        np.array([margin(result, v) for result, v in zip(found.results, engine, strict=True)])
+        if found.is_interval
+        else found.errors("engine")
+    )
+    values = 100 * values[np.isfinite(values)]
+    low, high = float(values.min()), float(values.max())
+    if high - low < 1e-9:
+        return None
+    width = (high - low) / BINS
+    # Zero is an edge, so that no bar contains values of both signs.
+    edges = width * np.arange(np.floor(low / width), np.floor(high / width) + 2)
+    counts = np.histogram(values, edges)[0].astype(float)
+    outside = edges[1:] <= 1e-9 * width
+    what = "Distance from the bound (%)" if found.is_interval else "Error of the model (%)"
+    if not found.is_interval:
+        parts = [xy.bars("scenarios", edges, counts, "accent")]
+    else:
+        parts = [
+            xy.bars(label, edges, np.where(mask, counts, 0.0), colour)
+            for label, mask, colour in (
+                ("bound holds", ~outside, "accent"),
+                ("bound is violated", outside, "bad"),
+            )
+            if counts[mask].any()
+        ]
+    label = f"Histogram of {len(values)} scenarios: {what}"
+    return xy.chart(label, what, "Scenarios", parts, from_zero=True, digits=(2, 0))
 
 
 def write(found: Validation, folder: Path) -> None:

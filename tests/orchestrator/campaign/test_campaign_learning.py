@@ -117,11 +117,11 @@ def test_seeds_that_do_not_reach_the_target_are_counted(played: CampaignFolder) 
 
 def test_the_report_begins_with_the_answer(played: CampaignFolder) -> None:
     page = write_campaign_report(played, played.campaign()).read_text(encoding="utf-8")
-    lead = re.search(r'<p class="lead">(.*?)</p>', page)
+    lead = re.search(r'<ul class="lead" data-verdict><li>(.*?)</li>', page)
     assert lead is not None
     assert re.match(
         r"\S+ reaches an accuracy of 80 % first, in 1 of 2 seeds, after [\d.]+ s, "
-        r"[\d.]+ % earlier than \S+ \(after [\d.]+ s\)\. ",
+        r"[\d.]+ % earlier than \S+ \(after [\d.]+ s\)\.",
         lead[1],
     )
     assert "(1 of 2 seeds)" in " ".join(page.split())

@@ -17,12 +17,14 @@ import pandas as pd
 import pytest
 from chromium import PROGRAM, Page, chromium
 from finished_campaign import finished_campaign
+from page_parts import Page as PageParts
 from small_campaign import ROOT
 from synthetic_run import make_run
 from typer.testing import CliRunner
 
 from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.folder import CampaignFolder
+from orchestrator.campaign.report import write_campaign_report
 from orchestrator.campaign.results import PLACE, TABLES, write_results
 from orchestrator.campaign.spec import cells
 from orchestrator.campaign.summary import differences, means
@@ -251,6 +253,24 @@ def test_links_lead_to_the_reports_of_emulated_points(done: CampaignFolder) -> N
         assert read_run((done.path / link).parent).rounds["round"].tolist() == [0]
     for link in re.findall(r'href="(figures/[^"]+)"', page):
         assert (done.path / link).is_file()
+
+
+def test_the_page_names_failed_checks_first(done: CampaignFolder, tmp_path: Path) -> None:
+    """In the box at the top, and in the table, where passed checks come later."""
+    own = CampaignFolder(shutil.copytree(done.path, tmp_path / "copy"))
+    file = own.path / "results" / "validity.parquet"
+    validity = pd.read_parquet(file)
+    passed = validity.assign(check="injector_lateness_s", value=1e-5, ok=True)
+    pd.concat([passed, validity]).to_parquet(file)
+    text = write_campaign_report(own, own.campaign()).read_text(encoding="utf-8")
+    words = PageParts(text)
+    (problem,) = re.findall(r"<li><b>(.*?)</b></li>", text)
+    assert problem == (
+        "1 of 10 points is not valid: CPU time taken by other guests (worst 10 %, limit 5 %) in 1 "
+        "point."
+    )
+    table = words.words("validity")
+    assert table.index("1 of 2") < table.index("2 of 2")
 
 
 @pytest.fixture(scope="module")

@@ -320,3 +320,20 @@ def test_live_views_too(page: Page, kind: str, width: int) -> None:
         assert_tidy(page)
         assert_accessible(page)
         assert page.js("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("kind", ["compare", "campaign", "validation"])
+def test_verdicts_are_seen_on_a_phone_and_tables_have_no_scroller_of_their_own(
+    page: Page, pages: dict[str, Path], kind: str
+) -> None:
+    page.open(pages[kind], width=400)
+    badges = page.js(
+        "[...document.querySelectorAll('td .badge')].filter(b => b.getClientRects().length)"
+        ".map(b => [b.textContent, b.getBoundingClientRect().right])"
+    )
+    assert bool(badges) == (kind != "validation")
+    assert [text for text, right in badges if right > 400] == []
+    lead = page.js("document.querySelector('[data-verdict]').getBoundingClientRect().bottom")
+    assert lead < 800  # It is in the first screen.
+    inner = "[...document.querySelectorAll('.scroll, pre')]"
+    assert page.js(f"Math.max(...{inner}.map(e => e.scrollHeight - e.clientHeight))") <= 1
