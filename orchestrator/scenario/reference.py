@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from orchestrator.scenario.schema import Scenario, Section
+from testbed.core.registry import GROUPS
 
 HEAD = """# Scenario keys
 
@@ -44,16 +45,42 @@ def reference() -> str:
     return HEAD + "\n".join(rows) + "\n"
 
 
+def values() -> dict[str, list[str]]:
+    """The enumerated values of each key that `--set` accepts, by dotted key.
+
+    Other keys, such as numbers, have an empty list. Names from plug-ins are included.
+    """
+    by_key = {group.key: group.names() for group in GROUPS}
+    found: dict[str, list[str]] = {}
+    for section, name, key in _fields(Scenario, ""):
+        if "[]" not in key:  # `--set` cannot name an entry of a list
+            own = by_key.get(key) or _enumerated(section.model_fields[name].annotation)
+            found[key] = [*found.get(key, []), *own]  # variants of a union share keys
+    return found
+
+
+def _enumerated(annotation: Any) -> list[str]:
+    if annotation is bool:
+        return ["true", "false"]
+    return [] if get_origin(annotation) is list else _choices(annotation)
+
+
 def _keys(section: type[Section], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for owner, name, key in _fields(section, prefix):
+        yield key, _default(owner.model_fields[name]), _what(owner, name)
+
+
+def _fields(section: type[Section], prefix: str) -> Iterator[tuple[type[Section], str, str]]:
+    """Each field that is not a section: its owner, its name and its dotted key."""
     for name, field in section.model_fields.items():
         inner = field.annotation
         if isinstance(inner, type) and issubclass(inner, Section):
-            yield from _keys(inner, f"{prefix}{name}.")
+            yield from _fields(inner, f"{prefix}{name}.")
             continue
-        yield f"{prefix}{name}", _default(field), _what(section, name)
+        yield section, name, f"{prefix}{name}"
         mark = "[]" if get_origin(inner) is list else ""
         for below in _sections(inner):
-            yield from _keys(below, f"{prefix}{name}{mark}.")
+            yield from _fields(below, f"{prefix}{name}{mark}.")
 
 
 def template(name: str) -> str:
