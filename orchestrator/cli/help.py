@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 EXAMPLES = "Examples:\n"
+REQUIRED = "required"
 ONCE = {"like", "command"}
 """Lists that are not values of one kind: a second value is refused, or is part of a command."""
 
@@ -64,7 +65,7 @@ def former_names(parameter: Any) -> list[str]:
 
 def _row(parameter: Any) -> Row:
     notes = [_range(getattr(parameter, "min", None), getattr(parameter, "max", None))]
-    notes.append("required" if parameter.required else "")
+    notes.append(REQUIRED if parameter.required else "")
     is_argument = parameter.param_type_name == "argument"
     if is_argument:
         name, value = parameter.metavar, ""

@@ -296,9 +296,10 @@ def reproduce(
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.paper_figures import run as reproduce_all
 
-    for name in what:
-        if name not in (*FIGURES, "all"):
-            raise InputError(f"reproduce: {not_one_of(name, (*FIGURES, 'all'))}")
+    known = (*FIGURES, "all")
+    for name in what if radio is None else ():
+        if name not in known:
+            raise InputError(f"FIGURE: {not_one_of(name, known)}")
     if fit is not None and radio is not Radio.FITTED:
         raise InputError("--fit: must be absent without --radio fitted")
     if fit is None and radio is Radio.FITTED:
