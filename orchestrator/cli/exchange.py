@@ -112,7 +112,7 @@ def import_(
         bool,
         typer.Option(
             "--no-header",
-            help="The file has no header. Its columns are called 1, 2, …",
+            help="The file has no header. Its columns are called 1, 2 and so on.",
             rich_help_panel=_TABLES,
         ),
     ] = False,

@@ -67,7 +67,7 @@ def up(
         typer.Option(
             "--node",
             metavar="NAME='COMMAND'",
-            help="Run a command in a node: bs, uav1, uav2, … or uav* for every UAV.",
+            help="Run a command in a node: bs, uav1, uav2 and so on, or uav* for every UAV.",
         ),
     ] = None,
     until: Annotated[
@@ -240,7 +240,7 @@ def exec_(
         str,
         typer.Argument(
             metavar="NODE",
-            help="Node: bs, uav1, uav2, …",
+            help="Name of the node: bs, uav1, uav2 and so on.",
             autocompletion=completion.words("bs", "uav1"),
         ),
     ],

@@ -176,7 +176,9 @@ def last_first(asked: ServiceRequest) -> float:
             ),
             after('    "round-robin": round_robin,\n', '    "last-first": last_first,\n'),
         ],
-        "docs/service-orders.md": [before("| `larger-lag` | whose", "| `last-first` | the last UAV |\n")],
+        "docs/service-orders.md": [
+            before("| `larger-lag` | whose", "| `last-first` | the last UAV |\n")
+        ],
         "tests/support/reference_engine.py": [
             before(
                 '            case "round-robin":\n',
