@@ -68,13 +68,13 @@ def _row(parameter: Any) -> Row:
     notes.append(REQUIRED if parameter.required else "")
     is_argument = parameter.param_type_name == "argument"
     if is_argument:
-        name, value = parameter.metavar, ""
+        name, value = _placeholder(parameter), ""
         repeated = parameter.nargs == -1
     else:
         former = former_names(parameter)
         names = (*parameter.opts, *parameter.secondary_opts)
         name = ", ".join(each for each in names if each not in former)
-        value = "" if parameter.is_flag else parameter.metavar
+        value = "" if parameter.is_flag else _placeholder(parameter)
         repeated = parameter.multiple
     notes.append("can be repeated" if repeated and parameter.name not in ONCE else "")
     return Row(
@@ -151,12 +151,16 @@ def _parts(text: str | None) -> tuple[str, list[str]]:
     return description.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
 
 
+def _placeholder(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
+
+
 def _positional(parameter: Any) -> bool:
     return bool(parameter.param_type_name == "argument")
 
 
 def _usage(argument: Any) -> str:
-    name = argument.metavar + ("..." if argument.nargs == -1 else "")
+    name = _placeholder(argument) + ("..." if argument.nargs == -1 else "")
     return name if argument.required else f"[{name}]"
 
 
