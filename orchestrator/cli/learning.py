@@ -139,6 +139,8 @@ def train(
     from testbed.system.leftovers import temporary_folder
 
     check_resumable(output, CHECKPOINT, "trained agent", overwrite=overwrite, resume=resume)
+    if resume and emulated:
+        raise InputError("--resume: must be absent with --emulated, which cannot be resumed")
     # One round precedes the first decision, and training goes by whole batches.
     longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
     parsed = load(scenario, [*(overrides or []), *longest])

@@ -88,6 +88,13 @@ def test_nothing_is_resumed_in_a_folder_that_does_not_exist(
     assert both == "testbed: --resume: does not go together with --overwrite"
 
 
+def test_an_emulated_training_is_not_resumed(folder: Path) -> None:
+    (folder / "o").mkdir()
+    (folder / "o" / "agent.pt").touch()
+    says = "testbed: --resume: must be absent with --emulated, which cannot be resumed"
+    assert refusal(folder, "train s.yaml --out o --emulated --resume") == says
+
+
 def test_a_campaign_begins_again_or_is_resumed(folder: Path) -> None:
     write_campaign(folder)
     line = ["campaign", "run", "small.yaml", "--workers", "1", "--out", "o"]
