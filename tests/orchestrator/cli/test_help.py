@@ -3,8 +3,10 @@
 
 """Help texts: examples that can be parsed, placeholders instead of types, former names hidden."""
 
+import json
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -143,3 +145,12 @@ def test_the_reference_has_every_exit_status_that_commands_have() -> None:
     refused = warm.run("predict", "nothing.yaml")
     assert str(refused.returncode) in EXIT_STATUS
     assert {"0", "1", "2", "3", "130"} <= EXIT_STATUS.keys()
+
+
+def test_the_status_of_the_kernel_goes_to_a_file_or_as_before_to_stdout(tmp_path: Path) -> None:
+    old = warm.run("kernel", "status", "--json", cwd=tmp_path)
+    new = warm.run("kernel", "status", "--json", "k.json", cwd=tmp_path)
+    assert (old.returncode, new.returncode) == (0, 0), new.stderr
+    assert json.loads(old.stdout) == json.loads((tmp_path / "k.json").read_text())
+    assert [path.name for path in tmp_path.iterdir()] == ["k.json"]
+    assert new.stdout.startswith(("Linux", "not built"))
