@@ -81,6 +81,20 @@ class CampaignFolder:
             write_whole(self.path / CAMPAIGN, lambda part: part.write_text(text, "utf-8"))
             yield
 
+    def clear(self) -> None:
+        """Remove all results of the campaign in this directory, if there is one.
+
+        Raises:
+            InputError: Another process uses the directory.
+        """
+        if (self.path / CAMPAIGN).is_file():
+            with self.held(self.campaign()):
+                for path in self._visible():
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)
+                    else:
+                        path.unlink()
+
     def campaign(self) -> Campaign:
         """The campaign of this directory.
 

@@ -11,25 +11,45 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 import yaml
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile
+from orchestrator.cli.options import PER_CORE, JsonFile
 from testbed.core.errors import RunError
 
 if TYPE_CHECKING:  # `--help` needs no scenario
     from orchestrator.scenario.schema import Scenario
 
 
+ZIP_FILES = completion.files(".zip")
+
+
 def bundle(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A run directory, or a campaign's.")
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Directory of a run or of a campaign.",
+            autocompletion=completion.folders,
+        ),
     ],
-    output: Annotated[Path, typer.Option("--out", metavar="FILE.zip", help="The bundle.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="FILE.zip", help="Bundle to write.", autocompletion=ZIP_FILES
+        ),
+    ],
     with_data: Annotated[
         bool,
-        typer.Option("--with-data", help="Include images and weights that scenarios name."),
+        typer.Option(
+            "--with-data", help="Include the data sets and the weights that scenarios name."
+        ),
     ] = False,
 ) -> None:
-    """Put a run or a campaign into one file with everything needed to check it."""
+    """Pack a run or a campaign into one file, with everything that is needed to check it.
+
+    Examples:
+        testbed bundle runs/first --out first.zip
+    """
     from orchestrator.archive.bundle import bundle as write
 
     with shown("files") as show:
@@ -40,27 +60,52 @@ def bundle(
 
 
 def verify(
-    bundle: Annotated[Path, typer.Argument(metavar="FILE.zip", help="A bundle.")],
+    bundle: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.zip", help="Bundle to check.", autocompletion=ZIP_FILES),
+    ],
     sample: Annotated[
         int,
-        typer.Option(min=0, help="Rounds of a run, or points of a campaign, to emulate again."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Number of rounds of a run, or of points of a campaign, to emulate again.",
+        ),
     ] = 1,
     tolerance: Annotated[
-        float, typer.Option(min=0, help="Relative tolerance of measured latencies.")
+        float,
+        typer.Option(
+            min=0, metavar="X", help="Largest allowed relative difference of measured latencies."
+        ),
     ] = 0.05,
     clock: Annotated[
         str | None,
         typer.Option(
             metavar="real|virtual",
-            help="Clock of a run's sample (default: virtual if possible, else the run's).",
+            help="Clock with which rounds of a run are emulated again.",
+            show_default="virtual if possible, otherwise that of the run",
+            autocompletion=completion.words("real", "virtual"),
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes for a campaign (default: one per core).")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of worker processes for a bundle of a campaign.",
+            show_default=PER_CORE,
+        ),
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Predict a bundle again, emulate a sample and explain differences; status 1 if too large."""
+    """Check a bundle: predict it again, emulate a sample, and explain the differences.
+
+    The exit status is 1 if a difference is too large.
+
+    Examples:
+        testbed verify first.zip
+        testbed verify first.zip --sample 3 --clock virtual --json checked.json
+    """
     from orchestrator.archive.verify import verify as check
     from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json

@@ -10,17 +10,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.grouped import Grouped
-from orchestrator.cli.options import SchedulerKey
+from orchestrator.cli.folders import check_resumable
+from orchestrator.cli.help import Application
+from orchestrator.cli.options import (
+    FILES,
+    JsonFile,
+    Overwrite,
+    Resume,
+    SchedulerKey,
+    Workers,
+    WorkScheduler,
+)
 from testbed.core.errors import InputError, RunError
 
 if TYPE_CHECKING:
     from orchestrator.campaign.folder import CampaignFolder
 
-app = typer.Typer(
-    cls=Grouped,
-    help="Many scenarios from one file: reproducible, resumable, on one or several machines.",
+app = Application(
+    help="""Run many scenarios that one file describes, on one or several machines.
+
+    Examples:
+        testbed campaign run quickstart --out runs/campaign
+        testbed campaign status runs/campaign
+    """,
 )
 
 
@@ -28,23 +42,26 @@ Given = Annotated[
     Path,
     typer.Argument(
         metavar="FILE|DIR",
-        help="A campaign file or directory; or a built-in campaign: paper, quickstart.",
+        help="Campaign file (YAML), directory of a campaign, or name of a built-in campaign: "
+        "paper, quickstart, learning or figure8.",
+        autocompletion=completion.campaigns,
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="The campaign's directory (default: runs/NAME)."),
-]
-Scheduler = Annotated[
-    str | None,
     typer.Option(
-        metavar="ADDRESS",
-        help="Use the workers of this Dask scheduler (default: processes on this machine).",
+        "--out",
+        metavar="DIR",
+        help="Directory of the campaign.",
+        show_default="runs/NAME",
+        autocompletion=completion.folders,
     ),
 ]
-Workers = Annotated[
-    int | None,
-    typer.Option(min=1, help="Processes on this machine (default: one per core)."),
+Tolerance = Annotated[
+    float,
+    typer.Option(
+        min=0, metavar="X", help="Largest allowed relative difference of measured latencies."
+    ),
 ]
 
 
@@ -52,24 +69,40 @@ Workers = Annotated[
 def run(
     given: Given,
     output: Output = None,
-    scheduler: Scheduler = None,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
+    scheduler: WorkScheduler = None,
     key: SchedulerKey = None,
     workers: Workers = None,
     retry_invalid: Annotated[
-        bool, typer.Option("--retry-invalid", help="Repeat emulations that were not valid.")
+        bool,
+        typer.Option("--retry-invalid", help="Repeat the emulated points that were not valid."),
     ] = False,
 ) -> None:
-    """Compute all points that are not finished; an interrupted campaign resumes."""
+    """Compute all points of a campaign that are not finished.
+
+    An interrupted campaign is therefore resumed, also without `--resume`.
+
+    Examples:
+        testbed campaign run quickstart --out runs/campaign
+        testbed campaign run my-campaign.yaml --workers 4
+        testbed campaign run paper --scheduler tls://10.0.0.1:8786 --key campaign.key
+    """
     from orchestrator.campaign.cluster import run_campaign
+    from orchestrator.campaign.folder import CAMPAIGN
     from orchestrator.campaign.spec import load_campaign
     from testbed.host.dask_cluster import Cluster
 
     campaign, folder = load_campaign(given), _folder(given, output)
+    cluster = Cluster(scheduler, workers, key=key)
+    check_resumable(folder.path, CAMPAIGN, "campaign", overwrite=overwrite, resume=resume)
+    if overwrite:
+        folder.clear()
     with shown("points") as show:
         done = run_campaign(
             campaign,
             folder,
-            cluster=Cluster(scheduler, workers, key=key),
+            cluster=cluster,
             retry_invalid=retry_invalid,
             progress=lambda now, total: show(campaign.name, now, total),
         )
@@ -84,7 +117,11 @@ def run(
 
 @app.command()
 def status(given: Given, output: Output = None) -> None:
-    """Show which points are finished, failed (and why) or missing."""
+    """Show how many points are finished, and why points have failed.
+
+    Examples:
+        testbed campaign status runs/campaign
+    """
     from orchestrator.campaign.results import study_counts
     from orchestrator.cli.tables import plain_table
 
@@ -97,7 +134,11 @@ def status(given: Given, output: Output = None) -> None:
 
 @app.command()
 def report(given: Given, output: Output = None) -> None:
-    """Collect the results of the finished points; write the report and its charts."""
+    """Collect the results of the finished points, and write the report and its figures.
+
+    Examples:
+        testbed campaign report runs/campaign
+    """
     _report(_folder(given, output))
 
 
@@ -121,19 +162,24 @@ def verify(
     given: Given,
     output: Output = None,
     sample: Annotated[
-        int | None, typer.Option(min=1, help="Number of points to repeat (default: all).")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Number of points to compute again.", show_default="all"
+        ),
     ] = None,
-    tolerance: Annotated[
-        float, typer.Option(min=0, help="Relative tolerance of measured latencies.")
-    ] = 0.05,
-    scheduler: Scheduler = None,
+    tolerance: Tolerance = 0.05,
+    scheduler: WorkScheduler = None,
     key: SchedulerKey = None,
     workers: Workers = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the verdicts as JSON.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
-    """Compute finished points again and report differences; status 1 if there are any."""
+    """Compute finished points again, and print the differences.
+
+    The exit status is 1 if there is a difference.
+
+    Examples:
+        testbed campaign verify runs/campaign --sample 3
+    """
     from orchestrator.campaign.verify import verify as replay
     from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
@@ -157,17 +203,27 @@ def verify(
 
 @app.command("scheduler")
 def serve_scheduler(
-    host: Annotated[str, typer.Option(help="The address of this machine to listen on.")],
+    host: Annotated[
+        str,
+        typer.Option(metavar="IP", help="Address of this machine at which the scheduler listens."),
+    ],
     key: Annotated[
         Path,
         typer.Option(
             metavar="FILE",
-            help="Shared key file (created if missing).",
+            help="Shared key file. It is created if it does not exist.",
+            autocompletion=FILES,
         ),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any.")] = 8786,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="TCP port. 0: any free port.")
+    ] = 8786,
 ) -> None:
-    """Run a Dask scheduler for campaigns (TLS with the shared key, no dashboard)."""
+    """Run a Dask scheduler, with TLS and without a dashboard.
+
+    Examples:
+        testbed campaign scheduler --host 10.0.0.1 --key campaign.key
+    """
     from testbed.host import dask_nodes
 
     dask_nodes.make_key(key)
@@ -178,15 +234,32 @@ def serve_scheduler(
 
 @app.command("worker")
 def serve_worker(
-    address: Annotated[str, typer.Argument(metavar="tls://HOST:PORT", help="The scheduler.")],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="The scheduler's key.")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="Address of the scheduler, such as tls://10.0.0.1:8786."
+        ),
+    ],
+    key: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Key file of the scheduler.", autocompletion=FILES),
+    ],
     workers: Workers = None,
     machine: Annotated[
         bool,
-        typer.Option("--machine", help="Also run emulated points; start one worker per machine."),
+        typer.Option(
+            "--machine",
+            help="Also compute emulated points, in a single worker process. Use it once per "
+            "machine.",
+        ),
     ] = False,
 ) -> None:
-    """Compute points for a scheduler until it ends."""
+    """Compute points for a scheduler, until the scheduler ends.
+
+    Examples:
+        testbed campaign worker tls://10.0.0.1:8786 --key campaign.key
+        testbed campaign worker tls://10.0.0.1:8786 --key campaign.key --machine
+    """
     from testbed.host import dask_nodes
 
     if machine and workers is not None:

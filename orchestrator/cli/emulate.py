@@ -12,13 +12,17 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import (
     HostScheduler,
     JsonFile,
     Learned,
     Overrides,
+    Overwrite,
+    Resume,
     Rounds,
+    RunDirectory,
     ScenarioFile,
     SchedulerKey,
     TraceFile,
@@ -41,31 +45,53 @@ def run(
     json_file: JsonFile = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Keep timelines, trace, manifest and report."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Run directory to create, with timelines, trace, manifest and report.",
+            autocompletion=completion.folders,
+        ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier run in DIR.")
-    ] = False,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Serve a page on loopback that shows the run's progress.")
+        bool,
+        typer.Option(
+            "--live",
+            help="Serve a page that shows the progress of the run, on this machine only.",
+        ),
     ] = False,
-    pcap: Annotated[
-        bool, typer.Option("--pcap", help="Capture every link into DIR/pcap, for tshark.")
+    capture: Annotated[
+        bool,
+        typer.Option(
+            "--capture",
+            "--pcap",
+            help="Capture the frames of every link to pcap files in DIR/pcap.",
+        ),
     ] = False,
-    pcap_headers: Annotated[
-        bool, typer.Option("--pcap-headers", help="Capture headers only.")
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume a run of DIR that was killed or failed.")
+    capture_headers: Annotated[
+        bool,
+        typer.Option(
+            "--capture-headers",
+            "--pcap-headers",
+            help="Capture only the headers of the frames of every link.",
+        ),
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help=f"End with status {NOT_VALID} if the run is not valid.")
+        bool,
+        typer.Option("--strict", help=f"Exit with status {NOT_VALID} if the run is not valid."),
     ] = False,
     scheduler: HostScheduler = None,
     key: SchedulerKey = None,
     wait_quiet: WaitQuiet = None,
 ) -> None:
-    """Emulate rounds on real links and compare them with the prediction."""
+    """Emulate rounds and compare them with the prediction.
+
+    Examples:
+        testbed run quickstart --out runs/first
+        testbed run paper --set workload.compute=none --rounds 3 --out runs/paper --capture
+        testbed run quickstart --set emulation.clock=virtual --json measured.json
+    """
     from orchestrator import api
     from orchestrator.cli.tables import (
         budget_table,
@@ -89,17 +115,17 @@ def run(
     wait_s = seconds_of(wait_quiet)
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
-    if pcap and pcap_headers:
-        raise InputError("--pcap, --pcap-headers: give one of them")
-    if (pcap or pcap_headers) and output is None:
-        raise InputError("--pcap: needs --out DIR, where captures are kept")
-    capture: api.Capture | None = "frames" if pcap else None
-    if pcap_headers:
-        capture = "headers"
+    if capture and capture_headers:
+        raise InputError("--capture, --capture-headers: give one of them")
+    if (capture or capture_headers) and output is None:
+        raise InputError("--capture: needs --out DIR, where captures are kept")
+    captured: api.Capture | None = "frames" if capture else None
+    if capture_headers:
+        captured = "headers"
     options = RunOptions(
         overwrite=overwrite,
         resume=resume,
-        capture=capture,
+        capture=captured,
         keep=output is not None,
         scheduler=scheduler,
         key=key,
@@ -166,12 +192,24 @@ def _with_note(others: Sequence[int], show: Progress) -> Progress:
 
 
 def report(
-    run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
+    run_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Directory of a run or a session.",
+            autocompletion=completion.folders,
+        ),
+    ],
     figures: Annotated[
-        bool, typer.Option("--figures", help="Also write PNG and PDF charts to DIR/figures.")
+        bool, typer.Option("--figures", help="Also write figures (PNG and PDF) to DIR/figures.")
     ] = False,
 ) -> None:
-    """Write the report of a run or session again from its directory."""
+    """Write the report of a run or a session again.
+
+    Examples:
+        testbed report runs/first
+        testbed report runs/first --figures
+    """
     from orchestrator.records.session_reader import SESSION
     from orchestrator.reporting.report import write_report
     from orchestrator.reporting.session_report import write_session_report
@@ -193,28 +231,48 @@ def compare(
     given: Annotated[
         list[Path],
         typer.Argument(
-            metavar="DIR...",
-            help="Directories of runs, sessions or cross-checks, or files of --json.",
+            metavar="DIR|FILE",
+            help="Directory of a run, a session or a cross-check, or a file written with --json.",
+            autocompletion=completion.files(".json"),
         ),
     ],
     page: Annotated[
-        Path, typer.Option("--out", metavar="FILE.html", help="The page to write.")
+        Path,
+        typer.Option(
+            "--out",
+            metavar="FILE.html",
+            help="Web page to write.",
+            autocompletion=completion.files(".html"),
+        ),
     ] = Path("comparison.html"),
     target: Annotated[
         str | None,
         typer.Option(
             metavar="MEASURE=VALUE",
-            help="Say who reaches accuracy=0.8, loss=1.2 or perplexity=30 first, and when.",
+            help="Compare when each result reaches a target, such as accuracy=0.8, loss=1.2 or "
+            "perplexity=30.",
+            autocompletion=completion.words("accuracy=", "loss=", "perplexity="),
         ),
     ] = None,
     learned: Learned = None,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", metavar="DIR", help="Also write learning curves for papers."),
+        typer.Option(
+            "--figures",
+            metavar="DIR",
+            help="Also write figures of the learning curves (PNG and PDF) to this folder.",
+            autocompletion=completion.folders,
+        ),
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Compare results: latencies, timelines, error budgets, learning curves."""
+    """Compare the latencies, timelines, error budgets and learning curves of several results.
+
+    Examples:
+        testbed compare runs/cpsfl runs/pipesfl --out both.html
+        testbed compare predicted.json runs/first --json compared.json
+        testbed compare runs/cpsfl runs/pipesfl --target accuracy=0.8
+    """
     from orchestrator.analysis.learned import Target
     from orchestrator.cli.tables import comparison_tables
     from orchestrator.records.learned import read_trajectory
@@ -249,12 +307,22 @@ def compare(
 
 
 def perfetto(
-    run_dir: Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")],
+    run_dir: RunDirectory,
     output: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The trace to write.")
+        Path,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Perfetto trace (JSON) to write.",
+            autocompletion=completion.files(".json"),
+        ),
     ] = Path("trace.json"),
 ) -> None:
-    """Export a run's timelines as a trace for ui.perfetto.dev."""
+    """Export the timelines of a run for https://ui.perfetto.dev.
+
+    Examples:
+        testbed perfetto runs/first --out first.json
+    """
     from orchestrator.records.reader import read_run
     from orchestrator.reporting.perfetto import of_run
     from testbed.system.files import check_writable, write_json

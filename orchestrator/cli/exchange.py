@@ -8,12 +8,16 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out
-from orchestrator.cli.options import Overrides
+from orchestrator.cli.folders import check_new
+from orchestrator.cli.options import FILES, Overrides, Overwrite
 from orchestrator.exchange.formats import FORMATS
+from testbed.core.words import not_one_of
 
-_RATES, _TABLES, _PLACES, _BOUNDS = "mahimahi", "csv", "Places and channel", "Bounds and clock"
-_LOGS = "srsran"
+_RATES, _TABLES = "Options for mahimahi", "Options for csv"
+_PLACES, _BOUNDS = "Options for positions and gains", "Options for checks of the input"
+_LOGS = "Options for srsran"
 
 HIGHEST_STATION_M = 1000.0
 """Largest height of a base station's antenna above the ground."""
@@ -21,130 +25,218 @@ HIGHEST_STATION_M = 1000.0
 Scenario = Annotated[
     Path | None,
     typer.Option(
-        "--scenario", metavar="SCENARIO", help="Scenario that sets base station and radio."
+        "--scenario",
+        metavar="SCENARIO",
+        help="Scenario whose base station and radio are used to compute gains and rates.",
+        autocompletion=completion.scenarios,
     ),
 ]
 
 
 def import_(
-    kind: Annotated[str, typer.Argument(metavar="FORMAT", help=", ".join(FORMATS) + ".")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT",
+            help=f"Format of the files: {', '.join(FORMATS)}.",
+            autocompletion=completion.words(*FORMATS),
+        ),
+    ],
     output: Annotated[
-        Path, typer.Option("--out", metavar="T.npz", help="The trace or flight to write.")
+        Path,
+        typer.Option(
+            "--out",
+            metavar="T.npz",
+            help="Trace file to write; with srsran, flight file to write.",
+            autocompletion=completion.files(".npz"),
+        ),
     ],
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="FILE…", help="Files to import (not for srsran)."),
+        typer.Argument(
+            metavar="FILE",
+            help="File to import, usually one per UAV. srsran needs --ue, --enb and --vehicle "
+            "instead.",
+            autocompletion=FILES,
+        ),
     ] = None,
-    slot_s: Annotated[float, typer.Option(help="Length of a slot in seconds.")] = 0.1,
+    slot_s: Annotated[
+        float, typer.Option(metavar="S", help="Length of a slot of the trace, in seconds.")
+    ] = 0.1,
     first: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Start of the window: seconds, or a date."),
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="Start of the part that is imported: seconds from the beginning, or a date.",
+            show_default="the first row",
+        ),
     ] = None,
     last: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="End of the window.")
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TIME",
+            help="End of the part that is imported: seconds from the beginning, or a date.",
+            show_default="the last row",
+        ),
     ] = None,
     repeat: Annotated[
         str | None,
         typer.Option(
-            metavar="N|SECONDSs", help="Repeat the trace N times, or up to a length such as 60s."
+            metavar="N|TIME",
+            help="Repeat the trace: a number of times, or up to a length such as 60s.",
         ),
     ] = None,
     down: Annotated[
         list[Path] | None,
-        typer.Option("--down", help="Files of the downlink, one per UAV.", rich_help_panel=_RATES),
+        typer.Option(
+            "--down",
+            metavar="FILE",
+            help="File with the downlink of a UAV. Give one file per UAV.",
+            autocompletion=FILES,
+            rich_help_panel=_RATES,
+        ),
     ] = None,
     columns: Annotated[
         list[str] | None,
         typer.Option(
             "--column",
             metavar="NAME=COLUMN[:UNIT]",
-            help="Column of the file, such as time=t:ms, or rate_bps=link*:Mbit/s with a column "
-            "per UAV.",
+            help="Column of the file that contains a quantity, and its unit. For example "
+            "time=t:ms, or rate_bps=link*:Mbit/s with one column per UAV.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
     no_header: Annotated[
         bool,
         typer.Option(
-            "--no-header", help="No header: columns are named 1, 2, …", rich_help_panel=_TABLES
+            "--no-header",
+            help="The file has no header. Its columns are called 1, 2 and so on.",
+            rich_help_panel=_TABLES,
         ),
     ] = False,
     time_format: Annotated[
         str | None,
-        typer.Option(help="Format of times, such as %d.%m.%Y %H:%M:%S.", rich_help_panel=_TABLES),
+        typer.Option(
+            metavar="FORMAT",
+            help="Format of the times, for example %d.%m.%Y %H:%M:%S.",
+            show_default="ISO 8601",
+            rich_help_panel=_TABLES,
+        ),
     ] = None,
     same_time: Annotated[
         str | None,
         typer.Option(
             metavar="first|last|mean",
             help="Row that is used if several rows have the same time.",
+            autocompletion=completion.words("first", "last", "mean"),
             rich_help_panel=_TABLES,
         ),
     ] = None,
     no_signal: Annotated[
         str | None,
         typer.Option(
-            metavar="VALUE|empty", help="Value that means an outage.", rich_help_panel=_TABLES
+            metavar="VALUE|empty",
+            help="Value that means an outage. empty: an empty cell means an outage.",
+            rich_help_panel=_TABLES,
         ),
     ] = None,
     tx_dbm: Annotated[
         float | None,
-        typer.Option(help="Transmit power for rsrp_dbm, dBm.", rich_help_panel=_TABLES),
+        typer.Option(
+            metavar="DBM",
+            help="Transmit power in dBm, from which gains are computed for a column rsrp_dbm.",
+            rich_help_panel=_TABLES,
+        ),
     ] = None,
     scenario: Scenario = None,
     overrides: Overrides = None,
     height_m: Annotated[
-        float | None, typer.Option(help="Height of all positions, m.", rich_help_panel=_PLACES)
+        float | None,
+        typer.Option(metavar="M", help="Height of all positions, in m.", rich_help_panel=_PLACES),
     ] = None,
     ground_m: Annotated[
         str | None,
         typer.Option(
             metavar="M|lowest",
-            help="Height of the ground above sea level, m, for heights above sea level.",
+            help="Height of the ground above sea level, in m, which is subtracted from heights. "
+            "lowest: the lowest height of the file.",
             rich_help_panel=_PLACES,
         ),
     ] = None,
     speed_m_s: Annotated[
         float | None,
-        typer.Option("--speed", help="Speed on paths without times, m/s.", rich_help_panel=_PLACES),
+        typer.Option(
+            "--speed",
+            metavar="M/S",
+            help="Speed along paths without times, in m/s.",
+            rich_help_panel=_PLACES,
+        ),
     ] = None,
     origin: Annotated[
         str | None,
         typer.Option(
-            metavar="LAT,LON", help="Position of x = y = 0, degrees.", rich_help_panel=_PLACES
+            metavar="LAT,LON",
+            help="Latitude and longitude of x = y = 0, in degrees.",
+            rich_help_panel=_PLACES,
         ),
     ] = None,
     within_km: Annotated[
         float | None,
-        typer.Option(help="Largest distance from the origin, km (30).", rich_help_panel=_BOUNDS),
+        typer.Option(
+            metavar="KM",
+            help="Largest allowed distance from the origin, in km.",
+            show_default="30",
+            rich_help_panel=_BOUNDS,
+        ),
     ] = None,
     fastest_m_s: Annotated[
         float | None,
-        typer.Option(help="Highest speed of a UAV, m/s (100).", rich_help_panel=_BOUNDS),
+        typer.Option(
+            metavar="M/S",
+            help="Highest allowed speed of a UAV, in m/s.",
+            show_default="100",
+            rich_help_panel=_BOUNDS,
+        ),
     ] = None,
     longest_gap_s: Annotated[
         float | None,
-        typer.Option(help="Longest time between two rows, s (60).", rich_help_panel=_BOUNDS),
+        typer.Option(
+            metavar="S",
+            help="Longest allowed time between two rows, in seconds.",
+            show_default="60",
+            rich_help_panel=_BOUNDS,
+        ),
     ] = None,
     clock: Annotated[
         str | None,
         typer.Option(
             metavar="common|each",
-            help="Time 0: the same for all UAVs (common), or the first row of each UAV (each).",
+            help="Time 0 of the UAVs. common: the same instant for all UAVs. each: the first row "
+            "of each UAV.",
+            autocompletion=completion.words("common", "each"),
             rich_help_panel=_BOUNDS,
         ),
     ] = None,
     ue: Annotated[
-        Path | None, typer.Option(metavar="LOG", help="Log of srsUE.", rich_help_panel=_LOGS)
+        Path | None,
+        typer.Option(
+            metavar="LOG", help="Log file of srsUE.", autocompletion=FILES, rich_help_panel=_LOGS
+        ),
     ] = None,
     enb: Annotated[
-        Path | None, typer.Option(metavar="LOG", help="Log of srsENB.", rich_help_panel=_LOGS)
+        Path | None,
+        typer.Option(
+            metavar="LOG", help="Log file of srsENB.", autocompletion=FILES, rich_help_panel=_LOGS
+        ),
     ] = None,
     vehicle: Annotated[
         Path | None,
         typer.Option(
             metavar="CSV",
-            help="Positions of the UAV: a table without a header, or a GPX file.",
+            help="Positions of the UAV: a CSV file without a header, or a GPX file.",
+            autocompletion=FILES,
             rich_help_panel=_LOGS,
         ),
     ] = None,
@@ -152,17 +244,26 @@ def import_(
         str | None,
         typer.Option(
             metavar="LAT,LON,HEIGHT",
-            help="Position of the base station's antenna: degrees, and m above the ground.",
+            help="Position of the antenna of the base station: latitude and longitude in degrees, "
+            "and height above the ground in m.",
             rich_help_panel=_LOGS,
         ),
     ] = None,
 ) -> None:
-    """Make a channel trace, or a measured flight, from other tools' files."""
+    """Import a channel trace or a measured flight from files of other tools.
+
+    Examples:
+        testbed import mahimahi uav1.up uav2.up --out links.npz
+        testbed import csv link.csv --column time=t:s --column rate_bps=rate:Mbit/s --out link.npz
+        testbed import gpx flight.gpx --scenario paper --out flight.npz
+    """
     from orchestrator.exchange.importing import Options, imported, measured
     from orchestrator.scenario.loading import load
     from testbed.core.errors import InputError
     from testbed.system.files import check_writable
 
+    if kind not in FORMATS:
+        raise InputError(f"FORMAT: {not_one_of(kind, FORMATS)}")
     check_writable("out", output)
     given = [*(files or ()), *(down or ()), *filter(None, (ue, enb, vehicle, scenario))]
     if output.resolve() in [path.resolve() for path in given]:
@@ -249,13 +350,39 @@ def _base_station(text: str) -> tuple[float, float, float]:
 
 
 def export_trace(
-    trace_file: Annotated[Path, typer.Argument(metavar="T.npz", help="The trace.")],
-    folder: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output directory.")],
-    kind: Annotated[str, typer.Option("--format", help="Only mahimahi.")] = "mahimahi",
+    trace_file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="T.npz", help="Trace to export.", autocompletion=completion.files(".npz")
+        ),
+    ],
+    folder: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Output folder.", autocompletion=completion.folders
+        ),
+    ],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Format of the files. The only format is mahimahi.",
+            autocompletion=completion.words("mahimahi"),
+        ),
+    ] = "mahimahi",
     scenario: Scenario = None,
     overrides: Overrides = None,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Export a trace's rates for other tools; gains become rates under a scenario's shares."""
+    """Export the rates of a trace for other tools.
+
+    A trace of gains needs `--scenario`, whose radio and shares turn gains into rates.
+
+    Examples:
+        testbed export-trace links.npz --out links
+        testbed export-trace paper.npz --scenario paper --out links
+    """
     from orchestrator.exchange import exporting
     from orchestrator.scenario.loading import load
     from testbed.core.errors import InputError
@@ -263,5 +390,6 @@ def export_trace(
     if overrides and scenario is None:
         raise InputError("`overrides`: apply to a scenario; give `scenario`, too")
     parsed = None if scenario is None else load(scenario, overrides or [])
+    check_new(folder, ("uav*.up", "uav*.down"), overwrite=overwrite)
     for path in exporting.exported(kind, trace_file, parsed, folder):
         out.print(str(path), markup=False, highlight=False)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile
+from orchestrator.cli.folders import check_new, remove_results
+from orchestrator.cli.options import JSON_FILES, JsonFile, Overrides, Overwrite, ScenarioFile
 from testbed.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,8 +20,17 @@ if TYPE_CHECKING:
     from orchestrator.flights.fitting import Flown
     from orchestrator.flights.forecast import Forecast
 
+FLIGHTS = completion.files(".npz")
+FIT_FILES = ("fit.json", "fit.html", "*-replay.npz")
+FORECAST_FILES = ("forecast.json", "forecast.html")
 Output = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Write a page and its data to DIR.")
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Output folder of the web page and its data.",
+        autocompletion=completion.folders,
+    ),
 ]
 
 
@@ -27,27 +38,42 @@ def fit(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FLIGHT.npz…",
-            help="Measured flights of `testbed import`, or traces with positions.",
+            metavar="FLIGHT.npz",
+            help="Measured flight that `testbed import` has written, or trace with positions.",
+            autocompletion=FLIGHTS,
         ),
     ],
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="NAME", help="Fit this channel model (default: all)."),
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Channel model to fit.",
+            show_default="all models",
+            autocompletion=completion.fitted_models,
+        ),
     ] = None,
     json_file: JsonFile = None,
     output: Output = None,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Fit channel models to measured flights: path loss, shadowing, antenna and link curve."""
+    """Fit channel models to measured flights.
+
+    A fit gives the path loss, the shadowing, the antenna pattern and the link curve.
+
+    Examples:
+        testbed fit flight.npz --json fit.json
+        testbed fit a.npz b.npz --model rma-av --model log-distance --out fitted
+    """
     from orchestrator.cli.tables import fit_tables
     from orchestrator.exchange.files import names_of
     from orchestrator.flights.measured import load_flight
     from orchestrator.flights.result import fit_flights
-    from testbed.system.files import check_folder, check_writable, write_whole
+    from testbed.system.files import check_writable, write_whole
 
     check_writable("json", json_file)
-    check_folder(output)
-    _check_apart(json_file, output, ("fit.json", "fit.html"), files)
+    _check_apart(json_file, output, FIT_FILES, files)
+    check_new(output, FIT_FILES, overwrite=overwrite)
     flights = {name: load_flight(path) for path, name in names_of(files).items()}
     with shown("models") as show:
         found = fit_flights(flights, models or (), show)
@@ -61,6 +87,7 @@ def fit(
         from orchestrator.flights.page import fit_page
 
         output.mkdir(parents=True, exist_ok=True)
+        remove_results(output, FIT_FILES)
         document.write(output / "fit.json")
         page = fit_page(found)
         write_whole(output / "fit.html", lambda part: part.write_text(page, encoding="utf-8"))
@@ -100,34 +127,61 @@ def _check_apart(
 def forecast(
     scenario: ScenarioFile,
     fit_file: Annotated[
-        Path, typer.Option("--fit", metavar="FIT.json", help="Result of `testbed fit`.")
+        Path,
+        typer.Option(
+            "--fit",
+            metavar="FIT.json",
+            help="JSON file that `testbed fit` has written.",
+            autocompletion=JSON_FILES,
+        ),
     ],
     flight_file: Annotated[
         Path,
         typer.Option(
-            "--flight", metavar="OTHER.npz", help="Flight to forecast from its positions."
+            "--flight",
+            metavar="OTHER.npz",
+            help="Flight whose radio is forecast. Only its positions are used.",
+            autocompletion=FLIGHTS,
         ),
     ],
     reveal: Annotated[
-        bool, typer.Option("--reveal", help="Compare the forecast with the measured values.")
+        bool,
+        typer.Option("--reveal", help="Compare the forecast with the measured values of OTHER."),
     ] = False,
     sealed: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --reveal: the earlier forecast to compare."),
+        typer.Option(
+            metavar="FILE",
+            help="With --reveal: earlier forecast (JSON) that is compared, instead of a new one.",
+            autocompletion=JSON_FILES,
+        ),
     ] = None,
     offered_bps: Annotated[
         float | None,
-        typer.Option(help="Rate of the application, bit/s (default: no limit)."),
+        typer.Option(
+            metavar="BPS",
+            help="Rate at which the application offers data, in bit/s.",
+            show_default="no limit",
+        ),
     ] = None,
     like: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Fitted flight that has the same radio."),
+        typer.Option(
+            metavar="NAME",
+            help="Flight of the fit that has the same radio as OTHER. Give at most one.",
+        ),
     ] = None,
     overrides: Overrides = None,
     json_file: JsonFile = None,
     output: Output = None,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Forecast the radio of a flight from its positions, with 90 % bands."""
+    """Forecast the received power and the rate of a flight, with 90 % bands.
+
+    Examples:
+        testbed forecast paper --fit fit.json --flight other.npz --json forecast.json
+        testbed forecast paper --fit fit.json --flight other.npz --reveal --sealed forecast.json
+    """
     import datetime
     from importlib.metadata import version
 
@@ -138,7 +192,7 @@ def forecast(
     from orchestrator.flights.result import flown_in
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.schema import LTE_BLOCKS
-    from testbed.system.files import check_folder, check_writable, write_whole
+    from testbed.system.files import check_writable, write_whole
 
     if sealed is not None:
         if not reveal:
@@ -147,9 +201,8 @@ def forecast(
             if given:
                 raise InputError(f"`{name}`: must be absent with --sealed")
     check_writable("json", json_file)
-    check_folder(output)
-    written = ("forecast.json", "forecast.html")
-    _check_apart(json_file, output, written, (fit_file, flight_file))
+    _check_apart(json_file, output, FORECAST_FILES, (fit_file, flight_file))
+    check_new(output, FORECAST_FILES, overwrite=overwrite)
     if like is not None and len(like) > 1:
         raise InputError("`like`: is given twice; a flight has one radio")
     parsed = load(scenario, overrides or [])

@@ -6,16 +6,32 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import shown
+from orchestrator.cli.help import Application, Command
+from orchestrator.cli.options import PER_CORE, JsonFile
 
 if TYPE_CHECKING:
     from testbed.virtual.kernel import Kernel
 
-app = typer.Typer(help="Build and show the kernel for virtual time.")
+app = Application(
+    help="""Build the Linux kernel for virtual time, and show it.
+
+    Examples:
+        testbed kernel build
+    """
+)
+STDOUT = Path("-")
+
+
+class _Status(Command):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Accept `--json` without a file, which prints the JSON: scripts may use this old form."""
+        return super().parse_args(ctx, [*args, str(STDOUT)] if args[-1:] == ["--json"] else args)
 
 
 @app.command()
@@ -23,14 +39,32 @@ def build(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--source", metavar="TARBALL", help="Source archive of Linux 6.12 (default: Debian's)."
+            "--source",
+            metavar="TARBALL",
+            help="Source archive of Linux 6.12.",
+            show_default="the source package of Debian",
+            autocompletion=completion.files(),
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Parallel jobs (default: one per core).")
+        int | None,
+        typer.Option(
+            "--jobs",
+            min=1,
+            metavar="N",
+            help="Number of parallel jobs.",
+            show_default=PER_CORE,
+        ),
     ] = None,
 ) -> None:
-    """Build the kernel from Debian's source or another archive; keep it in the user's cache."""
+    """Build the kernel for virtual time, and keep it in the cache of the user.
+
+    The build takes some minutes.
+
+    Examples:
+        testbed kernel build
+        testbed kernel build --source linux-6.12.tar.xz --jobs 4
+    """
     from testbed.virtual import kernel
 
     if lines := kernel.missing(source):
@@ -42,17 +76,28 @@ def build(
     _print(built)
 
 
-@app.command()
-def status(
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-) -> None:
-    """Show the built kernel, or what is missing to build one."""
+@app.command(cls=_Status)
+def status(json_file: JsonFile = None) -> None:
+    """Show the built kernel, or what is missing to build one.
+
+    Examples:
+        testbed kernel status
+        testbed kernel status --json kernel.json
+    """
+    from testbed.system.files import check_writable, write_json
     from testbed.virtual import kernel
 
+    to_stdout = json_file == STDOUT
+    if not to_stdout:
+        check_writable("json", json_file)
     found = kernel.find()
-    if as_json:
-        print(json.dumps(found and found.to_json()))
-    elif found is not None:
+    about = found and found.to_json()
+    if to_stdout:
+        print(json.dumps(about))
+        return
+    if json_file is not None:
+        write_json(json_file, about)
+    if found is not None:
         _print(found)
     else:
         print("not built: build it with `testbed kernel build` (some minutes)")

@@ -11,35 +11,62 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
+from orchestrator.cli.folders import check_resumable, empty, remove_results
+from orchestrator.cli.options import (
+    JsonFile,
+    Overrides,
+    Overwrite,
+    Resume,
+    Rounds,
+    ScenarioFile,
+    TraceFile,
+    rounds_of,
+)
 from testbed.core.errors import InputError
+from testbed.system.files import check_folder
 
 if TYPE_CHECKING:
     import pandas as pd
 
+VARIANTS = ("drl", "drl-", "fixed-ra", "fixed-u")
+"""Variants of the agent; a list of its own, because help texts do without torch."""
+
 
 def learn(
     scenario: ScenarioFile,
-    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder to create.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Folder to create.", autocompletion=completion.folders
+        ),
+    ],
     rounds: Rounds = None,
     overrides: Overrides = None,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Learn a scenario once without a network, to time it under many networks: see --learned."""
+    """Train a scenario without a network, so that its losses can be timed under many networks.
+
+    The options `--learned` of `predict` and `compare` use the output folder.
+
+    Examples:
+        testbed learn quickstart --set workload.evaluate_every=1 --out runs/learned
+        testbed predict quickstart --learned runs/learned --json predicted.json
+    """
     from orchestrator.emulated.trajectory import check
     from orchestrator.emulated.trajectory import learn as learn_rounds
+    from orchestrator.records.learned import is_trajectory
     from orchestrator.scenario.loading import load
-    from testbed.system.files import check_folder
     from testbed.system.leftovers import temporary_folder
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
-    check_folder(output)
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--out: {output} exists already and is not an empty folder")
+    _check_empty(output, replaces=overwrite and is_trajectory(output))
     check(parsed)
     with temporary_folder("learn") as temporary, shown("rounds") as show:
         made = learn_rounds(parsed, temporary, show)
         output.mkdir(parents=True, exist_ok=True)
+        empty(output)
         for file in temporary.iterdir():
             shutil.copy(file, output / file.name)
     held_out = made.table[made.table["data"] == "held-out"]
@@ -51,29 +78,69 @@ def learn(
     out.print(f"learned: {output}", markup=False, highlight=False)
 
 
+def _check_empty(folder: Path, *, replaces: bool) -> None:
+    """Refuse an output folder that is not empty, unless its content is to be replaced."""
+    check_folder(folder)
+    if not replaces and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"--out: {folder} exists already and is not an empty folder")
+
+
 def train(
     scenario: ScenarioFile,
-    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output directory.")],
-    variant: Annotated[str, typer.Option(help="drl, drl-, fixed-ra or fixed-u.")] = "drl",
-    rounds: Annotated[int, typer.Option(min=1, help="Total number of training rounds.")] = 5000,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Output folder. An earlier training of the same agent in it is resumed.",
+            autocompletion=completion.folders,
+        ),
+    ],
+    variant: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(VARIANTS),
+            help="What the agent decides. drl: split point and shares. drl-: the same without "
+            "trajectories as input. fixed-ra: split point only. fixed-u: shares only.",
+            autocompletion=completion.words(*VARIANTS),
+        ),
+    ] = "drl",
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Total number of training rounds.")
+    ] = 5000,
     overrides: Overrides = None,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard logs.")
+        bool, typer.Option("--tensorboard", help="Also write logs for TensorBoard to DIR.")
     ] = False,
     emulated: Annotated[
-        bool, typer.Option("--emulated", help="Train on the emulated network; cannot be resumed.")
+        bool,
+        typer.Option(
+            "--emulated",
+            help="Train on the emulated network instead of the engine. Such a training cannot be "
+            "resumed.",
+        ),
     ] = False,
 ) -> None:
-    """Train the paper's agent; resumes an earlier training in DIR."""
+    """Train the agent of the paper, which chooses split points and shares.
+
+    Examples:
+        testbed train quickstart --rounds 500 --out results/agent
+        testbed train paper --variant fixed-u --out results/fixed-u --resume
+    """
     from orchestrator.api import say_left_out
     from orchestrator.cli.virtual import enter
     from orchestrator.emulated.backend import emulated_backend
-    from orchestrator.policies.agent import Settings
+    from orchestrator.policies.agent import CHECKPOINT, HISTORY, Settings
     from orchestrator.policies.agent import train as train_agent
     from orchestrator.policies.environment import engine_backend
     from orchestrator.scenario.loading import load
     from testbed.system.leftovers import temporary_folder
 
+    check_resumable(output, CHECKPOINT, "trained agent", overwrite=overwrite, resume=resume)
+    if resume and emulated:
+        raise InputError("--resume: must be absent with --emulated, which cannot be resumed")
     # One round precedes the first decision, and training goes by whole batches.
     longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
     parsed = load(scenario, [*(overrides or []), *longest])
@@ -81,6 +148,8 @@ def train(
         enter(parsed, "rounds")
     else:
         say_left_out(parsed)
+    if overwrite:
+        remove_results(output, (CHECKPOINT, HISTORY, "events.out.*"))
     with shown("rounds") as show, temporary_folder("train") as logs:
         history = train_agent(
             parsed,
@@ -99,13 +168,20 @@ def train(
 def evaluate(
     scenario: ScenarioFile,
     trace_file: TraceFile = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds to predict.")] = 1000,
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of rounds to predict.")
+    ] = 1000,
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Predict rounds under the scenario's policy; print mean costs and decision time.
+    """Predict rounds with an allocation policy, and print mean costs and decision times.
 
-    For `per-client-planner` also its gain over the best common split point.
+    The policy is `allocation.policy` of the scenario. For the policy `per-client-planner`, the gain
+    over the best common split point is also printed.
+
+    Examples:
+        testbed evaluate quickstart --set allocation.policy=planner --rounds 100
+        testbed evaluate paper --set allocation.agent=results/agent --set allocation.policy=agent
     """
     from orchestrator.api import say_left_out
     from orchestrator.policies.registry import evaluate as evaluate_policy
@@ -138,6 +214,9 @@ def evaluate(
         out.print(f"  objective of the best common split point {common:.4f}: gain {gain:.1%}")
 
 
+PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors", "model.safetensors")
+
+
 class Format(StrEnum):
     """Formats to which results are exported."""
 
@@ -150,25 +229,43 @@ def export(
     run_dir: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="A run directory; for trackers also a file of `predict --json`."
+            metavar="DIR",
+            help="Run directory. With tensorboard and mlflow, also a file of `predict --json`.",
+            autocompletion=completion.files(".json"),
         ),
     ],
     folder: Annotated[
         Path,
-        typer.Option("--out", metavar="FOLDER", help="The folder to create, or MLflow's mlruns."),
+        typer.Option(
+            "--out",
+            metavar="FOLDER",
+            help="Folder to create. With mlflow, the folder mlruns, to which a run is added.",
+            autocompletion=completion.folders,
+        ),
     ],
     to: Annotated[
         Format,
-        typer.Option(help="peft: adapters and head; tensorboard or mlflow: rounds and learning."),
+        typer.Option(
+            metavar="|".join(Format),
+            help="Format. peft: the trained adapters and head, or the parameters. tensorboard, "
+            "mlflow: the rounds and the learning curves.",
+        ),
     ] = Format.PEFT,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Export what a run trained: adapters and head as a folder that peft loads, or parameters as a
-    safetensors file; or its rounds and learning for trackers."""
+    """Export the trained model of a run, or its rounds and learning curves.
+
+    Examples:
+        testbed export runs/first --out runs/adapters
+        testbed export runs/first --to tensorboard --out runs/events
+    """
     from testbed.system.files import check_no_link
 
     check_no_link(folder)
+    if overwrite and to is not Format.PEFT:
+        raise InputError(f"--overwrite: has no effect with --to {to.value}")
     if to is Format.PEFT:
-        _export_peft(run_dir, folder)
+        _export_peft(run_dir, folder, overwrite)
     else:
         _export_series(run_dir, folder, to)
 
@@ -178,7 +275,6 @@ def _export_series(run_dir: Path, folder: Path, to: Format) -> None:
     from orchestrator.records.reader import read_object
     from orchestrator.records.results import Result, read_results
     from orchestrator.reporting.trackers import write_mlflow, write_tensorboard
-    from testbed.system.files import check_folder
 
     check_folder(folder)
     found = read_results(run_dir)
@@ -191,7 +287,7 @@ def _export_series(run_dir: Path, folder: Path, to: Format) -> None:
     out.print(f"run of MLflow: {write_mlflow(found[0], folder, about)}")
 
 
-def _export_peft(run_dir: Path, folder: Path) -> None:
+def _export_peft(run_dir: Path, folder: Path, overwrite: bool) -> None:
     from orchestrator.records.reader import read_run
     from orchestrator.scenario.profiles import model_of
 
@@ -199,8 +295,8 @@ def _export_peft(run_dir: Path, folder: Path) -> None:
     state = run_dir / "adapters.safetensors"
     if not state.is_file():
         raise InputError(f"{run_dir}: has no trained model: adapters.safetensors is missing")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"--out: {folder} exists already and is not an empty folder")
+    exported = any((folder / name).is_file() for name in PEFT_FILES)
+    _check_empty(folder, replaces=overwrite and exported)
     from testbed.system.folders import cache_folder
     from workloads.learning.cached import backbone_file
     from workloads.learning.export import export_peft
@@ -209,6 +305,7 @@ def _export_peft(run_dir: Path, folder: Path) -> None:
 
     model = model_of(run.scenario)
     backbone = backbone_file(model, cache_folder())
+    remove_results(folder, PEFT_FILES)
     export_peft(read_tensors(state, "export"), folder, model, backbone)
     trained = {"full": "parameters", "none": "head"}.get(model.adapters, "adapters and head")
     out.print(f"{trained}: {folder}")

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import out
-from orchestrator.cli.options import JsonFile
+from orchestrator.cli.options import FILES, JsonFile, SchedulerKey
 from testbed.core.errors import InputError, RunError
 
 
@@ -18,11 +18,19 @@ def doctor(
     json_file: JsonFile = None,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Examine the hosts of this Dask scheduler instead."),
+        typer.Option(
+            metavar="ADDRESS",
+            help="Check the hosts of the Dask scheduler at this address, instead of this machine.",
+        ),
     ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The scheduler's key.")] = None,
+    key: SchedulerKey = None,
 ) -> None:
-    """Check what this machine supports, and say how to get what is missing."""
+    """Check what this machine supports, and how to install what is missing.
+
+    Examples:
+        testbed doctor
+        testbed doctor --scheduler tls://10.0.0.1:8786 --key hosts.key
+    """
     from orchestrator.cli.tables import findings_table
     from testbed.host.doctor import examine
     from testbed.system.files import check_writable, write_json
@@ -55,9 +63,12 @@ def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> 
 
 
 def clean() -> None:
-    """Remove leftovers of dead runs from this machine, and list them.
+    """Remove what killed runs have left on this machine, and list it.
 
-    Current runs, and things that are not the testbed's, are not touched.
+    Runs that are in progress are not affected.
+
+    Examples:
+        testbed clean
     """
     from testbed.runtimes import docker
     from testbed.system import leftovers
@@ -77,13 +88,30 @@ def clean() -> None:
 
 
 def host(
-    address: Annotated[str, typer.Argument(metavar="tls://HOST:PORT", help="The scheduler.")],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="The scheduler's key.")],
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS", help="Address of the scheduler, such as tls://10.0.0.1:8786."
+        ),
+    ],
+    key: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Key file of the scheduler.", autocompletion=FILES),
+    ],
     name: Annotated[
-        str | None, typer.Option(help="Host name in the scenario (default: hostname).")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of this host in `emulation.placement` of scenarios.",
+            show_default="hostname of this machine",
+        ),
     ] = None,
 ) -> None:
-    """Serve as a host for the nodes of distributed runs until the scheduler ends."""
+    """Offer this machine as a host for the nodes of runs, until the scheduler ends.
+
+    Examples:
+        testbed host tls://10.0.0.1:8786 --key hosts.key --name desk
+    """
     from testbed.host import dask_nodes
 
     dask_nodes.serve_host(address, key, name)

@@ -33,8 +33,9 @@ from orchestrator.cli import (
     study,
 )
 from orchestrator.cli.campaign import app as campaign_app
+from orchestrator.cli.completion import words_of_bash
 from orchestrator.cli.console import log_to_stderr
-from orchestrator.cli.grouped import Grouped
+from orchestrator.cli.help import Application
 from orchestrator.cli.kernel import app as kernel_app
 from orchestrator.cli.stopping import Stopped, stoppable
 from orchestrator.cli.validate import validate
@@ -89,7 +90,7 @@ FLAGS = {
     )
 } | {
     **{"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"},
-    **{"capture": "--pcap", "live": "--live"},
+    **{"capture": "--capture", "live": "--live"},
 }
 """By argument name in error messages: its name on the command line."""
 SYSTEM_ERRORS = {
@@ -103,11 +104,17 @@ NO_THREAD = "can't start new thread"
 NO_PROCESS = "no further process or thread can be started: see `ulimit -u` and `ulimit -v`"
 
 
-app = typer.Typer(
-    cls=Grouped,
+app = Application(
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="Emulate split federated learning over a UAV network, and predict the same rounds.",
+    help="""Predict and emulate rounds of split federated learning over a UAV network.
+
+    Each command has its own help, with examples: `testbed COMMAND --help`.
+
+    Examples:
+        testbed predict quickstart
+        testbed run quickstart --out runs/first
+        testbed campaign run quickstart --out runs/campaign
+    """,
 )
 for heading, commands in COMMANDS.items():
     for command in commands:
@@ -136,12 +143,17 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version", callback=_print_version, is_eager=True, help="Print the version, and exit."
         ),
     ] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Log debug messages to stderr, as TESTBED_LOG=debug."),
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Print debug messages on stderr, as with the environment variable "
+            "TESTBED_LOG=debug.",
+        ),
     ] = False,
 ) -> None:
     log_to_stderr("debug" if verbose else os.environ.get("TESTBED_LOG", "info"))
@@ -152,9 +164,8 @@ def main() -> None:
     _open_streams()
     _name_user()
     try:
-        with stoppable():
-            words = sys.argv[1:] or ["--help"]
-            sys.exit(app(words, prog_name="testbed", standalone_mode=False))
+        with stoppable(), words_of_bash():
+            sys.exit(app(sys.argv[1:], prog_name="testbed", standalone_mode=False))
     except typer.TyperException as error:
         _exit(2, error.format_message())
     except InputError as error:

@@ -9,49 +9,113 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from testbed.core.errors import InputError
+
+FILES = completion.files()
+JSON_FILES = completion.files(".json")
+PER_SCENARIO = "`rounds` of the scenario"
+PER_CORE = "one per core"
 
 ScenarioFile = Annotated[
     Path,
     typer.Argument(
         metavar="SCENARIO",
-        help="A scenario file (YAML), or a built-in scenario: paper, quickstart, hundred.",
+        help="Scenario file (YAML), or the name of a built-in scenario: paper, quickstart or "
+        "hundred.",
+        autocompletion=completion.scenarios,
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. workload.split=3."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set a key of the scenario, for example workload.split=3.",
+        autocompletion=completion.assignments,
+    ),
 ]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Number of rounds (default: scenario).")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Number of rounds.", show_default=PER_SCENARIO),
+]
 TraceFile = Annotated[
-    Path | None, typer.Option("--trace", metavar="T.npz", help="Replay this channel trace.")
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="T.npz",
+        help="Channel trace to replay, instead of a generated channel.",
+        autocompletion=completion.files(".npz"),
+    ),
 ]
 HostScheduler = Annotated[
     str | None,
-    typer.Option(metavar="ADDRESS", help="Run the nodes on the hosts of this Dask scheduler."),
+    typer.Option(
+        metavar="ADDRESS", help="Run the nodes on the hosts of the Dask scheduler at this address."
+    ),
+]
+WorkScheduler = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Use the workers of the Dask scheduler at this address.",
+        show_default="processes on this machine",
+    ),
 ]
 SchedulerKey = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The scheduler's key file, see `campaign scheduler`."),
+    typer.Option(
+        metavar="FILE",
+        help="Key file of the scheduler, created by `testbed campaign scheduler`.",
+        autocompletion=FILES,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Number of worker processes on this machine.",
+        show_default=PER_CORE,
+    ),
 ]
 WaitQuiet = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help="Wait up to TIME (90s, 10m, 1h) for other processes to be idle."
+        metavar="TIME",
+        help="Wait until other processes are idle, at most for this time, such as 90s, 10m or 1h.",
     ),
 ]
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON.")
+    Path | None,
+    typer.Option(
+        "--json",
+        metavar="FILE",
+        help="Write the results as JSON to this file.",
+        autocompletion=JSON_FILES,
+    ),
 ]
 Learned = Annotated[
     list[Path] | None,
     typer.Option(
         "--learned",
         metavar="DIR",
-        help="What `testbed learn` has learned, to be timed by these rounds; one DIR per seed.",
+        help="Folder of `testbed learn`: its losses get the times of these rounds. Give one folder "
+        "per random seed.",
+        autocompletion=completion.folders,
     ),
 ]
-RunDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="A run directory.")]
+RunDirectory = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", help="Run directory.", autocompletion=completion.folders),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace earlier results in the output folder.")
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Resume earlier work in the output folder, which must exist."),
+]
 
 
 def rounds_of(rounds: int | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import (
     JsonFile,
@@ -20,19 +21,27 @@ from orchestrator.cli.options import (
 )
 from testbed.core.errors import InputError
 
-_RADIO = "Rates of a radio access of ns-3"
+_RADIO = "Options for rates of a radio of ns-3"
+RADIOS = ("ns3-lte", "ns3-wifi")
+TRACES = completion.files(".npz")
 
 
 def trace(
     scenario: ScenarioFile,
-    slots: Annotated[int, typer.Option(min=1, help="Slots to generate.")],
-    output: Annotated[Path, typer.Option("--out", metavar="T.npz", help="The file to write.")],
+    slots: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of slots of the trace (`slot_s` each).")
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--out", metavar="T.npz", help="Trace file to write.", autocompletion=TRACES),
+    ],
     overrides: Overrides = None,
     radio: Annotated[
         str | None,
         typer.Option(
-            metavar="ns3-lte|ns3-wifi",
-            help="Write rates that ns-3's LTE or Wi-Fi delivers, not gains.",
+            metavar="|".join(RADIOS),
+            help="Write the rates that the LTE or Wi-Fi model of ns-3 delivers, instead of gains.",
+            autocompletion=completion.words(*RADIOS),
             rich_help_panel=_RADIO,
         ),
     ] = None,
@@ -41,37 +50,57 @@ def trace(
         typer.Option(
             "--trace",
             metavar="T.npz",
-            help="Take the gains from this trace.",
+            help="Trace whose gains are used, instead of generated gains.",
+            autocompletion=TRACES,
             rich_help_panel=_RADIO,
         ),
     ] = None,
     wifi_standard: Annotated[
         str | None,
         typer.Option(
-            metavar="n|ac|ax", help="802.11 … (radio.wifi.standard).", rich_help_panel=_RADIO
+            metavar="n|ac|ax",
+            help="Wi-Fi standard: 802.11n, 802.11ac or 802.11ax.",
+            show_default="radio.wifi.standard",
+            autocompletion=completion.words("n", "ac", "ax"),
+            rich_help_panel=_RADIO,
         ),
     ] = None,
     wifi_width_mhz: Annotated[
         int | None,
-        typer.Option(help="Width of the channel (radio.wifi.width_mhz).", rich_help_panel=_RADIO),
+        typer.Option(
+            metavar="MHZ",
+            help="Width of the Wi-Fi channel, in MHz.",
+            show_default="radio.wifi.width_mhz",
+            rich_help_panel=_RADIO,
+        ),
     ] = None,
     rts: Annotated[
         bool,
         typer.Option(
             "--rts",
-            help="RTS/CTS before each frame, also if radio.wifi.rts is false.",
+            help="Exchange RTS and CTS before each frame, even if radio.wifi.rts is false.",
             rich_help_panel=_RADIO,
         ),
     ] = False,
     wifi_ap_w: Annotated[
         float | None,
         typer.Option(
-            help="Power of the access point in W (radio.wifi.access_point_power_w).",
+            metavar="W",
+            help="Transmit power of the Wi-Fi access point, in W.",
+            show_default="radio.wifi.access_point_power_w",
             rich_help_panel=_RADIO,
         ),
     ] = None,
 ) -> None:
-    """Generate a channel trace with ns-3: gains, or a radio's rates, and positions by slot."""
+    """Generate a channel trace with ns-3.
+
+    The trace contains the position of each UAV and the channel gains in each slot. With `--radio`,
+    it contains the rates of a radio instead of gains.
+
+    Examples:
+        testbed trace paper --slots 1000 --out paper.npz
+        testbed trace quickstart --slots 100 --radio ns3-lte --out lte.npz
+    """
     from ns3_scenarios.trace import TraceExhausted, save_pieces
     from orchestrator.scenario.channel import ns3_source, open_source, pieces
     from orchestrator.scenario.loading import load
@@ -115,12 +144,21 @@ def predict(
     overrides: Overrides = None,
     wire: Annotated[
         bool,
-        typer.Option("--wire", help="Include headers, delay and loss, not only payload bits."),
+        typer.Option(
+            "--wire",
+            help="Include headers, one-way delay and packet loss, instead of payload bits only.",
+        ),
     ] = False,
     learned: Learned = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Predict rounds with the slot-level engine."""
+    """Predict the latency and energy of rounds without emulating them.
+
+    Examples:
+        testbed predict quickstart
+        testbed predict paper --rounds 10 --set paradigm=pipesfl --json predicted.json
+        testbed predict paper --trace paper.npz --wire
+    """
     from orchestrator import api
     from orchestrator.cli.tables import plain_table, rounds_table
     from testbed.system.files import check_writable, write_json
@@ -157,11 +195,18 @@ def predict(
 
 
 def init(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path(
-        "scenario.yaml"
-    ),
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Scenario file to write.", autocompletion=completion.files(".yaml")
+        ),
+    ] = Path("scenario.yaml"),
 ) -> None:
-    """Write a scenario to edit, with every key, its default and its meaning."""
+    """Write a scenario file with every key, its default and its meaning.
+
+    Examples:
+        testbed init my-scenario.yaml
+    """
     from orchestrator.scenario.reference import template
     from testbed.system.files import check_writable, write_whole
 
@@ -179,7 +224,12 @@ def show(
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Print a scenario's splits, UAVs, current link rates and first round."""
+    """Show the splits, UAVs, link rates and first round of a scenario.
+
+    Examples:
+        testbed show paper
+        testbed show quickstart --set radio.access=lte
+    """
     from orchestrator.analysis.outline import outline
     from orchestrator.api import say_left_out
     from orchestrator.cli.tables import plain_table

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import (
     HostScheduler,
     Overrides,
+    Overwrite,
     ScenarioFile,
     SchedulerKey,
     TraceFile,
@@ -41,19 +43,31 @@ class Downlink(StrEnum):
 def up(
     scenario: ScenarioFile,
     output: Annotated[
-        Path, typer.Option("--out", metavar="DIR", help="Output directory of the session.")
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Session directory to create.",
+            autocompletion=completion.folders,
+        ),
     ],
     trace_file: TraceFile = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", min=0.001, metavar="S", help="End after S seconds."),
+        typer.Option(
+            "--seconds",
+            min=0.001,
+            metavar="S",
+            help="Duration of the session, in seconds of emulated time.",
+            show_default="until all commands end, or Ctrl-C",
+        ),
     ] = None,
     node: Annotated[
         list[str] | None,
         typer.Option(
             "--node",
             metavar="NAME='COMMAND'",
-            help="Run a command in bs, uav1, …; uav* is every UAV. May be given many times.",
+            help="Run a command in a node: bs, uav1, uav2 and so on, or uav* for every UAV.",
         ),
     ] = None,
     until: Annotated[
@@ -61,34 +75,43 @@ def up(
         typer.Option(
             "--until",
             metavar="NAME",
-            help="End when the commands of these nodes have ended (default: all commands).",
+            help="End the session when the command of this node has ended.",
+            show_default="when all commands have ended",
         ),
     ] = None,
     downlink: Annotated[
         Downlink | None,
         typer.Option(
             "--downlink",
-            help="dedicated: shares of band and power; shared: a sender has the whole cell "
-            "(default: dedicated, but shared where radio.lte.scheduler is equal).",
+            metavar="|".join(Downlink),
+            help="Division of the downlink. dedicated: each UAV has its own shares of bandwidth "
+            "and power. shared: the UAV that receives has the whole cell.",
+            show_default="shared if radio.lte.scheduler is equal, otherwise dedicated",
         ),
     ] = None,
     capture: Annotated[
-        bool, typer.Option("--capture", help="Capture every link into DIR/pcap, for tshark.")
+        bool,
+        typer.Option(
+            "--capture", help="Capture the frames of every link to pcap files in DIR/pcap."
+        ),
     ] = False,
     live: Annotated[
-        bool, typer.Option("--live", help="Serve a page on loopback that shows the links.")
+        bool,
+        typer.Option("--live", help="Serve a page that shows the links, on this machine only."),
     ] = False,
     scheduler: HostScheduler = None,
     key: SchedulerKey = None,
     wait_quiet: WaitQuiet = None,
     overrides: Overrides = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier session in DIR.")
-    ] = False,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Emulate the network and its channel, and run commands in its nodes.
+    """Emulate the network and run your own commands in its nodes.
 
-    Without commands it runs until Ctrl-C.
+    Without `--node` and `--seconds`, the session runs until Ctrl-C.
+
+    Examples:
+        testbed up quickstart --seconds 10 --out runs/session
+        testbed up quickstart --node bs='iperf3 -s -1' --node uav1='iperf3 -c bs' --out runs/iperf
     """
     from orchestrator import api
     from orchestrator.cli.tables import validity_lines
@@ -205,13 +228,37 @@ class _Stop:
 
 
 def exec_(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a session.")],
-    node: Annotated[str, typer.Argument(metavar="NODE", help="bs, uav1, …")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Directory of a running session.",
+            autocompletion=completion.folders,
+        ),
+    ],
+    node: Annotated[
+        str,
+        typer.Argument(
+            metavar="NODE",
+            help="Name of the node: bs, uav1, uav2 and so on.",
+            autocompletion=completion.words("bs", "uav1"),
+        ),
+    ],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Default: a shell.")
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND",
+            help="Command to run, with its arguments, after `--`.",
+            show_default="a shell",
+        ),
     ] = None,
 ) -> None:
-    """Run a command in a node of a running session, from another shell."""
+    """Run a command in a node of a running session.
+
+    Examples:
+        testbed exec runs/session uav1
+        testbed exec runs/session uav1 -- ping -c 3 bs
+    """
     from orchestrator.emulated.terminal import lent
     from orchestrator.emulated.visits import visit
 

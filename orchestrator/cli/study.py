@@ -9,9 +9,28 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile, Overrides, Rounds, ScenarioFile, TraceFile, rounds_of
+from orchestrator.cli.folders import check_new, check_resumable, remove_results
+from orchestrator.cli.options import (
+    JSON_FILES,
+    JsonFile,
+    Overrides,
+    Overwrite,
+    Resume,
+    Rounds,
+    ScenarioFile,
+    TraceFile,
+    rounds_of,
+)
 from testbed.core.errors import InputError
+from testbed.core.words import not_one_of
+
+FIGURES = ("table2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
+"""What `testbed reproduce` can make, apart from `all`."""
+CROSS_CHECK_FILES = ("opinions.*", "cross-check.*", "delay.*", "trace.json")
+OVERHEAD_FILES = ("overhead.html", "bytes.csv", "waterfall.csv", "waterfall*.p*", "sweep.p*")
+REPRODUCE_FILES = ("report.html", "summary.*", "verdicts.*", "radios.csv")
 
 
 class Radio(StrEnum):
@@ -27,7 +46,14 @@ def theory(
     overrides: Overrides = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Compare the paper's closed forms, bounds and theorems with the engine."""
+    """Compare the closed forms, bounds and theorems of the paper with the engine.
+
+    The comparison is for the first round of the scenario.
+
+    Examples:
+        testbed theory paper
+        testbed theory paper --set workload.split=3 --json theory.json
+    """
     from orchestrator.api import say_left_out
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
@@ -56,22 +82,36 @@ def cross_check(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Output directory: page, JSON, charts, trace.",
+            help="Output folder of the page, the JSON file, the figures and the trace for Perfetto.",
+            autocompletion=completion.folders,
         ),
     ] = None,
-    kernel: Annotated[
-        bool, typer.Option("--kernel/--no-kernel", help="Also emulate (default), or not.")
+    overwrite: Overwrite = False,
+    emulated: Annotated[
+        bool,
+        typer.Option(
+            "--emulated/--no-emulated",
+            "--kernel/--no-kernel",
+            help="Include the emulation (the default), or leave it out.",
+        ),
     ] = True,
     delay_ms: Annotated[
         str | None,
         typer.Option(
             "--delay-ms",
             metavar="MS[,MS...]",
-            help="One or more one-way delays for ns-3's links instead of the emulation's.",
+            help="One-way delays of the links that ns-3 simulates, in ms: one number, or several "
+            "with commas.",
+            show_default="`links.one_way_delay_s` of the scenario",
         ),
     ] = None,
 ) -> None:
-    """Compare closed forms, engine, ns-3's packets and the kernel."""
+    """Compare four ways to compute a round: closed forms, engine, ns-3 and emulation.
+
+    Examples:
+        testbed cross-check quickstart --set workload.compute=none --out results/cross-check
+        testbed cross-check paper --no-emulated --delay-ms 0,5,20
+    """
     from contextlib import nullcontext
 
     from orchestrator.cli.tables import cross_check_tables
@@ -82,17 +122,17 @@ def cross_check(
     from orchestrator.scenario.unused import say_unused
     from orchestrator.studies import cross_check as study
     from orchestrator.studies.cross_check_page import verdict, write
-    from testbed.system.files import check_folder, check_writable, write_json
+    from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
-    check_folder(output)
+    check_new(output, CROSS_CHECK_FILES, overwrite=overwrite)
     delays_s = [] if delay_ms is None else _delays(delay_ms)
-    say_unused(parsed, "a run" if kernel else "a prediction")
-    if kernel:
+    say_unused(parsed, "a run" if emulated else "a prediction")
+    if emulated:
         enter(parsed, "emulated s", trace=trace_file)
     with (
-        run_folder(None, parsed) if kernel else nullcontext() as folder,
+        run_folder(None, parsed) if emulated else nullcontext() as folder,
         open_source(parsed, trace_file) as source,
         shown("emulated s") as show,
     ):
@@ -109,6 +149,7 @@ def cross_check(
         out.print(f"the kernel's run is not valid: {complaint}", markup=False)
     out.print(" ".join(verdict(check)), markup=False, highlight=False)
     if output is not None:
+        remove_results(output, CROSS_CHECK_FILES)
         write(check, parsed, output)
         out.print(f"written to {output}")
 
@@ -131,26 +172,42 @@ def overhead(
     overrides: Overrides = None,
     sweep: Annotated[
         str | None,
-        typer.Option("--sweep", metavar="KEY=V,V", help="Repeat for each value of a key."),
+        typer.Option(
+            "--sweep",
+            metavar="KEY=V,V",
+            help="Repeat the rounds for each of several values of a key.",
+            autocompletion=completion.assignments,
+        ),
     ] = None,
     json_file: JsonFile = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Output directory: page, tables, charts"),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Output folder of the page, the tables (CSV) and the figures.",
+            autocompletion=completion.folders,
+        ),
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Emulate rounds and attribute every byte and millisecond to a cause."""
+    """Emulate rounds and list the causes of all bytes and of the latency.
+
+    Examples:
+        testbed overhead quickstart --set workload.compute=none
+        testbed overhead paper --sweep emulation.transport=tcp,tls,quic --out results/transports
+    """
     from orchestrator.cli.virtual import enter
     from orchestrator.scenario.channel import check_comparable, is_open, open_source, read_trace
     from orchestrator.scenario.loading import load
     from orchestrator.studies import overhead as studies
     from orchestrator.studies.overhead_page import sweep_verdict, verdict, write
-    from testbed.system.files import check_folder, check_writable, write_json
+    from testbed.system.files import check_writable, write_json
 
     given = [*(overrides or []), *rounds_of(rounds)]
     points = [(value, load(scenario, [*given, *words])) for value, words in studies.sweep_of(sweep)]
     check_writable("json", json_file)
-    check_folder(output)
+    check_new(output, OVERHEAD_FILES, overwrite=overwrite)
     if len({parsed.emulation.clock for _, parsed in points}) > 1:
         raise InputError("--sweep: emulation.clock cannot be swept; run once for each")
     if trace_file is not None:
@@ -181,33 +238,72 @@ def overhead(
         values = [o.to_json() | {"scenario": s} for o, s in zip(outcomes, scenarios, strict=True)]
         write_json(json_file, {"sweep": key, "points": values})
     if output is not None:
+        remove_results(output, OVERHEAD_FILES)
         out.print(f"written to {write(output, key, outcomes, points[0][1])}")
 
 
 def reproduce(
-    what: Annotated[list[str], typer.Argument(help="table2, fig3 to fig8, or all (without fig8).")],
-    output: Annotated[Path, typer.Option("--out", metavar="DIR", help="Output directory.")] = Path(
-        "results/paper"
-    ),
+    what: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FIGURE",
+            help="Table or figure of the paper: table2, fig3, fig4, fig5, fig6, fig7 or fig8. "
+            "`all` means all of them except fig8, which takes hours.",
+            autocompletion=completion.words(*FIGURES, "all"),
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Output folder.", autocompletion=completion.folders
+        ),
+    ] = Path("results/paper"),
+    overwrite: Overwrite = False,
+    resume: Resume = False,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds per mean (default: 500, with --radio 40).")
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of rounds over which each mean is computed.",
+            show_default="500, or 40 with --radio",
+        ),
     ] = None,
     radio: Annotated[
         Radio | None,
-        typer.Option(help="Also evaluate the claims on figures 3 to 7 with this radio."),
+        typer.Option(
+            metavar="|".join(Radio),
+            help="Also check the claims of figures 3 to 7 with this radio.",
+        ),
     ] = None,
     fit: Annotated[
         Path | None,
         typer.Option(
-            "--fit", metavar="FIT.json", help="Result of `testbed fit`, for --radio fitted."
+            "--fit",
+            metavar="FIT.json",
+            help="With --radio fitted: JSON file that `testbed fit` has written.",
+            autocompletion=JSON_FILES,
         ),
     ] = None,
 ) -> None:
-    """Reproduce the paper's table and figures, and compare the values."""
+    """Reproduce the table and the figures of the paper, and compare the values.
+
+    Figure 8 can be resumed: it keeps its finished points in the output folder.
+
+    Examples:
+        testbed reproduce table2 fig3
+        testbed reproduce fig4 --rounds 20 --out results/fig4
+        testbed reproduce all --radio lte --out results/lte
+    """
+    from orchestrator.campaign.folder import CAMPAIGN, CampaignFolder
     from orchestrator.campaign.spec import load_campaign
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.paper_figures import run as reproduce_all
 
+    known = (*FIGURES, "all")
+    for name in what if radio is None else ():
+        if name not in known:
+            raise InputError(f"FIGURE: {not_one_of(name, known)}")
     if fit is not None and radio is not Radio.FITTED:
         raise InputError("--fit: must be absent without --radio fitted")
     if fit is None and radio is Radio.FITTED:
@@ -216,6 +312,7 @@ def reproduce(
         for name in ("table2", "fig8"):
             if name in what:
                 raise InputError(f"--radio: must be absent for {name}; it is for figures 3 to 7")
+        _check_reproduced(output, what, overwrite=overwrite, resume=resume)
         _judge(what, output, rounds, fit)
         return
     if "fig8" in what:
@@ -223,10 +320,14 @@ def reproduce(
             raise InputError("reproduce: fig8 takes long (agents are trained); give it alone")
         if rounds is not None:
             raise InputError("--rounds: must be absent for fig8, whose campaign sets its rounds")
+        check_resumable(output, CAMPAIGN, "campaign", overwrite=overwrite, resume=resume)
+        if overwrite:
+            CampaignFolder(output).clear()
         _reproduce_fig8(output)
         return
     if what == ["table2"] and rounds is not None:
         raise InputError("--rounds: must be absent for table2, which has no rounds")
+    _check_reproduced(output, what, overwrite=overwrite, resume=resume)
     with shown("points") as show:
         summary = reproduce_all(
             what,
@@ -237,6 +338,14 @@ def reproduce(
         )
     out.print(summary)
     out.print(f"written to {output}")
+
+
+def _check_reproduced(output: Path, what: list[str], *, overwrite: bool, resume: bool) -> None:
+    """Refuse a folder that has a report or these figures, unless they are to be replaced."""
+    if resume:
+        raise InputError("--resume: only for fig8, which keeps its finished points")
+    figures = FIGURES if "all" in what else what
+    check_new(output, [*REPRODUCE_FILES, *(f"{name}*.*" for name in figures)], overwrite=overwrite)
 
 
 def _judge(what: list[str], output: Path, rounds: int | None, fit: Path | None) -> None:

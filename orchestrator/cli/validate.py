@@ -9,54 +9,111 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.options import JsonFile, Overrides, ScenarioFile
+from orchestrator.cli.folders import check_resumable, empty
+from orchestrator.cli.options import (
+    JsonFile,
+    Overrides,
+    Overwrite,
+    Resume,
+    ScenarioFile,
+    SchedulerKey,
+    Workers,
+    WorkScheduler,
+)
 from testbed.core.errors import InputError
 
 
 def validate(
     scenario: ScenarioFile,
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="An equation of the paper, or a plug-in.")
+        str,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Analytical model to validate: an equation of the paper, or a plug-in.",
+            autocompletion=completion.analytical_models,
+        ),
     ],
     space: Annotated[
         Path | None,
-        typer.Option("--space", metavar="FILE", help="Ranges of keys (default: around SCENARIO)."),
+        typer.Option(
+            "--space",
+            metavar="FILE",
+            help="YAML file with the ranges from which the values of keys are drawn.",
+            show_default="ranges around the values of SCENARIO",
+            autocompletion=completion.files(".yaml", ".yml"),
+        ),
     ] = None,
     samples: Annotated[
-        int, typer.Option(min=16, max=1_000_000, help="Points computed by the engine.")
+        int,
+        typer.Option(
+            min=16,
+            max=1_000_000,
+            metavar="N",
+            help="Number of points that are drawn and predicted by the engine.",
+        ),
     ] = 4000,
     packets: Annotated[
         int | None,
-        typer.Option(min=0, help="Points simulated by ns-3 (default: 1 % of --samples)."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Number of these points that ns-3 simulates packet by packet.",
+            show_default="1 % of --samples",
+        ),
     ] = None,
     kernel: Annotated[
-        int, typer.Option(metavar="M", min=0, help="Points emulated on the kernel's links.")
+        int,
+        typer.Option(metavar="M", min=0, help="Number of these points that are emulated."),
     ] = 0,
     tolerance: Annotated[
         float | None,
         typer.Option(
-            min=0, max=10, help="Tolerated relative error (default: 0.05; for bounds: 0)."
+            min=0,
+            max=10,
+            metavar="X",
+            help="Relative error up to which the model is called valid.",
+            show_default="0.05, or 0 for bounds",
         ),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Metric to compare (default: the model's).")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Metric to compare.",
+            show_default="that of the model",
+            autocompletion=completion.metrics,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 1,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Random seed of the drawn points.")
+    ] = 1,
     overrides: Overrides = None,
     json_file: JsonFile = None,
     output: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Keep page, JSON and YAML, and resume from DIR."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Output folder of the page, the JSON and the YAML files. An interrupted "
+            "validation in it is resumed.",
+            autocompletion=completion.folders,
+        ),
     ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Use this Dask scheduler's workers.")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes on this machine (default: one per core).")
-    ] = None,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
+    scheduler: WorkScheduler = None,
+    key: SchedulerKey = None,
+    workers: Workers = None,
 ) -> None:
-    """Find where an analytical model is valid, how large its error is, and why."""
+    """Find where an analytical model is valid, and how large its error is.
+
+    Examples:
+        testbed validate quickstart --model tau2-hat --samples 200
+        testbed validate paper --model cpsfl-bounds --out results/bounds --json bounds.json
+    """
     from orchestrator.cli.tables import validation_lines
     from orchestrator.scenario.loading import load
     from orchestrator.studies.validation import study
@@ -74,9 +131,13 @@ def validate(
         raise InputError("--packets, --kernel: must not be above --samples")
     check_writable("json", json_file)
     request = Request(parsed, model, varied, samples, packets, kernel, tolerance, metric, seed)
+    cluster = Cluster(scheduler, workers, pool=scheduler is None, key=key)
+    check_resumable(output, study.SETTINGS, "validation", overwrite=overwrite, resume=resume)
     if output is not None:
         from orchestrator.studies.validation.page import write
 
+        if overwrite:
+            empty(output)
         study.check_folder(request, output)
     with (
         temporary_folder("validate") if output is None else nullcontext(output) as folder,
@@ -85,7 +146,7 @@ def validate(
         found = study.validate(
             request,
             folder,
-            cluster=Cluster(scheduler, workers, pool=scheduler is None),
+            cluster=cluster,
             progress=show,
         )
         if output is not None:

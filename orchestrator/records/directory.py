@@ -151,7 +151,7 @@ def _check_own(out: Path, part: Path) -> None:
 
 
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
-    """Check that there is a run to resume, or no run yet; move a failed run back to its part."""
+    """Check that there is a run to resume; move a failed run back to its part."""
     if scenario.workload.keeps_feedback:
         raise InputError(
             "workload.codecs.error_feedback: a run cannot be resumed with it, because what the "
@@ -168,6 +168,8 @@ def _find(out: Path, part: Path, scenario: Scenario) -> None:
         if is_locked(part):
             raise InputError(f"`out`: {out} is being written by another run")
         _check_same(part, scenario)
+    else:
+        raise InputError(f"`resume`: {out} does not exist: there is no run to resume")
 
 
 def _check_same(folder: Path, scenario: Scenario) -> None:

@@ -79,6 +79,13 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
     tree = _parsed(text, str(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a mapping of keys to values")
+    is_campaign = "studies" in tree
+    if is_campaign and what == "scenario":
+        raise InputError(f"{path}: this is a campaign, not a scenario: see `testbed campaign run`")
+    if not is_campaign and what == "campaign" and {"uavs", "paradigm", "workload"} & tree.keys():
+        raise InputError(
+            f"{path}: this is a scenario, not a campaign: see `testbed predict` and `testbed run`"
+        )
     made: dict[str, Any] = with_fits(tree, file.parent)
     return made
 

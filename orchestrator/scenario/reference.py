@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from orchestrator.scenario.schema import Scenario, Section
+from testbed.core.registry import GROUPS
 
 HEAD = """# Scenario keys
 
@@ -99,6 +100,39 @@ def _nested(section: type[Section]) -> Iterator[type[Section]]:
 def _linked(text: str) -> str:
     """A description with links to the pages of the documentation that it names."""
     return PAGE.sub(lambda page: f"[{page[1].replace('-', ' ')}]({page[1]}.md)", text)
+
+
+def values() -> dict[str, list[str]]:
+    """The enumerated values of each key that `--set` accepts, by dotted key.
+
+    Other keys, such as numbers, have an empty list. Names from plug-ins are included.
+    """
+    by_key = {group.key: group.names() for group in GROUPS}
+    found: dict[str, list[str]] = {}
+    for section, name, key in _fields(Scenario, ""):
+        if "[]" not in key:  # `--set` cannot name an entry of a list
+            own = by_key.get(key) or _enumerated(section.model_fields[name].annotation)
+            found[key] = [*found.get(key, []), *own]  # variants of a union share keys
+    return found
+
+
+def _enumerated(annotation: Any) -> list[str]:
+    if annotation is bool:
+        return ["true", "false"]
+    return [] if get_origin(annotation) is list else _choices(annotation)
+
+
+def _fields(section: type[Section], prefix: str) -> Iterator[tuple[type[Section], str, str]]:
+    """Each field that is not a section: its owner, its name and its dotted key."""
+    for name, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            yield from _fields(inner, f"{prefix}{name}.")
+            continue
+        yield section, name, f"{prefix}{name}"
+        mark = "[]" if get_origin(inner) is list else ""
+        for below in _sections(inner):
+            yield from _fields(below, f"{prefix}{name}{mark}.")
 
 
 def template(name: str) -> str:

@@ -229,7 +229,7 @@ def _docker() -> Finding:
         version = client.version()["Version"]
         client.close()
     except Exception as error:  # docker-py and requests have their own exceptions
-        why = " ".join(str(error).split())[:100]
+        why = _why_unreachable(error)
         remedy = "on Debian: apt-get install docker.io; start dockerd; run as root"
         return Finding("docker", False, f"no daemon answers: {why}", needed_for, remedy)
     if _lacks_apparmor_parser():
@@ -249,6 +249,14 @@ def _docker() -> Finding:
         needed_for,
         "" if root else "run as root, or use the namespace runtime",
     )
+
+
+def _why_unreachable(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return f"the Python package {error.name} is not installed"
+    from testbed.runtimes.docker import why_unreachable
+
+    return why_unreachable(error)
 
 
 def _lacks_apparmor_parser() -> bool:

@@ -93,6 +93,10 @@ class NodeSpec:
     """Whether a container sees the machine's GPUs; processes always do."""
 
 
+MOST_LOG_BYTES = 4000
+"""Length of the part of a log in which its last line is looked for."""
+
+
 @dataclass(frozen=True)
 class Command:
     """A program to start in a sandbox."""
@@ -190,6 +194,10 @@ class World:
         """The injector, which sets the links' rates."""
         self.kill = kill
         """Ends a node with SIGKILL; its links stay. `exits` reports the end."""
+        self.logs: Mapping[NodeId, Path] = {}
+        """The log file of each node on this machine."""
+        self.hint = ""
+        """What may be wrong if a node ends before it connects; follows the last line of its log."""
         self.places: Mapping[NodeId, str] = {}
         """The host of each node; empty: all are on this machine."""
         self._listeners = dict(listeners)
@@ -241,7 +249,8 @@ class World:
                         streams[key.data], _ = self._listeners[key.data].accept()
                         selector.unregister(key.fileobj)
                     elif ended := self.exits():
-                        raise RunError(f"{ended[0]} before it connected")
+                        log = self.logs.get(ended[0].node) if ended[0].node else None
+                        raise RunError(before_it_connected(ended[0], log, self.hint))
         for listener in self._listeners.values():
             listener.close()
         return streams
@@ -347,8 +356,27 @@ def start(
     with ExitStack() as cleanup:
         cleanup.enter_context(leftovers.announced())
         world: World = module.start(nodes, shape, **options)
+        world.logs = {spec.node: spec.log for spec in nodes}
         world.at_end(cleanup.pop_all().close)
     return world
+
+
+def before_it_connected(ended: Exit, log: Path | None, hint: str = "") -> str:
+    """The message that a node ended before it connected, with the last line of its log.
+
+    Args:
+        ended: The end of the node.
+        log: The log file of the node; None: it is not on this machine.
+        hint: What may be wrong.
+    """
+    lines: list[str] = []
+    if log is not None and log.is_file():
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - MOST_LOG_BYTES))
+            lines = file.read().decode(errors="replace").split("\n")
+    said = next((line for line in reversed(lines) if line.strip()), "")
+    parts = [f"{ended} before it connected", " ".join(said.split()), hint]
+    return ": ".join(part for part in parts if part)
 
 
 def passed_on() -> dict[str, str]:

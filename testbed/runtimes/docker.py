@@ -53,6 +53,7 @@ from testbed.runtimes import (
     Sandbox,
     World,
     WorldLost,
+    before_it_connected,
     listen_control,
 )
 from testbed.runtimes.docker_sandboxes import (
@@ -135,7 +136,9 @@ def start(
         with ThreadPoolExecutor(8) as pool:
             containers = list(pool.map(partial(made.create, client), nodes))
             list(pool.map(lambda container: container.start(), containers))
-        sockets, injector = _wired(containers, shape, cleanup)
+        hint = "" if image == "host" else f"the image {image!r} must contain the testbed"
+        logs = [spec.log for spec in nodes]
+        sockets, injector = _wired(containers, logs, hint, shape, cleanup)
         names = [spec.node for spec in nodes]
         listeners = dict(zip(names, sockets, strict=True))
         by_node = dict(zip(names, containers, strict=True))
@@ -145,7 +148,9 @@ def start(
             with _one_line():
                 by_node[node].kill()
 
-        return World(injector, listeners, news, kill, cleanup.pop_all(), programs)
+        world = World(injector, listeners, news, kill, cleanup.pop_all(), programs)
+        world.hint = hint
+        return world
 
 
 def _limits(cpus: float | None, memory_bytes: int | None) -> dict[str, Any]:
@@ -266,12 +271,12 @@ class _Containers:
 
 
 def _wired(
-    containers: Sequence[Any], shape: Shape, cleanup: ExitStack
+    containers: Sequence[Any], logs: Sequence[Path], hint: str, shape: Shape, cleanup: ExitStack
 ) -> tuple[list[socket.socket], Injector]:
     """Link running containers; returns a listening socket in each one, and the injector."""
     namespaces = []
-    for container in containers:
-        namespaces.append(_namespace(container))
+    for container, log in zip(containers, logs, strict=True):
+        namespaces.append(_namespace(container, log, hint))
         cleanup.callback(os.close, namespaces[-1])
     with ThreadPoolExecutor(1) as pool:
         # Entering a namespace affects only the calling thread, which then ends.
@@ -286,6 +291,16 @@ def _one_line() -> Iterator[None]:
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         text = getattr(error, "explanation", None) or " ".join(str(error).split())
         raise RunError(f"docker runtime: {text}") from error
+
+
+def why_unreachable(error: BaseException) -> str:
+    """Why no daemon answers, in a few words: the error of the system if there is one."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return " ".join(str(error).split())
 
 
 def image_of(client: docker.DockerClient, image: str) -> str:
@@ -348,7 +363,7 @@ def _environment(image: str) -> dict[str, str]:
     return {"HOME": "/tmp", "PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": sources}
 
 
-def _namespace(container: Any) -> int:
+def _namespace(container: Any, log: Path, hint: str) -> int:
     container.reload()
     state = container.attrs["State"]
     with suppress(FileNotFoundError):
@@ -357,7 +372,7 @@ def _namespace(container: Any) -> int:
     # The daemon may not know the exit status yet.
     status = container.wait(timeout=END_TIMEOUT_S)["StatusCode"]
     ended = _exit(container.labels[NODE_LABEL], status)
-    raise RunError(f"docker runtime: {ended} before it connected")
+    raise RunError(f"docker runtime: {before_it_connected(ended, log, hint)}")
 
 
 def _exit(name: str, code: int) -> Exit:
@@ -483,7 +498,14 @@ def _reap(run: str) -> None:
 
 
 def _connect(timeout_s: int, connections: int = 10) -> docker.DockerClient:
-    return docker.from_env(timeout=timeout_s, max_pool_size=connections)
+    try:
+        return docker.from_env(timeout=timeout_s, max_pool_size=connections)
+    except docker.errors.DockerException as error:
+        address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+        raise docker.errors.DockerException(
+            f"no daemon answers at {address} ({why_unreachable(error)}); start Docker, or use "
+            "emulation.runtime=namespace"
+        ) from error
 
 
 def _remove_all(client: docker.DockerClient, run: str) -> None:

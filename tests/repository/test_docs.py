@@ -16,6 +16,7 @@ from typer.main import get_command
 
 import orchestrator
 from orchestrator import api_reference
+from orchestrator.cli import reference as cli_reference
 from orchestrator.cli.main import app
 from orchestrator.reporting.charts import TIME_CHARTS
 from orchestrator.reporting.run_plots import PLOTS
@@ -27,6 +28,10 @@ from testbed.core.registry import CHANNELS, ORDERS, PARADIGMS, POLICIES, TRANSPO
 def test_every_scenario_key_is_documented_as_it_is() -> None:
     assert (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8") == reference()
     assert "|  |" not in reference()
+
+
+def test_every_command_is_documented_as_it_is() -> None:
+    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == cli_reference.reference()
 
 
 def test_every_public_name_is_documented_as_it_is() -> None:

@@ -43,7 +43,7 @@ def run(request, tmp_path_factory) -> tuple[str, Path]:
     scenario.write_text(TEXT)
     words = [w for choice in CHOICES[request.param] for w in ("--set", f"emulation.{choice}")]
     words += ["--set", "emulation.dilation=4"]
-    run_testbed("run", scenario, *words, "--out", out, "--pcap-headers")
+    run_testbed("run", scenario, *words, "--out", out, "--capture-headers")
     return request.param, out
 
 
@@ -110,7 +110,7 @@ def test_what_a_queue_refused_was_not_carried(transport: str, tmp_path: Path) ->
     scenario.write_text(TEXT.replace("200000", "2000000"))
     choices = ("congestion_control=bbr", f"transport={transport}")
     words = [w for choice in choices for w in ("--set", f"emulation.{choice}")]
-    run_testbed("run", scenario, *words, "--out", out, "--pcap-headers")
+    run_testbed("run", scenario, *words, "--out", out, "--capture-headers")
     checks = json.loads((out / "manifest.json").read_text())["validity"]
     (dropped,) = (c["value"] for c in checks if c["check"] == "dropped_frames")
     assert dropped > 0.002
@@ -163,7 +163,7 @@ def test_what_a_transfer_takes_on_the_link_is_known_beforehand(run: tuple[str, P
 def test_tshark_reads_captures_with_and_without_what_frames_carry(tmp_path: Path) -> None:
     scenario = tmp_path / "small.yaml"
     scenario.write_text(TEXT)
-    for option in ("--pcap", "--pcap-headers"):
+    for option in ("--pcap", "--capture-headers"):
         out = tmp_path / option
         run_testbed("run", scenario, "--out", out, option)
         fields = ["frame.len", "frame.cap_len", "tcp.len", "tcp.hdr_len"]
@@ -194,7 +194,7 @@ def test_tshark_reads_captures_with_and_without_what_frames_carry(tmp_path: Path
         ),
         (["--set", "emulation.transport=grpc", "--set", "emulation.nagle=true"], "emulation.nagle"),
         (["--set", "emulation.congestion_control=vegas9"], "emulation.congestion_control"),
-        (["--pcap"], "--pcap"),
+        (["--capture"], "--capture"),
     ],
 )
 def test_choices_that_cannot_be_are_refused_by_name(words, complaint, tmp_path: Path) -> None:

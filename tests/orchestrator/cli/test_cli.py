@@ -25,6 +25,7 @@ from testbed.system.leftovers import announced
 
 ROOT = Path(__file__).resolve().parents[3]
 PAPER = ROOT / "scenarios" / "paper.yaml"
+CAMPAIGN = ROOT / "campaigns" / "paper.yaml"
 
 
 call = partial(run_testbed, check=False, timeout=120)
@@ -50,7 +51,13 @@ call = partial(run_testbed, check=False, timeout=120)
         (["predict", PAPER, "--json", "no/p.json"], "--json"),
         (["run", PAPER, "--json", "."], "--json: . is a directory"),
         (["run", PAPER, "--set", "emulation.congestion_control=warp"], "congestion_control"),
-        (["reproduce", "fig99"], "fig99"),
+        (["reproduce", "fig9"], "FIGURE: 'fig9' is not one of table2, fig3, fig4, fig5, fig6,"),
+        (["reproduce", "fig9"], "fig7, fig8, all"),
+        (["import", "foo", "--out", "t.npz"], "testbed: FORMAT: 'foo' is not one of mahimahi,"),
+        (["campaign", "run", PAPER], "paper.yaml: this is a scenario, not a campaign: see"),
+        (["campaign", "status", PAPER], "paper.yaml: this is a scenario, not a campaign: see"),
+        (["predict", CAMPAIGN], "paper.yaml: this is a campaign, not a scenario: see"),
+        (["predict", PAPER, "--set", "studies=3"], "studies"),
         (["reproduce", "fig4", "--radio", "lora"], "--radio"),
         (["reproduce", "fig8", "--radio", "lte"], "--radio: must be absent for fig8"),
         (["reproduce", "fig4", "--radio", "fitted"], "--fit: is missing; --radio fitted needs"),

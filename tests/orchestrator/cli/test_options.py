@@ -27,6 +27,15 @@ USED = ""
 """The option has an effect in every mode of its command."""
 NO_SCHEDULER = "--key: needs --scheduler, which the key belongs to"
 TWO_SORTS = "--workers: are processes of this machine; --scheduler has its own"
+NO_FOLDER = "--overwrite: needs --out, the folder whose results are replaced"
+NOTHING = "--resume: o does not exist: there is no"
+
+
+def resumed(call: str, what: str) -> dict[str, str | tuple[str, str]]:
+    """The rows of a command that finds in its folder what it resumes."""
+    return {"--overwrite": USED, "--resume": (f"{call} --out o --resume", f"{NOTHING} {what}")}
+
+
 OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     "init": {"file": USED},
     "show": {"scenario": USED, "--trace": USED, "--set": USED, "--json": USED},
@@ -49,7 +58,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "predict": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED}
     | {"--wire": USED, "--learned": USED, "--json": USED},
-    "export-trace": {"trace_file": USED, "--out": USED, "--format": USED}
+    "export-trace": {"trace_file": USED, "--out": USED, "--format": USED, "--overwrite": USED}
     | {
         "--scenario": (
             "export-trace r.npz --out o --scenario s.yaml",
@@ -60,10 +69,12 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
             "--set: apply to a scenario; give --scenario, too",
         ),
     },
-    "fit": {"files": USED, "--model": USED, "--json": USED, "--out": USED},
+    "fit": {"files": USED, "--model": USED, "--json": USED, "--out": USED}
+    | {"--overwrite": ("fit r.npz --overwrite", NO_FOLDER)},
     "forecast": {"scenario": USED, "--fit": USED, "--flight": USED, "--reveal": USED}
     | {"--set": USED, "--json": USED, "--out": USED}
     | {
+        "--overwrite": ("forecast s.yaml --fit f.json --flight r.npz --overwrite", NO_FOLDER),
         "--sealed": (
             "forecast s.yaml --fit f.json --flight r.npz --sealed c.json",
             "--sealed: needs --reveal",
@@ -87,10 +98,10 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
             "run s.yaml --resume",
             "--resume: needs --out, the folder of the run that is resumed",
         ),
-        "--pcap": ("run s.yaml --pcap", "--pcap: needs --out DIR, where captures are kept"),
-        "--pcap-headers": (
-            "run s.yaml --pcap --pcap-headers --out o",
-            "--pcap, --pcap-headers: give one of them",
+        "--capture": ("run s.yaml --capture", "--capture: needs --out DIR, where captures are"),
+        "--capture-headers": (
+            "run s.yaml --capture --capture-headers --out o",
+            "--capture, --capture-headers: give one of them",
         ),
         "--key": ("run s.yaml --key k", NO_SCHEDULER),
     },
@@ -122,21 +133,27 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     | {"--workers": USED, "--json": USED},
     "theory": {"scenario": USED, "--trace": USED, "--set": USED, "--json": USED},
     "cross-check": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED}
-    | {"--json": USED, "--out": USED, "--kernel": USED, "--delay-ms": USED},
+    | {"--json": USED, "--out": USED, "--emulated": USED, "--delay-ms": USED}
+    | {"--overwrite": ("cross-check s.yaml --overwrite", NO_FOLDER)},
     "validate": {"scenario": USED, "--model": USED, "--space": USED, "--samples": USED}
     | {"--packets": USED, "--kernel": USED, "--tolerance": USED, "--metric": USED, "--seed": USED}
     | {"--set": USED, "--json": USED, "--out": USED, "--scheduler": USED}
+    | resumed("validate s.yaml --model tau2-hat", "validation")
     | {
+        "--key": ("validate s.yaml --model tau2-hat --key k", NO_SCHEDULER),
         "--workers": (
             "validate s.yaml --model tau2-hat --scheduler tcp://x:1 --workers 2",
             TWO_SORTS,
-        )
+        ),
     },
     "overhead": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED}
-    | {"--sweep": USED, "--json": USED, "--out": USED},
+    | {"--sweep": USED, "--json": USED, "--out": USED}
+    | {"--overwrite": ("overhead s.yaml --overwrite", NO_FOLDER)},
     "reproduce": {
         "what": USED,
         "--out": USED,
+        "--overwrite": USED,
+        "--resume": ("reproduce fig4 --resume", "--resume: only for fig8, which keeps its"),
         "--rounds": ("reproduce fig8 --rounds 9", "--rounds: must be absent for fig8"),
         "--radio": (
             "reproduce table2 --radio lte",
@@ -147,12 +164,20 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
             "--fit: must be absent without --radio fitted",
         ),
     },
-    "learn": {"scenario": USED, "--out": USED, "--rounds": USED, "--set": USED},
+    "learn": {"scenario": USED, "--out": USED, "--rounds": USED, "--set": USED}
+    | {"--overwrite": USED},
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
-    | {"--tensorboard": USED, "--emulated": USED},
+    | {"--tensorboard": USED, "--emulated": USED}
+    | resumed("train s.yaml", "trained agent"),
     "evaluate": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED}
     | {"--json": USED},
-    "export": {"run_dir": USED, "--out": USED, "--to": USED},
+    "export": {"run_dir": USED, "--out": USED, "--to": USED}
+    | {
+        "--overwrite": (
+            "export session --to mlflow --out o --overwrite",
+            "--overwrite: has no effect with --to mlflow",
+        )
+    },
     "doctor": {"--json": USED, "--scheduler": USED, "--key": ("doctor --key k", NO_SCHEDULER)},
     "clean": {},
     "host": {"address": USED, "--key": USED, "--name": USED},
@@ -181,6 +206,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         ),
     },
     "campaign run": {"given": USED, "--out": USED, "--scheduler": USED, "--retry-invalid": USED}
+    | resumed("campaign run small.yaml", "campaign")
     | {
         "--key": ("campaign run small.yaml --key k", NO_SCHEDULER),
         "--workers": (
@@ -217,6 +243,7 @@ REFUSED = [
     for option, row in rows.items()
     if isinstance(row, tuple)
 ]
+OPTIONS["opinions"] = OPTIONS["cross-check"]  # its former name
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -233,8 +260,9 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def name_of(parameter: Any) -> str:
+    """The name of an argument, or the first long name of an option: others are former names."""
     is_option = parameter.param_type_name == "option"
-    return str(max(parameter.opts, key=len) if is_option else parameter.name)
+    return str(next(o for o in parameter.opts if o[:2] == "--") if is_option else parameter.name)
 
 
 def test_the_table_has_every_option_of_every_command() -> None:

@@ -109,7 +109,7 @@ def test_the_cloud_learns_what_a_plain_hierarchical_loop_does(all_played: Played
 def test_captures_and_complete_runs_are_refused(all_played: Played) -> None:
     folder, done = all_played
     assert done["captured"].returncode == 2
-    assert "--pcap: is not supported where topology is given" in done["captured"].stderr
+    assert "--capture: is not supported where topology is given" in done["captured"].stderr
     assert not (folder / "captured").exists()
     assert done["resumed"].returncode == 2
 

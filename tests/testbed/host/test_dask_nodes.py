@@ -4,6 +4,7 @@
 """Schedulers and workers that only those with the key can use, and that serve no pages."""
 
 import contextlib
+import json
 import logging
 import queue
 import signal
@@ -19,6 +20,7 @@ import warm
 from console import TESTBED
 from processes import until
 from small_campaign import write_campaign
+from small_scenario import TEXT
 
 from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
@@ -89,6 +91,21 @@ def test_who_has_the_key_computes_and_nobody_else(tmp_path: Path, address: str) 
             run_campaign(
                 campaign, CampaignFolder(tmp_path / "no"), cluster=Cluster(address, key=key)
             )
+
+
+def test_validate_computes_on_a_scheduler_that_needs_a_key(tmp_path: Path, address: str) -> None:
+    (tmp_path / "s.yaml").write_text(TEXT)
+    words = ["validate", tmp_path / "s.yaml", "--model", "tau2-hat", "--samples", 16]
+    words += ["--packets", 0, "--scheduler", address]
+    done = warm.run(*words, "--key", tmp_path / "key", "--json", tmp_path / "v.json")
+    assert done.returncode == 0, done.stderr
+    here = warm.run(*words[:-2], "--workers", 1, "--json", tmp_path / "here.json")
+    assert here.returncode == 0, here.stderr
+    there, own = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("v", "here"))
+    assert there["errors"] == own["errors"]
+    keyless = warm.run(*words)
+    assert (keyless.returncode, keyless.stdout) == (2, "")
+    assert keyless.stderr == f"testbed: --key: is missing; {address} requires it\n"
 
 
 @pytest.mark.parametrize("words", [["campaign", "worker"], ["host"]])

@@ -100,7 +100,7 @@ def test_no_docker_is_a_finding_in_one_line(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
     finding = doctor._docker()
     assert not finding.ok
-    assert "\n" not in finding.detail
+    assert finding.detail == "no daemon answers: No such file or directory"
     assert "dockerd" in finding.remedy or "root" in finding.remedy
 
 

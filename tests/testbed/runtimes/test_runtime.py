@@ -252,7 +252,8 @@ def test_a_node_that_ends_before_it_connects_is_named(tmp_path):
         NodeSpec(uav(1), ["sleep", "100"], tmp_path / "uav1.log"),
     ]
     with runtimes.start("namespace", nodes, Shape()) as world:
-        with pytest.raises(RunError, match="bs exited with status 7 before it connected"):
+        says = "^bs exited with status 7 before it connected: no reason$"
+        with pytest.raises(RunError, match=says):
             world.connect(20)
         assert log.read_text() == "no reason\n"
 
@@ -337,9 +338,24 @@ def test_nodes_write_no_files_and_see_no_daemons(tmp_path):
 def test_a_module_that_cannot_be_imported_is_named_in_a_log(tmp_path):
     nodes = [NodeSpec(BS, Module("workloads.nodes.program", ["nonesuch"]), tmp_path / "bs.log")]
     with runtimes.start("namespace", nodes, Shape()) as world:
-        with pytest.raises(RunError, match="bs exited with status 1 before it connected"):
+        says = "bs exited with status 1 before it connected: .*No module named 'nonesuch'"
+        with pytest.raises(RunError, match=says):
             world.connect(20)
         assert "No module named 'nonesuch'" in (tmp_path / "bs.log").read_text()
+
+
+def test_the_end_of_a_log_is_one_line(tmp_path):
+    ended, log = Exit(BS, 1), tmp_path / "bs.log"
+    plain = "bs exited with status 1 before it connected"
+    assert runtimes.before_it_connected(ended, log) == plain
+    log.write_bytes(b"x" * 9000 + b"\nsh: 1: exec:  python3: not found \n\n \n")
+    said = f"{plain}: sh: 1: exec: python3: not found"
+    assert runtimes.before_it_connected(ended, log) == said
+    hint = "the image 'a:1' must contain the testbed"
+    assert runtimes.before_it_connected(ended, log, hint) == f"{said}: {hint}"
+    assert runtimes.before_it_connected(ended, None, hint) == f"{plain}: {hint}"
+    log.write_bytes(b"\xff\x00")
+    assert "\n" not in runtimes.before_it_connected(ended, log)
 
 
 def test_a_program_that_is_missing_is_named_in_its_log(tmp_path):
