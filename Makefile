@@ -93,7 +93,7 @@ lock:
 	rm constraints/full.txt constraints/light.txt  # uv keeps the hashes of a file that is there.
 	$(COMPILE) pyproject.toml --extra full $(BINDINGS) -c constraints/dev.txt -o constraints/full.txt
 	$(COMPILE) pyproject.toml --extra report $(BINDINGS) -c constraints/dev.txt -o constraints/light.txt
-	printf 'setuptools\npoetry-core\n' | $(COMPILE) - -c constraints/dev.txt -o constraints/build.txt
+	printf 'setuptools\nsetuptools-scm\npoetry-core\n' | $(COMPILE) - -c constraints/dev.txt -o constraints/build.txt
 	echo uv | $(COMPILE) - -o constraints/uv.txt
 
 # A software bill of materials of what is installed, as CycloneDX.
