@@ -52,9 +52,11 @@ RUN SETUPTOOLS_SCM_PRETEND_VERSION=${VERSION} \
 RUN export XDG_CACHE_HOME=/opt/testbed/share \
     && python -c 'from ns3_scenarios.build import library; [*map(library, ("channel", "packets", "radio"))]' \
     && testbed predict quickstart --wire --rounds 1 >/dev/null \
-    && chmod -R a+rX /opt/testbed
+    && chmod -R a+rX /opt/testbed/share
 
-RUN useradd --create-home testbed && install -d -o testbed -g testbed /work
+RUN useradd --create-home testbed && install -d -o testbed -g testbed /work && install -d -m 1777 /key
+# A volume can be written with a read-only root, too.
+VOLUME /tmp
 USER testbed
 WORKDIR /work
 CMD ["testbed", "--help"]

@@ -12,7 +12,7 @@ ARGS ?=
 # Without these files, each of the many processes compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint compiled checked site lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint compiled checked site dist lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -83,6 +83,12 @@ mutants: setup-dev
 # The documentation as a site, in build/site.
 site: setup-dev
 	$(BIN)/python site/make.py
+
+# The package, as an index gets it: the sdist, and the wheel that is built from it, in build/dist.
+dist: setup-dev
+	rm -rf build/dist
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/dist
+	$(BIN)/twine check --strict build/dist/*.*
 
 # Every version and hash anew, from pyproject.toml; what dev.txt holds stays if it can.
 COMPILE = $(INSTALL) uv -- pip compile --universal --python-version 3.11 --generate-hashes \
