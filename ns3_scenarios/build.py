@@ -72,7 +72,7 @@ _FLAGS = (
 
 
 def library(models: Models = "channel") -> Path:
-    """Path of the library or program of these models; builds it if it does not exist (some seconds).
+    """Path of the library or program of these models; builds it if there is none (some seconds).
 
     Safe to call from several processes at once: one builds, the others wait.
 
