@@ -57,6 +57,7 @@ RUN export XDG_CACHE_HOME=/opt/testbed/share \
 RUN useradd --create-home testbed && install -d -o testbed -g testbed /work && install -d -m 1777 /key
 # A volume can be written with a read-only root, too.
 VOLUME /tmp
+ENV MPLCONFIGDIR=/tmp/matplotlib
 USER testbed
 WORKDIR /work
 CMD ["testbed", "--help"]

@@ -95,7 +95,7 @@ def project(words: list[str], tmp_path: Path) -> Iterator[tuple[Path, Up]]:
         )
 
     yield tmp_path, run
-    run("down", "--timeout", "1")
+    run("down", "--volumes", "--timeout", "1")
 
 
 @pytest.mark.docker

@@ -127,7 +127,11 @@ def test_it_describes_itself_and_is_not_root(image: str, run: Run) -> None:
     assert run([], "--version").stdout == "testbed 9.8.7\n"
 
 
-@pytest.mark.parametrize("options", [[], ["--read-only"], ["--user", "4321:4321"]], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--read-only"], ["--user", "4321:4321"]],
+    ids=["user", "read-only", "other-user"],
+)
 def test_it_predicts_and_compiles_nothing(run: Run, tmp_path: Path, options: list[str]) -> None:
     # A model could not be compiled without the assembler; numba reports what it compiles.
     hidden = ["-v", "/dev/null:/usr/bin/as:ro", "-e", "NUMBA_DEBUG_CACHE=1"]
