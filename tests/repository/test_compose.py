@@ -91,7 +91,7 @@ def project(words: list[str], tmp_path: Path) -> Iterator[tuple[Path, Up]]:
             env={**os.environ, "PWD": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=800,
         )
 
     yield tmp_path, run
@@ -125,6 +125,7 @@ def test_with_a_campaign_no_second_emulation_starts(project: tuple[Path, Up]) ->
 
 @pytest.mark.docker
 @pytest.mark.full
+@pytest.mark.timeout(900)
 def test_a_campaign_comes_up_with_scheduler_and_workers(project: tuple[Path, Up]) -> None:
     folder, run = project
     # As docs/docker.md says; it returns because all services end with the campaign.
