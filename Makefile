@@ -12,7 +12,7 @@ ARGS ?=
 # Without these files, each of the many processes compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint compiled checked site lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint compiled checked site dist lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -84,6 +84,12 @@ mutants: setup-dev
 site: setup-dev
 	$(BIN)/python site/make.py
 
+# The package, as an index gets it: the sdist, and the wheel that is built from it, in build/dist.
+dist: setup-dev
+	rm -rf build/dist
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir build/dist
+	$(BIN)/twine check --strict build/dist/*.*
+
 # Every version and hash anew, from pyproject.toml; what dev.txt holds stays if it can.
 COMPILE = $(INSTALL) uv -- pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
@@ -93,7 +99,7 @@ lock:
 	rm constraints/full.txt constraints/light.txt  # uv keeps the hashes of a file that is there.
 	$(COMPILE) pyproject.toml --extra full $(BINDINGS) -c constraints/dev.txt -o constraints/full.txt
 	$(COMPILE) pyproject.toml --extra report $(BINDINGS) -c constraints/dev.txt -o constraints/light.txt
-	printf 'setuptools\npoetry-core\n' | $(COMPILE) - -c constraints/dev.txt -o constraints/build.txt
+	printf 'setuptools\nsetuptools-scm\npoetry-core\n' | $(COMPILE) - -c constraints/dev.txt -o constraints/build.txt
 	echo uv | $(COMPILE) - -o constraints/uv.txt
 
 # A software bill of materials of what is installed, as CycloneDX.

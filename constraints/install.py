@@ -6,9 +6,9 @@
     python3 constraints/install.py {light,full,dev} [--into .venv] [--packages-only]
     python3 constraints/install.py uv [--into .venv] -- ARGUMENTS…
 
-pip installs one package, uv, and uv the rest. Whatever is fetched, build requirements included, is
-in a lock of this folder with its hashes. The second form runs uv with this machine's pip settings.
-Needs nothing but Python's standard library.
+pip installs one package, uv; uv installs the others. All packages, build requirements included, are
+in the lock files of this folder with their hashes. The second form runs uv with this machine's pip
+settings. This program only needs Python's standard library.
 """
 
 import argparse
@@ -28,7 +28,7 @@ ROOT = HERE.parent
 SETS = ("light", "full", "dev")
 EXACT = ["--require-hashes", "--no-deps"]
 SECTIONS = ("global", "install", ":env:")
-"""Of pip's settings, the later over the earlier."""
+"""Sections of pip's settings; a later section overrides an earlier one."""
 SAME_MEANING = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
@@ -42,11 +42,11 @@ SAME_MEANING = {
     "default-timeout": "UV_HTTP_TIMEOUT",
     "keyring-provider": "UV_KEYRING_PROVIDER",
 }
-"""pip's settings, and the variables by which uv is told the same."""
+"""pip's settings, and the environment variables of uv with the same meaning."""
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """Settings by name, from what `pip config list` prints."""
+    """Settings by name, from the output of `pip config list`."""
     found: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
     for line in listed.splitlines():
         if match := re.fullmatch(r"(global|install|:env:)\.([\w-]+)=(.*)", line):
@@ -56,9 +56,9 @@ def pip_settings(listed: str) -> dict[str, str]:
 
 
 def uv_variables(settings: Mapping[str, str], already: Mapping[str, str]) -> dict[str, str]:
-    """What tells uv the settings of pip; variables that are set already win."""
+    """Environment variables that give uv the settings of pip, except those that are already set."""
     told = {
-        # As pip: the system's certificates, and the best of all indexes, whichever has it.
+        # As in pip: the system's certificates, and the best version of all indexes.
         "UV_SYSTEM_CERTS": "1",
         "UV_INDEX_STRATEGY": "unsafe-best-match",
     }
@@ -73,8 +73,8 @@ def uv_variables(settings: Mapping[str, str], already: Mapping[str, str]) -> dic
 
 
 def check() -> None:
-    """End with one line that says what this machine lacks."""
-    if sys.version_info < (3, 11):  # noqa: UP036  older ones get here, too
+    """End the program with one line if this machine lacks something."""
+    if sys.version_info < (3, 11):  # noqa: UP036  this file must also run on older versions
         sys.exit("Python 3.11 or newer is needed; try: make PYTHON=python3.11")
     if importlib.util.find_spec("ensurepip") is None:
         sys.exit("Python's venv is missing; on Debian: apt-get install python3-venv")
@@ -83,7 +83,7 @@ def check() -> None:
 
 
 def environment(folder: Path) -> tuple[str, dict[str, str]]:
-    """Make a virtual environment that has uv; its Python, and the variables for its uv."""
+    """Make a virtual environment with uv; the path of its Python, and the variables for its uv."""
     python = str(folder / "bin" / "python")
     uv = folder / "bin" / "uv"
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
@@ -101,19 +101,19 @@ def environment(folder: Path) -> tuple[str, dict[str, str]]:
     kept = Path(cache.stdout.strip())
     kept.mkdir(parents=True, exist_ok=True)
     if kept.stat().st_dev != folder.stat().st_dev:
-        told |= {"UV_LINK_MODE": "copy"}  # links cannot lead from one disk to another
+        told |= {"UV_LINK_MODE": "copy"}  # hard links do not work between disks
     return python, told
 
 
 def size_mb(folder: Path) -> float:
-    """Of all files below a folder, each counted once."""
+    """Size of all files in a folder and its subfolders, in MB; hard links count once."""
     stats = [path.lstat() for path in folder.rglob("*")]
     files = {(stat.st_dev, stat.st_ino): stat.st_size for stat in stats}
     return sum(files.values()) / 1e6
 
 
 def install(which: str, folder: Path, packages_only: bool) -> None:
-    """Set up everything, and say what it took."""
+    """Install everything, and print the time and the size."""
     began = time.monotonic()
     print(f"Setting up {folder} ({which}).", file=sys.stderr, flush=True)
     check()
@@ -135,7 +135,7 @@ def install(which: str, folder: Path, packages_only: bool) -> None:
 
 
 def main() -> None:
-    """Read the arguments and do it."""
+    """Read the arguments, and install or run uv."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("which", choices=[*SETS, "uv"])
     parser.add_argument("--into", type=Path, default=ROOT / ".venv", metavar="FOLDER")

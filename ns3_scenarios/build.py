@@ -4,7 +4,8 @@
 """Builds the ns-3 models in ``cpp/`` against the installed ``ns3`` wheel, once.
 
 Each folder of ``cpp/`` becomes a library or a program in the user's cache. Its name is a hash of
-its inputs: the sources, the flags, the compiler, and the wheel's version and location.
+its inputs: the sources, the flags, the compiler, and the wheel's version and location. If the cache
+cannot be written, a folder for temporary files takes its place.
 """
 
 import fcntl
@@ -14,7 +15,10 @@ import importlib.util
 import logging
 import os
 import shutil
+import stat
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -32,6 +36,10 @@ Models = Literal["channel", "packets", "radio"]
 
 BUILD_S = 600.0
 """Time limit of a build in s; a build usually takes some seconds."""
+
+_PREBUILT = Path(sys.prefix) / "share" / "uav-sfl-testbed"
+"""Folder of models that were built for all users of a Python environment, as in the image that
+`Dockerfile` describes."""
 
 _SOURCES = Path(__file__).parent / "cpp"
 _SHARED = "tcp"
@@ -64,13 +72,13 @@ _FLAGS = (
 
 
 def library(models: Models = "channel") -> Path:
-    """Path of the library or program of these models; builds it if it is not cached (some seconds).
+    """Path of the library or program of these models; builds it if there is none (some seconds).
 
     Safe to call from several processes at once: one builds, the others wait.
 
     Raises:
-        ChannelError: g++ or the ns3 wheel is missing, the cache is not writable, or the build
-            failed.
+        ChannelError: g++ or the ns3 wheel is missing, neither the cache nor a folder for temporary
+            files is writable, or the build failed.
     """
     compiler = shutil.which("g++")
     if compiler is None:
@@ -85,20 +93,48 @@ def library(models: Models = "channel") -> Path:
         key.update(part.encode() + b"\0")
     for path in sorted([*folder.iterdir(), *(_SOURCES / _SHARED).iterdir()]):
         key.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    suffix = "" if models in _PROGRAMS else ".so"
+    name = f"ns3-{models}-{key.hexdigest()[:24]}{suffix}"
+    if (_PREBUILT / name).exists():
+        return _PREBUILT / name
     try:
-        cache = cache_folder()
-        suffix = "" if models in _PROGRAMS else ".so"
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        built = cache / f"ns3-{models}-{key.hexdigest()[:24]}{suffix}"
-        if built.exists():
-            return built
-        with (cache / "build.lock").open("w") as lock:
+        return _cached(cache_folder() / name, command, sources)
+    except OSError as error:
+        cause = error
+    try:
+        return _cached(_temporary_cache() / name, command, sources)
+    except OSError:
+        raise ChannelError(f"the built ns-3 models cannot be kept in a cache: {cause}") from None
+
+
+def _cached(built: Path, command: list[str], sources: list[Path]) -> Path:
+    """The path `built`, once the file exists there.
+
+    Raises:
+        OSError: The folder is not writable.
+    """
+    built.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not built.exists():
+        with (built.parent / "build.lock").open("w") as lock:
             _hold(lock)
             if not built.exists():
                 _build(command, sources, built)
-        return built
-    except OSError as error:
-        raise ChannelError(f"the built ns-3 models cannot be kept in a cache: {error}") from None
+    return built
+
+
+def _temporary_cache() -> Path:
+    """A folder for temporary files that only this user can write.
+
+    Raises:
+        OSError: There is no such folder.
+    """
+    folder = Path(tempfile.gettempdir()) / f"uav-sfl-testbed-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    about = folder.lstat()
+    # Another user could have made it, to place a library there.
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise PermissionError(f"{folder} is not a folder of this user alone")
+    return folder
 
 
 def _wheel() -> tuple[str, Path]:

@@ -3,11 +3,16 @@
 
 """Compiling functions to machine code with numba, and keeping it on disk."""
 
+import atexit
+import contextlib
 import functools
 import hashlib
 import inspect
 import os
 import re
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -147,6 +152,34 @@ def _machine_code_folder() -> str:
     key = hashlib.sha256()
     for source in sorted(file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")):
         key.update(source.read_bytes())
-    beside = ROOT / "orchestrator" / "__pycache__"
-    place = beside if os.access(beside.parent, os.W_OK) else cache_folder()
-    return str(place / f"machine-code-{key.hexdigest()[:24]}")
+    name = f"machine-code-{key.hexdigest()[:24]}"
+    beside = ROOT / "orchestrator" / "__pycache__" / name
+    if os.access(ROOT / "orchestrator", os.W_OK):
+        return str(beside)
+    own = cache_folder() / name
+    if not beside.is_dir() or own.is_dir():
+        return str(own)
+    # numba uses no folder that it cannot write. Therefore this user needs a copy.
+    with contextlib.suppress(OSError):
+        return _copied(beside, own)
+    with contextlib.suppress(OSError):
+        folder = Path(tempfile.mkdtemp(prefix="testbed-machine-code-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        return _copied(beside, folder / name)
+    return str(own)
+
+
+def _copied(folder: Path, target: Path) -> str:
+    """The path of a copy of a folder, which appears as a whole.
+
+    Raises:
+        OSError: The copy cannot be written.
+    """
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        shutil.copytree(folder, part)
+        if not target.is_dir():  # Another process may have been first.
+            part.replace(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return str(target)

@@ -227,7 +227,7 @@ def _of_image(client: docker.DockerClient, image: str) -> Iterator[Any]:
     try:
         yield container
     finally:
-        container.remove(force=True)
+        container.remove(force=True, v=True)
 
 
 def _is_there(container: Any, path: str) -> bool:

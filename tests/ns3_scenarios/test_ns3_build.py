@@ -147,14 +147,55 @@ def test_missing_compiler_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) ->
         build.library()
 
 
-def test_unusable_cache_is_named(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's folder within that for temporary files, and a cache that cannot be used."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "temporary" / f"uav-sfl-testbed-{os.getuid()}"
+
+
+def test_without_a_cache_it_builds_in_a_temporary_folder_of_the_user(
+    log: Path, temporary: Path
+) -> None:
+    built = build.library()
+    assert built.parent == temporary
+    assert stat.S_IMODE(temporary.stat().st_mode) == 0o700
+    assert build.library() == built
+    assert builds(log) == 1
+
+
+def test_a_temporary_folder_that_others_can_write_is_not_used(log: Path, temporary: Path) -> None:
+    temporary.mkdir()
+    temporary.chmod(0o777)
+    with pytest.raises(ChannelError, match="cache"):
+        build.library()
+    temporary.rmdir()
+    temporary.symlink_to(temporary.parent)
     with pytest.raises(ChannelError, match="cache"):
         build.library()
     assert builds(log) == 0
+
+
+def test_unusable_cache_is_named(
+    log: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(temporary / "missing"))
+    with pytest.raises(ChannelError, match=r"cannot be kept in a cache: .*file"):
+        build.library()
+    assert builds(log) == 0
+
+
+def test_what_was_built_for_all_users_is_used(
+    log: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = build.library()
+    monkeypatch.setattr(build, "_PREBUILT", tmp_path / "share" / "uav-sfl-testbed")
+    shutil.copytree(built.parent, build._PREBUILT)
+    assert build.library() == build._PREBUILT / built.name
+    assert builds(log) == 1
 
 
 def test_missing_wheel_is_named(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,19 +3,24 @@
 
 """What stands beside the code says the same as the code: version, checks, licences."""
 
+import re
 import shlex
 import tomllib
 from pathlib import Path
 
 import yaml
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_citation_is_of_this_version() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+def test_the_citation_is_of_the_last_release() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == project["version"]
+    releases = re.findall(r"^## \[([\d.]+)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert (citation["version"], citation["date-released"]) == releases[0]
+    # Where there is no tag, the version is one before or after this release.
+    scm = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools_scm"]
+    assert Version(scm["fallback_version"]).release >= Version(citation["version"]).release
     (paper,) = citation["references"]
     assert paper["title"].startswith("Communication-Pipelined Split Federated Learning")
     assert len(paper["authors"]) == 4

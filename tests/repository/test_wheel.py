@@ -5,9 +5,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -22,23 +24,32 @@ FAST = ("--set", "workload.compute=none", "--set", "emulation.dilation=1", "--ro
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: setuptools leaves a folder beside what it builds."""
-    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    tracked = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"],
-        capture_output=True,
-        check=True,
-    ).stdout
-    subprocess.run(
-        ["tar", "-C", ROOT, "--null", "-T", "-", "-c", "-f", source / "tree.tar"],
-        input=tracked,
-        check=True,
-    )
-    subprocess.run(["tar", "-C", source, "-x", "-f", source / "tree.tar"], check=True)
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-index"]
-    subprocess.run([*command, "--no-build-isolation", "-w", made, source], check=True, timeout=250)
-    (built,) = made.glob("*.whl")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of sdist and wheel, built from a copy of this tree that has a tag."""
+    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    tar = ["tar", "-C", ROOT, "--null", "-T", "-", "-c", "-f", made / "tree.tar"]
+    subprocess.run(tar, input=tracked(), check=True)
+    subprocess.run(["tar", "-C", source, "-x", "-f", made / "tree.tar"], check=True)
+    (made / "tree.tar").unlink()
+    git = ["git", "-C", source, "-c", "user.name=a", "-c", "user.email=a@localhost"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"], ["tag", "v9.8.7"]):
+        subprocess.run([*git, *words], check=True)
+    command = [Path(sys.executable).with_name("uv"), "build", "--quiet", "--offline"]
+    command += ["--no-build-isolation", "--python", sys.executable, "--out-dir", made, source]
+    subprocess.run(command, check=True, timeout=250)
+    return made
+
+
+def tracked() -> bytes:
+    """The files of the project, each followed by a zero byte."""
+    command = ["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard", "-z"]
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    """The wheel, which was built from the sdist."""
+    (built,) = dist.glob("*.whl")
     return built
 
 
@@ -87,6 +98,32 @@ def test_it_carries_what_commands_need(wheel: Path) -> None:
     assert tables
     assert tables <= names
     assert not any(name.startswith(("tests/", "scenarios/", "campaigns/")) for name in names)
+    packages = ("testbed", "ns3_scenarios", "workloads", "orchestrator")
+    assert {name.partition("/")[0] for name in names if "dist-info" not in name} == set(packages)
+    assert {f"{package}/py.typed" for package in packages} <= names
+
+
+def test_the_sdist_has_every_file_of_the_project(dist: Path) -> None:
+    with tarfile.open(dist / "uav_sfl_testbed-9.8.7.tar.gz") as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    files = {name for name in tracked().decode().split("\0") if (ROOT / name).is_file()}
+    assert {"CHANGELOG.md", "docs/docker.md", "examples/README.md"} <= files <= names
+
+
+def test_an_index_takes_it_and_its_description_has_absolute_links(dist: Path, wheel: Path) -> None:
+    twine = [sys.executable, "-m", "twine", "--no-color", "check", "--strict"]
+    subprocess.run([*twine, *dist.glob("uav*")], check=True, stdout=subprocess.DEVNULL)
+    text = zipfile.ZipFile(wheel).read("uav_sfl_testbed-9.8.7.dist-info/METADATA").decode()
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)", text)
+    ours = re.compile(r"https://(raw\.githubusercontent|github)\.com/uav-sfl/testbed/(\S+)")
+    paths = [(picture, found) for picture, link in links if (found := ours.fullmatch(link))]
+    assert len(paths) > 20
+    for picture, found in paths:
+        kind = "HEAD/" if picture else "blob/HEAD/"
+        assert found[1] == ("raw.githubusercontent" if picture else "github")
+        assert found[2].startswith(kind)
+        assert (ROOT / found[2].removeprefix(kind).partition("#")[0]).exists(), found[2]
+    assert all(link.startswith(("https://", "#")) for _, link in links)
 
 
 def test_it_predicts_as_the_checkout_does(python: Path, tmp_path: Path) -> None:
@@ -112,6 +149,8 @@ def test_it_says_what_it_is(python: Path, tmp_path: Path) -> None:
     )
     told = json.loads(call(python, "-c", program, cwd=tmp_path))
     assert (told["revision"], told["dirty"]) == (None, None)
+    assert told["testbed_version"] == "9.8.7"
+    assert call(python, "-m", "orchestrator", "--version", cwd=tmp_path) == "testbed 9.8.7\n"
     assert told["source_sha256"] == source_sha256()
 
 

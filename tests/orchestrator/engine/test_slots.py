@@ -4,6 +4,7 @@
 """What a link carries in its slots; machine code on disk is of the very sources that are there."""
 
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,32 @@ def test_other_sources_have_other_machine_code(
     compiling._machine_code_folder.cache_clear()
     assert places[0] != places[1]
     assert all(Path(place).parent == tmp_path / "orchestrator" / "__pycache__" for place in places)
+
+
+def test_users_who_cannot_write_next_to_the_sources_get_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose image has compiled the engine."""
+    own = Path(compiling._machine_code_folder.__wrapped__())
+    sources = tmp_path / "sources"
+    there = sources / "orchestrator" / "__pycache__" / own.name
+    there.mkdir(parents=True)
+    (there / "code").write_text("compiled")
+    for folder in compiling.SOURCES:
+        shutil.copytree(
+            compiling.ROOT / folder, sources / folder, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    monkeypatch.setattr(compiling, "ROOT", sources)
+    assert Path(compiling._machine_code_folder.__wrapped__()) == there
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    (tmp_path / "file").write_text("")
+    for cache in (tmp_path / "cache", tmp_path / "file"):  # The second cannot be used.
+        monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+        copy = Path(compiling._machine_code_folder.__wrapped__())
+        assert copy.name == own.name
+        assert copy.is_relative_to(cache) == cache.is_dir()
+        assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+        assert (copy / "code").read_text() == "compiled"
 
 
 @pytest.mark.parametrize(
