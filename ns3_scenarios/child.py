@@ -80,7 +80,8 @@ class Child:
         """Write a line and the bytes that follow it to the stdin of the process.
 
         Raises:
-            ChannelError: The process ended or did not respond in time; the message says why.
+            ChannelError: The process ended or did not respond in time; the message gives the
+                reason.
         """
         self.send_bytes(line.encode() + b"\n" + data)
 
@@ -100,7 +101,8 @@ class Child:
         """Fill `place` from the stdout of the process.
 
         Raises:
-            ChannelError: The process ended or did not respond in time; the message says why.
+            ChannelError: The process ended or did not respond in time; the message gives the
+                reason.
         """
         while place:
             self._await(self._stdout, select.POLLIN, "answer")
@@ -113,7 +115,8 @@ class Child:
         """The next line of the stdout of the process, which answers the last request.
 
         Raises:
-            ChannelError: The process ended or did not respond in time; the message says why.
+            ChannelError: The process ended or did not respond in time; the message gives the
+                reason.
         """
         line = bytearray()
         while not line.endswith(b"\n"):

@@ -5,8 +5,8 @@
 
 In each direction, this many dB are added to the gain of the model: an offset; a part that depends
 on the flight, i.e. on the elevation of the UAV and on its velocity away from the base station;
-shadowing, which is correlated along the path of the UAV; and a scatter that is drawn anew in each
-whole second.
+shadowing, which is correlated along the path of the UAV; and a scatter that is drawn independently
+for each whole second.
 """
 
 import logging

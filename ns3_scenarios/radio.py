@@ -305,7 +305,8 @@ def simulate_lte(
         progress: Called after each slot.
 
     Raises:
-        ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message says why.
+        ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message gives the
+            reason.
         ValueError: A number of resource blocks or UAVs, or a DSCP, is one that LTE or ns-3 does not
             have.
     """
@@ -377,7 +378,7 @@ def simulate_wifi(
         progress: Called after each slot.
 
     Raises:
-        ChannelError: ns-3 ended or cannot be built; the message says why.
+        ChannelError: ns-3 ended or cannot be built; the message gives the reason.
         ValueError: There is no such standard or width, or the channel has no positions.
     """
     settings = cell_settings(air, wifi) | {"dscp": (0,) * air.uavs}
@@ -457,7 +458,8 @@ def slot_bytes(uplink_gain: Array, downlink_gain: Array, position_m: Array | Non
     Args:
         uplink_gain: Gains of the slot, shape [1 + C, K, m] with C further base stations.
         downlink_gain: The same for the downlink.
-        position_m: Positions relative to the base station, shape [K, 3], if the air has any.
+        position_m: Positions relative to the base station, shape [K, 3], if the radio model has
+            any.
     """
     values = [uplink_gain, downlink_gain, *([] if position_m is None else [position_m])]
     return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)

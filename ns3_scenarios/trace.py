@@ -45,8 +45,8 @@ FIELDS = (
     *OF_CELLS,
 )
 DownlinkIs = Literal["link", "cell"]
-"""Whether a downlink's rate is that of each link, whichever other links are in use, or that of the
-whole cell, which downlinks share that are in use at the same time."""
+"""Kind of a downlink's rate: `link`: the rate of each link, which does not depend on the others in
+use; `cell`: the rate of the whole cell, shared by the downlinks in use at the same time."""
 MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
 PIECE = 1 << 20
@@ -259,7 +259,7 @@ class ChannelTrace(SlotTrace):
     gain_cells_down: Array | None = None
     """The downlink's, where they differ."""
     served: Served | None = None
-    """The cell of each UAV with what is left of its gains beside interference; not saved."""
+    """The cell of each UAV with the fraction of its gains that interference leaves; not saved."""
 
     @cached_property
     def values(self) -> SlotValues:

@@ -3,7 +3,7 @@
 
 """Who decides, predicts, compares and repeats?
 
-What happens on a link or in a node stands in `testbed` and `workloads`.
+`testbed` and `workloads` contain the code that runs on links and in nodes.
 
 This is also the front door: `import orchestrator as tb`, then `tb.predict("paper")`. Names are
 imported when they are first used; `docs/api.md` describes them.

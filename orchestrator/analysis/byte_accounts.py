@@ -167,10 +167,10 @@ def completed(
 ) -> pd.DataFrame:
     """The accounts of a round, with a row per link and direction for other bytes.
 
-    The peer reports the number of spurious retransmissions on a link. Of the others, as many are
-    attributed to drops as the queue dropped unnoticed by TCP, and as many to losses as the
-    channel lost frames; the remaining ones are spurious, too. Each row's retransmitted bytes are
-    divided in these proportions.
+    The peer reports the number of spurious retransmissions on a link. The other retransmissions are
+    attributed to drops, as many as the queue dropped unnoticed by TCP, and to losses, as many as
+    the channel lost frames; the remaining ones are spurious, too. Each row's retransmitted bytes
+    are divided in these proportions.
 
     Args:
         table: Result of `account` for this round.

@@ -37,16 +37,15 @@ PARTS = (
 )
 """Causes of the difference between a measured and a predicted round, in order of evaluation.
 
-start: the round began at another time, thus in other slots. framing: headers, labels and frames
-around the payload; with `emulation.air: ns3` also that each UAV is sent a copy of the broadcast of
-its own. delay: the links' delay, including TCP windows that wait for it; with `emulation.air: ns3`
-that of grants. loss: lost
-frames, as drawn by the engine. compute: deviations of computing steps from their model. injection:
-late rate changes. order: sequential resources served clients in another order, because they were
-ready at almost the same time; in a round with a lost client this is part of the rest. clock: clock
-offsets between hosts, which make transfers seem longer in one direction and shorter in the other;
-a round's latency has no such part, because it is measured with the base station's clock. rest:
-unexplained.
+start: the round began at another time, and therefore in other slots. framing: headers, labels and
+frames around the payload; with `emulation.air: ns3` also that each UAV is sent a copy of the
+broadcast of its own. delay: the links' delay, including TCP windows that wait for it; with
+`emulation.air: ns3` that of grants. loss: lost frames, as drawn by the engine. compute: deviations
+of computing steps from their model. injection: late rate changes. order: sequential resources
+served clients in another order, because they were ready at almost the same time; in a round with a
+lost client this is part of the rest. clock: clock offsets between hosts, which make transfers seem
+longer in one direction and shorter in the other; a round's latency has no such part, because it is
+measured with the base station's clock. rest: unexplained.
 
 With the log of a radio, three more parts say what it did during each transfer, in comparison with
 the prediction; see `orchestrator.analysis.radio_log.Activity` for the times that they are made of.

@@ -126,7 +126,7 @@ def curve_of(learning: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
 
 
 def costs_of(curve: pd.DataFrame, target: Target) -> dict[str, float]:
-    """What the first evaluation that reaches a target has cost, by `COSTS`; NaN if none does."""
+    """Costs until the first evaluation that reaches a target, by `COSTS`; NaN if none does."""
     there = curve[target.reached(curve[target.measure])]
     if there.empty:
         return dict.fromkeys(COSTS, math.nan)
@@ -200,7 +200,7 @@ class Race:
         """The groups in the order of their arrival; those that never arrive are last."""
 
     def saving(self, cost: str = "time") -> tuple[float, float, float]:
-        """How much less the first group needs than the second, as fractions of the second's.
+        """Savings of the first group over the second, as fractions of the second group's costs.
 
         Returns:
             That of the means over the seeds in which both reach the target, and the extremes over
@@ -215,7 +215,7 @@ class Race:
         return float(1 - mine.mean() / theirs.mean()), float(each.min()), float(each.max())
 
     def sentences(self) -> str:
-        """The answer in words: the first sentence says who is first, when, and by how much."""
+        """The answer in words: the first sentence names the first group, its time and its lead."""
         there = [group for group in self.groups if group.count]
         if not there:
             return self._none()

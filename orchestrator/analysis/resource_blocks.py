@@ -39,7 +39,7 @@ class _Activity(NamedTuple):
     """Slot, from the round's first."""
     seconds: Array
     sharing: Ints
-    """How many links of the same kind are active, without those in an outage."""
+    """Number of active links of the same kind, without those in an outage."""
 
 
 def resource_blocks(

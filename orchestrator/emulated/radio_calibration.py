@@ -56,7 +56,7 @@ class RadioTrial:
     """Duration in real seconds."""
     dilation: float
     samples: Samples | None = None
-    """What the radio delivered by slot, once the trial is over."""
+    """Bytes that the radio delivered by slot, available after the trial."""
 
     @classmethod
     def of(cls, scenario: ResolvedScenario, radio: RadioAir) -> "RadioTrial | None":

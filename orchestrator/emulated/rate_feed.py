@@ -339,7 +339,8 @@ class SessionRates(RateFeed):
         return np.where(up < self.floor_bps, 0, up), np.where(down < self.floor_bps, 0, down)
 
     def used(self, first: int, carried_bytes: Array) -> Array:
-        """What part of a slot links have used, of their own or, if they share it, of the cell's.
+        """Fraction of each slot's capacity that links have used; of the cell's capacity if they
+        share it.
 
         Args:
             first: The first slot.

@@ -61,7 +61,7 @@ class Read(Section):
     pattern: str | None = None
     """A regular expression whose one group is the number."""
     match: Literal["first", "last"] | Several = "last"
-    """Which match of the pattern in one node's text is used, or how all are combined."""
+    """Match of the pattern that is used in one node's text, or the way to combine all of them."""
     over: Several = "mean"
     """How the numbers of several nodes are combined."""
 

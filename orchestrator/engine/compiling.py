@@ -135,7 +135,7 @@ def cause_of(error: NumbaError) -> str:
 
 
 def read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:
-    """A read-only view: numba would compile everything anew for arrays that are not."""
+    """A read-only view: numba would compile a second version of everything for writable arrays."""
     view: npt.NDArray[Any] = np.ascontiguousarray(array, kind).view()
     view.flags.writeable = False
     return view

@@ -66,7 +66,7 @@ class RoundTimes:
 
     spans: npt.NDArray[np.void]
     """Dtype `SPAN`, in absolute emulated times, by client, then start: all 5 I_k + 2 steps of each
-    client, but for those of a lost client that never began."""
+    client, except the steps that a lost client never began."""
     end_s: float
     """End of the last adapter upload; of an asynchronous run, of the last one that counts, after
     which there may be further steps."""
@@ -100,8 +100,8 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class SplitCosts:
-    """What rounds of one scenario cost before anything is decided; arrays have shape [u], and
-    those of the clients' computing [u, K]."""
+    """Costs of the rounds of one scenario before any decision; arrays have shape [u], and those of
+    the clients' computing [u, K]."""
 
     paradigm: Paradigm
     iterations: int
@@ -190,7 +190,8 @@ def simulate(
             place of the multiples of `slot_s`.
         service_order: Shape [2, K, I], see `service_order_of`: in which order sequential stations
             serve, in place of the paradigm's rules.
-        faults: What goes wrong; lost clients are dropped, whatever the scenario says about them.
+        faults: Faults of the round; lost clients are dropped, regardless of the scenario's
+            `on_loss`.
         tcp: Model of links with delay and loss; None: links without either.
 
     Raises:
@@ -337,7 +338,7 @@ def _times(
 
 
 def _losses(faults: RoundFaults, lost_s: Array) -> list[Loss]:
-    """Of the clients [K] that were lost at those times, if they were."""
+    """The losses of those clients [K] that were lost, at the given times."""
     return [
         faults.loss(client, float(at_s))
         for client, at_s in enumerate(lost_s, 1)

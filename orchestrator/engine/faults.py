@@ -9,7 +9,7 @@ that both have the same faults. Faults begin and end at slot boundaries, as rate
 A client is *silent* while its link is out or its process has ended. It is *lost* when it has been
 silent for the loss timeout, whether a node waits for it or not; or at once when it sends a frame
 that is refused; or at the deadline of the round, if there is one. The scenario's `faults.on_loss`
-says what a round does then.
+sets what a round does then.
 """
 
 import contextlib

@@ -3,10 +3,10 @@
 
 """The compiled core of the engine: rounds as plain loops over plain arrays.
 
-`orchestrator.engine.engine` says what it computes; this file says how. Numba compiles what is
-marked, so arguments are named tuples of arrays and numbers, and events and queues are heaps of
-tuples: ``(moment, client)`` and ``(-lag or turn, moment of arrival, client)``, moments and lags in
-whole nanoseconds. Clients and iterations count from 0 in here.
+`orchestrator.engine.engine` describes the results; this file contains the algorithm. Numba compiles
+the marked functions, so arguments are named tuples of arrays and numbers, and events and queues are
+heaps of tuples: `(moment, client)` and `(-lag or turn, moment of arrival, client)`, moments and
+lags in whole nanoseconds. Clients and iterations count from 0 in this file.
 
 `play_round` is one long function by measurement: cut into functions that share a state, however
 they were inlined, a round of ten clients took 1.4 to 2.1 times as long, for each access to an array
@@ -51,7 +51,7 @@ COMPUTING, DOWNLINK, CLIENT, UPLINK, SENDS, RECEIVES = range(6)
 something to send on a shared uplink; on shared links, its uplink or downlink begins to be served.
 """
 EVENTS = 2
-"""The heap of events, beside the queues of the two stations."""
+"""Index of the heap of events; the queues of the two stations come before it."""
 NEVER_NS = 1 << 62
 BY_RULES = np.empty((0, 0, 0), np.int64)
 """No service_order given: the paradigm's rules decide who is served next."""
@@ -102,8 +102,8 @@ class Menu(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """What goes wrong in a round, by client [K]. Where a round has none, `None` stands in for it,
-    and what deals with faults is not even compiled.
+    """Faults of a round, by client [K]. A round without faults has `None` here, and the code that
+    deals with faults is not even compiled.
 
     A client's link has gain 0 from `stop_s` on.
     """
@@ -161,7 +161,7 @@ def _served(
     slot: int,
     active: int,
 ) -> float:
-    """When a transfer is served that begins on shared links, of which so many are then active."""
+    """When a transfer that begins on shared links is served; `active` links are active then."""
     bps = 0.0
     if slot < slots.values.shape[2]:
         bps = shared_slot_bps(slots, link_of(links, way, k), way, k, slot, active, 0)[0]
@@ -281,8 +281,8 @@ def _place(
 ) -> int:
     """A client's place by an order that is none of the paper's, as it arrives at a station.
 
-    `order` is the address of its `machine_code`. What is ahead is that of the slot; the client came
-    `since_s` after the round began.
+    `order` is the address of its `machine_code`. Its estimates of the future use the rates of the
+    slot; the client arrived `since_s` after the round began.
     """
     column, clients = 5 * i, work.cf_s.shape[0]
     iterations = _iterations_of(work, k)
@@ -840,8 +840,8 @@ def play_rounds(
 ) -> bool:
     """Fill starts and latencies [N], energies and finishes [N, K]; was the trace long enough?
 
-    If not, or if the order gave no number, the latency of the last round played says so.
-    With `follow` each round starts where the one before ended, else all start together.
+    If not, or if the order gave no number, the latency of the last round played has a special
+    value. With `follow` each round starts where the one before ended, otherwise all start together.
     """
     clients = beta.shape[1]
     shape, steps = (clients, iterations), (clients, 5 * iterations + 2)

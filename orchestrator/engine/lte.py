@@ -212,12 +212,12 @@ class Lte:
 
     @property
     def _uplink_snr(self) -> Array:
-        """Of each UAV that sends in one resource block, at gain 1, shape [K]."""
+        """Signal-to-noise ratio of each UAV that sends in one resource block, at gain 1, shape [K]."""
         return np.asarray(self.uplink_power_w / (BLOCK_HZ * self.noise_w_per_hz))
 
     @property
     def _downlink_snr(self) -> float:
-        """Of every resource block, at gain 1."""
+        """Signal-to-noise ratio of every resource block, at gain 1."""
         return self.downlink_power_w / (self.band_blocks * BLOCK_HZ * self.noise_w_per_hz)
 
     def use(self, direction: int, clients: Ints, blocks: Ints, gain: Array) -> tuple[Ints, Ints]:

@@ -31,7 +31,7 @@ class Medium(NamedTuple):
     clients: Ints
     """The clients that are active in each direction, in any order, shape [2, K]."""
     left_bits: Array
-    """What each active client has still to send, shape [2, K]."""
+    """Bits that each active client still has to send, shape [2, K]."""
     bps: Array
     """The present rate of each active client, shape [2, K]."""
     least: Array
@@ -179,7 +179,7 @@ def sharing_with(
         k: The client.
         slot: The slot.
         carrying: Whether only those count that have a rate.
-        every: How many share it where there is one cell.
+        every: Number of links that share a single cell.
     """
     if cells is None:
         return every

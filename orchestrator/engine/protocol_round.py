@@ -121,7 +121,7 @@ class _Round:
         self.backward_s = dict.fromkeys(clients, 0.0)
         """Duration of each client's last backward pass, before the first one ς τ_CF(1)."""
         self.uploads: dict[int, Callable[[float], None]] = {}
-        """What each client does once its upload is allowed."""
+        """The next action of each client once its upload is allowed."""
         self.shared_at_s = dict.fromkeys(clients, 0.0)
         """When the broadcast of aggregated gradients to each client began."""
         self.end_s = self.now_s = start_s

@@ -33,8 +33,8 @@ from testbed.core.errors import InputError
 class Rates:
     """A trace of rates.
 
-    Each uplink carries its rate, whichever other links are in use. So does each downlink, unless
-    its rate is that of the whole cell: then parallel gradients share it.
+    Each uplink carries its rate, regardless of the other links in use. The same is true of each
+    downlink, unless its rate is that of the whole cell: then parallel gradients share it.
     """
 
     uplink_power_w: Array

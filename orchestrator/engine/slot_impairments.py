@@ -5,7 +5,7 @@
 
 The frame error rate e of a slot is a function of its signal-to-noise ratio. The radio retransmits a
 frame with errors (HARQ); each transmission has the same error rate, since transmissions are not
-combined. After n transmissions with errors, the frame is lost. Hence
+combined. After n transmissions with errors, the frame is lost. It follows that
 
 - the loss probability is e^n;
 - the mean number of transmissions is (1 - e^n) / (1 - e), by which the airtime grows;

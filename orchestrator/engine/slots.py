@@ -18,7 +18,7 @@ class Slots(NamedTuple):
     """A channel trace; `edges_s` is empty where slots are multiples of `slot_s`."""
 
     values: Array
-    """Shape [2, K, S], up and down; [1, K, S] where they are alike."""
+    """Shape [2, K, S], up and down; [1, K, S] where both are equal."""
     slot_s: float
     edges_s: Array
     fading: Array | None = None

@@ -7,7 +7,7 @@ Without loss and delay, the duration of a transfer follows from the integral of 
 this model is not used. Otherwise a transfer is a sequence of *flights*, a window of frames each:
 
 - A flight leaves at the link's rate, once the previous one has left and the acknowledgement of its
-  first frame has arrived. Windows that fill the pipe thus cause no delay, and small ones do.
+  first frame has arrived. Therefore windows that fill the pipe cause no delay, and small ones do.
 - In slow start a window grows by each acknowledged frame, up to twice the pipe. HyStart ends it (Ha
   and Rhee 2011): after acknowledgements at most 2 ms apart that last a round trip and 1 ms, as in
   Linux with paced senders.

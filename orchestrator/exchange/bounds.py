@@ -79,7 +79,7 @@ def above_ground(
 
     Args:
         heights_m: Heights of the file.
-        above: What they count from.
+        above: Reference of the heights.
         ground_m: Height of the ground on the file's scale; `lowest`: the lowest of `heights_m`.
         where: Names a place.
 

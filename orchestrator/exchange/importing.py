@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Imports files of all supported formats as traces, and says what was understood."""
+"""Imports files of all supported formats as traces, and describes how they were read."""
 
 import re
 from collections import Counter
@@ -145,12 +145,12 @@ class Imported:
     names: Sequence[str]
     """Name of each UAV in the files."""
     notes: Sequence[str] = ()
-    """What a user must know about how the files were read."""
+    """Remarks for the user about how the files were read."""
     origin: Origin | None = None
     """Latitude and longitude of x = y = 0, where places are in degrees."""
 
     def line(self) -> str:
-        """One line that says what was understood."""
+        """One line that describes the imported trace."""
         shown = [f"uav{k} = {name}" for k, name in enumerate(self.names[:SHOWN_NAMES], 1)]
         if len(self.names) > SHOWN_NAMES:
             shown.append(f"… uav{len(self.names)} = {self.names[-1]}")
@@ -334,7 +334,7 @@ def _checked(
     Args:
         position_m: Places, shape [n, 3].
         times_s: Times of the places, shape [n]; None: they are flown at the given speed.
-        above: What the heights count from.
+        above: Reference of the heights.
         options: The user's options.
         where: Names a place.
 

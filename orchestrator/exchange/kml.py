@@ -57,7 +57,7 @@ NO_PATHS = (
     *("Point", "Polygon", "LinearRing", "Model", "NetworkLink", "Tour"),
     *("GroundOverlay", "PhotoOverlay", "ScreenOverlay"),
 )
-"""What a map may have that is not a path."""
+"""Geometries of a map that are not paths."""
 
 
 _NAMED = {*NO_PATHS, "Track", "MultiTrack", "LineString"}

@@ -96,7 +96,7 @@ _CONTRARY = (
 
 @dataclass(frozen=True)
 class Reading:
-    """What a user says of a table."""
+    """The user's options for reading a table."""
 
     columns: Mapping[str, str]
     """By name from `COLUMNS`: `COLUMN[:UNIT]` of the file. A `*` stands for the names of UAVs that
@@ -501,7 +501,7 @@ def _check_range(
 def _numbers(
     table: pd.DataFrame, name: str, where: _Where, no_signal: str | None = None
 ) -> tuple[Array, "np.typing.NDArray[np.bool_]"]:
-    """Numbers of a column, and where it says that there is no signal."""
+    """Numbers of a column, and the rows in which it contains a mark for "no signal"."""
     cells = table[name].str.strip()
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(float)
     silent = np.zeros(len(cells), bool)

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What readers of flights find in a file, before it is checked and placed on the ground's plane."""
+"""Content of a flight file as readers return it, before it is checked and projected onto the
+ground's plane."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

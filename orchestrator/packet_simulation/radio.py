@@ -99,7 +99,8 @@ def rate_trace(
     access_point_w: float | None = None,
     progress: Progress | None = None,
 ) -> tuple[RateTrace, Delivery]:
-    """What the scenario's links deliver per slot while all have a backlog in both directions.
+    """The rates that the scenario's links deliver per slot while all have a backlog in both
+    directions.
 
     Args:
         scenario: The scenario: its powers, noise and seed.
@@ -293,7 +294,7 @@ def _faded(channel: ChannelTrace) -> tuple[Array, Array]:
 
 
 def _placed(scenario: Scenario, channel: SlotTrace, air: Air, access_point_w: float | None) -> Air:
-    """The air of a Wi-Fi cell: with positions, and the power of an access point."""
+    """The radio model of a Wi-Fi cell: with positions, and the power of an access point."""
     if channel.position_m is None:
         raise InputError("`trace`: has no positions; UAVs with Wi-Fi hear each other")
     if access_point_w is None:

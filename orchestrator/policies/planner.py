@@ -33,7 +33,7 @@ FORECAST_SLOT_S = 1.0
 """Forecasts have no finer detail, and coarse slots make the engine three times faster."""
 FORECAST_SLOTS = 128
 VELOCITY_S = 3.0
-"""Time over which velocities are averaged, s: gusts of a Gauss–Markov flight partly cancel out."""
+"""Time over which velocities are averaged, s: gusts of a Gauss–Markov flight partly cancel."""
 LONGEST_FORECAST_SLOTS = 1 << 17
 
 CHILDREN = 32
@@ -454,7 +454,7 @@ def planner(
     generations: int = GENERATIONS,
     per_client: bool = False,
 ) -> Decide:
-    """A policy that plans every round anew, starting from the previous plan.
+    """A policy that makes a new plan for every round, starting from the previous plan.
 
     Its decisions depend only on the scenario, its seed and the past. With `per_client`, clients may
     have different split points.

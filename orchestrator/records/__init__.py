@@ -3,6 +3,6 @@
 
 """What is a run or a session on disk: its directory, manifest, tables?
 
-What is recorded while it goes on, and how it is written, found and read again; how it is shown is
-in `orchestrator.reporting`.
+Records of runs: what is recorded during a run, and how it is written, found and read;
+`orchestrator.reporting` shows it.
 """

@@ -84,7 +84,7 @@ class Equation:
     def __call__(
         self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
     ) -> Answer:
-        """What it says of a round whose channel stays as it is in slot 0 (assumption 1)."""
+        """Prediction for a round whose channel is constant, as in slot 0 (assumption 1)."""
         relation = self.relation(plan.paradigm)
         if relation is None or not all(way.all() for way in both_ways(gain[:, 0])):
             return None
@@ -210,7 +210,7 @@ class AnalyticalModel:
     def __call__(
         self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
     ) -> ModelResult | None:
-        """What it says of a scenario's first round.
+        """Prediction for the first round of a scenario.
 
         Args:
             plan: Durations and bytes of the round.

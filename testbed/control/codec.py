@@ -4,9 +4,9 @@
 """Messages as JSON and bytes: a frozen dataclass goes out, and comes back checked.
 
 A message's kind is the name of its class; its fields hold numbers, text, `NodeId`, `Path`, tuples,
-mappings, and other frozen dataclasses. At most one is `bytes`, and travels beside the JSON. What
-comes in must have exactly the fields of its kind, each of its type: nothing is filled in, nothing
-is left out, and no name in a message is ever looked up but among the kinds that are due.
+mappings, and other frozen dataclasses. At most one field is `bytes`; it is sent next to the JSON. A
+received message must have exactly the fields of its kind, each of its type: there are no defaults.
+A name in a message is only looked up among the kinds that are expected.
 """
 
 import types
@@ -27,7 +27,7 @@ Read = Callable[[Any], Any]
 
 
 class MessageError(RunError):
-    """What came is no message that is due, or one with other fields."""
+    """A received message is of a kind that is not expected, or has other fields."""
 
 
 class Kinds(Generic[Received]):
@@ -64,7 +64,7 @@ class Kinds(Generic[Received]):
 
 
 def encode(message: Any) -> tuple[Json, bytes]:
-    """A message as a JSON object and what travels beside it."""
+    """A message as a JSON object, and its field of bytes, which is sent next to it."""
     header, blob = {"kind": type(message).__name__}, b""
     for field in fields(message):
         value = getattr(message, field.name)

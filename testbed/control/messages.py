@@ -103,7 +103,7 @@ class FirstGradients:
     first_slot: int
     slot_s: float
     seconds: tuple[tuple[float, ...], ...]
-    """A row a client, an entry a slot from the first on."""
+    """One row per client with one entry per slot, from the first slot on."""
 
     def at(self, client: int, time_s: float) -> float:
         """The duration for a client whose smashed data arrive at `time_s`."""
@@ -120,7 +120,7 @@ class RoundAhead:
     first_slot: int
     slot_s: float
     uplink_bps: tuple[tuple[float, ...], ...]
-    """A row a client, an entry a slot from the first on."""
+    """One row per client with one entry per slot, from the first slot on."""
     downlink_bps: tuple[tuple[float, ...], ...]
     """Rates of gradients: one row per client, one entry per slot from `first_slot` on."""
 
@@ -329,7 +329,7 @@ class TakeOwn:
 
     client: int
     state: bytes
-    """What the UAV has answered to `Save`."""
+    """The UAV's answer to `Save`."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ LARGER_LAG, FIRST_COME = "larger-lag", "first-come"
 PAPERS = (LARGER_LAG, FIRST_COME)
 """The paper's service orders."""
 OUTAGE_S = 1e9
-"""Duration in s that stands for a transfer over a link in outage: longer than any other."""
+"""Duration in s that represents a transfer over a link in outage: longer than any other."""
 NO_RANK = -(1 << 63)
 """The sorting key of a rank that is not a number."""
 

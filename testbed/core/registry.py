@@ -57,7 +57,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def failures(where: str, kind: type[Exception] = RunError) -> Iterator[None]:
-    """Turn whatever a plug-in raises within the context into one line.
+    """Turn any exception that a plug-in raises within the context into an error of one line.
 
     Args:
         where: The key that names the plug-in, its name, and the round; it begins the line.
@@ -143,7 +143,7 @@ class Registry:
         """What a package registers under that name.
 
         Raises:
-            InputError: It cannot be loaded; the message says why.
+            InputError: It cannot be loaded; the message gives the reason.
         """
         try:
             return self.plugins[name].load()
@@ -198,7 +198,7 @@ class Registry:
                 raise InputError(f"{where}.{each.name}: is missing; {name!r} needs it")
 
     def make(self, name: str, parameters: Mapping[str, Any], *given: Any) -> Any:
-        """What the function of that name makes of its parameters.
+        """The result of calling the registered function of that name with the parameters.
 
         Args:
             name: As the scenario gives it.

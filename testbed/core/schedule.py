@@ -75,7 +75,7 @@ class _Server:
         self.order = list(turns)
         self.turns = deque(turns)
         """Clients in the order in which they are served, again and again; empty: by rank. A client
-        that waits at the gate is passed over, and when the gate opens, the order begins anew."""
+        that waits at the gate is passed over, and when the gate opens, the order begins again."""
 
     def enqueue(
         self, client: int, iteration: int, now: float, rank: float, *, gated: bool | None = None

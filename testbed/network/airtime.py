@@ -5,17 +5,17 @@
 
 The rate of a link depends on how many links are active (`SlotRates`). In an LTE cell, for example,
 n active uplinks have 1/n of the resource blocks each; two downlinks that are limited by airtime
-have half of the rate that each would have alone, so that a UAV with a bad channel costs the others
-no more than one with a good one. The injector looks from time to time at what each link has sent
-and has waiting, and sets the rates accordingly. There are two ways to do so:
+have half of the rate that each would have alone, so that a UAV with a bad channel takes as much
+from the others as one with a good channel. At intervals, the injector reads the bytes that each
+link has sent and its backlog, and sets the rates accordingly. There are two ways to do so:
 
 - `Airtime` divides by use, for any traffic: links that have a backlog get equal shares, those that
   send less get what they use and some more, and one that is idle is set to what it would get if it
   began. The sum is exact as long as the same links send; a link that begins to send may exceed it
   until the next look.
 - `Transfers` divides by backlog, for links that carry one transfer at a time, or acknowledgements,
-  which do not count. What links have carried shows when a transfer has really begun or ended. What
-  the other links have had too much or too little since then is balanced until the next look.
+  which do not count. The bytes carried show when a transfer has really begun or ended. The excess
+  or deficit of the other links since then is balanced until the next look.
 """
 
 import itertools
@@ -27,7 +27,7 @@ EVERY_NS = 5_000_000
 TRANSFERS_EVERY_NS = 1_000_000
 """Least time between two looks at transfers."""
 _GROWTH = 1.25
-"""A link without a backlog may use so many times more than it has used since the last look."""
+"""Factor by which the use of a link without a backlog may grow from one look to the next."""
 _KEPT_NS = 20_000_000
 """How long ago a transfer may have begun or ended when this is noticed."""
 _LATEST_BACKLOG_NS = 6_000_000
@@ -87,7 +87,7 @@ class SlotRates(NamedTuple):
 
 
 class Count(Protocol):
-    """What a link has sent, and what it has waiting."""
+    """The bytes that a link has sent, and its backlog."""
 
     @property
     def sent_bytes(self) -> int:
@@ -220,7 +220,7 @@ class Transfers:
         """How much more an active link has sent by then than its rates have carried: packets leave
         as a whole, and a change of its rate does not affect the one that left last."""
         self._owed_bits = [0.0] * links
-        """What active links have had too little, before the pieces that are kept."""
+        """Bits that active links are owed from before the pieces that are kept."""
         self._pieces: list[_Piece] = []
         self._correction_bps = [0.0] * links
         self._sent: list[int] = []
@@ -285,9 +285,9 @@ class Transfers:
     ) -> None:
         """Take note of what an idle link has sent since the last look.
 
-        Its transfer has begun as long before its first backlog as its rates took for all that it
-        has sent by then: a sender may need some acknowledgements until it uses up its link's
-        credit, which is a time, whatever the rate.
+        The transfer is assumed to have begun before its first backlog, by the time in which the
+        link's rates carry the bits sent by then. A sender may need some acknowledgements until it
+        uses up its link's credit, which is a time and does not depend on the rate.
         """
         took_ns = self._carried_at(link, bits, before_ns) - before_ns
         if not self._waits_ns[link]:
@@ -320,7 +320,7 @@ class Transfers:
         self._excess_bits[link] = bits
 
     def _carried_bits(self, link: int, from_ns: float, until_ns: float) -> float:
-        """What a link's rates have carried between two moments."""
+        """Bits that a link's rates carry between two moments."""
         return sum(
             piece.rates[link] * max(0.0, end_ns - max(from_ns, piece.since_ns)) * 1e-9
             for piece, end_ns in self._with_ends(until_ns)
@@ -350,7 +350,7 @@ class Transfers:
         ]
 
     def _owed(self, until_ns: float) -> list[float]:
-        """What each active link should have had up to a moment, less what it has had, in bits."""
+        """The share of each active link up to a moment, less the bits it has sent."""
         owed = list(self._owed_bits)
         for piece, end_ns in self._with_ends(until_ns):
             within = {piece.since_ns, end_ns}

@@ -48,7 +48,7 @@ class Release:
     """Indices of the downlinks, from 0."""
     rates_bps: tuple[float, ...]
     credits_s: tuple[float, ...]
-    """What each link has saved up by then, in seconds at its rate."""
+    """Credit of each link at that time, in seconds at its rate."""
     has_valves: bool = True
     """Whether valves hold the frames, which are made ready before, and a burst is restored after.
     """
@@ -92,7 +92,7 @@ def releases(
         clock: Begins when the transfers do.
         slot_s: Emulated length of a slot.
         row: The downlinks' rates.
-        last_bytes: What the last frame of each downlink's transfer is charged.
+        last_bytes: Bytes charged for the last frame of each downlink's transfer.
         all_bytes: What all frames of each transfer are charged: one that takes less than `OPEN_S`
             is released when it would have arrived. Empty: all take longer.
     """
@@ -151,7 +151,7 @@ def _two_packets_bytes(frames: int, shape: Shape, last_bytes: int) -> float:
     Args:
         frames: Frames of a full packet.
         shape: How links treat frames.
-        last_bytes: What the last frame is charged.
+        last_bytes: Bytes charged for the last frame.
     """
     first_bytes = frames * shape.frame_bytes
     return first_bytes + (last_bytes if frames == 1 else first_bytes / 2)

@@ -59,20 +59,20 @@ from testbed.network.slot_table import SlotTable
 BASE_STATION = 0
 """The site of all downlinks; the site of an uplink is the number of its UAV, from 1."""
 AIR_OF_WAY, CERTAIN = 3, 1 << 32
-"""Values per direction of a link in a row of `Counters.slots` about the air, and the integer that
-stands for a probability of 1 there."""
+"""Values per direction of a link in a row of channel counters (`Counters.slots`), and the integer
+that represents a probability of 1 there."""
 SAMPLE, SAMPLE_OF_WAY = 4, 5
 """Values of a sample before those of the links (slot, when it was due, when its rates were set,
 number of changes), and values per direction of a link (when it was read, bytes, queue, drops,
 slack)."""
 _REST_OF_LOOKS = 4
-"""Looks at the queues take no more than one part in so many of the injector's time."""
+"""Minimum ratio of the time between two looks at the queues to the duration of a look."""
 _LIMIT_EVERY_SLOTS = 10
 """How often the packet sizes are adapted while links are watched."""
 
 
 def impairment_width(links: int) -> int:
-    """The number of values in a row about the air: see `Counters.slots`."""
+    """Number of values in a row of channel counters: see `Counters.slots`."""
     return 1 + 2 * AIR_OF_WAY * links
 
 
@@ -95,7 +95,7 @@ class ChangeRates:
     air: tuple[ImpairmentChange, ...] = ()
     """To be made after the rates have been set."""
     below_floor: int = 0
-    """How many rates were positive, but are set to 0 because they are below one frame per slot."""
+    """Number of positive rates that are set to 0 because they are below one frame per slot."""
     missing: bool = False
     """Whether no rates were given for this slot; nothing is set then."""
 
@@ -143,7 +143,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class ReadAir:
-    """Read how many frames the air has lost and delivered; answer: AirRead."""
+    """Read how many frames the channel has lost and delivered; answer: AirRead."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class RatesSet:
     changes: int
     """Number of netlink messages."""
     at_ns: int
-    """When everything was done, changes of the air included."""
+    """When everything was done, including changes of the impairments."""
 
 
 @dataclass(frozen=True)
@@ -227,10 +227,10 @@ class Sampled:
 
 @dataclass(frozen=True)
 class AirRead:
-    """The counters of the air have been read."""
+    """The channel counters have been read."""
 
     counts: Mapping[Way, tuple[int, int]]
-    """Frames lost and arrived; without those that the air neither delays nor loses."""
+    """Frames lost and arrived; without directions that the channel does not impair."""
     at_ns: int
     """When reading was over."""
 
@@ -268,7 +268,7 @@ class Injection:
         self._here += [Way(client, True) for client in clients]
         """The directions whose frames arrive on this machine."""
         self._packet_frames: dict[int, tuple[int, ...]] = {}
-        """Of the ends of each site, as they are limited now."""
+        """Largest packet, in frames, of each end of a site, as currently limited."""
         if has_base_station:
             self._packet_frames[BASE_STATION] = (1,) * links
         self._packet_frames |= dict.fromkeys(clients, (1,))
@@ -292,7 +292,7 @@ class Injection:
         self._record, self._air_record = array.array("q"), array.array("q")
         self._samples = array.array("q")
         self._reading_since_ns = self._reading_ns = 0
-        """When the counters of the air were last read, and how long that took."""
+        """When the channel counters were last read, and how long that took."""
         self._instructions: list[Instruction] = []
 
     def tell(self, event: Event) -> None:
@@ -569,7 +569,8 @@ class Injection:
             self._answer(Low(self._table.end))
 
     def _read_air(self, now_ns: int) -> None:
-        """Read what the air has lost up to this slot, if there is time; else the next slot does."""
+        """Read the channel counters up to this slot, if there is time; otherwise the next slot
+        does."""
         if self._air is None or not self._air.loses:
             return
         due_ns = self._boundary_ns(self._slot + 1)

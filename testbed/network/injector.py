@@ -371,7 +371,7 @@ class Driver:
             yield (Way(place, True) if number == BASE_STATION else Way(number, False)), end
 
     def _air(self) -> dict[Way, QueueCount | LineCount]:
-        """What the air has done to frames that arrive here, where it delays or loses them."""
+        """Counters of the impaired directions whose frames arrive on this machine."""
         found: dict[Way, QueueCount | LineCount] = {}
         read = dict[Netlink, dict[int, QueueCount]]()
         for way, at in self._arrivals.items():
@@ -458,7 +458,7 @@ def serve(
 
 @dataclass(frozen=True)
 class ImpairmentCounts:
-    """Frames that the air had lost and delivered when slots began, for uplinks and downlinks."""
+    """Frames that the channel had lost and delivered when slots began, for uplinks and downlinks."""
 
     slot: "npt.NDArray[np.int64]"
     """Shape [m]; slots that left no time for counting are missing."""
@@ -638,7 +638,7 @@ class Injector:
             slot_s: Length of a slot in emulated seconds.
             held: What the last frame of each downlink's transfer is charged, if transfers start
                 with the clock and are held until then: see `testbed.network.holding`.
-            held_bytes: What all frames of each of these transfers are charged; empty: unknown.
+            held_bytes: Bytes charged for all frames of each of these transfers; empty: unknown.
 
         Raises:
             RunError: No rates were given for the first slot.
@@ -670,7 +670,7 @@ class Injector:
             self._send(Pause())
 
     def impair(self, uplinks: Sequence[Impairment], downlinks: Sequence[Impairment]) -> None:
-        """Let the air delay and lose frames from now on; K impairments each.
+        """Let the channel delay and lose frames from now on; K impairments each.
 
         Raises:
             RunError: The kernel cannot delay or lose frames.

@@ -13,8 +13,8 @@ The shaper in front only keeps the process supplied, a few milliseconds ahead, s
 kernel that are late cost nothing. It is never slower than `SUPPLY_BPS`: a frame's debt then lasts
 3 ms at most. The process closes the valve of a link when it holds enough, and opens it in time.
 
-The process handles packets sequentially and takes some 50 µs of a core for each. Which links it can
-carry is decided by `paced_links`.
+The process handles packets sequentially and takes some 50 µs of a core for each. `paced_links`
+decides which links it can carry.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ as many acknowledgements in the other one."""
 MOST_PACED_LINKS = 200
 _ENOUGH_S, _LOW_S = 8e-3, 4e-3
 """A valve closes when the frames that are held take longer than `_ENOUGH_S`, and opens when they
-take less than `_LOW_S`; one frame besides the one that is being sent is always fetched."""
+take less than `_LOW_S`; there is always one more frame than the one that is being sent."""
 _LEAD_NS = 80_000
 """How much earlier than due a frame is sent: what the way to the receiving program takes."""
 _AT_ONCE = 16
@@ -102,7 +102,7 @@ class PacedEnd(End):
 
 @dataclass(frozen=True)
 class Carried:
-    """What one direction has carried, at the last event and at any time since."""
+    """Bytes that one direction has carried, at the last event and at any time since."""
 
     bits: float = 0.0
     """Bits of all frames that have been sent, and what had been sent of the first one that is held

@@ -71,7 +71,7 @@ _FIELDS = 8
 
 @dataclass(frozen=True)
 class _Count:
-    """What the radio process has counted of one direction of a link."""
+    """Counters of the radio process for one direction of a link."""
 
     entered_bytes: int
     entered_packets: int
@@ -119,7 +119,7 @@ class RadioProcess:
         """Write an order and the bytes that follow it.
 
         Raises:
-            RunError: The process has ended; the message says why.
+            RunError: The process has ended; the message gives the reason.
         """
         left = memoryview(line.encode() + b"\n" + data)
         try:
@@ -149,7 +149,7 @@ class RadioProcess:
         return self._read(_NUMBER * width * int(rows)), int(exhausted)
 
     def died(self) -> RunError:
-        """The error with the last words of the process, which has closed its output."""
+        """The error with the last output of the process, which has closed its output."""
         try:
             status = self._process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
@@ -354,7 +354,7 @@ def _unaccounted(
     """Packets that the counts of a direction and of its two devices do not account for.
 
     Args:
-        count: What the radio process has counted.
+        count: Counters of the radio process.
         before: Counts of the sending and of the receiving device before.
         after: These counts afterwards.
     """

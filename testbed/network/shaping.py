@@ -72,7 +72,7 @@ class Shape:
 
     mtu: int = 1500
     queue_frames: int = 100
-    """Full frames that an end's queue holds; more are dropped, and TCP is told at once."""
+    """Full frames that an end's queue holds; more are dropped, and TCP is notified at once."""
     charges_headers: bool = True
     """Whether the rate carries Ethernet frames, or only the payload of TCP segments."""
     burst_s: float = 4e-3
@@ -219,8 +219,7 @@ def _rate(bytes_s: int, least_bytes: int = 0) -> bytes:
 
 
 def size_table(shape: Shape) -> list[bytes]:
-    """The attribute of an end's first qdisc that says what frames are charged, if not their
-    size."""
+    """The attribute of an end's first qdisc that sets the bytes charged per frame, if not its size."""
     if shape.charges_headers:
         return []
     # Without entries it only subtracts, from each frame, the headers of a TCP segment.

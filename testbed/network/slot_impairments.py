@@ -3,8 +3,8 @@
 
 """Delay, jitter and loss of links that differ from slot to slot.
 
-When a link is changed, netem restarts its random numbers from a seed of the slot. The same seed of
-a scenario therefore loses the same frames of each slot, whatever happened before.
+When a link is changed, netem restarts its random numbers from a seed of the slot. Therefore the
+same seed of a scenario loses the same frames of each slot, regardless of earlier slots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ class Way(NamedTuple):
 
 @dataclass
 class _State:
-    """An impairment as it was asked for, and the values of the slot that apply now."""
+    """An impairment as requested, and the values of the slot that apply now."""
 
     impairment: Impairment
     values: tuple[float, float, float] = (-1.0, -1.0, -1.0)

@@ -4,7 +4,7 @@
 """Ends of links whose frames a radio process carries: tap devices in place of veth pairs.
 
 A tap device has a queue of its own, from which the radio process reads frames. It drops a frame if
-the queue is full, and says so to the sender, as the shaper's queue does.
+the queue is full, and notifies the sender, as the shaper's queue does.
 """
 
 import fcntl

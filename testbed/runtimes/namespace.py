@@ -15,7 +15,7 @@ The world creates a network namespace for each node and forks the fabric process
 Nodes that import the same modules are forked by one *fork server*: a process that imports them,
 forks the nodes, and ends, so that the world inherits its children. A node enters its namespace,
 drops all capabilities and the right to write files, and runs its module or executes its command.
-The imported modules are thus loaded once and shared in memory.
+The imported modules are therefore loaded once and shared in memory.
 
 A node may also be a *sandbox*: it has no program, but in addition to the network namespace a mount
 and a UTS namespace, in which the world starts programs on request. The requests are datagrams on a

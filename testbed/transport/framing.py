@@ -10,7 +10,7 @@ IPV4_BYTES = 20
 TCP_BYTES = 32
 """TCP header with the timestamp option, as Linux sends it."""
 SYN_OPTION_BYTES = 8
-"""What the options of the frames that begin a connection take more."""
+"""Extra bytes of options in the frames that begin a connection."""
 UDP_BYTES = 8
 
 
@@ -49,5 +49,5 @@ class Framing:
 
 
 def datagram_bytes(mtu: int) -> int:
-    """Of a UDP datagram at most, without headers."""
+    """Largest payload of a UDP datagram, in bytes, without headers."""
     return mtu - IPV4_BYTES - UDP_BYTES

@@ -16,8 +16,8 @@ Connection = Literal["kept", "per-transfer"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a node is to the others under TLS, as PEM text; it travels over the control plane alone,
-    and is never written to a file."""
+    """Certificate and key with which a node authenticates itself under TLS, as PEM text; they are
+    sent over the control plane only, and never written to a file."""
 
     authority: str
     """The run's own certificate authority."""
@@ -65,7 +65,7 @@ class Link(Protocol):
 
         Raises:
             ConnectionLost: The peer is gone, or nothing came in time.
-            WireError: What came is no header.
+            WireError: The received bytes are no header.
         """
 
     def receive_into(self, place: memoryview) -> int:
@@ -81,7 +81,8 @@ class Link(Protocol):
         """
 
     def count(self) -> list[Counts]:
-        """What this side has sent since the last call, frame by frame. Between rounds only."""
+        """Counts of what this side has sent since the last call, frame by frame. Between rounds
+        only."""
 
     def hang_up(self) -> None:
         """Shut the connection down and unblock all threads that wait for the peer.

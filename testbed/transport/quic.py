@@ -118,7 +118,7 @@ def _answer(
     callers: Callers,
     meeting: Meeting[QuicLink],
 ) -> None:
-    """Take in whoever calls, each in a thread and by a socket of its own."""
+    """Accept each caller, in a thread and on a socket of its own."""
     from testbed.transport.quic_connection import Endpoint, connection_begun, made
 
     endpoints: dict[tuple[str, int], Endpoint] = {}

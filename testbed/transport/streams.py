@@ -382,7 +382,7 @@ class StreamTransport(TransportKind):
         address: tuple[str, int],
         using: Callable[[socket.socket], object] = lambda sock: None,
     ) -> Stream:
-        """Call a peer; `using` is told the socket before it is connected."""
+        """Call a peer; `using` receives the socket before it is connected."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         using(sock)
         sock.settimeout(settings.timeout_s)

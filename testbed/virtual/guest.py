@@ -398,7 +398,7 @@ def environment() -> dict[str, str]:
 
 
 def _job(argv: Sequence[str], cwd: Path) -> dict[str, Any]:
-    """What init needs to start a command."""
+    """The data that init needs to start a command."""
     umask = os.umask(0)
     os.umask(umask)
     return {

@@ -24,7 +24,7 @@ Image.init()
 
 
 class UnreadableError(ValueError):
-    """A picture cannot be read; the message says why, in one line."""
+    """A picture cannot be read; the message gives the reason, in one line."""
 
 
 def decoded(data: bytes) -> Tensor:

@@ -44,7 +44,7 @@ def part_of(name: str) -> str:
 
 
 def names_only_a_part(name: str) -> bool:
-    """Whether a name has no words besides keywords: `Train`, `test_0`, but not `test tube`."""
+    """Whether a name consists of keywords only: `Train`, `test_0`, but not `test tube`."""
     words = _words(name)
     return bool(words) and all(word in _PART_OF for word in words)
 

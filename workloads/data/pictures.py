@@ -22,7 +22,7 @@ Indices = npt.NDArray[np.int64]
 READ_AHEAD = 256
 """Encoded pictures in memory while all are decoded."""
 HELD_OUT_SHARE = 0.1
-"""Of each class, where a source has no part of its own to evaluate on."""
+"""Fraction of each class that is held out if a source has no separate part for evaluation."""
 
 
 class Pictures:

@@ -424,8 +424,7 @@ class SplitModel(nn.Module):
         self.layout = _layout(shapes)
         """What is trained and belongs to the global model."""
         self.own = _layout(own)
-        """What is trained and stays with each client, with the same split points; mostly
-        nothing."""
+        """Trained tensors that stay with each client, with the same split points; mostly none."""
         self.statistics = frozenset(
             entry.name for entry in (*self.layout.entries, *self.own.entries) if entry.is_statistic
         )

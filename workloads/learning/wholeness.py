@@ -25,9 +25,9 @@ LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.1}
 def check_whole(model: SplitModel) -> None:
     """Compare the parts of a loaded model with its whole network, on random samples.
 
-    Adapters and head are random and not zero, so that a part that passes them by is found as well.
-    A network whose own `forward` cannot be called with samples alone is not compared, and a line
-    says so.
+    Adapters and head are random and not zero, so that a part that does not use them is found as
+    well. A network whose own `forward` cannot be called with samples alone is not compared, and a
+    line reports this.
 
     Raises:
         InputError: The logits differ, or the chain's own `whole` cannot be computed.

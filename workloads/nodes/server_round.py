@@ -115,8 +115,8 @@ class Work:
 
 
 class KeptStates:
-    """States of an asynchronous run that are kept for evaluations: what is due is kept before the
-    next update changes the state, thus never after the last one."""
+    """States of an asynchronous run that are kept for evaluations. A state that is due is kept
+    before the next update changes it, so none is kept after the last update."""
 
     def __init__(self, keeping: Keeping, start_s: float, keep: Callable[[], object]):
         self.evaluations: list[tuple[int, float, int]] = []
