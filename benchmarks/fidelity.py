@@ -580,11 +580,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
-    parser.add_argument(
-        "--publish",
-        action="store_true",
-        help="measure what docs/accuracy.md shows, and write it there",
-    )
+    parser.add_argument("--publish", action="store_true", help="measure what docs/accuracy.md shows, and write it there")
     wanted = parser.parse_args()
     if unknown := set(wanted.parts) - set(PARTS):
         parser.error(f"PART: no such part: {', '.join(unknown)}")
