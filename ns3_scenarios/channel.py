@@ -73,7 +73,7 @@ class Ns3Channel:
     Args:
         settings: Settings that determine the channel.
         track: Positions by the mobility model that the settings name.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
 
     Raises:
         ChannelError: The ns-3 models cannot be built.

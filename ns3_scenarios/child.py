@@ -30,7 +30,7 @@ ENDING_S = 10.0
 
 @dataclass(frozen=True)
 class Launch:
-    """How the process is started."""
+    """Launch options of the process."""
 
     within: Sequence[str] = ()
     """Modules that are run before the process, each of which runs the next one."""
@@ -50,7 +50,7 @@ class Child:
             "settings"}``.
         library: The built models.
         settings: Plain values for the module.
-        launch: How the process is started.
+        launch: Launch options of the process.
         arguments: Arguments of the module.
         answer_s: Seconds that the process may take to answer or to read a request; None:
             `ANSWER_S`.

@@ -125,7 +125,8 @@ class FittedChannel(Derived):
         return replace(piece, gain=up, gain_down=down)
 
     def _gains(self, flown: ChannelTrace, first: int) -> Array:
-        """The gains, shape [2, K, n], of the next slots: those of a flight from an index on."""
+        """The gains, shape [2, K, n], of the next slots, which are those of a flight from an index
+        on."""
         assert flown.position_m is not None
         down = flown.gain if flown.gain_down is None else flown.gain_down
         modelled = np.stack([flown.gain, down])[..., first:]
@@ -133,7 +134,7 @@ class FittedChannel(Derived):
         return self._limited(modelled, modelled * 10 ** (added_db / 10))
 
     def _added_db(self, position_m: Array) -> Array:
-        """What is added to the gains of the model at the next positions, shape [2, K, n]."""
+        """Difference in dB from the gains of the model at the next positions, shape [2, K, n]."""
         part, have = self._correlation, self._slots
         shared, own = (process.along(position_m) for process in self._down)
         shadowing = self._up.along(position_m), part * shared + np.sqrt(1 - part**2) * own

@@ -111,7 +111,7 @@ def _blocks(array: AnyArray) -> Iterator[bytes]:
 def row_blocks(array: AnyArray) -> Iterator[slice]:
     """Slices of the first axis of an array, each of which selects about `BLOCK_BYTES`.
 
-    After each slice, a mapped array gives back the memory of what was read of it.
+    After each slice, a mapped array releases the memory of the values that were read.
     """
     if not array.ndim or not len(array):
         return
@@ -124,7 +124,7 @@ def row_blocks(array: AnyArray) -> Iterator[slice]:
 
 
 def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArray]:
-    """Read those of the named arrays that an NPZ file has, without any pickled object.
+    """Read the named arrays as far as an NPZ file has them, without any pickled object.
 
     Arrays of at least `EASY_BYTES` that are stored without compression and aligned are mapped: they
     are read-only, and the system reads the parts of them that are used.

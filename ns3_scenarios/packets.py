@@ -62,7 +62,7 @@ class Arrival:
     link: int
     """Number of the link, from 1."""
     down: bool
-    """Whether it went from the base station to the UAV."""
+    """Whether its direction was from the base station to the UAV."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class PacketNetwork(Network):
 
     Args:
         settings: Settings of the links.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
 
     Raises:
         ChannelError: The ns-3 models cannot be built.

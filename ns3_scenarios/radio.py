@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a radio access of ns-3 delivers on a given channel while every link has a backlog.
+"""Deliveries of a radio access of ns-3 on a given channel while every link has a backlog.
 
-ns-3 simulates each frame of the radio access in a process of its own, the program of
-``cpp/radio``: it is given the gain of every link over time and computes no path loss between a UAV
-and the base station.
+ns-3 simulates each frame of the radio access in a separate process, the program of `cpp/radio`: its
+input is the gain of every link over time, and it computes no path loss between a UAV and the base
+station.
 """
 
 import json
@@ -25,7 +25,7 @@ RESOURCE_BLOCKS = (6, 15, 25, 50, 75, 100)
 MOST_CELLS = 16
 """Largest number of cells."""
 MOST_UAVS = 320
-"""ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
+"""ns-3's base station reserves one subframe for the sounding of each UAV, every 320 ms."""
 THERMAL_DBM_PER_HZ = -174.0
 """Noise density that ns-3 assumes without a noise figure."""
 HIGHEST_DSCP = 63
@@ -45,7 +45,7 @@ ATTACH_S, ASSOCIATE_S = 10.0, 3.0
 ANSWER_S = 600.0
 """Seconds that ns-3 may take for a slot; it usually needs some times its length."""
 SHORTEST_STEP_S = 1e-6
-"""Least time for which a gain holds."""
+"""Shortest time for which a gain is constant."""
 _FIELDS = ("bytes", "blocks", "block_bits", "resource_blocks", "lost_blocks", "mcs")
 _TTI_S = 1e-3
 
@@ -76,9 +76,9 @@ class LteSettings:
     handover: Literal["a3", "none"] = "none"
     """Whether UAVs change to a cell that is received with more power (event A3 of TS 36.331)."""
     a3_hysteresis_db: float = 3.0
-    """How much stronger the other cell is, a multiple of 0.5 from 0 to 15."""
+    """Excess power of the other cell in dB, a multiple of 0.5 from 0 to 15."""
     a3_time_to_trigger_s: float = 0.256
-    """How long it is, a whole number of milliseconds."""
+    """Duration of that excess, a whole number of milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class Air:
     seed: int = 0
     """Run number of ns-3: the same seed gives the same bytes."""
     position_m: Array | None = None
-    """Positions of the UAVs relative to the base station, shape [K, S, 3]; Wi-Fi needs them, since
-    its UAVs hear each other, through free space."""
+    """Positions of the UAVs relative to the base station, shape [K, S, 3]. Wi-Fi needs them,
+    because its UAVs receive each other's signals, through free space."""
     carrier_hz: float = 2e9
     """Carrier frequency of that free space."""
     way: Literal["both", "up", "down"] = "both"
@@ -214,7 +214,8 @@ class Handover:
     start_s: float
     """When the UAV has received the command."""
     end_s: float | None
-    """When the new cell knows of the UAV; None: not before the last slot ended."""
+    """When the new cell has received the UAV's confirmation; None: not before the last slot ended.
+    """
     interruption_up_s: float | None
     """Time between the last packet of the uplink that arrived before the end and the first one
     after it; None: there is no such packet."""
@@ -246,8 +247,8 @@ class Delivery:
     mcs: Array
     """LTE: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
     why: Sequence[tuple[str, str]]
-    """What is known of why packets of the uplink and of the downlink did not arrive, per UAV; empty
-    where none were sent."""
+    """Known causes for which packets of the uplink and of the downlink did not arrive, per UAV;
+    empty where none were sent."""
     serving_cell: Array | None = None
     """LTE: number of the cell that serves each UAV at the end of the slot, or that it is changing
     to, shape [K, S]; 0 is the base station. None with Wi-Fi."""
@@ -301,7 +302,7 @@ def simulate_lte(
         datagram_bytes: Size of the IP packets that are sent.
         dscp: Differentiated services codepoint of the packets to each UAV, shape [K], 0 to
             `HIGHEST_DSCP`; None: 0 for all. See `LteSettings.priority_by_dscp`.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
         progress: Called after each slot.
 
     Raises:
@@ -374,7 +375,7 @@ def simulate_wifi(
         air: The channel, with positions.
         wifi: The cell.
         datagram_bytes: Size of the IP packets that are sent.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
         progress: Called after each slot.
 
     Raises:

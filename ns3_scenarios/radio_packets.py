@@ -38,7 +38,7 @@ class RadioPacketNetwork(Network):
         cell: The radio access.
         settings: Settings of the links, one per UAV; `frame_header_bytes` and `packet_s` have no
             effect, since packets have no Ethernet header and are acknowledged in pairs.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
 
     Raises:
         ChannelError: The ns-3 models cannot be built, or a UAV did not attach or connect.

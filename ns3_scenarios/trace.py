@@ -122,8 +122,8 @@ class Served:
 
 
 SlotValues = Array | TwoWay
-"""What a trace says of every slot: [K, S] for both directions, or for each. Linear gains or rates
-in bit/s: the radio access that is made for the trace knows which."""
+"""Values of a trace for each slot: [K, S] for both directions, or for each. They are linear gains,
+or rates in bit/s, depending on the radio access that is made for the trace."""
 
 
 def both_ways(values: SlotValues) -> tuple[Array, Array]:
@@ -142,13 +142,13 @@ def each_way(change: Callable[[Array], Array], values: SlotValues) -> SlotValues
 
 
 class SlotTrace:
-    """What is known of the links of K UAVs over S slots; slot 0 starts at t = 0.
+    """Known properties of the links of K UAVs over S slots; slot 0 starts at t = 0.
 
     Attributes:
         slot_s: Length of a slot, in seconds.
         position_m: Shape [K, S, 3]; None where an outside trace brings none.
-        seed: The seed that the trace was made with, if known.
-        scenario: JSON text of the scenario that made the trace, if known.
+        seed: The seed of the trace, if known.
+        scenario: JSON text of the scenario from which the trace was made, if known.
         loss: Probability that a frame is lost, up and down, shape [2, K, S]; None: not known.
         delay_s: One-way delay of a frame after its last bit was sent, shape [2, K, S].
         jitter_s: Standard deviation of the delay, shape [2, K, S].
@@ -299,7 +299,7 @@ class ChannelTrace(SlotTrace):
 
 @dataclass(frozen=True)
 class RateTrace(SlotTrace):
-    """What the links of K UAVs carry over S slots."""
+    """Rates that the links of K UAVs carry over S slots."""
 
     uplink_bps: Array
     """Shape [K, S], in bit/s; 0 is an outage."""
@@ -407,7 +407,8 @@ PER_SLOT = {
 
 
 def save_pieces(path: Path, pieces: Iterable[SlotTrace], slots: int) -> None:
-    """Write the trace that consecutive pieces make; the file equals that of `SlotTrace.save`.
+    """Write the trace that consists of consecutive pieces; the file equals that of
+    `SlotTrace.save`.
 
     Only one piece at a time is in memory. The folder of the file needs space for it twice.
 
@@ -450,7 +451,7 @@ def load_trace(path: Path) -> ChannelTrace | RateTrace:
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Read those of the named arrays that an NPZ file has, without any pickled object.
+    """Read the named arrays as far as an NPZ file has them, without any pickled object.
 
     Raises:
         TraceError: The file is missing or broken, or an array is larger than it may be.
@@ -611,7 +612,7 @@ def check_positions(
     slot_s: float,
     refuse: Callable[[str], TraceError],
 ) -> None:
-    """Refuse positions, or flights, that cannot be those of UAVs.
+    """Refuse positions, or flights, that are impossible for UAVs.
 
     Args:
         given: Positions in m, shape [K, S, 3].
@@ -665,8 +666,9 @@ def check_each(
     Args:
         name: The field.
         values: Shape [K, S], or [K, S, 3].
-        fits: Whether values fit, shape [n, S] for those of n UAVs; it is asked for a few at a time.
-        rule: What values must be.
+        fits: Whether values are valid, with shape [n, S] for n UAVs; it is called for a few UAVs at
+            a time.
+        rule: The rule for the values, for the message.
         refuse: Makes the exception.
 
     Raises:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Who decides, predicts, compares and repeats?
+"""Decisions, predictions, comparisons and repetitions of runs.
 
 `testbed` and `workloads` contain the code that runs on links and in nodes.
 

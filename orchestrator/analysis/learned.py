@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What was learned and at which cost: held-out curves, targets, and which result reaches one first.
+"""Results of learning and their costs: held-out curves, targets, and the result that reaches a
+target first.
 
-All of it is about evaluations of the global model on held-out data; training batches do not count.
+All functions use evaluations of the global model on held-out data; training batches do not count.
 """
 
 import math
@@ -20,14 +21,15 @@ from testbed.core.timeline import Timeline
 from testbed.core.words import not_one_of
 
 MEASURES = {"accuracy": "an accuracy", "loss": "a loss", "perplexity": "a perplexity"}
-"""What is evaluated on held-out data, with words for sentences; perplexity is exp(loss)."""
+"""Quantities that are evaluated on held-out data, with words for sentences; perplexity is
+exp(loss)."""
 COSTS = {
     "time": ("time_s", "s"),
     "energy": ("energy_j", "J"),
     "bytes": ("bytes", "B"),
     "rounds": ("rounds", "rounds"),
 }
-"""What it costs to reach a target: column of a curve, and unit."""
+"""Costs of reaching a target: column of a curve, and unit."""
 X_TITLES = {
     "time_s": "Emulated time (s)",
     "round": "Rounds",
@@ -86,7 +88,7 @@ class Target:
         return f"{MEASURES[self.measure]} of {shown}"
 
     def reached(self, values: "pd.Series[float]") -> "pd.Series[bool]":
-        """Which values reach the target; NaN does not."""
+        """Mask of the values that reach the target; NaN does not."""
         return values >= self.value if self.measure == "accuracy" else values <= self.value
 
 
@@ -160,7 +162,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Reached:
-    """How a group reaches a target; means are over the seeds that reach it."""
+    """Costs at which a group reaches a target; means are over the seeds that reach it."""
 
     name: str
     seeds: int
@@ -187,7 +189,7 @@ class Reached:
 
 
 class Race:
-    """Which of several groups reaches a target first, and by how much.
+    """Comparison of several groups: the first one to reach a target, and its lead.
 
     The first is the group of which the largest part of the seeds reaches the target; among equal
     parts, the one with the smallest mean time.
@@ -203,8 +205,8 @@ class Race:
         """Savings of the first group over the second, as fractions of the second group's costs.
 
         Returns:
-            That of the means over the seeds in which both reach the target, and the extremes over
-            these seeds; NaN if there are no such seeds.
+            The saving in the means over the seeds in which both reach the target, and the extremes
+            over these seeds; NaN if there are no such seeds.
         """
         first, second = (group.costs[cost] for group in self.groups[:2])
         both = sorted(first.keys() & second.keys())

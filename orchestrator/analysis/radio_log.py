@@ -98,10 +98,11 @@ class Activity(NamedTuple):
     waiting_s: float
     """The queue had data, and the first transport block for them had not been sent."""
     harq_s: float
-    """A retransmission was sent, or was still to come with nothing else left in the queue."""
+    """Time in which a retransmission was sent, or was still to come with nothing else left in the
+    queue."""
     served_s: float
-    """The queue had data that were being sent, in turns with the other UAVs, or the last transport
-    block of the queue was sent."""
+    """Time in which the queue had data that were being sent, in turns with the other UAVs, or the
+    last transport block of the queue was sent."""
     idle_s: float
     """The queue was empty: TCP or the program offered nothing, or the last packets were on their
     way to the receiver."""
@@ -154,7 +155,7 @@ class LinkLog:
         return float(self._new_s[block] + self._delivery_s) if block < len(self._new_s) else np.inf
 
     def activity(self, start_s: float, end_s: float) -> Activity:
-        """What the link did in a period."""
+        """Activity of the link in a period."""
         edges_s, total_s = self._totals
         if not len(edges_s):
             return Activity(0.0, 0.0, 0.0, end_s - start_s)
@@ -217,7 +218,7 @@ class RadioLog:
         return {}
 
     def of_link(self, direction: int, client: int) -> npt.NDArray[np.bool_]:
-        """Which records are of one direction (0 up, 1 down) of a client, from 1: a mask [N]."""
+        """Mask [N] of the records of one direction (0 up, 1 down) of a client, from 1."""
         records = self.records
         own: npt.NDArray[np.bool_] = (records["direction"] == direction) & (
             records["uav"] == client - 1
@@ -240,7 +241,7 @@ def slots_in(round_: Round, slot_s: float) -> range:
 
 
 def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.DataFrame:
-    """What the radio granted in each slot of a round.
+    """Grants of the radio in each slot of a round.
 
     Args:
         round_: The round.

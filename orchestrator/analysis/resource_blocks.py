@@ -51,10 +51,10 @@ def resource_blocks(
     *,
     in_turns: bool,
 ) -> pd.DataFrame:
-    """What each link had in each slot in which it was active: resource blocks and scheme.
+    """Resource blocks and scheme of each link in each slot in which it was active.
 
-    Links are active as the steps of a predicted or measured round say: the uplink during CA and CM,
-    the downlink during SM (which is broadcast in all resource blocks) and SG.
+    Links are active during steps of a predicted or measured round: the uplink during CA and CM, the
+    downlink during SM (which is broadcast in all resource blocks) and SG.
 
     Args:
         round_: The round.

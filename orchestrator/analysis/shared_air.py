@@ -76,7 +76,7 @@ class SharedAir:
         return np.asarray(self._block(active, block)[:, at])
 
     def _active(self, slot: int, clients: Iterable[int]) -> set[int]:
-        """Those of some clients that are not in an outage."""
+        """The given clients that are not in an outage."""
         alone = self._bps(slot, 1)
         return {client for client in clients if alone[client] > 0}
 

@@ -46,7 +46,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class _Content:
-    """What is packed into a bundle."""
+    """Content of a bundle."""
 
     kind: str
     name: str

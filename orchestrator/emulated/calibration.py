@@ -39,7 +39,7 @@ LEAD_S = 0.1
 GAP_S = 0.01
 """Pause before each transfer, in which an idle link accumulates burst credit."""
 UPLINK_S, DOWNLINKS_S = 0.2, 0.25
-"""Duration of the transfers of one direction: together, whether or not they take turns."""
+"""Duration of all transfers of one direction, in parallel or one after the other."""
 LEAST_S, LEAST_FRAMES = 0.01, 16
 """Smallest duration and size of a transfer."""
 MOST_S = 2.0

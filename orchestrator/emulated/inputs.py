@@ -26,7 +26,7 @@ class Inputs:
     """Files that a run reads in addition to its scenario."""
 
     data: str = ""
-    """What is recognised in the data, in words; empty for synthetic data, or without training."""
+    """Description of the recognised data; empty for synthetic data, or without training."""
     remarks: list[str] = field(default_factory=list)
     """Remarks that the run must print about its weights before the first round, in lines."""
     digests: dict[str, dict[str, str]] = field(default_factory=dict)

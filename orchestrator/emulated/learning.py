@@ -94,7 +94,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
 
 
 def _if_they_differ(scenario: Scenario, key: str) -> tuple[Any, ...]:
-    """The values of a key by client, if clients differ in it; otherwise empty."""
+    """The values of a key by client if clients differ in it; otherwise empty."""
     if not scenario.workload.differs(key):
         return ()
     clients = range(1, scenario.uavs.count + 1)
@@ -228,7 +228,7 @@ def few_samples(
 
 
 def divergence(learning: pd.DataFrame, diverged: Mapping[int, Sequence[int]]) -> str:
-    """Where losses or models stopped being finite, in words; empty if all are finite.
+    """Rounds in which losses or models stopped being finite, in words; empty if all are finite.
 
     Args:
         learning: Training and evaluation tables of a run so far.

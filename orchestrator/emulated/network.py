@@ -236,7 +236,7 @@ class EmulatedNetwork:
             in_turns: Whether downlinks are used one after the other.
             uplinks_in_turns: Whether uplinks are.
             gap_s: Real seconds before each transfer.
-            choices: Transport options of the transfers; None: those of the scenario's rounds.
+            choices: Transport options of the transfers; None: the options of the scenario's rounds.
 
         Raises:
             RunError: A program failed.

@@ -82,12 +82,12 @@ class NodeFaults:
         self._nodes.send(BS, LoseClients(clients, fault.lost_s, self._faults.drops))
 
     def of_bs(self) -> BsFaults | None:
-        """The faults that the base station has to know."""
+        """The faults that the base station must have in its order."""
         faults = self._faults
         return None if faults is None or faults.are_none else faults.of_bs()
 
     def of_uav(self, client: int) -> UavFaults | None:
-        """The faults that a UAV has to know."""
+        """The faults that a UAV must have in its order."""
         faults = self._faults
         return None if faults is None or faults.are_none else faults.of_uav(client)
 

@@ -221,7 +221,7 @@ class Nodes:
         self.on_lost(lost)
 
     def _end_reason(self, ended: Exit) -> InputError | RunError:
-        """How a node ended, with the reason that it reported, if any."""
+        """Description of a node's end, with the reason that it reported, if any."""
         if ended.node in self._nodes:
             try:
                 self._nodes[ended.node].take()

@@ -86,9 +86,8 @@ class SessionOptions(Placing):
     """Options of a session."""
 
     downlink: Downlink | None = None
-    """Whether downlinks have shares of W_D and P_S of their own, or share the airtime of the cell.
-    Default: they share it where `radio.lte.scheduler` is `equal`.
-    """
+    """Whether each downlink has its share of W_D and P_S, or all share the airtime of the cell.
+    Default: they share it where `radio.lte.scheduler` is `equal`."""
     seconds: float | None = None
     """Largest duration of the session in emulated seconds."""
     until: Sequence[NodeId] = ()

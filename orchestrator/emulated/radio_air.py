@@ -83,7 +83,7 @@ class RadioAir:
     def channel(
         self, trace: SlotTrace, values: SlotValues, first: int, end: int
     ) -> tuple[Array, ...]:
-        """What the radio process reads of slots: see `Injector.channel`.
+        """Input of the radio process for slots: see `Injector.channel`.
 
         Args:
             trace: The channel.
@@ -109,7 +109,7 @@ def _cleared(gain: Array) -> Array:
 def channel_of(
     trace: SlotTrace, values: SlotValues, origin_m: Sequence[float] | None
 ) -> tuple[Array, ...]:
-    """What the radio process reads of n slots.
+    """Input of the radio process for n slots.
 
     Args:
         trace: The channel of these slots.

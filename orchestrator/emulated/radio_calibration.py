@@ -117,7 +117,8 @@ class RadioTrial:
 
         Returns:
             One row per UAV and direction; the columns are those of `Trial.table`, about the
-            compared part of the transfer. A difference of one transport block is none.
+            compared part of the transfer. A difference of one transport block counts as no
+            difference.
         """
         rows, samples = [], self.samples
         assert samples is not None

@@ -3,8 +3,8 @@
 
 """Link rates of the emulated network: computed from channel and radio for the injector, by slot.
 
-`RateFeed` passes rates to the injector. `RoundRates` provides those of a round, and extends them
-while the round lasts; `SessionRates` keeps some seconds ahead of a session.
+`RateFeed` passes rates to the injector. `RoundRates` provides the rates of a round, and extends
+them during the round; `SessionRates` provides rates some seconds before a session needs them.
 """
 
 import math
@@ -52,8 +52,8 @@ def divided_rates(
 ) -> tuple[DividedRates, DividedRates]:
     """Rates of uplinks and gradients that active links divide among themselves.
 
-    A number of active links whose rates are in proportion to those of fewer links has no rows of
-    its own: an LTE cell of 100 resource blocks needs 16 for any number of uplinks.
+    A number of active links whose rates are in proportion to those of fewer links has no separate
+    rows: an LTE cell of 100 resource blocks needs 16 for any number of uplinks.
 
     Args:
         radio: A radio whose band is shared.
@@ -211,7 +211,8 @@ class RoundRates(RateFeed):
         """Rates of the slots of the round: slot, time_s, client, uplink, downlink.
 
         Where active links divide a direction, they are means over a slot of the rates that follow
-        from the measured transfers; a link that sends nothing has the rate with which it could.
+        from the measured transfers; a link that sends nothing has the rate that it would have if it
+        sent.
         """
         end = math.ceil((measured.start_s + measured.latency_s) / self.slot_s)
         count = max(0, min(end, self.end) - self.first)

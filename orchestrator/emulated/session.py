@@ -152,7 +152,7 @@ class Session:
 
     @property
     def notes(self) -> list[str]:
-        """What the results do not show by themselves, one line each; complete after the end."""
+        """Remarks on facts that the results do not show, one line each; complete after the end."""
         late = []
         if self._closing:
             late = [*outage_notes(self._feed, self.recorder.totals), *endless_notes()]
@@ -245,7 +245,7 @@ class Session:
             progress: Called with the progress.
 
         Returns:
-            The reason for which it returns.
+            The reason of the return.
 
         Raises:
             RunError: The session failed.

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a session has to say that is no error: the effect of dilation, links that are not paced,
-frames that were late, links that were out, and programs that computed without end."""
+"""Remarks on a session that are no errors: the effect of dilation, links that are not paced, frames
+that were late, links that were out, and programs that computed without end."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from testbed.system import inside
 MOST_LATE = 0.01
 """Share of late frames from which on a link has a line."""
 MOST_LINES = 6
-"""Largest number of links that have a line of their own."""
+"""Largest number of links that are reported in separate lines."""
 LINKS = dict(zip(DIRECTIONS, ("uplink", "downlink"), strict=True))
 
 

@@ -63,7 +63,7 @@ class Read(Section):
     match: Literal["first", "last"] | Several = "last"
     """Match of the pattern that is used in one node's text, or the way to combine all of them."""
     over: Several = "mean"
-    """How the numbers of several nodes are combined."""
+    """Function that combines the numbers of several nodes."""
 
     @field_validator("file")
     @classmethod
@@ -163,15 +163,15 @@ def _finite(value: float, place: str) -> float:
 
 
 class SessionRequest(Section):
-    """How a session is played, and which numbers are read from its output."""
+    """Settings of a session, and the numbers that are read from its output."""
 
     seconds: float | None = Field(default=None, gt=0)
     """Largest duration in emulated seconds."""
     until: list[str] = Field(default=[])
     """Nodes whose commands end the session and must succeed; none: all nodes with a command."""
     downlink: Downlink | None = None
-    """Whether downlinks have shares of their own, or share the airtime of the cell; see
-    `downlink_of`."""
+    """Whether each downlink has a share, or all share the airtime of the cell; see `downlink_of`.
+    """
     reads: dict[str, Read] = Field(default={})
     """Numbers that programs write, by name."""
 
@@ -194,7 +194,7 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 def downlink_of(scenario: Scenario, asked: Downlink | None) -> Downlink:
-    """How downlinks of a session are divided.
+    """Division of the downlinks of a session.
 
     Default: active links share a Wi-Fi cell, or an LTE cell whose scheduler is `equal`; otherwise
     each downlink has a share of its own.

@@ -186,10 +186,10 @@ class Recorder:
         whether it surely had a backlog all the time; neither, below `LEAST_FRAMES`.
 
         A sender that is limited by its window or by its own pace may leave a link idle between two
-        boundaries with a backlog. A link loses nothing by short pauses, because it makes up for
-        them with its credit. After a longer one it sends its whole credit at once, without waiting
-        for the shaper, before a backlog can form: fewer such packets prove that there was none. A
-        serial line says itself for how long it had nothing to send.
+        boundaries with a backlog. A link loses nothing by short pauses, because its credit
+        compensates for them. After a longer one it sends its whole credit at once, without waiting
+        for the shaper, before a backlog can form: fewer such packets prove that there was no such
+        pause. A serial line counts the time in which it had nothing to send.
         """
         many = offered >= LEAST_FRAMES * self._shape.frame_bytes
         waiting = (queued[:-1] > 0) & (queued[1:] > 0) & many

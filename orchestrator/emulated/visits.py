@@ -3,10 +3,10 @@
 
 """Programs started in a running session from another shell, over a Unix socket in its folder.
 
-A visitor sends one datagram with a request and the standard files of the program, and receives
-whether it was started, and its exit status. If a visitor disconnects, its program is ended. Only
-the owner can use the socket. A session in virtual time accepts no visitors: its host has the
-socket, and answers so.
+A visitor sends one datagram with a request and the standard files of the program. The answer is
+whether the program was started, and then its exit status. If a visitor disconnects, its program is
+ended. Only the owner can use the socket. A session in virtual time accepts no visitors: its host
+has the socket, and refuses them.
 """
 
 import errno

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How long does a round take, slot by slot?
+"""Simulation of rounds slot by slot, which predicts their latency.
 
-The engine and what it is given: plans, participants, faults, the rates of links, their losses and
-delays, TCP's windows. Measurements do not belong here.
+The engine and its inputs: plans, participants, faults, the rates of links, their losses and delays,
+TCP's windows. Measurements do not belong here.
 """

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a radio access is: from a channel and an allocation to the rate of each link in each slot.
+"""Interface of a radio access: from a channel and an allocation to the rate of each link in each
+slot.
 
 `orchestrator.engine.radio` makes the radio of a scenario. The engine computes with the radio's
 `bands()`, which `orchestrator.engine.radio_kernel` defines for compiled code.
@@ -22,7 +23,8 @@ class LinkRates(NamedTuple):
     uplink: Array
     broadcast: Array
     gradient: Array
-    """The downlink once the broadcast is over: shared out, or all of it in turns."""
+    """Rate of the downlink after the broadcast: divided, or the whole downlink for one client after
+    the other."""
 
     def slowed(self, slots: SlotImpairments, first: int = 0) -> "LinkRates":
         """The rates that remain where frames are sent more than once, from a slot on."""
@@ -32,7 +34,7 @@ class LinkRates(NamedTuple):
 
 
 class RadioAccess(Protocol):
-    """What turns slot values and an allocation into link rates."""
+    """Converts slot values and an allocation to link rates."""
 
     @property
     def uplink_power_w(self) -> Array:
@@ -44,7 +46,8 @@ class RadioAccess(Protocol):
 
     @property
     def without_shares(self) -> str:
-        """Where and why other shares must be equal, to end the line that refuses them."""
+        """Reason and place of the requirement of equal shares, for the end of the message that
+        refuses others."""
 
     @property
     def is_shared(self) -> bool:
@@ -68,7 +71,7 @@ class RadioAccess(Protocol):
             values: Values of the trace for each slot, [K, S] or for each direction.
             in_turns: Whether gradients have the whole downlink one after the other, instead of
                 a share each.
-            active: How many UAVs send at a time where they share the band; None: all.
+            active: Number of UAVs that send at a time if they share the band; None: all.
         """
 
     def of_clients(self, chosen: Ints) -> Self:

@@ -88,7 +88,7 @@ def caller_of(signature: Any) -> Any:
     """A function for compiled code that calls a C function of this signature, given its address and
     a tuple of its arguments.
 
-    With numba's first-class functions, each call would take 20 µs to find out the types of its
+    With numba's first-class functions, each call would take 20 µs to determine the types of its
     arguments.
     """
 

@@ -12,11 +12,11 @@ integral of its uplink rate. A station is parallel (serves at once, with a share
 (serves one at a time with all it has, non-preemptively, from a priority queue), and a gate may hold
 arrivals back until all K clients are there. The paradigm's fields choose; nothing else differs.
 
-Ties. What is simultaneous on paper must not be torn apart by the last bit of a float, so moments
-and lags are compared in whole nanoseconds, while start and end times stay exact. Everything that
-happens in one moment happens before a sequential station picks its next client. Larger lag goes
-first, or the lowest rank where the paradigm has another order, then earlier arrival at the station,
-then the lower client number.
+Ties. Events that are simultaneous in theory must not be separated by the last bit of a float.
+Therefore moments and lags are compared in whole nanoseconds, while start and end times stay exact.
+All events of one moment happen before a sequential station picks its next client. Larger lag is
+served first, or the lowest rank if the paradigm has another order, then earlier arrival at the
+station, then the lower client number.
 """
 
 import math
@@ -75,9 +75,9 @@ class RoundTimes:
     """Shape [K], eq. (11)."""
     objective: float
     lost: Sequence[Loss] = ()
-    """Who was lost, or absent from the start."""
+    """Clients that were lost, or absent from the start."""
     windows: Array | None = None
-    """Where a radio grants what is sent: time for which the first windows of each transfer waited
+    """With a radio that grants resources: time for which the first windows of each transfer waited
     for acknowledgements, and the number of these windows, shape [2, 2, K, I + 1], by direction,
     client, and order: CA and then CM; SM and then SG."""
 
@@ -122,7 +122,7 @@ class SplitCosts:
 
     @property
     def splits(self) -> int:
-        """How many split points there are."""
+        """Number of split points."""
         return len(self.cf_s)
 
 
@@ -181,9 +181,9 @@ def simulate(
 
     Args:
         plan: The round's durations and bytes.
-        radio: What turns a gain into a rate.
-        gain: What the radio takes of each slot, shape [K, S] or for each direction: linear gains,
-            or rates; 0 is an outage. Slot s lasts from s slot_s to (s + 1) slot_s.
+        radio: Radio that converts gains to rates.
+        gain: Input of the radio for each slot, shape [K, S] or for each direction: linear gains, or
+            rates; 0 is an outage. Slot s lasts from s slot_s to (s + 1) slot_s.
         slot_s: Length of a slot.
         start_s: When the round starts.
         slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
@@ -367,7 +367,7 @@ def service_order_of(
 
 
 def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: RadioAccess) -> Array:
-    """Energy of each client [K] as its steps went: eq. (11)."""
+    """Energy of each client [K] for the steps that it did: eq. (11)."""
     duration = spans["end_s"] - spans["start_s"]
 
     def total(*steps: int) -> Array:
@@ -380,7 +380,7 @@ def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: RadioAccess) 
 
 
 def _for_kernel(faults: RoundFaults) -> Faults:
-    """What compiled code works on, and writes to."""
+    """Arrays that compiled code reads and writes."""
     return Faults(
         faults.absent,
         faults.stop_s,
@@ -429,7 +429,7 @@ def round_of_spans(
     lost: Sequence[Loss] = (),
     faults: RoundFaults | None = None,
 ) -> Round:
-    """The round of spans (dtype `SPAN`, in any order) that came about elsewhere than here."""
+    """A round made from given spans (dtype `SPAN`, in any order), not from a simulation."""
     spans = np.sort(spans, order=["client", "start_s", "end_s"])
     energy_j = energy_of(spans, plan, radio)
     end_s = max([*spans["end_s"].tolist(), *(loss.lost_s for loss in lost)])
@@ -494,7 +494,7 @@ def simulate_batch(
 
     Args:
         costs: See `split_costs`.
-        radio: What turns a gain into a rate.
+        radio: Radio that converts gains to rates.
         gain: Shape [K, S]; slot 0 starts at t = 0.
         slot_s: Length of a slot.
         start_s: When all N rounds start.

@@ -47,9 +47,8 @@ from testbed.core.orders import NO_RANK
 from testbed.core.timeline import CA, CB, CF, SG, SM, S
 
 COMPUTING, DOWNLINK, CLIENT, UPLINK, SENDS, RECEIVES = range(6)
-"""What a client's next event is: it comes to one of the stations, goes on by itself, or has
-something to send on a shared uplink; on shared links, its uplink or downlink begins to be served.
-"""
+"""Kinds of a client's next event: it arrives at one of the stations, continues by itself, or has
+something to send on a shared uplink; on shared links, service of its uplink or downlink begins."""
 EVENTS = 2
 """Index of the heap of events; the queues of the two stations come before it."""
 NEVER_NS = 1 << 62
@@ -74,7 +73,7 @@ class Rules(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a round has to do: durations [K, I], bytes [K] or [K, I]; see `RoundPlan`."""
+    """Work of a round: durations [K, I], bytes [K] or [K, I]; see `RoundPlan`."""
 
     cf_s: Array
     cb_s: Array
@@ -89,7 +88,7 @@ class Work(NamedTuple):
 
 
 class Menu(NamedTuple):
-    """What the splits cost, shape [u], the clients' computing [u, K]; see `SplitCosts`."""
+    """Costs of the splits, shape [u], of the clients' computing [u, K]; see `SplitCosts`."""
 
     cf_s: Array
     cb_s: Array
@@ -124,7 +123,7 @@ class Faults(NamedTuple):
 
 @inlined
 def _ns(time_s: float) -> int:
-    """The nanosecond in which a moment lies: for comparing, never for reckoning."""
+    """The nanosecond that contains a moment: for comparisons only, not for arithmetic."""
     return math.floor(min(time_s, 9e9) * 1e9 + 0.5)
 
 
@@ -179,7 +178,8 @@ def _tell(
     together_s: float,
     told_s: Array,
 ) -> None:
-    """Fill when each client knows that all have the broadcast, which the last has at a time."""
+    """Fill in when each client knows that all clients have the broadcast; the last client has it at
+    `together_s`."""
     all_told_s = together_s
     for k in range(told_s.size):
         if not gone[k]:
@@ -402,14 +402,14 @@ def play_round(
 ) -> float:
     """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, EXHAUSTED or NO_PLACE.
 
-    A client's steps are in their order: step x of iteration i, from 0, in column 5 i + x, and CM
-    in column 5 I_k + 1; later columns are left alone.
-    A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
-    a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
-    `order` is the address of its `machine_code`; None: it is one of the paper's.
-    Without paths, links neither delay nor lose. Without a medium, each link has a share of its own;
-    with one, paths are those of a radio that grants what is sent, or there are none.
-    With faults, a step of a lost client may end when it is long gone: the caller cuts it.
+    A client's steps are in their order: step x of iteration i, from 0, in column 5 i + x, and CM in
+    column 5 I_k + 1; later columns are not written. A service order, shape [2, K, I], contains
+    places in the order in which the stations serve, from 0; a sequential station then waits for the
+    client with the next place. `BY_RULES` leaves the order to the rules. `order` is the address of
+    its `machine_code`; None: it is one of the paper's. Without paths, links neither delay nor lose.
+    Without a medium, each link has a separate share; with one, paths are those of a radio that
+    grants resources, or there are none. With faults, a step of a lost client may end after the
+    loss: the caller cuts it.
     """
     work, links, slots = borrowed(work), borrowed(links), borrowed(slots)
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _, own_iterations = work
@@ -838,7 +838,8 @@ def play_rounds(
     energy_j: Array,
     finish_s: Array,
 ) -> bool:
-    """Fill starts and latencies [N], energies and finishes [N, K]; was the trace long enough?
+    """Fill starts and latencies [N], energies and finishes [N, K]; returns whether the trace was
+    long enough.
 
     If not, or if the order gave no number, the latency of the last round played has a special
     value. With `follow` each round starts where the one before ended, otherwise all start together.

@@ -108,7 +108,7 @@ class Lte:
     band_blocks: int
     """Number of resource blocks of the downlink's bandwidth, in which the base station sends."""
     steps: tuple[Steps, Steps]
-    """Of uplink and downlink."""
+    """Steps of uplink and downlink."""
     is_shared: bool
     """Whether those that are active divide the resource blocks equally."""
 

@@ -14,7 +14,7 @@ from orchestrator.engine.slot_impairments import BROADCAST, UP
 
 LEAST_BLOCKS = 4
 """Smallest number of resource blocks that a UAV gets in the uplink: three with the lowest MCS carry
-7 B, in which ns-3's UAVs start no packet. More UAVs than that allows take turns."""
+7 B, in which ns-3's UAVs start no packet. If there are more UAVs, they are served in turns."""
 
 
 class LteWay(NamedTuple):

@@ -3,12 +3,12 @@
 
 """Uplink and downlink that their active links share, for compiled code: fluid, event by event.
 
-Where each link has a share of its own, a transfer's end is known when it begins. Where a medium is
-divided among the links that have something to send, each beginning and each end changes the rates
-of all others, with Wi-Fi also those of the other direction. Between two such events, every active
-link has the rate of `shared_bps` in a slot; `Medium` keeps how much each still has to send. A link
-in an outage is not counted: the others have its part. Where there are several cells, links share
-that of the cell in which they are.
+If each link has a fixed share, a transfer's end is known when it begins. If a medium is divided
+among the links that have something to send, each beginning and each end changes the rates of all
+others, with Wi-Fi also those of the other direction. Between two such events, every active link has
+the rate of `shared_bps` in a slot; `Medium` contains the bits that each still has to send. A link
+in an outage is not counted: the others have its part. If there are several cells, links share the
+cell to which they belong.
 """
 
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ class Medium(NamedTuple):
 
 
 def medium_of(clients: int) -> Medium:
-    """A medium on which nothing is sent yet, for that many clients."""
+    """A medium for a number of clients on which nothing has been sent yet."""
     left_bits, bps, least, below = np.zeros((4, 2, clients))
     active, numbers = np.zeros((2, clients), np.int64), np.array([[0, 0], [STALE, STALE]])
     return Medium(active, left_bits, bps, least, below, np.zeros(1), numbers)
@@ -54,7 +54,7 @@ def medium_of(clients: int) -> Medium:
 
 @inlined
 def clear(medium: Medium, start_s: float) -> None:
-    """Nothing is sent yet, and a round begins."""
+    """Reset the medium for the start of a round."""
     medium.now_s[0] = start_s
     medium.numbers[COUNT], medium.numbers[UNTIL] = 0, STALE
 
@@ -170,7 +170,7 @@ def _share(medium: Medium, links: Any, slots: Slots, slot: int) -> None:
 def sharing_with(
     cells: Ints | None, medium: Medium, way: int, k: int, slot: int, carrying: bool, every: int
 ) -> int:
-    """How many active clients share the band with a client, with itself.
+    """Number of active clients that share the band with a client, including the client.
 
     Args:
         cells: The cells of `Slots`.

@@ -109,12 +109,12 @@ class RoundPlan:
     """Aggregated gradients, which are broadcast and are a part of `sg_bytes`, shape [K]; None: none
     are aggregated."""
     own_gradients: bool = True
-    """Whether clients are sent gradients of their own, too, if any are aggregated."""
+    """Whether clients are also sent separate gradients if any are aggregated."""
     asks_ca: npt.NDArray[np.bool_] | None = None
     """Whether each client asks before it uploads smashed data, shape [K]; None: no client does."""
     unicast: bool = False
-    """Whether each UAV is sent a copy of the broadcast of its own, as by TCP over a radio; the
-    copies divide the downlink."""
+    """Whether each UAV is sent a separate copy of the broadcast, as by TCP over a radio; the copies
+    divide the downlink."""
     updates: int = 0
     """Number of updates of all rounds of an asynchronous run; 0 for other rounds.
 
@@ -188,7 +188,7 @@ def fixed_allocation(scenario: Scenario) -> Allocation:
 
 @dataclass(frozen=True)
 class Transfers:
-    """Bytes of one client's transfers: its adapters, and those of one batch."""
+    """Bytes of one client's transfers: its adapters, and the data of one batch."""
 
     adapters: int
     """The global adapters that the client receives."""
@@ -245,9 +245,9 @@ def link_bytes(scenario: Scenario, profile: SplitProfile, split: int, client: in
     """Bytes that the links carry: payload, headers, labels, transport protocol, and Ethernet
     frames.
 
-    Where `emulation.rate_counts` is `payload`, frames have no overhead and only the stream counts.
-    Where `emulation.air` is `ns3`, a frame is an IP packet.
-    With a connection per transfer, the bytes that its sender needs to open it count, too.
+    If `emulation.rate_counts` is `payload`, frames have no overhead and only the stream counts. If
+    `emulation.air` is `ns3`, a frame is an IP packet. With a connection per transfer, the bytes
+    that its sender needs to open it count, too.
     """
     sizes = round_sizes(scenario, profile, split, client)
     names, labels = sizes.adapters_header, sizes.labels * wire.LABEL_BYTES

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Rounds whose protocol goes beyond the paper's, event by event.
+"""Event-driven simulation of rounds whose protocol extends the paper's.
 
 These are rounds with a gate before the upload of adapters, sequential uploads, or aggregated
 gradients (`Paradigm.is_plain` is false). The base station follows
 `testbed.core.server_round.ServerRound`, as the emulated one does; durations and transfers are those
 of the compiled engine, `orchestrator.engine.kernel`.
 
-The moment of an event is the time at which the base station knows of it. Where links have delay,
-that is later than the time that the event reports.
+The moment of an event is the time at which the base station receives it. If links have delay, that
+is later than the time that the event reports.
 """
 
 import heapq
@@ -166,7 +166,7 @@ class _Round:
         self.protocol.tell(event)
 
     def _at(self, client: int, moment_s: float, event: Event) -> None:
-        """Let the base station know of an event at a moment, unless this never happens."""
+        """Deliver an event to the base station at a moment, unless this never happens."""
         if moment_s < EXHAUSTED:
             key = _ns(moment_s), client, next(self.serial)
             heapq.heappush(self.events, (*key, moment_s, event))

@@ -60,7 +60,7 @@ class Rates:
             is_cell: Whether a rate of the downlink is that of the whole cell.
 
         Raises:
-            InputError: The scenario asks for what a trace of rates does not say.
+            InputError: The scenario needs values that a trace of rates does not contain.
         """
         if needs_snr(scenario):
             raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
@@ -69,7 +69,7 @@ class Rates:
     def link_rates(
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
     ) -> LinkRates:
-        """See `RadioAccess.link_rates`: the slot values, or shares ρ of those of the cell."""
+        """See `RadioAccess.link_rates`: the slot values, or shares ρ of the cell's values."""
         up, down = both_ways(values)
         is_shared = self.is_cell and not in_turns
         return LinkRates(up, down, shares.rho[:, None] * down if is_shared else down)
@@ -132,7 +132,7 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
 
 OF_RATES = "rates of a trace"
 WHILE_ALL_SEND = "Rates hold while all UAVs send; where fewer send, each has more."
-"""Explains rates of a shared band wherever they are not those of a round's steps."""
+"""Explanation for rates of a shared band that differ from those of a round's steps."""
 
 
 def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
@@ -140,7 +140,7 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
 
     Args:
         scenario: The scenario.
-        trace: Its channel, or some slots of it; None: it has gains.
+        trace: Its channel, or some slots of it; None: a channel of gains.
     """
     radio, lte, wifi = scenario.radio, scenario.radio.lte, scenario.radio.wifi
     if isinstance(trace, RateTrace):

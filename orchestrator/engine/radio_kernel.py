@@ -126,7 +126,7 @@ LINKS_OF: dict[type, Callable[..., Any]] = {FdmaBands: fdma_links, GivenBands: _
 LINK_OF: dict[type, Callable[..., Any]] = {FdmaLinks: fdma_link, GivenLinks: _given_link}
 LINK_BPS: dict[type, Callable[..., float]] = {FdmaLink: _fdma_bps, GivenRates: _given_bps}
 SHARED_BPS: dict[type, Callable[..., tuple[float, float, float]]] = {}
-"""Of radios whose band is shared by those that have something to send."""
+"""Functions for radios whose band is shared by the links that have something to send."""
 
 
 def links_of(bands: Any, in_turns: bool, beta: Array, rho: Array) -> Any:
@@ -145,9 +145,9 @@ def link_bps(link: Any, value: float) -> float:
 
 
 def shared_bps(link: Any, value: float, active: int, others: int) -> tuple[float, float, float]:
-    """The rate of a link in bit/s while that many clients send in its direction and that many in
-    the other, and the values from which on and below which it is the same; infinity and its
-    negative if that is not known.
+    """The rate of a link in bit/s while `active` clients send in its direction and `others` in the
+    other. Also the range of slot values in which it is the same: its lower end, and the first value
+    above it; infinity and minus infinity if that is not known.
 
     It is 0 for each number of clients or for none."""
     return SHARED_BPS[type(link)](link, value, active, others)

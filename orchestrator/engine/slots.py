@@ -30,8 +30,8 @@ class Slots(NamedTuple):
 
 @inlined
 def slot_bps(slots: Slots, link: Any, way: int, k: int, slot: int) -> float:
-    """The mean rate of a link in a slot, in bit/s; that of a shared band while all clients that it
-    serves are active."""
+    """The mean rate of a link in a slot, in bit/s; for a shared band, the rate while all clients of
+    its cell are active."""
     return float(_slot_bps(slots.cells, slots.fading, slots.values, link, way, k, slot))
 
 
@@ -107,7 +107,8 @@ def end_of(slots: Slots) -> float:
 
 @inlined
 def slot_at(slots: Slots, time_s: float, slot: int) -> int:
-    """The slot of a moment, searched from an earlier slot on; an edge belongs to the new slot."""
+    """The slot that contains a moment, searched from an earlier slot on; a boundary belongs to the
+    new slot."""
     while slot < slots.values.shape[2] and edge_of(slots, slot + 1) <= time_s + HALF_NS:
         slot += 1
     return slot

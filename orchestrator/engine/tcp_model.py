@@ -34,11 +34,12 @@ this model is not used. Otherwise a transfer is a sequence of *flights*, a windo
   at 64 KiB and grows with the received bytes; it grows with each packet, and where packets are
   single frames, as on links with loss, it does not limit the sender.
 
-Over a radio that grants what is sent (`grants`), a transfer does not play flights but begins to be
-served after a delay: that of the first grant, and the time for which its first windows wait for
-acknowledgements. Each of them waits for what a round trip takes longer than the window at the
-link's present rate, and the next one is twice as large (Cardwell, Savage and Anderson, "Modeling
-TCP latency", IEEE INFOCOM 2000). So transfers can divide a band, whose rates depend on each other.
+Over a radio that grants resources (`grants`), a transfer is not divided into flights but begins to
+be served after a delay: the delay of the first grant, and the time for which its first windows wait
+for acknowledgements. The wait of each window is the round-trip time less the window's duration at
+the link's present rate, and the next window is twice as large (Cardwell, Savage and Anderson,
+"Modeling TCP latency", IEEE INFOCOM 2000). So transfers can divide a band, whose rates depend on
+each other.
 
 Links of virtual time are serial lines, on which each frame takes its own time. Acknowledgements and
 receipts take time on the other direction there, too. Where that may limit a transfer, because the
@@ -112,7 +113,8 @@ MOST_PACKET_BITS = 8.0 * 64_000
 UNACKNOWLEDGED = 4096
 """Largest number of acknowledgements of a transfer that are on their way."""
 DEFER_S = 1e-3
-"""Linux waits for acknowledgements that permit larger packets only so long after a packet."""
+"""Time after a packet for which Linux waits for acknowledgements that permit larger packets, in s.
+"""
 DELAYED_S = 0.04
 """Linux's delay of the acknowledgement of a single frame."""
 LATER_FRAMES = 3
@@ -171,7 +173,8 @@ class Paths(NamedTuple):
     packet_s: float
     """Longest packet, in s at the link's rate, on serial lines."""
     held_s: float
-    """How long before the broadcast's start its first window is handed over to serial lines."""
+    """Time before the broadcast's start at which its first window is handed over to serial lines.
+    """
     free_s: Array
     """When each serial line has sent its acknowledgements, shape [2, K]; written to."""
     unacknowledged: Array
@@ -223,10 +226,11 @@ class TcpModel:
     packet_s: float = 0.0
     """Longest packet, in s at the link's rate."""
     held_s: float = 0.0
-    """How long before the broadcast's start its first window is handed over to serial lines."""
+    """Time before the broadcast's start at which its first window is handed over to serial lines.
+    """
 
     def of_round(self, index: int) -> "TcpModel":
-        """The model for one round, which has random draws of its own."""
+        """The model for one round, with random draws of this round."""
         return replace(self, round=index)
 
     def without_loss(self) -> "TcpModel":
@@ -242,7 +246,7 @@ class TcpModel:
         return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
 
     def with_given_durations(self) -> "TcpModel":
-        """The same delays of single frames; transfers take as long as their links carry them."""
+        """The same delays of single frames; the links alone determine the durations of transfers."""
         return replace(self, frame_bits=_ONE_FRAME_BITS, grants=self.grants and NO_GRANTS)
 
     def fresh(self, transfers: int = 0) -> Paths:
@@ -294,8 +298,8 @@ class TcpModel:
 
 
 def tcp_model_of(scenario: Scenario) -> TcpModel | None:
-    """The TCP model of a scenario; None where its links have neither delay nor loss, and frames and
-    acknowledgements no time of their own."""
+    """The TCP model of a scenario; None if its links have neither delay nor loss, and frames and
+    acknowledgements take no extra time."""
     if scenario.emulation.air == "ns3":
         return _over_lte(scenario) if scenario.radio.access == "lte" else None
     choices, shape = scenario.emulation, shape_of(scenario)
@@ -365,7 +369,7 @@ class SerialLines:
     """The times of transfers over serial lines, each client's in the order of time.
 
     Args:
-        tcp: Model of the scenario, whose delays and losses are left aside.
+        tcp: Model of the scenario, whose delays and losses are not used.
         rates: Rates of the links in bit/s.
         slot_s: Length of a slot in s.
     """

@@ -10,8 +10,8 @@ saturated senders ("Performance analysis of the IEEE 802.11 distributed coordina
 JSAC 18(3), 2000): idle slots of backoff, and collisions. Each sender obtains the channel equally
 often; the access point is one sender, for all of its UAVs in turn.
 
-The model is an approximation: all exchanges last as long as the link's own, all senders hear each
-other, and none but those that collide is lost.
+The model is an approximation: all exchanges have the duration of the link's own, all senders
+receive each other, and only colliding exchanges are lost.
 """
 
 import math
@@ -76,7 +76,7 @@ HERTZ_PER_MHZ_DB = 60.0
 
 
 class Contention(NamedTuple):
-    """What n saturated senders spend between two exchanges that succeed, in the mean."""
+    """Mean cost of n saturated senders between two successful exchanges."""
 
     idle_slots: float
     collisions: float

@@ -75,7 +75,7 @@ def check_distance(position_m: Array, bounds: Bounds, where: Where, origin: str 
 def above_ground(
     heights_m: Array, above: Above, ground_m: float | str | None, where: Where
 ) -> tuple[Array, str | None]:
-    """Heights above the ground, shape [n], and what a user must know about them.
+    """Heights above the ground, shape [n], and a remark for the user.
 
     Args:
         heights_m: Heights of the file.

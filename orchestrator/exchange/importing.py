@@ -92,7 +92,7 @@ class Options:
     height_m: float | None = None
     """Height of all places above the ground, m; None: as in the file."""
     ground_m: float | str | None = None
-    """Height of the ground on the file's scale, m, or `lowest`: that of the lowest place."""
+    """Height of the ground on the file's scale, m, or `lowest`: the height of the lowest place."""
     speed_m_s: float | None = None
     """Speed along paths without times."""
     origin: Origin | None = None

@@ -131,7 +131,7 @@ class _Flight:
     keeps_speed: bool
     """No item changes the speed."""
     circles: bool
-    """The vehicle is, or may be, one that flies circles where a multirotor stays."""
+    """Whether the vehicle is, or may be, one that flies circles where a multirotor would hover."""
     places: list[list[float]] = field(default_factory=list)
     holds_s: list[float] = field(default_factory=list)
     legs: list[tuple[str, float | None]] = field(default_factory=list)

@@ -131,8 +131,7 @@ class Part:
 def one_after_the_other(parts: Sequence[Part], where: str) -> tuple[Array, list[Place], float]:
     """Times in s and places of a flight in parts, and the longest time in s between two parts.
 
-    Where a part begins with the time and place at which the one before ended, this place counts
-    once.
+    If a part begins with the time and place at which the part before ended, this place counts once.
 
     Raises:
         InputError: A part begins before the one before has ended.
@@ -162,7 +161,7 @@ def all_of(tracks: Sequence[Track], notes: Sequence[str]) -> Tracks:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things in words, such as `2 Points`."""
+    """A number and a noun, such as `2 Points`."""
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 

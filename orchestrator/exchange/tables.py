@@ -106,7 +106,7 @@ class Reading:
     time_format: str | None = None
     """Format of times as in `strptime`; None: numbers, ISO 8601, or a time of day."""
     same_time: str | None = None
-    """Which of several rows of the same time counts, from `SAME_TIME`; None: refused."""
+    """Rule for several rows of the same time, from `SAME_TIME`; None: refused."""
     no_signal: str | None = None
     """A value, or `EMPTY`, that means that the link carries nothing."""
     header: bool = True
@@ -322,7 +322,7 @@ def _texts(path: Path, header: bool) -> pd.DataFrame:
 
 
 def _drop_alternatives(chosen: dict[str, str], specs: Mapping[str, Any], path: Path) -> None:
-    """Of places and of values only one kind may remain; the columns that the user named decide."""
+    """Keep only one kind of places and of values; the columns that the user named decide."""
     for kinds in (PLACES, VALUES):
         present = [kind for kind in kinds if _own(kind, kinds) & set(chosen)]
         named = [kind for kind in present if _own(kind, kinds) & set(specs)]
@@ -344,7 +344,7 @@ def _drop_alternatives(chosen: dict[str, str], specs: Mapping[str, Any], path: P
 
 
 def _own(kind: tuple[str, ...], kinds: Sequence[tuple[str, ...]]) -> set[str]:
-    """Names that speak for this kind; heights alone do not."""
+    """Names that identify this kind; heights alone do not."""
     return set(kind) - ({"height"} if kinds is PLACES else set())
 
 

@@ -38,5 +38,5 @@ class Tracks:
     origin: Origin | None = None
     """Origin that the file itself gives, such as a plan's home; None: the first place."""
     notes: Sequence[str] = ()
-    """What a user must know of how the file was read, a short sentence each: what was passed over,
-    joined or assumed."""
+    """Remarks for the user about how the file was read, one short sentence each: parts that were
+    skipped, joined or assumed."""

@@ -169,7 +169,7 @@ class Fit:
     flights: int
     values: int
     loss_db: Array
-    """Path loss of the model at all values, shape [n], without that of a fitted exponent."""
+    """Path loss of the model at all values, shape [n], without the term of a fitted exponent."""
     design: Array
     """Design matrix with the columns of offsets, exponent and terms, shape [n, p]."""
     fits_exponent: bool

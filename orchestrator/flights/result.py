@@ -83,7 +83,7 @@ class Uplink:
     fitted."""
     fit: Fit
     correlation: float
-    """Correlation of its shadowing with that of the level to which models were fitted."""
+    """Correlation of its shadowing with the shadowing of the level to which models were fitted."""
     carried: "Carried | None"
     """None: no rates were measured."""
     noise_db: float = 0.0

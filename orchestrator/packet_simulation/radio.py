@@ -52,8 +52,8 @@ def settings_of(
     """The radio access of these options, else of the scenario's keys; None: none is asked for.
 
     Raises:
-        InputError: There is no such radio access, an option does not belong to it, or ns-3 lacks
-            what the scenario's cell has.
+        InputError: There is no such radio access, an option does not belong to it, or ns-3 lacks a
+            feature of the scenario's cell.
     """
     if radio is not None and radio not in RADIOS:
         raise InputError(f"`radio`: must be one of {', '.join(RADIOS)}, not {radio[:40]!r}")
@@ -106,7 +106,7 @@ def rate_trace(
         scenario: The scenario: its powers, noise and seed.
         channel: Gains, and for Wi-Fi positions, of all slots.
         radio: The radio access.
-        access_point_w: Power of a Wi-Fi access point; None: that of the scenario.
+        access_point_w: Power of a Wi-Fi access point; None: the power of the scenario.
         progress: Called after each slot.
 
     Returns:
@@ -200,8 +200,7 @@ def cells_tables(made: Delivery) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tables `cells` and `handovers` of `orchestrator.reporting.cells`.
 
     Args:
-        made: What LTE delivered. The interruption of a handover is the longer one of both
-            directions.
+        made: Delivery of LTE. The interruption of a handover is the longer one of both directions.
     """
     assert made.serving_cell is not None
     assert made.sinr_db is not None

@@ -6,10 +6,10 @@
 It needs no training. The forecast extrapolates the UAVs' current flight. The batched engine
 evaluates generations of candidates on it; the best ones are the parents of the next generation. A
 child is its *balanced* parent plus noise. Balancing uses a property of the optimum: the clients
-that determine the round's end all end together, those that determine the largest energy all spend
-the same, and the others have just enough bandwidth for these two bounds. The engine gives each
-candidate's waiting and transfer times, so the balanced shares follow in closed form except for one
-root search.
+that determine the round's end all end together, those that determine the largest energy all consume
+the same energy, and the others have just enough bandwidth for these two bounds. The engine gives
+each candidate's waiting and transfer times, so the balanced shares follow in closed form except for
+one root search.
 """
 
 from collections.abc import Collection, Sequence

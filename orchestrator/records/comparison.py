@@ -99,7 +99,7 @@ class Comparison:
 
     @cached_property
     def race(self) -> Race | None:
-        """Which group reaches the target first; None without a target or without learning."""
+        """The group that reaches the target first; None without a target or without learning."""
         if self.target is None or not self.groups:
             return None
         return Race(self.groups, self.target)
@@ -172,7 +172,7 @@ class Comparison:
 
     @property
     def lacks(self) -> list[str]:
-        """What is missing in results, one line each."""
+        """Missing parts of results, one line each."""
         return list(dict.fromkeys(line for result in self.results for line in result.lacks))
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -412,7 +412,7 @@ def _is_exact(result: Result) -> bool:
 
 
 def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """What lower precision costs: each run compared with the float32 run of the same scenario.
+    """Cost of lower precision: each run compared with the float32 run of the same scenario.
 
     Returns:
         run, against, and the differences in the last common round: train_loss, and

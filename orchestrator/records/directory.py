@@ -220,7 +220,7 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
 
 
 def _clear(out: Path, part: Path, overwrite: bool) -> None:
-    """Empty a part that was left over, unless it contains a run, or rounds without `overwrite`."""
+    """Empty a part of an earlier run, unless it contains a run, or rounds without `overwrite`."""
     if (status := object_in(part / MANIFEST).get("status")) is not None:
         raise InputError(
             f"`out`: {part} holds a run of {out} whose manifest says {status!r}, and which has not "

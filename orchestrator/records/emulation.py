@@ -31,7 +31,7 @@ class Check:
     value: float
     ok: bool
     detail: str = ""
-    """Where the worst value was observed, if this helps."""
+    """Place of the worst value, if this helps."""
 
     def __str__(self) -> str:
         where = f" ({self.detail})" if self.detail else ""
@@ -103,8 +103,8 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class PlayedRound:
-    """One round as it is reported: that of a record, or one of an asynchronous run, whose record
-    has all rounds."""
+    """One round as it is reported: the round of a record, or one of an asynchronous run, whose
+    record has all rounds."""
 
     predicted: Round
     """As in `RoundRecord`; likewise the others."""

@@ -3,10 +3,10 @@
 
 """Trajectories that were learned once without a network, and the times that rounds give them.
 
-Where every client has its own server-side set and all clients of a round finish it, what is learned
-does not depend on when messages arrive. Such a trajectory can be timed by any rounds with the same
-clients, predicted or emulated: each batch gets the time at which its server pass ends, and each
-evaluation the time at which its round ends. `orchestrator.emulated.trajectory` computes it.
+If every client has its own server-side set and all clients of a round finish it, the result of
+learning does not depend on when messages arrive. Such a trajectory can be timed by any rounds with
+the same clients, predicted or emulated: each batch gets the time at which its server pass ends, and
+each evaluation the time at which its round ends. `orchestrator.emulated.trajectory` computes it.
 """
 
 import json
@@ -49,7 +49,7 @@ KNOWN = (
     *("learning_rate_schedule", "learning_rate_warmup", "learning_rate_step"),
     *("learning_rate_decay", "learning_rate_last"),
 )
-"""Keys of the workload of which it is known how a trajectory depends on them."""
+"""Keys of the workload whose effect on a trajectory is known."""
 KNOWN_PARTICIPATION = ("clients", "rule", "parameters", "deadline_s")
 OVER_ALL_ROUNDS = ("cosine", "linear")
 """Schedules of learning rates that end with the last round."""
@@ -139,7 +139,7 @@ def depends_on(scenario: Scenario) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What was learned, round by round."""
+    """Losses, accuracies and models of a training, round by round."""
 
     folder: str
     scenario: Scenario

@@ -114,7 +114,7 @@ class Result:
     downlink_is_open: bool = False
     """See `Timeline.downlink_is_open`."""
     lacks: Sequence[str] = ()
-    """What is missing in it, one line each."""
+    """Missing parts of the result, one line each."""
     radio: str = ""
     """The radio in a few words, see `describe_radio`; empty if only rounds were given."""
 

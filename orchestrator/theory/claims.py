@@ -48,9 +48,9 @@ from testbed.core.timeline import S
 from workloads.costs.profile import SplitProfile
 
 MOST_ORDERED = 7
-"""Most clients for which all K! orders are tried."""
+"""Largest number of clients for which all K! orders are tried."""
 SEARCHED = (4, 3)
-"""Most clients and iterations for which all sequences are searched."""
+"""Largest numbers of clients and iterations for which all sequences are searched."""
 NETWORKS = 500
 """Number of random networks for theorem 2 and (17)."""
 

@@ -84,7 +84,7 @@ def check_constant(radio: RadioAccess) -> None:
 
 
 def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> Durations:
-    """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is.
+    """Assumption 1: the durations of a plan if each client's gain, shape [K], is constant.
 
     Raises:
         InputError: The radio divides its band among those that are active, or clients do different

@@ -192,7 +192,7 @@ COMPOSED: dict[str, tuple[str, Function]] = {
     CPSFL_BOUNDS: ("CPSFL's bounds, (17), (18)", cpsfl_bounds),
     QUEUE: ("M/G/1 queue", queue),
 }
-"""What is no equation of the paper's by itself: title and function by name."""
+"""Models that are not single equations of the paper: title and function by name."""
 ANALYTICAL_MODELS.add(EQUATIONS | {name: function for name, (_, function) in COMPOSED.items()})
 
 

@@ -53,7 +53,7 @@ def there(clock: EmulatedClock, of_host: Reading) -> EmulatedClock:
 
 @dataclass(frozen=True)
 class Captures:
-    """How links are captured on a host and the files fetched."""
+    """Functions that capture links on a host and fetch the files."""
 
     host: str
     """The base station's host, where all links end."""
@@ -83,7 +83,7 @@ class HostInjectors(Injector):
                 continue.
         """
         self.captures: Captures | None = None
-        """How to capture; None: captures are not possible."""
+        """Functions for captures; None: captures are not possible."""
         self._files: Sequence[Path] = ()
         self._asked_ns: dict[str, int] = {}
         """Unix time at which each host last reported its counters, by its own clock."""

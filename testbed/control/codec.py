@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Messages as JSON and bytes: a frozen dataclass goes out, and comes back checked.
+"""Messages as JSON and bytes: frozen dataclasses are encoded, and checked when they are decoded.
 
 A message's kind is the name of its class; its fields hold numbers, text, `NodeId`, `Path`, tuples,
 mappings, and other frozen dataclasses. At most one field is `bytes`; it is sent next to the JSON. A
@@ -106,7 +106,7 @@ def _blob_field(kind: type) -> str | None:
 
 @cache
 def _reader(due: Any) -> Read:
-    """What makes a value of a type out of JSON, or raises `_UnfitError`."""
+    """A function that converts JSON to a value of a type, or raises `_UnfitError`."""
     origin, of = get_origin(due), get_args(due)
     if due is Any:
         return lambda value: value

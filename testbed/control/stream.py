@@ -97,7 +97,7 @@ class ControlSocket:
 
     @property
     def has_some(self) -> bool:
-        """Whether bytes have been read that `next` has not returned yet."""
+        """Whether there are received bytes that `next` has not returned yet."""
         return bool(self._buffer)
 
     def next(self) -> Message | None:

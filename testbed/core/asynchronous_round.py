@@ -231,7 +231,7 @@ class AsynchronousRound:
         return given
 
     def _go_on(self, now: float) -> None:
-        """Apply the buffer if it is time for it, and let clients that may go on do so."""
+        """Apply the buffer if it is time for it, and let clients continue that may do so."""
         stuck = self._after_aggregation and self._waiting == self.here
         if self._buffered >= self._buffer or (stuck and self._buffered):
             self._buffered = 0

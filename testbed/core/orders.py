@@ -33,7 +33,7 @@ NO_RANK = -(1 << 63)
 class ServiceRequest(NamedTuple):
     """Information about a client when it is enqueued at a sequential resource.
 
-    Durations of past steps are measured; those of future steps are computed from the device profile
+    Measured durations of past steps; durations of future steps are computed from the device profile
     and the rates of the slot in which the request arrives.
     """
 
@@ -167,7 +167,7 @@ def request(
         client_s: τ_CB(i-1) + τ_CF(i).
         upload_s: τ_CA(i).
         server_s: τ_S(i).
-        gradient_s: τ_SG(i-1); negative: there was no gradient yet.
+        gradient_s: τ_SG(i-1); negative if there was no gradient yet.
         ahead: Remaining work, at the rates of the current slot.
     """
     next_s = transfer_s(ahead.gradient_bytes, ahead.downlink_bps)
@@ -221,7 +221,7 @@ def longest_remaining_work_first(asked: ServiceRequest) -> float:
 
 
 def round_robin(asked: ServiceRequest) -> float:
-    """Serve all clients once in the order of their numbers, then all a second time, and so on."""
+    """Serve all clients once in the order of their numbers, then all a second time, etc."""
     return float((asked.iteration - 1) * asked.clients + asked.client)
 
 

@@ -23,7 +23,7 @@ def number(name: str, value: Any, low: float, high: float, *, whole: bool = Fals
 
 
 def one_of(name: str, value: Any, known: Collection[str]) -> None:
-    """Refuse a parameter that is none of these words.
+    """Refuse a parameter whose value is not one of the known words.
 
     Raises:
         ValueError: It is not.

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a scenario may name: what is built in, and what other packages register as entry points.
+"""Registries of the names that a scenario may use: built-in ones, and those that other packages
+register as entry points.
 
 Each group of names has one `Registry`. A package's object is loaded when a scenario names it, never
 before, so that a broken one has no effect on other scenarios. A package cannot replace what is
@@ -98,9 +99,9 @@ class Registry:
     Args:
         group: The group of entry points.
         key: The scenario's key that names one of the group.
-        parameters: The scenario's key that holds its parameters; `{}` in it is the name.
-        given: How many arguments the testbed itself gives to a function of the group, before the
-            parameters, which are given by keyword.
+        parameters: The scenario's key that contains its parameters; `{}` in it represents the name.
+        given: Number of positional arguments that the testbed gives to a function of the group; the
+            parameters follow by keyword.
     """
 
     def __init__(self, group: str, key: str, parameters: str = "", given: int = 0) -> None:
@@ -115,19 +116,19 @@ class Registry:
 
     @property
     def plugins(self) -> dict[str, EntryPoint]:
-        """What packages register, by name; nothing is loaded."""
+        """Entry points that packages register, by name; nothing is loaded."""
         return installed()[self.group]
 
     def names(self) -> list[str]:
-        """All known names, those that are built in first."""
+        """All known names, built-in ones first."""
         return list(dict.fromkeys([*self.built_in, *self.plugins]))
 
     def find(self, name: str, key: str = "") -> Any:
-        """What has that name.
+        """The object with that name.
 
         Args:
             name: As the scenario gives it.
-            key: What a refusal names, if not the group's own key.
+            key: Key to name in a refusal; default: the group's own key.
 
         Raises:
             InputError: Nothing has that name, or it cannot be loaded.
@@ -140,7 +141,7 @@ class Registry:
         return self.load(name)
 
     def load(self, name: str) -> Any:
-        """What a package registers under that name.
+        """The object that a package registers under that name.
 
         Raises:
             InputError: It cannot be loaded; the message gives the reason.
@@ -153,7 +154,7 @@ class Registry:
             raise self.unfit(name, f"cannot be loaded: {reason(error)}") from error
 
     def instance(self, name: str, kind: type[T]) -> T:
-        """The object of that name in a group of objects that know their own name.
+        """The object of that name, in a group of objects that have a `name` of their own.
 
         Raises:
             InputError: See `find`; or it is no object of that kind and name.
@@ -202,7 +203,7 @@ class Registry:
 
         Args:
             name: As the scenario gives it.
-            parameters: Likewise.
+            parameters: Parameters of the function.
             given: The testbed's own arguments.
 
         Raises:
@@ -230,7 +231,7 @@ class Registry:
         return InputError(f"{self.key}: plugin {name!r} ({self.plugins[name].value}) {why}")
 
     def origin(self, name: str) -> str | None:
-        """Package and version that a plugin came from; None for what is built in."""
+        """Package and version of a plug-in; None for a built-in name."""
         entry = self.plugins.get(name)
         if entry is None or name in self.built_in:
             return None
@@ -263,7 +264,7 @@ def content_digest(path: Path) -> str:
 
 
 def _missing(error: ImportError) -> str:
-    """What could not be imported; of what the testbed once had, what to import instead."""
+    """The missing module or name; for a name that the testbed once had, also its replacement."""
     module = error.name or ""
     if module in MOVED:
         return f"what it imports from {module} has moved: from orchestrator import {MOVED[module]}"

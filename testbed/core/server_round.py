@@ -290,7 +290,7 @@ class ServerRound:
             outlook: Used if the paradigm's order is not one of the paper's.
             drops: Whether the round continues without a lost client.
             mac_orders: Whether the radio's scheduler orders sequential gradients: each is sent once
-                it is computed, and `SetPriorities` says in which order they are served.
+                it is computed, and `SetPriorities` gives the order of service.
             own_gradients: Whether some gradients are not aggregated, if the paradigm aggregates
                 any, so that each client is also sent gradients of its own.
             tick: Unit in which lags and times of arrival are compared, so that rounding errors do
@@ -414,7 +414,7 @@ class ServerRound:
         return [lost.at for lost in self.lost.values()]
 
     def _aggregate(self) -> None:
-        """Broadcast the aggregated gradients once all are computed; go on once all clients have
+        """Broadcast the aggregated gradients once all are computed; continue once all clients have
         them."""
         if self._lack_shared is None and self._computed and self._computed.keys() == self.here:
             clients = tuple(sorted(self._computed))

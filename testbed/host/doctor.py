@@ -55,9 +55,9 @@ class Finding:
     detail: str
     """Result in words."""
     needed_for: str
-    """What does not work, or works less well, if the check fails."""
+    """Function of the testbed that does not work, or works less well, if the check fails."""
     remedy: str = ""
-    """How to fix it; empty if the check passed or there is no remedy."""
+    """Remedy for a failed check; empty if the check passed or there is no remedy."""
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""

@@ -9,10 +9,10 @@ have half of the rate that each would have alone, so that a UAV with a bad chann
 from the others as one with a good channel. At intervals, the injector reads the bytes that each
 link has sent and its backlog, and sets the rates accordingly. There are two ways to do so:
 
-- `Airtime` divides by use, for any traffic: links that have a backlog get equal shares, those that
-  send less get what they use and some more, and one that is idle is set to what it would get if it
-  began. The sum is exact as long as the same links send; a link that begins to send may exceed it
-  until the next look.
+- `Airtime` divides by use, for any traffic: links that have a backlog get equal shares. Links that
+  send less get the rate that they use plus a margin. An idle link is set to the rate that it would
+  get if it began to send. The sum is exact as long as the same links send; a link that begins to
+  send may exceed it until the next look.
 - `Transfers` divides by backlog, for links that carry one transfer at a time, or acknowledgements,
   which do not count. The bytes carried show when a transfer has really begun or ended. The excess
   or deficit of the other links since then is balanced until the next look.
@@ -25,13 +25,13 @@ from typing import NamedTuple, Protocol
 
 EVERY_NS = 5_000_000
 TRANSFERS_EVERY_NS = 1_000_000
-"""Least time between two looks at transfers."""
+"""Minimum time between two looks at transfers."""
 _GROWTH = 1.25
 """Factor by which the use of a link without a backlog may grow from one look to the next."""
 _KEPT_NS = 20_000_000
-"""How long ago a transfer may have begun or ended when this is noticed."""
+"""Age up to which the beginning or the end of a transfer can be noticed, in ns."""
 _LATEST_BACKLOG_NS = 6_000_000
-"""How long a link may send without a backlog until it is considered to have begun."""
+"""Time for which a link may send without a backlog until it is considered active, in ns."""
 _EVER_NS = 1e15
 """Longer than any transfer."""
 _NEAR_S = 10e-6
@@ -39,7 +39,8 @@ _NEAR_S = 10e-6
 _MOST_CHANGE = 4.0
 """A correction changes a rate by no larger factor."""
 Division = Sequence[tuple[int, float]]
-"""For each number of active links from 1 on: a row of rates, and the part of it that a link has.
+"""For each number of active links from 1 on: a row of rates, and the fraction of it that a link
+has.
 
 One entry: the rates are the same however many links are active."""
 
@@ -102,7 +103,7 @@ class Divider(Protocol):
     """Divides a direction: `Airtime` or `Transfers`."""
 
     every_ns: int
-    """Least time between two looks."""
+    """Minimum time between two looks."""
 
     def rates(self, slot: SlotRates) -> list[float]:
         """The rates that the links are to have in a slot."""
@@ -146,7 +147,7 @@ class Airtime:
     """Divides a direction by the use of its links."""
 
     every_ns = EVERY_NS
-    """Least time between two looks."""
+    """Minimum time between two looks."""
 
     def __init__(self, links: int, now_ns: int = 0) -> None:
         self.shares = divide([0.0] * links)
@@ -191,13 +192,13 @@ class _Piece(NamedTuple):
 class Transfers:
     """Divides a direction among the links that carry a transfer.
 
-    A link is active from the moment at which it must have begun, at the rates that were set, to
-    have sent what it has, until the moment at which those rates have carried all of it. This is
-    what the beginning and the end of a transfer mean in the emulation: see `Shape.burst_s`.
+    The beginning of an active link is computed from the bytes sent and the rates that were set; its
+    end is the moment at which those rates have carried all of these bytes. This is the meaning of
+    the beginning and the end of a transfer in the emulation: see `Shape.burst_s`.
     """
 
     every_ns = TRANSFERS_EVERY_NS
-    """Least time between two looks."""
+    """Minimum time between two looks."""
 
     def __init__(self, packet_bits: Sequence[float]) -> None:
         """Begin without transfers.
@@ -212,13 +213,13 @@ class Transfers:
         self._waits_ns = [0.0] * links
         """Since when an idle link has sent without a backlog; 0: it has not."""
         self._took_ns, self._sent_bits = [0.0] * links, [0.0] * links
-        """What it has sent since, and the time that its rates took for it."""
+        """Bits that it has sent since then, and the time in which its rates carry them."""
         self._until_ns = [0.0] * links
         """The last time at which an active link had a backlog, or up to when its rates have carried
         all that it has sent."""
         self._excess_bits = [0.0] * links
-        """How much more an active link has sent by then than its rates have carried: packets leave
-        as a whole, and a change of its rate does not affect the one that left last."""
+        """Bits that an active link has sent by then in excess of its rates: packets leave as a
+        whole, and a change of the rate does not affect the packet that left last."""
         self._owed_bits = [0.0] * links
         """Bits that active links are owed from before the pieces that are kept."""
         self._pieces: list[_Piece] = []
@@ -244,7 +245,7 @@ class Transfers:
     def look(
         self, counts: Sequence[Count], read_ns: Sequence[int], slot: SlotRates, next_ns: int
     ) -> None:
-        """Find out which links are active, and correct what the others have had since; see
+        """Find the active links, and correct the shares of the others since then; see
         `Divider.look`."""
         if self._sent and self._pieces:
             self._forget(min(read_ns) - _KEPT_NS)
@@ -260,7 +261,7 @@ class Transfers:
         return self._ended_ns[link] == math.inf
 
     def _note(self, link: int, bits: int, count: Count, read_ns: int) -> None:
-        """Take note of what a link has sent since the last look."""
+        """Record the bits that a link has sent since the last look."""
         before_ns = self._read_ns[link]
         middle_ns = (before_ns + read_ns) / 2
         has_backlog = count.backlog_bytes > 0
@@ -283,7 +284,7 @@ class Transfers:
     def _note_beginning(
         self, link: int, bits: int, has_backlog: bool, before_ns: int, read_ns: int
     ) -> None:
-        """Take note of what an idle link has sent since the last look.
+        """Record the bits that an idle link has sent since the last look.
 
         The transfer is assumed to have begun before its first backlog, by the time in which the
         link's rates carry the bits sent by then. A sender may need some acknowledgements until it
@@ -370,7 +371,7 @@ class Transfers:
         return [bits if self._is_active(k) else 0.0 for k, bits in enumerate(owed)]
 
     def _forget(self, until_ns: float) -> None:
-        """Drop the pieces before a moment, and keep what links were owed by then."""
+        """Drop the pieces before a moment, and keep the bits that links were owed by then."""
         if until_ns <= self._pieces[0].since_ns:
             return
         self._owed_bits = self._owed(until_ns)

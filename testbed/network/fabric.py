@@ -204,7 +204,7 @@ def wire(
     Args:
         base_station: Open file of the base station's network namespace; None: on another machine.
         uavs: Open file of the namespace of each UAV on this machine.
-        shape: How the links treat frames.
+        shape: Shape of the links.
         part: Part of the fabric on this machine; None: all of it.
         underlay: Open file of the network namespace that tunnels use to reach other machines.
         relays: Alternatively, a socket for the datagrams of each tunnel, see `relay.datagrams`.
@@ -379,7 +379,7 @@ def _relay(ends: Sequence[Inner], relays: Sequence[socket.socket], shape: Shape)
 def unshape(inside: Iterable[Netlink]) -> None:
     """Remove the qdiscs and the queued frames at all ends in the namespaces of these sockets.
 
-    Without this call, both remain for as long as the machine runs: a frame behind a closed valve
+    Without this call, both remain until the machine is switched off: a frame behind a closed valve
     keeps its sender's socket alive, the socket its namespace, and the namespace the valve, which
     tries again and again. Such a namespace can no longer be entered.
     """

@@ -3,11 +3,11 @@
 
 """The injector as a state machine without I/O: which rates to set, what to read, what to answer.
 
-The driver (`testbed.network.injector`) reports events with `tell`, and then carries out what
-`instructions` returns: in this order, one by one, until the only instruction left is `Wait`. A wait
-ends with a control message, or with its action at an absolute time. The driver prepares the action
-as soon as it gets the wait, so that only the system calls remain when the time comes. Nothing in
-this file knows a socket, a clock or netlink. Times are monotonic, in nanoseconds.
+The driver (`testbed.network.injector`) reports events with `tell`, and then executes the result of
+`instructions`, in this order, until the only instruction left is `Wait`. A wait ends with a control
+message, or with its action at an absolute time. The driver prepares the action as soon as it gets
+the wait, so that only the system calls remain when the time comes. This file uses no socket, clock
+or netlink. Times are monotonic, in nanoseconds.
 
 A slot, with events (▸) and instructions (◂)::
 
@@ -68,7 +68,7 @@ slack)."""
 _REST_OF_LOOKS = 4
 """Minimum ratio of the time between two looks at the queues to the duration of a look."""
 _LIMIT_EVERY_SLOTS = 10
-"""How often the packet sizes are adapted while links are watched."""
+"""Number of slots between two adaptations of the packet sizes while links are watched."""
 
 
 def impairment_width(links: int) -> int:
@@ -257,7 +257,7 @@ class Injection:
         """Begin without rates.
 
         Args:
-            shape: How links treat frames.
+            shape: Shape of the links.
             links: K, wherever the ends of the links are.
             clients: UAVs of this machine, from 1.
             has_base_station: Whether the base station is on this machine.
@@ -273,7 +273,7 @@ class Injection:
             self._packet_frames[BASE_STATION] = (1,) * links
         self._packet_frames |= dict.fromkeys(clients, (1,))
         self._by_use: tuple[Divider, Divider] | None = None
-        """What divides uplinks and downlinks, where programs of users send over the links."""
+        """Dividers of uplinks and downlinks, if programs of users send over the links."""
         if shape.shared_downlink:
             self._by_use = Airtime(links, now_ns), Airtime(links, now_ns)
         self._looked_ns, self._took_ns = now_ns, 0
@@ -318,7 +318,7 @@ class Injection:
                 self._answer_counters(event)
 
     def instructions(self) -> list[Instruction]:
-        """What to do now; `Wait`, where nothing else is left to do."""
+        """The instructions to execute now; `Wait` if there is no other."""
         given, self._instructions = self._instructions, []
         return given or [self._wait()]
 
@@ -385,7 +385,7 @@ class Injection:
         return math.floor(self._clock.start_s / self._slot_s + 1e-9)
 
     def _transfers(self, down: bool) -> Divider:
-        """What divides a direction among transfers, from this slot and phase on."""
+        """The divider of a direction among transfers, from this slot and phase on."""
         rates = self._table.mean(self._slot, self._phase)[down] or [0.0] * self._links
         frames = [self._shape.packet_frames(bps * self._clock.dilation) for bps in rates]
         return Transfers([8.0 * self._shape.frame_bytes * each for each in frames])
@@ -424,7 +424,7 @@ class Injection:
 
     @property
     def _every_ns(self) -> int:
-        """Time between two looks, which take a quarter of it at most."""
+        """Time between two looks at the queues; looks take at most a quarter of it."""
         return max(self._division[0].every_ns, _REST_OF_LOOKS * self._took_ns)
 
     def _floor_bps(self) -> float:
@@ -534,7 +534,7 @@ class Injection:
             self._slot_begun(what, event)
 
     def _note_rates(self, what: ChangeRates, done_ns: int) -> None:
-        """Let those that divide directions know which rates are in force."""
+        """Inform the dividers of the rates that are in force."""
         rates = self._slot_rates(what.slot)
         given = [bps for _, bps in what.uplinks], [bps or 0.0 for bps in what.downlinks]
         for way, division, bps in zip(rates or (), self._division, given, strict=False):

@@ -127,13 +127,14 @@ if TYPE_CHECKING:
 ANSWER_S = 30.0
 """Timeout for an answer of the injector's process, which takes milliseconds."""
 SPIN_NS = 150_000
-"""Busy-wait window before a deadline, in which control messages are not polled: a process that
-sleeps until a message comes may wake that late."""
+"""Busy-wait window before a deadline, in ns; control messages are not polled in it. It covers the
+late wake-up of a process that sleeps until a message arrives."""
 Kind = TypeVar("Kind")
 
 
 class Driver:
-    """Carries out what an `Injection` says, on the links and the control socket of its process."""
+    """Executes the instructions of an `Injection` on the links and the control socket of its
+    process."""
 
     def __init__(self, control: ControlSocket, fabric: Fabric, shape: Shape) -> None:
         self._control = control
@@ -155,7 +156,7 @@ class Driver:
         """Serve until an order to stop.
 
         Raises:
-            RunError: The orchestrator is gone, or the process that carries the links is.
+            RunError: The orchestrator, or the process that carries the links, has ended.
         """
         gc.collect()
         gc.freeze()
@@ -429,8 +430,8 @@ def serve(
     If there is a radio program, its process carries the frames, and `RadioDriver` takes the
     injector's place.
 
-    Returns after an order to stop, or when the other side of `control` is gone. Errors are reported
-    through `control`.
+    Returns after an order to stop, or when the other side of `control` has closed it. Errors are
+    reported through `control`.
     """
     channel = ControlSocket(control)
     try:
@@ -488,11 +489,11 @@ class Report:
     """K entries."""
     downlink: Sequence[Direction]
     scheduling: str
-    """How the kernel schedules the injector: `fifo` or a nice value."""
+    """Scheduling of the injector by the kernel: `fifo` or a nice value."""
     below_floor: int
     """Link rates that were positive but below one frame per slot, and so counted as an outage."""
     exhausted: int
-    """Slots for which no rates were given, so that the last rates remained."""
+    """Number of slots without given rates, in which the last rates remained."""
     air: ImpairmentCounts | None = None
     """None where no frames are to be lost."""
     clock_error_s: float = 0.0
@@ -537,7 +538,8 @@ class DividedRates:
     rows: "npt.NDArray[np.float64]"
     """Rates of links while some number of them is active, in bit/s; shape [rows, K, n]."""
     division: Division
-    """For each number of active links from 1 on: the row, and the part of it that a link has."""
+    """For each number of active links from 1 on: the row, and the fraction of it that a link has.
+    """
 
 
 class InjectorFailed(RunError):
@@ -557,7 +559,7 @@ class Injector:
         """Wait until all links are made.
 
         Raises:
-            RunError: They could not be made.
+            RunError: The links could not be made.
         """
         with self._lock:
             self._await(Wired, timeout_s)
@@ -573,13 +575,14 @@ class Injector:
 
         Rates are those of the real link in bit/s: the scenario's divided by the dilation. 0 is an
         outage: the links hold their frames. Rates are set at slot boundaries only: a table that
-        comes in the middle of its first slot takes effect from the next slot on.
+        arrives in the middle of its first slot takes effect from the next slot on.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
             uplink_bps: Shape [K, n], or how active links divide the direction.
-            downlink_bps: Likewise, one or more variants; `phase` selects one, initially 0.
-            warn_slots: The injector reports `Low` when no more slots than that are left.
+            downlink_bps: Rates of the downlinks in bit/s, one or more variants; `phase` selects
+                one, initially 0.
+            warn_slots: The injector reports `Low` when at most this number of slots is left.
         """
         import numpy as np
 
@@ -609,9 +612,9 @@ class Injector:
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
-            values: What the radio process reads per slot, one after the other: gains of uplinks and
-                downlinks, [n, cells, K, steps] each, and positions [n, K, 3] where it needs them.
-            warn_slots: The injector reports `Low` when no more slots than that are left.
+            values: Input of the radio process per slot, concatenated: gains of uplinks and
+                downlinks, [n, cells, K, steps] each, and positions [n, K, 3] if it needs them.
+            warn_slots: The injector reports `Low` when at most this number of slots is left.
         """
         import numpy as np
 
@@ -636,7 +639,7 @@ class Injector:
         Args:
             clock: The emulated clock.
             slot_s: Length of a slot in emulated seconds.
-            held: What the last frame of each downlink's transfer is charged, if transfers start
+            held: Bytes charged for the last frame of each downlink's transfer, if transfers start
                 with the clock and are held until then: see `testbed.network.holding`.
             held_bytes: Bytes charged for all frames of each of these transfers; empty: unknown.
 
@@ -687,7 +690,7 @@ class Injector:
     ) -> None:
         """Give delays and losses from a slot on, in place of those given before for these slots.
 
-        A delay that changes by less than `slot_impairments.NEAR_S` is left as it is.
+        A delay that changes by less than `slot_impairments.NEAR_S` is not set again.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.

@@ -50,7 +50,8 @@ _ENOUGH_S, _LOW_S = 8e-3, 4e-3
 """A valve closes when the frames that are held take longer than `_ENOUGH_S`, and opens when they
 take less than `_LOW_S`; there is always one more frame than the one that is being sent."""
 _LEAD_NS = 80_000
-"""How much earlier than due a frame is sent: what the way to the receiving program takes."""
+"""Time by which a frame is sent before it is due, in ns: the time that it takes to the receiving
+program."""
 _AT_ONCE = 16
 """Number of packets of one direction that are read before others."""
 _MOST_PACKET_BYTES = 1 << 17
@@ -58,8 +59,8 @@ _SHORTLY_NS = 5_000_000
 _GSO = struct.Struct("=xBHH4x")
 """Metadata of a packet: kind of segmentation, bytes of its headers, payload per frame."""
 _RATE, _COUNTS = struct.Struct("=dq"), struct.Struct("=dddddq")
-"""What the injector writes: rate in bit/s, and since when. What the process writes: a `Carried`,
-and frames that were late."""
+"""Shared memory. The injector writes the rate in bit/s and its start; the process writes a
+`Carried` and the number of late frames."""
 
 
 def paced_links(highest_bps: Sequence[tuple[float, float]], shape: Shape) -> tuple[int, ...]:
@@ -67,7 +68,7 @@ def paced_links(highest_bps: Sequence[tuple[float, float]], shape: Shape) -> tup
 
     Args:
         highest_bps: Highest rates of the uplink and the downlink of each link, in real bit/s.
-        shape: How links treat frames.
+        shape: Shape of the links.
     """
     left, found = float(MOST_FRAMES_S), list[int]()
     for link, rates in sorted(enumerate(highest_bps, 1), key=lambda each: max(each[1])):
@@ -82,7 +83,7 @@ class PacedEnd(End):
     """An end whose shaper supplies the process, which alone moves the valve."""
 
     def change(self, rate_bps: float) -> list[bytes]:
-        """The message that changes the shaper's rate; none where it stays the same."""
+        """The message that changes the shaper's rate; none if it stays the same."""
         supplied = max(rate_bps, SUPPLY_BPS)
         if rate_bps == 0 or supplied == self._shaped_bps:
             return []
@@ -163,7 +164,7 @@ class Service:
         self._judge()
 
     def carried(self) -> Carried:
-        """What has been carried."""
+        """Bytes carried so far."""
         first_bits, left_bits = 0.0, 0.0
         if self._frames:
             first_bits, left_bits = self._frames[0][1], self._left_bits
@@ -318,7 +319,7 @@ class _Way:
         self._uncharged = 0 if shape.charges_headers else shape.mtu + 14 - shape.frame_bytes
 
     def bits(self, packet: bytes | bytearray) -> float:
-        """What the link carries of a packet: the headers of each of its frames count."""
+        """Bits of a packet on the link: the headers of each of its frames count."""
         size = len(packet) - _GSO.size
         kind, headers, payload = _GSO.unpack_from(packet)
         if kind and payload:

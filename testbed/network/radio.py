@@ -3,12 +3,12 @@
 
 """The injector's counterpart where ns-3's radio carries the frames: it directs the radio process.
 
-Each end of a link is a tap device. The radio process (the program of ``ns3_scenarios/cpp/radio``)
-reads the frames of all devices, lets their packets pass ns-3's radio access, and writes what comes
-out to the device at the other end. It holds ns-3 to the kernel's clock and changes the channel at
-slot boundaries itself. The `RadioDriver` here passes the channel and the clocks on to it, and
-answers the orchestrator with its counts, so that `testbed.network.injector.Injector` is the handle
-of both.
+Each end of a link is a tap device. The radio process (the program of `ns3_scenarios/cpp/radio`)
+reads the frames of all devices, passes their packets through ns-3's radio access, and writes the
+results to the device at the other end. It synchronises ns-3 with the kernel's clock and changes the
+channel at slot boundaries itself. The `RadioDriver` here passes the channel and the clocks on to
+it, and answers the orchestrator with its counts, so that `testbed.network.injector.Injector` is the
+handle of both.
 """
 
 import json
@@ -161,7 +161,7 @@ class RadioProcess:
         return RunError(f"the radio process died ({how}): {said or 'it left no message'}")
 
     def close(self) -> None:
-        """End the process; devices are gone afterwards."""
+        """End the process; its devices are removed."""
         self._process.kill()
         self._process.wait()
 
@@ -216,7 +216,7 @@ class RadioDriver:
         """Serve until an order to stop.
 
         Raises:
-            RunError: The orchestrator is gone, or the radio process is.
+            RunError: The orchestrator or the radio process has ended.
         """
         while True:
             message = self._control.next()
@@ -229,7 +229,8 @@ class RadioDriver:
             self._obey(order)
 
     def _await_message(self) -> None:
-        """Wait for bytes of the orchestrator; say meanwhile when the channel runs low."""
+        """Wait for bytes of the orchestrator; report meanwhile if few slots of the channel are
+        left."""
         due_ns = self._due_ns()
         timeout = None if due_ns is None else max(0.0, (due_ns - time.monotonic_ns()) * 1e-9)
         poll = select.poll()  # Open files of many devices have numbers above those of `select`.

@@ -88,7 +88,7 @@ class SlotImpairments:
         self._table.forget_before(slot)
 
     def changes(self, slot: int, phase: int) -> tuple[ImpairmentChange, ...]:
-        """What a slot changes; nothing where it has no values."""
+        """Impairments that a slot changes; none if it has no values."""
         row = self._table.row(slot, phase)
         if row is None:
             return ()

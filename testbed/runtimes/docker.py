@@ -98,7 +98,7 @@ def start(
 
     Args:
         nodes: All nodes; the first is the base station.
-        shape: How links treat frames.
+        shape: Shape of the links.
         image: `host`, or the name of an image whose ``python3`` runs modules.
         readable: Files and folders that nodes may read, at the same paths.
         writable: Files and folders that nodes may write, at the same paths.

@@ -205,7 +205,7 @@ def start(
 
     Args:
         nodes: All nodes; the first is the base station, unless it is in another part.
-        shape: How links treat frames.
+        shape: Shape of the links.
         writable: Files and folders that nodes may write if the kernel has Landlock; otherwise they
             may write everything that their user may write.
         part: Part of the network on this machine; None: all of it.

@@ -121,7 +121,7 @@ class QuicCount:
 
 
 def _queued_bytes(sock: socket.socket) -> int:
-    """Bytes that were written to a socket and are not acknowledged yet."""
+    """Bytes that were written to a socket and have not been acknowledged."""
     (size,) = struct.unpack("=i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
     return int(size)
 
@@ -164,7 +164,7 @@ class Counts:
 
 
 class Books:
-    """Counters of one side of a link by frame; all sent traffic belongs to exactly one frame."""
+    """Counters of one side of a link by frame; each sent byte belongs to exactly one frame."""
 
     def __init__(self, greeting: Counts, sent: Callable[[], TcpCount | QuicCount]) -> None:
         """Begin with the counters of a greeting; `sent` returns the connection's total traffic."""

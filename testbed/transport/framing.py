@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How many bytes a message takes on an Ethernet link that carries it: TCP/IPv4 and UDP/IPv4."""
+"""Bytes of a message on an Ethernet link that carries it: TCP/IPv4 and UDP/IPv4."""
 
 from dataclasses import dataclass
 

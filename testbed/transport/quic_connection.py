@@ -93,7 +93,7 @@ def made(settings: TransportSettings, original: bytes | None = None) -> Connecti
     """A new connection of this node.
 
     Args:
-        settings: How to talk.
+        settings: Transport settings of the run.
         original: For the server's side: the identifier that the client has chosen for it; None:
             this is the client's side.
     """

@@ -295,11 +295,11 @@ class StreamTransport(TransportKind):
 
         Args:
             sock: TCP's.
-            settings: How to talk.
+            settings: Transport settings of the run.
             peer: The node that this one has called; None: this node was called.
 
         Raises:
-            ConnectionLost: The peer is gone.
+            ConnectionLost: The peer has disconnected.
             WireError: It does not prove to be of this run.
         """
         raise NotImplementedError

@@ -26,7 +26,7 @@ class TcpStream:
         """Send parts one after the other.
 
         Raises:
-            ConnectionLost: The peer is gone, or took nothing in time.
+            ConnectionLost: The peer has disconnected, or accepted no data in time.
         """
         wire.send_parts(self.sock, *parts)
 

@@ -14,8 +14,8 @@ Sequence of frames, seen from the UAV::
             (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START (per iteration) SMASHED ▶  ◀ GRADIENT
             RECEIPT ▶ ADAPTERS ▶
 
-Where paradigms aggregate gradients, ◀ SHARED RECEIPT ▶ come before GRADIENT, or ◀ START in place of
-it; where uploads wait to be allowed, REQUEST ▶ ◀ GRANT come before SMASHED and ADAPTERS, or before
+In paradigms that aggregate gradients, ◀ SHARED RECEIPT ▶ come before GRADIENT, or ◀ START replaces
+it; where uploads wait for permission, REQUEST ▶ ◀ GRANT come before SMASHED and ADAPTERS, or before
 ADAPTERS alone.
 """
 
@@ -62,7 +62,7 @@ class Kind(enum.IntEnum):
     """UAV to BS: a broadcast or gradient has arrived; contains the arrival time."""
     START = 4
     """BS to UAV: all clients have the broadcast, of adapters or of gradients; contains the emulated
-    time at which all go on."""
+    time at which all continue."""
     SMASHED = 5
     """CA: smashed data, with labels."""
     GRADIENT = 6

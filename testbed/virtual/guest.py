@@ -14,9 +14,9 @@ and jumps to the next timer when all sleep.
 A guest does not depend on its user, on the load of the host, or on random numbers: its environment
 is fixed, and addresses and random numbers are repeatable.
 
-A `Template` is a guest whose program has stopped at a certain point; its copies go on from there.
-A copy is a process of the host like any guest, with its own memory, line and log, and a child of
-this process: the kernel clones itself as a sibling.
+A `Template` is a guest whose program has stopped at a certain point; its copies continue from
+there. A copy is a process of the host like any guest, with its own memory, line and log, and a
+child of this process: the kernel clones itself as a sibling.
 
 Nothing is left on the host. The kernel and its helpers end with this process; its memory is an
 unnamed file; the files that it is started from are removed as soon as it runs.
@@ -234,7 +234,7 @@ class Template:
     """A guest that has started its program, and copies of which continue the program.
 
     The program reads `testbed.system.inside.TEMPLATE`, which returns once per copy. The template
-    itself does not go on, and never ends by itself; a copy that fails does not affect it.
+    itself does not continue, and never ends by itself; a copy that fails does not affect it.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ def _attend(
         guest: The guest.
         line: Its line.
         folder: Files for its start, removed as soon as it is ready; None: it is ready.
-        callbacks: What it reports to.
+        callbacks: Functions to which it reports.
         answer: Return 0 as soon as this can be read.
     """
     with contextlib.ExitStack() as stack:

@@ -29,7 +29,7 @@ given ones."""
 
 
 def count(config: ModelConfig) -> SplitProfile:
-    """Count products and convolutions (2 FLOP per multiply-add, LoRA not merged, attention not
+    """Count products and convolutions (2 FLOP per product and sum, LoRA not merged, attention not
     fused), LayerNorms and batch normalisation.
 
     Backward passes are counted with the gradients of activations and of what is trained only.

@@ -48,7 +48,7 @@ class TokenSequences:
     labels: Indices
     """Zeros, because sequences have no labels; shape [N]."""
     described: str
-    """Where the sequences are from, in words."""
+    """Description of the source of the sequences."""
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Tokens [n, length] and the next tokens [n, length]."""

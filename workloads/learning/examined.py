@@ -42,7 +42,7 @@ def data_line(
     evaluates: bool,
     cache: Path,
 ) -> str:
-    """What is recognised in a data set: classes, samples, and which parts they are from.
+    """Description of a data set: classes, samples, and the parts they are from.
 
     Args:
         model: The model that is trained.

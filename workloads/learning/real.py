@@ -255,11 +255,11 @@ class RealClient:
         return {"wire_errors": self._up.errors}
 
     def state(self) -> bytes:
-        """What stays with this client on its side, as a safetensors file."""
+        """Tensors that stay with this client on its side, as a safetensors file."""
         return bytes(safetensors.torch.save(self._learner.own()))
 
     def restore(self, state: bytes) -> None:
-        """Continue from what stays with this client in a state of the server.
+        """Continue from the tensors that stay with this client in a state of the server.
 
         Raises:
             InputError: The state belongs to another model.
@@ -518,7 +518,7 @@ class RealServer:
         self._learner.load_state(safetensors.torch.load(state))
 
     def take_own(self, client: int, state: bytes) -> None:
-        """Take what stays with a client on its side: a result of `RealClient.state`."""
+        """Load the tensors that stay with a client on its side: a result of `RealClient.state`."""
         self._learner.load_own(client, safetensors.torch.load(state))
 
     def close(self) -> None:

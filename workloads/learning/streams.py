@@ -72,8 +72,8 @@ class AdapterUploads:
     codec: Codec
     feeds_back: bool
     left_out: Tensor | None = None
-    """What has been omitted so far, shape [n]; a client's part of another split point has other
-    elements at its end."""
+    """Values that have been omitted so far, shape [n]; a client's part of another split point has
+    other elements at its end."""
 
     def encode(self, trained: Tensor, received: Tensor) -> memoryview:
         """Encode adapters [n] that began as the received ones; both float32 on the CPU."""

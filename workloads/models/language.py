@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which language model `workload.model: hf:…` names: its configuration, its files and its
-vocabulary. Without torch and transformers."""
+"""The language model of `workload.model: hf:…`: its configuration, its files and its vocabulary.
+Without torch and transformers."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class LanguageModel:
     configuration: Mapping[str, Any]
     """Content of its `config.json`, with `model_type`."""
     vocabulary: int
-    """Number of tokens that it knows."""
+    """Number of tokens in its vocabulary."""
     folder: Path | None
     """Folder of its files; None: it is a family with parameters."""
 
@@ -68,7 +68,7 @@ class LanguageModel:
 
 
 def is_language(model: str) -> bool:
-    """Whether a name of a model is that of a language model of transformers."""
+    """Whether a model's name denotes a language model of transformers."""
     return model.startswith(PREFIX)
 
 
@@ -123,7 +123,7 @@ def language_model(
 
 
 def weight_files(path: Path, field: str) -> list[Path]:
-    """The safetensors files of weights: a file itself, or those of a model's folder.
+    """The safetensors files of weights: a single file, or those of a model's folder.
 
     Raises:
         InputError: A folder has no such files, or its index names files that it does not have.
