@@ -459,7 +459,7 @@ def serve(
 
 @dataclass(frozen=True)
 class ImpairmentCounts:
-    """Frames that the channel had lost and delivered when slots began, for uplinks and downlinks."""
+    """Frames that the channel had lost and delivered when slots began, for both directions."""
 
     slot: "npt.NDArray[np.int64]"
     """Shape [m]; slots that left no time for counting are missing."""

@@ -220,7 +220,7 @@ def _rate(bytes_s: int, least_bytes: int = 0) -> bytes:
 
 
 def size_table(shape: Shape) -> list[bytes]:
-    """The attribute of an end's first qdisc that sets the bytes charged per frame, if not its size."""
+    """The attribute of an end's first qdisc that sets a constant charge per frame."""
     if shape.charges_headers:
         return []
     # Without entries it only subtracts, from each frame, the headers of a TCP segment.
