@@ -94,7 +94,7 @@ class FadingChannel(Derived):
 
     Args:
         source: The source of gains.
-        fading: The fading.
+        fading: The small-scale fading model.
     """
 
     def __init__(self, source: Located, fading: Fading):

@@ -43,7 +43,7 @@ class Spooled:
     Args:
         folder: Folder of the temporary file.
         shape: Shape of the complete array.
-        dtype: Type of its values.
+        dtype: Type of the array's values.
         axis: The axis along which values are added.
     """
 

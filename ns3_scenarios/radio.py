@@ -129,7 +129,7 @@ class Air:
     """Gains to C further base stations of LTE, shape [C, K, S * m], the uplink's where the
     directions differ; None: there are none."""
     gain_cells_down: Array | None = None
-    """The downlink's, where they differ."""
+    """Gains of the downlink in all cells, if they differ."""
     power_cells_w: Array | None = None
     """Transmit powers of the further base stations, shape [C]."""
 
@@ -212,7 +212,7 @@ class Handover:
     to_cell: int
     """Number of the cell that it changes to."""
     start_s: float
-    """When the UAV has received the command."""
+    """Time at which the UAV has received the command."""
     end_s: float | None
     """When the new cell has received the UAV's confirmation; None: not before the last slot ended.
     """
@@ -239,7 +239,7 @@ class Delivery:
     blocks: Array
     """LTE: transport blocks that were sent, with retransmissions."""
     block_bits: Array
-    """LTE: sum of their sizes, in bits."""
+    """LTE: sum of the sizes of these transport blocks, in bits."""
     resource_blocks: Array
     """LTE: resource blocks that the UAV had on average, over all TTIs of the slot."""
     lost_blocks: Array
@@ -440,7 +440,7 @@ def start(settings: dict[str, Any], launch: Launch) -> Child:
     """Start ns-3's process, the program of ``cpp/radio``.
 
     Raises:
-        ChannelError: It cannot be built.
+        ChannelError: The program of ns-3 cannot be built.
     """
     program = build.library("radio")
     return Child(

@@ -68,7 +68,7 @@ class TraceError(Exception):
 
 
 class TraceExhausted(Exception):
-    """More slots are needed than a trace has."""
+    """A caller needs more slots than a trace has."""
 
     def __init__(self, available: int):
         self.available = available
@@ -184,7 +184,7 @@ class SlotTrace:
         return self.at(slice(slots))
 
     def at(self, slots: "slice | npt.NDArray[np.int64]") -> Self:
-        """These slots alone, in that order."""
+        """A trace of the given slots only, in the given order."""
         chosen: dict[str, Any] = {
             name: values[(*[slice(None)] * axis, slots)]
             for name, axis in PER_SLOT.items()
@@ -247,7 +247,7 @@ class ChannelTrace(SlotTrace):
     seed: int | None = None
     scenario: str | None = None
     gain_down: Array | None = None
-    """The downlink's, where it differs."""
+    """Gains of the downlink, if they differ from the uplink's."""
     loss: Array | None = None
     delay_s: Array | None = None
     jitter_s: Array | None = None
@@ -257,7 +257,7 @@ class ChannelTrace(SlotTrace):
     """Gains to C further base stations, shape [C, K, S], the uplink's where the directions differ;
     None: there are none."""
     gain_cells_down: Array | None = None
-    """The downlink's, where they differ."""
+    """Gains of the downlink in all cells, if they differ from the uplink's."""
     served: Served | None = None
     """The cell of each UAV with the fraction of its gains that interference leaves; not saved."""
 
@@ -730,7 +730,7 @@ class Located(Protocol):
         """
 
     def close(self) -> None:
-        """Free what it needs."""
+        """Release the resources of the source."""
 
 
 class Derived:

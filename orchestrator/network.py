@@ -210,7 +210,7 @@ class Node:
 
     @property
     def home(self) -> Path:
-        """The home folder of its programs."""
+        """The home folder of the node's programs."""
         return self._session.home(self.id)
 
     @property

@@ -65,7 +65,7 @@ PARTS_OF_LATENCY = tuple(part for part in PARTS if part not in ("clock", *RADIO_
 
 _TRANSFERS = (SM, CA, SG, CM)
 _GIVEN_BPS = 8e9
-"""At this rate, a byte takes a nanosecond."""
+"""Rate in bit/s at which a byte takes one nanosecond."""
 _STARTS_AT_UAV, _ENDS_AT_UAV = (CF, CA, CB, CM), (SM, CF, SG, CB)
 """Steps whose start, or whose end, is measured with the UAV's clock, not the base station's."""
 
@@ -208,7 +208,7 @@ def latencies_of(played: Sequence[Round | RoundTimes], plan: RoundPlan) -> Array
 
     Args:
         played: The same rounds, simulated or measured.
-        plan: Their plan.
+        plan: Plan of the rounds.
     """
     if not plan.updates:
         return np.array([[each.latency_s] for each in played])
@@ -230,7 +230,7 @@ def radio_stages(
 
     Args:
         measured: The measured round.
-        plan: Its plan, with the measured durations of computing.
+        plan: Plan of the round, with the measured durations of computing.
         modelled: The round as simulated with everything else that was measured.
         tcp: The TCP model of the round.
         log: Log of the radio's grants.

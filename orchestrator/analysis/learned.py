@@ -53,7 +53,7 @@ class Target:
 
     @classmethod
     def of(cls, measure: str, value: float, field: str) -> "Target":
-        """A target that is checked.
+        """A target whose measure and value are checked.
 
         Raises:
             InputError: No evaluation can have such a value; the message begins with `field`.
@@ -71,10 +71,10 @@ class Target:
 
     @classmethod
     def parse(cls, text: str, field: str = "target") -> "Target":
-        """The target that a text like `accuracy=0.8` states.
+        """The target in a text such as `accuracy=0.8`.
 
         Raises:
-            InputError: It states none; the message begins with `field`.
+            InputError: The text contains no target; the message begins with `field`.
         """
         name, _, value = text.partition("=")
         try:
@@ -157,7 +157,7 @@ class Group:
 
     name: str
     curves: Mapping[int, pd.DataFrame] = field(default_factory=dict)
-    """By seed: the curve of a result."""
+    """Curves of the results, by random seed."""
 
 
 @dataclass(frozen=True)

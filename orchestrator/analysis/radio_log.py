@@ -116,7 +116,7 @@ class LinkLog:
 
         Args:
             records: The link's records, in order of time.
-            time_s: Their times in emulated seconds.
+            time_s: Times of the records in emulated seconds.
             direction: 0 for the uplink, 1 for the downlink.
             packet_bytes: Size of most IP packets.
         """
@@ -235,7 +235,7 @@ class RadioLog:
 
 
 def slots_in(round_: Round, slot_s: float) -> range:
-    """The slots in which a round is, at least one."""
+    """The slots that overlap with a round, at least one."""
     first = int(np.floor(round_.start_s / slot_s + 1e-9))
     return range(first, max(first + 1, int(np.ceil(round_.end_s / slot_s - 1e-9))))
 
@@ -245,7 +245,7 @@ def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.Data
 
     Args:
         round_: The round.
-        log: The log of its radio.
+        log: The log of the round's radio.
         slot_s: Length of a slot, s.
         clients: Number of clients, K.
 

@@ -163,7 +163,7 @@ def due_ends_s(
 
     Args:
         measured: The measured round.
-        plan: Its plan, with the bytes on the links.
+        plan: Plan of the round, with the bytes on the links.
         radio: The radio; no direction is divided unless its band is shared.
         values: Slot values from time 0, shape [K, S] or for each direction.
         slot_s: Length of a slot in s.

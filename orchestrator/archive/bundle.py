@@ -134,7 +134,7 @@ def _files(directory: Path) -> list[Path]:
     """The result files of a folder, sorted.
 
     Raises:
-        InputError: It contains a link or a special file.
+        InputError: The folder contains a link or a special file.
     """
     found = []
     for path in sorted(directory.rglob("*")):

@@ -160,7 +160,7 @@ def trial_of(
         dilation: Real seconds per emulated second.
         in_turns: Whether downlinks are used one after the other.
         uplinks_in_turns: Whether uplinks are.
-        gap_s: Real seconds before each transfer.
+        gap_s: Real seconds of silence before each transfer.
         tcp: Model of transfers over serial lines; None: the links are none.
     """
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
@@ -193,7 +193,7 @@ def _schedule(
     """Emulated seconds of a level, and the level and transfer of each link, in order.
 
     Args:
-        up_bps: Emulated bit/s, shape [K, 3].
+        up_bps: Rates of the uplinks in emulated bit/s, shape [K, 3].
         down_bps: Rates of the downlinks, likewise.
         in_turns: Whether downlinks are used one after the other.
         shape: Shape of the links.

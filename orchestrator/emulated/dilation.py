@@ -253,7 +253,7 @@ class Job:
     start_s: float
     due_s: float
     work_s: float
-    """Duration when it runs alone."""
+    """Duration of the computing step if it runs alone."""
     by_server: bool
     """Whether the base station does it; it does one job at a time, the earliest first, while UAVs
     never wait."""

@@ -230,7 +230,7 @@ class EmulatedNetwork:
         """Measure every link at rates that it will have.
 
         Args:
-            expected: These rates, in emulated bit/s; outages are ignored.
+            expected: Expected rates of the links, in emulated bit/s; outages are ignored.
             slot_s: Length of a slot in seconds.
             ends: Provides programs at both ends of the links while the context lasts.
             in_turns: Whether downlinks are used one after the other.

@@ -207,7 +207,7 @@ class Nodes:
         """Continue without a host, after processing the earlier messages of its nodes.
 
         Raises:
-            RunError: Rounds cannot continue without it.
+            RunError: Rounds cannot continue without this node.
         """
         if self.on_lost is None:
             raise RunError(str(lost))

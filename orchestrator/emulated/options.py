@@ -60,7 +60,7 @@ def check_options(options: Placing, out: Path | None) -> None:
 
     Args:
         options: Options of a run or session.
-        out: Its folder; None: a temporary one.
+        out: Output folder; None: a temporary one.
 
     Raises:
         InputError: An option lacks another one; the message names both.

@@ -47,7 +47,7 @@ class RadioAir:
 
         Args:
             scenario: The scenario.
-            trace: Its channel.
+            trace: Channel of the scenario.
             folder: Folder of the run or session, for the log.
 
         Raises:

@@ -47,7 +47,7 @@ class RadioTrial:
     """The transfers that calibrate the radio; see `orchestrator.emulated.calibration.Trial`."""
 
     channel: tuple[Array, ...]
-    """The channel meanwhile, one slot: see `RadioAir.channel`."""
+    """The channel during the trial, one slot: see `RadioAir.channel`."""
     alone_bps: Array
     """Goodput of IP packets of ns-3 alone by direction and UAV, [2, K], in emulated bit/s."""
     probes: tuple[Probe, ...]

@@ -119,7 +119,7 @@ class Session:
         self._interrupted = False
         self._closing = False
         self._end_slot: int | None = None
-        """End of the slots that count."""
+        """Number of the slot after the last one that counts."""
         self.clock = self._begin()
         self._before = Machine.now()
         self._visits = Visits(self.folder, self.scenario, self.home, self.start)
@@ -186,7 +186,7 @@ class Session:
             files: Its standard files, which remain open here. Default: no input, and the node's
                 log.
             env: Variables in addition to those of the node.
-            folder: Its working directory. Default: that of this process.
+            folder: Working directory of the program. Default: that of this process.
             terminal: Whether its standard input is a terminal that becomes its controlling
                 terminal.
             given: Whether its exit status decides on the success of the session.

@@ -124,7 +124,7 @@ class _End:
             os.close(self._theirs.pop())
 
     def send(self, order: Any) -> None:
-        """Send it an order."""
+        """Send an order to the program."""
         data = (json.dumps(order) + "\n").encode()
         try:
             while data:
@@ -162,7 +162,7 @@ class _End:
         return RunError(f"calibration: {self.node}: {last}")
 
     def close(self) -> None:
-        """Close its input, on which the program ends."""
+        """Close the program's input, which ends the program."""
         for descriptor in (self._orders, self._answers, *self._theirs):
             os.close(descriptor)
 

@@ -83,7 +83,7 @@ class Recorder:
         self.exhausted = 0
         self.watcher: Watcher | None = None
         self.kept: list[pd.DataFrame] | None = [] if keep else None
-        """All rows so far, if they are kept."""
+        """All rows of the table so far, if they are kept."""
 
     def take(self, samples: Samples, end: int | None) -> None:
         """Add the counters since the last call, for slots before `end`."""

@@ -142,7 +142,7 @@ def check(scenario: Scenario) -> None:
     """Refuse a scenario whose learning depends on times, or that does not learn.
 
     Raises:
-        InputError: One line that names the key.
+        InputError: A key of the scenario prevents it; the message names the key in one line.
     """
     if scenario.workload.compute == "none":
         raise InputError("workload.compute: is 'none', so nothing is learned; set it to 'real'")

@@ -234,7 +234,7 @@ def visit(
         node: Node of the program.
         argv: The program and its arguments, started in this process's working directory; none: a
             shell in the node's home.
-        files: Its standard files.
+        files: Standard files of the program.
         env: Variables in addition to those of the node.
         terminal: Whether its standard input is a terminal that becomes its controlling terminal.
 

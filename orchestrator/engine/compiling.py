@@ -110,8 +110,8 @@ def compiled_plugin(function: Callable[..., Any], parameters: dict[str, Any], gi
 
     Args:
         function: The function.
-        parameters: Its parameters by name.
-        given: The number of arguments before its parameters.
+        parameters: Parameters of the function by name.
+        given: The number of arguments before the function's parameters.
     """
     bound = inspect.signature(function).bind(*[None] * given, **parameters)
     bound.apply_defaults()

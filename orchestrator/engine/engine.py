@@ -112,9 +112,9 @@ class SplitCosts:
     smashed_bytes: npt.NDArray[np.int64]
     gradient_bytes: npt.NDArray[np.int64]
     adapter_bytes: npt.NDArray[np.int64]
-    """Adapters that a client sends."""
+    """Bytes of the adapters that a client sends."""
     broadcast_bytes: npt.NDArray[np.int64]
-    """Global adapters that it receives."""
+    """Bytes of the global adapters that a client receives."""
     backward_ratio: float
     compute_power_w: Array
     """Shape [K]."""
@@ -185,7 +185,7 @@ def simulate(
         gain: Input of the radio for each slot, shape [K, S] or for each direction: linear gains, or
             rates; 0 is an outage. Slot s lasts from s slot_s to (s + 1) slot_s.
         slot_s: Length of a slot.
-        start_s: When the round starts.
+        start_s: Start of the round in s.
         slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
             place of the multiples of `slot_s`.
         service_order: Shape [2, K, I], see `service_order_of`: in which order sequential stations
@@ -497,7 +497,7 @@ def simulate_batch(
         radio: Radio that converts gains to rates.
         gain: Shape [K, S]; slot 0 starts at t = 0.
         slot_s: Length of a slot.
-        start_s: When all N rounds start.
+        start_s: Common start of all N rounds in s.
         split: Shape [N], u; or [N, K], u_k.
         alpha: Shape [N, K]; likewise `beta` and `rho`.
         beta: Shares of the bandwidth.

@@ -215,7 +215,7 @@ def rates_at_edges(
 
     Args:
         scenario: The scenario.
-        trace: Its channel.
+        trace: Channel of the scenario's UAVs.
         rates: Computes the rates [K, n] of all links with a radio and an allocation.
     """
     shares, made = fixed_allocation(scenario), None

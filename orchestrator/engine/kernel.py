@@ -108,9 +108,9 @@ class Faults(NamedTuple):
     """
 
     absent: npt.NDArray[np.bool_]
-    """Not there from the start."""
+    """Whether the client is absent from the start."""
     stop_s: Array
-    """When its process ends; infinity: never."""
+    """Time at which the client's process ends; infinity: never."""
     lost_s: Array
     """When it counts as lost; written to: infinity for a client that finished before."""
     wrong_s: Array

@@ -35,11 +35,11 @@ class Medium(NamedTuple):
     bps: Array
     """The present rate of each active client, shape [2, K]."""
     least: Array
-    """The rate holds for slot values from this one on, shape [2, K], …"""
+    """Lowest slot value for which the rate is valid, shape [2, K]."""
     below: Array
-    """… and below this one, shape [2, K]."""
+    """Slot value from which on the rate is no longer valid, shape [2, K]."""
     now_s: Array
-    """Up to when `left_bits` counts, shape [1]."""
+    """Time for which `left_bits` is valid, shape [1]."""
     numbers: Ints
     """For each direction: the `COUNT` of active clients, and the slot `UNTIL` which their rates are
     known to hold, or `STALE`; shape [2, 2]."""

@@ -91,13 +91,13 @@ class RoundPlan:
     """Server's forward and backward pass of one batch: with the client's share, or with the whole
     server under sequential computing."""
     sm_bytes: npt.NDArray[np.int64]
-    """Adapters that the base station broadcasts, shape [K]."""
+    """Bytes of the adapters that the base station broadcasts, shape [K]."""
     ca_bytes: npt.NDArray[np.int64]
     """Smashed data, shape [K, I]."""
     sg_bytes: npt.NDArray[np.int64]
     """Gradients, shape [K, I]."""
     cm_bytes: npt.NDArray[np.int64]
-    """Adapters that each client sends back, shape [K]."""
+    """Bytes of the adapters that each client sends back, shape [K]."""
     backward_ratio: float
     """Ratio ς; replaces the client's backward pass before the first iteration: τ_CB(0) = ς τ_CF(1).
     """
@@ -191,10 +191,10 @@ class Transfers:
     """Bytes of one client's transfers: its adapters, and the data of one batch."""
 
     adapters: int
-    """The global adapters that the client receives."""
+    """Bytes of the global adapters that the client receives."""
     smashed: int
     gradient: int
-    """All gradients of the batch, including aggregated ones."""
+    """Bytes of all gradients of the batch, including aggregated ones."""
     shared: int = 0
     """Aggregated gradients, which are broadcast to all clients."""
     adapters_up: int = -1

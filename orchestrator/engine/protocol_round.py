@@ -184,7 +184,7 @@ class _Round:
         return self._noted(DOWN, client, self.now_s)
 
     def _noted(self, way: int, client: int, at_s: float) -> float:
-        """When a message of one frame arrives."""
+        """Time at which a message of one frame arrives."""
         assert self.paths is not None
         k, links = client - 1, self.uplinks if way == UP else self.links
         return float(note(self.paths, self.slots, links, way, k, at_s, self.slot[k]))
@@ -327,7 +327,7 @@ class _Round:
         """When a transfer of `size` bytes ends; infinity if its client is lost before.
 
         Raises:
-            TraceExhausted: It does not end within the trace.
+            TraceExhausted: The round does not end within the trace.
         """
         k, links = client - 1, self.uplinks if way == UP else self.links
         end_s, self.slot[k] = _transfer(

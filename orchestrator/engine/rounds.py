@@ -160,7 +160,7 @@ def play_rounds(
 
 
 def _played(backend: Backend, decision: Decision) -> Round:
-    """Play a round; a failure names it."""
+    """Play a round; the message of a failure names the round."""
     try:
         return backend.play(decision)
     except RunEnds:

@@ -95,12 +95,12 @@ def _shared_slot_bps(
 
 @inlined
 def edge_of(slots: Slots, slot: int) -> float:
-    """When a slot begins."""
+    """Start of a slot, in s."""
     return slots.edges_s[slot] if slots.edges_s.size else slot * slots.slot_s
 
 
 def end_of(slots: Slots) -> float:
-    """When the trace ends, in s."""
+    """End of the trace, in s."""
     last = slots.values.shape[2]
     return float(slots.edges_s[last]) if slots.edges_s.size else last * slots.slot_s
 

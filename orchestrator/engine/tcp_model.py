@@ -107,7 +107,7 @@ CONNECTED_S = 1.9
 """Time between the opening of a connection and a UAV's first upload, as measured; emulated seconds.
 """
 _ONE_FRAME_BITS = 1e18
-"""More than any transfer has."""
+"""Size in bits of a frame that is larger than any transfer."""
 ACKNOWLEDGEMENT_BITS = 8.0 * ACKNOWLEDGEMENT_BYTES
 MOST_PACKET_BITS = 8.0 * 64_000
 UNACKNOWLEDGED = 4096

@@ -91,7 +91,7 @@ class Exchanges(NamedTuple):
     seconds: Array
     """Duration from the end of the backoff until the next backoff begins."""
     collision_s: Array
-    """The same of one that collides."""
+    """Duration of an exchange that collides, measured in the same way."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def above_ground(
         heights_m: Heights of the file.
         above: Reference of the heights.
         ground_m: Height of the ground on the file's scale; `lowest`: the lowest of `heights_m`.
-        where: Names a place.
+        where: Function that names a place in messages.
 
     Raises:
         InputError: Heights are missing, below the ground, or above the sea without `ground_m`.

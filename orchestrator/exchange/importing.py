@@ -336,7 +336,7 @@ def _checked(
         times_s: Times of the places, shape [n]; None: they are flown at the given speed.
         above: Reference of the heights.
         options: The user's options.
-        where: Names a place.
+        where: Function that names a place in messages.
 
     Raises:
         InputError: A height or a speed is not possible, or no speed is given.

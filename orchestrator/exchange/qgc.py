@@ -129,7 +129,7 @@ class _Flight:
     speed_m_s: float | None
     """Speed at the beginning; None: not known."""
     keeps_speed: bool
-    """No item changes the speed."""
+    """Whether no item changes the speed."""
     circles: bool
     """Whether the vehicle is, or may be, one that flies circles where a multirotor would hover."""
     places: list[list[float]] = field(default_factory=list)
@@ -234,7 +234,7 @@ class _Flight:
         """The flight, from the first to the last position.
 
         Raises:
-            InputError: It has no positions, or no speed.
+            InputError: The plan has no positions, or no speed.
         """
         if not self.places:
             raise InputError(f"{path}: has no waypoints")

@@ -99,7 +99,7 @@ def heights_given(places: Sequence[Place], where: str) -> bool:
     """Whether all places have heights; False: none has one.
 
     Raises:
-        InputError: Some have one and some have none.
+        InputError: Some places have a height and some have none.
     """
     missing = [math.isnan(height) for _, _, height in places]
     if any(missing) and not all(missing):

@@ -126,7 +126,7 @@ class Rows:
     places: Array | None
     """Latitude, longitude, height, or east, north, height, shape [n, 3]; heights may be NaN."""
     where: Callable[[int], str]
-    """Names the i-th row."""
+    """Function that names the i-th row in messages."""
     line: int
     """Index of the first row in all files."""
 
@@ -173,7 +173,7 @@ def read(paths: Sequence[Path], reading: Reading) -> Table:
 
 
 class _Where:
-    """Names rows of a table, for messages."""
+    """Functions that name rows of a table, for messages."""
 
     def __init__(self, table: pd.DataFrame):
         self.paths, self.lines = table["_path"].to_numpy(), table["_line"].to_numpy()

@@ -13,7 +13,7 @@ from orchestrator.exchange.files import Array
 Origin = tuple[float, float]
 """Latitude and longitude in degrees of x = y = 0."""
 Above = Literal["ground", "sea", "unknown"]
-"""The level that a file's heights count from."""
+"""Reference of a file's heights."""
 
 
 @dataclass(frozen=True)

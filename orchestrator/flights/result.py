@@ -85,7 +85,7 @@ class Uplink:
     correlation: float
     """Correlation of its shadowing with the shadowing of the level to which models were fitted."""
     carried: "Carried | None"
-    """None: no rates were measured."""
+    """Link curve of the flights; None: no rates were measured."""
     noise_db: float = 0.0
     """Level at which the signal-to-noise ratio is 0 dB."""
 

@@ -86,7 +86,7 @@ class Outlook:
         """Simulate the round with each candidate.
 
         Raises:
-            TraceExhausted: One of them takes longer than the forecast.
+            TraceExhausted: One of the rounds takes longer than the forecast.
         """
         return simulate_batch(
             self.costs,
@@ -248,7 +248,7 @@ def balanced(
     Args:
         outlook: Conditions of the round.
         tried: N candidates.
-        times: Results of their simulation.
+        times: Results of the candidates' simulation.
         largest_energy_j: Limit of each client's energy, shape [N], J.
     """
     costs, radio, u = outlook.costs, outlook.radio, tried.split - 1

@@ -222,7 +222,7 @@ def compare(
     Args:
         given: Results and sessions.
         names: Names of the results (default: made from their differences).
-        target: A target that results are to reach.
+        target: A target that results must reach.
 
     Raises:
         InputError: `given` is empty, or paradigms cannot be compared: see `check_comparable`; or
@@ -395,7 +395,7 @@ def _with_numbers(names: Sequence[str]) -> list[str]:
 
 
 def differing(results: Sequence[Result | PlayedSession]) -> dict[str, list[Any]]:
-    """By dotted key in which scenarios differ: the value of each result.
+    """Values of each result, by dotted key in which scenarios differ.
 
     The value is None if a result has no scenario.
     """

@@ -106,7 +106,7 @@ def claimed(
     guest.
 
     Raises:
-        InputError: As for `run_folder`.
+        InputError: See `run_folder`.
     """
     if resume and overwrite:
         raise InputError("`resume`: does not go together with `overwrite`")

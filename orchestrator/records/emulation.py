@@ -107,7 +107,7 @@ class PlayedRound:
     record has all rounds."""
 
     predicted: Round
-    """As in `RoundRecord`; likewise the others."""
+    """Prediction with payload only, as in `RoundRecord`; the same is true of the other fields."""
     predicted_wire: Round
     measured: Round
     budget: dict[str, float]

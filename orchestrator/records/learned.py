@@ -147,10 +147,10 @@ class Trajectory:
     """The columns of `learning.parquet` except `time_s`."""
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse a scenario that would learn something else.
+        """Refuse a scenario whose learning has another result.
 
         Raises:
-            InputError: One line that names the key.
+            InputError: The scenario does not fit; the message names the key in one line.
         """
         if why := why_inexact(scenario):
             raise InputError(f"{why}; {self.folder} cannot be timed by it")

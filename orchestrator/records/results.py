@@ -26,7 +26,7 @@ EXECUTIONS = {
     "predicted_wire": "predicted, frames",
     "predicted": "predicted, payload",
 }
-"""By kind of timeline, best first: the name of the execution."""
+"""Name of the execution by kind of timeline, best first."""
 CROSS_CHECK = "opinions.json"
 MOST_JSON_BYTES = 256 << 20
 """Size limit of a JSON file."""
@@ -98,9 +98,9 @@ class Result:
     """The rounds of one execution (a measurement or a prediction), and facts about them."""
 
     name: str
-    """Name of its folder or file."""
+    """Name of the result's folder or file."""
     scenario: Scenario | None
-    """None if only rounds were given."""
+    """The scenario; None if only rounds were given."""
     execution: str
     """Name of what executed the rounds, e.g. a value of `EXECUTIONS`."""
     timeline: Timeline

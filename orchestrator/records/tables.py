@@ -272,7 +272,7 @@ def _check_size(needed: int, held: int) -> None:
     """Check the memory that a table needs against its file's size and the free memory.
 
     Raises:
-        ValueError: It needs too much.
+        ValueError: The table needs too much memory.
     """
     if needed > max(SAFE_BYTES, MOST_EXPANSION * held):
         raise ValueError(f"claims {needed:,} bytes of values in a file of {held:,}")

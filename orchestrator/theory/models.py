@@ -79,7 +79,7 @@ class Equation:
     has_adapters: bool = False
     """Whether the form includes SM and CM; otherwise they are added."""
     metric: str = "latency_s"
-    """Metric of the round that the form gives."""
+    """Metric of the round that the form computes."""
 
     def __call__(
         self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
@@ -203,7 +203,7 @@ class AnalyticalModel:
     name: str
     title: str
     metric: str
-    """Metric of the round that the model gives."""
+    """Metric of the round that the model computes."""
     function: Function
     parameters: Mapping[str, Any]
 

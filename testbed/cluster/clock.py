@@ -217,7 +217,7 @@ class Echo:
         self._sock.bind((address, 0))
         self._key = token.encode()
         self.port: int = self._sock.getsockname()[1]
-        """Port on which it listens."""
+        """Port of the listening socket."""
         self.heard_ns = time.monotonic_ns()
         """Monotonic time of the orchestrator's last request."""
         self._over = threading.Event()

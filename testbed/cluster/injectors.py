@@ -58,7 +58,7 @@ class Captures:
     host: str
     """The base station's host, where all links end."""
     folder: str
-    """Folder of the files on that host."""
+    """Folder of the capture files on that host."""
     fetch: Callable[[str, Path], object]
     """Fetches a file of that folder to a local path."""
 

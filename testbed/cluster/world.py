@@ -409,7 +409,7 @@ class HostsWorld(World):
         """Continue without a host.
 
         Raises:
-            RunError: It is the base station's host.
+            RunError: The host is the base station's.
         """
         if self._clocks.is_silent(host):
             reason = f"it has not answered for {SILENCE_S:g} s"

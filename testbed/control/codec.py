@@ -34,11 +34,11 @@ class Kinds(Generic[Received]):
     """The kinds of message that one side may receive."""
 
     def __init__(self, kinds: Any):
-        """Begin; `kinds` is their union."""
+        """Create a codec; `kinds` is the union of the message classes."""
         self._kinds = {kind.__name__: kind for kind in get_args(kinds)}
 
     def decode(self, header: Json, blob: bytes) -> Received:
-        """The message that `encode` made so.
+        """The message from which `encode` made these arguments.
 
         Raises:
             MessageError: None of these kinds, or a field is missing, unknown or of another type.

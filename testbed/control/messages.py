@@ -146,7 +146,7 @@ class Keeping:
     """When the base station keeps the global state of an asynchronous run for an evaluation."""
 
     every_updates: tuple[int, ...] = ()
-    """Numbers of updates after whose multiples it does."""
+    """The state is kept after each multiple of each of these numbers of updates."""
     every_s: float = 0.0
     """Emulated seconds after whose multiples it does; 0: never."""
 
@@ -174,7 +174,7 @@ class Direction:
     device_sent_bytes: int
     """Bytes as the device counts them per packet, with the headers of the first frame only."""
     device_sent_frames: int
-    """Packets, of one or more frames."""
+    """Packets as the device counts them, of one or more frames each."""
     lost_frames: int = 0
     """Frames lost on the radio channel since impairments are in force."""
     arrived_frames: int = 0
@@ -254,7 +254,7 @@ class ServeRound:
     s_s: tuple[float, ...]
     """Duration of server computing for a batch of each client of the run."""
     first_gradients: FirstGradients | None
-    """None: no service order uses them."""
+    """First gradients for service orders; None: no service order uses them."""
     live: bool
     """Whether to send `Progress`."""
     faults: BsFaults | None

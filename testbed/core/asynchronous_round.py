@@ -54,7 +54,7 @@ class Mix:
     staleness: int
     """Number of times that the global model has changed since the client was sent it."""
     at: float
-    """Time of its arrival."""
+    """Time at which the update arrived."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SendAdapters:
 
     client: int
     iteration: int
-    """First iteration of its update."""
+    """First iteration of the client's update."""
     at: float
 
 

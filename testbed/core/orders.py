@@ -240,7 +240,7 @@ def check(name: str, parameters: Mapping[str, float]) -> None:
     """Refuse an order that is none, or parameters that it does not take.
 
     Raises:
-        InputError: Names the key.
+        InputError: A parameter is not valid; the message names its key.
     """
     if name in ORDERS.built_in:
         return ORDERS.check(name, parameters)

@@ -127,7 +127,7 @@ class Registry:
         """The object with that name.
 
         Args:
-            name: As the scenario gives it.
+            name: Name, as in the scenario.
             key: Key to name in a refusal; default: the group's own key.
 
         Raises:
@@ -179,7 +179,7 @@ class Registry:
         """Refuse an unknown name, parameters that it does not take, or the lack of some it needs.
 
         Raises:
-            InputError: Names the parameter.
+            InputError: A parameter is not valid; the message names it.
         """
         if name in self.built_in and not parameters:
             return
@@ -202,7 +202,7 @@ class Registry:
         """The result of calling the registered function of that name with the parameters.
 
         Args:
-            name: As the scenario gives it.
+            name: Name, as in the scenario.
             parameters: Parameters of the function.
             given: The testbed's own arguments.
 

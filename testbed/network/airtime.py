@@ -109,23 +109,23 @@ class Divider(Protocol):
         """The rates that the links are to have in a slot."""
 
     def given(self, at_ns: int, slot: SlotRates, rates: Sequence[float]) -> None:
-        """Take note that the links have these rates from a moment on."""
+        """Record that the links have these rates from a moment on."""
 
     def look(
         self, counts: Sequence[Count], read_ns: Sequence[int], slot: SlotRates, next_ns: int
     ) -> None:
-        """Take note of what links have sent.
+        """Record the bytes that links have sent.
 
         Args:
             counts: Counters of each link.
-            read_ns: When each was read.
+            read_ns: Time at which each counter was read.
             slot: The links' rates.
             next_ns: Time until the next look.
         """
 
 
 def divide(wanted: Sequence[float]) -> list[float]:
-    """Max-min fair shares of one.
+    """Max-min fair shares of a total of 1.
 
     Args:
         wanted: The share that each link can use: 0 if idle, infinity if it has a backlog.

@@ -151,7 +151,7 @@ class Fabric:
     uav_taps: Sequence[int] = ()
     """Open files of the UAVs' devices if a radio process carries the frames, one per link."""
     station_taps: Sequence[int] = ()
-    """Open files of the base station's devices then."""
+    """Open files of the base station's devices if a radio process carries the frames."""
     pacer: Pacer | None = None
     """The process that carries the frames of paced links, if there are any."""
 
@@ -180,7 +180,7 @@ class DeviceCount:
     sent_bytes: int
     """Bytes including the headers of each packet's first frame only."""
     sent_frames: int
-    """Packets, of one or more frames."""
+    """Packets that the device has sent, of one or more frames each."""
     received_frames: int
     dropped_frames: int
     """Packets that the device could not send."""
@@ -434,7 +434,7 @@ def impair(
     netem.
 
     Raises:
-        RunError: The kernel does not support it.
+        RunError: The kernel does not support delay and loss of frames.
     """
     lined = []
     try:

@@ -91,9 +91,9 @@ class ChangeRates:
     """Rates of all ends of the base station's site (None: held, leave it as it is), or empty: leave
     all as they are."""
     uplinks: tuple[tuple[int, float], ...] = ()
-    """UAVs of this machine and their rates."""
+    """UAVs of this machine and the rates of their uplinks."""
     air: tuple[ImpairmentChange, ...] = ()
-    """To be made after the rates have been set."""
+    """Changes of impairments, to be made after the rates have been set."""
     below_floor: int = 0
     """Number of positive rates that are set to 0 because they are below one frame per slot."""
     missing: bool = False
@@ -112,7 +112,7 @@ class Wait:
     """Wait for a control message until a time; if there is none, carry out the action."""
 
     until_ns: int | None
-    """None: for a control message alone."""
+    """End of the wait; None: it ends with a control message only."""
     action: ChangeRates | Step | ReadQueues | None
 
 
@@ -192,7 +192,7 @@ class RatesSet:
 
     what: ChangeRates
     done_ns: int
-    """When the kernel had done so."""
+    """Time at which the kernel had made the changes."""
     changes: int
     """Number of netlink messages."""
     at_ns: int
@@ -232,7 +232,7 @@ class AirRead:
     counts: Mapping[Way, tuple[int, int]]
     """Frames lost and arrived; without directions that the channel does not impair."""
     at_ns: int
-    """When reading was over."""
+    """Time at which reading had ended."""
 
 
 @dataclass(frozen=True)

@@ -476,7 +476,7 @@ class Report:
     """The slots that the injector has set since its last report, and the links' counters."""
 
     slot: "npt.NDArray[np.int64]"
-    """Shape [n]: the slots that were set."""
+    """Shape [n]: numbers of the slots whose rates were set."""
     boundary_ns: "npt.NDArray[np.int64]"
     """Shape [n]: when each was due, in monotonic time."""
     done_ns: "npt.NDArray[np.int64]"
@@ -495,7 +495,7 @@ class Report:
     exhausted: int
     """Number of slots without given rates, in which the last rates remained."""
     air: ImpairmentCounts | None = None
-    """None where no frames are to be lost."""
+    """Counters of delayed and lost frames; None if no frames are to be lost."""
     clock_error_s: float = 0.0
     """Upper bound of the error of the clock offsets between hosts since the last epoch, in real
     seconds; 0 on one machine."""
@@ -515,7 +515,7 @@ class Samples:
     boundary_ns: "npt.NDArray[np.int64]"
     """Shape [n]: when each slot began."""
     done_ns: "npt.NDArray[np.int64]"
-    """Shape [n]: when its rates had been set."""
+    """Shape [n]: time at which the slot's rates had been set."""
     counted_ns: "npt.NDArray[np.int64]"
     """Shape [n, K, 2]: when the counters of uplink and downlink had been read."""
     sent_bytes: "npt.NDArray[np.int64]"

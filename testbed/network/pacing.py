@@ -90,7 +90,7 @@ class PacedEnd(End):
         return [self._shaper(supplied)]
 
     def changed(self, rate_bps: float) -> None:
-        """Note that the messages of `change` were sent."""
+        """Record that the messages of `change` were sent."""
         self.rate_bps = rate_bps
         if rate_bps:
             self._shaped_bps = max(rate_bps, SUPPLY_BPS)
@@ -113,9 +113,9 @@ class Carried:
     since_ns: float = 0.0
     """Monotonic time in ns."""
     changed_ns: float = 0.0
-    """When the rate changed last."""
+    """Time of the last change of the rate."""
     until_change: float = 0.0
-    """Bits that had been carried by then."""
+    """Bits that had been carried until the last change of the rate."""
 
     def by(self, at_ns: float, rate_bps: float) -> float:
         """Bits carried until a time, at a rate since the last event."""
@@ -140,7 +140,7 @@ class Service:
         self._frame_bits = frame_bits
         self._frames: deque[tuple[float, float, bytes | bytearray]] = deque()
         self._since_ns, self._left_bits = 0.0, 0.0
-        """Since when the first frame is being sent, and its bits that were left then."""
+        """Start of the first frame's transmission, and its remaining bits at that time."""
         self._rate_bps, self._changed_ns, self._before_bps = 0.0, 0.0, 0.0
 
     def take(self, arrived_ns: float, bits: float, frame: bytes | bytearray) -> None:
@@ -270,7 +270,7 @@ class Pacer:
 
         Args:
             end: Any end.
-            count: Counters of its queue.
+            count: Counters of the link's queue.
             at_ns: Monotonic time at which they were read. If the rate has changed shortly before,
                 the result is that of the change, so that rates of two slots are not mixed.
         """

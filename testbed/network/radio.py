@@ -90,7 +90,7 @@ class RadioProcess:
         """Start it, and wait until all UAVs are connected, which takes simulated time only.
 
         Raises:
-            RunError: It ended, or a UAV was not connected.
+            RunError: The radio process ended, or a UAV was not connected.
         """
         settings = json.loads(program.settings)
         settings |= {"uav_taps": list(fabric.uav_taps), "station_taps": list(fabric.station_taps)}
@@ -357,7 +357,7 @@ def _unaccounted(
     Args:
         count: Counters of the radio process.
         before: Counts of the sending and of the receiving device before.
-        after: These counts afterwards.
+        after: The same counters, read at a later time.
     """
     inside = count.entered_packets - count.left_packets
     inside -= count.lost_packets + count.refused_packets

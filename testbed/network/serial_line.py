@@ -41,7 +41,7 @@ class SerialEnd(End):
         return [] if rate_bps == self.rate_bps else [self._line(rate_bps, 0)]
 
     def release(self, rate_bps: float, credit_s: float) -> list[bytes]:
-        """The message that lets held frames go at that rate; there is no credit."""
+        """The message that releases held frames at that rate; there is no credit."""
         return [self._line(rate_bps, 0)]
 
     def _line(self, rate_bps: float, flags: int) -> bytes:

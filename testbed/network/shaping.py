@@ -372,7 +372,7 @@ class End:
         return _shaper(self.index, flags, self._shape, rate_bps, burst_s)
 
     def changed(self, rate_bps: float) -> None:
-        """Note that the messages of `change` were sent."""
+        """Record that the messages of `change` were sent."""
         self.rate_bps = rate_bps
         if rate_bps:
             self._shaped_bps = rate_bps

@@ -24,7 +24,7 @@ class Way(NamedTuple):
     """One direction of a link."""
 
     link: int
-    """From 1."""
+    """Number of the link, from 1."""
     down: bool
 
 
@@ -108,6 +108,6 @@ class SlotImpairments:
         return tuple(found)
 
     def made(self, changes: Iterable[ImpairmentChange]) -> None:
-        """Note that changes have been made."""
+        """Record that changes have been made."""
         for change in changes:
             self._states[change.way].values = change.values

@@ -53,7 +53,7 @@ class TapEnd(End):
         ]
 
     def change(self, rate_bps: float) -> list[bytes]:
-        """No message: the radio decides on the rate."""
+        """No messages, because the radio decides on the rate."""
         return []
 
 
@@ -68,7 +68,7 @@ def open_tap(index: int, name: str) -> int:
         Its open file; the device exists until that is closed.
 
     Raises:
-        RunError: This machine does not permit it.
+        RunError: This machine does not permit tap devices.
     """
     try:
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)

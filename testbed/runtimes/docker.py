@@ -312,7 +312,7 @@ def check_image(image: str, program: str | None) -> None:
 
     Raises:
         InputError: The image or the program is missing.
-        RunError: No daemon answers.
+        RunError: There is no answer from a Docker daemon.
     """
     with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
         try:
@@ -508,7 +508,7 @@ def find_leftovers() -> list[Leftover]:
     """Containers of dead runs.
 
     Raises:
-        RunError: No daemon answers, or access is denied.
+        RunError: There is no answer from a Docker daemon, or access is denied.
     """
     with _one_line(), closing(_connect(5)) as client:
         return list(_dead_containers(client))

@@ -112,7 +112,7 @@ class _PassListeners:
 
 @dataclass(frozen=True)
 class _Kill:
-    """To the world: end a node by SIGKILL."""
+    """Request to the world: end a node by SIGKILL."""
 
     node: NodeId
 

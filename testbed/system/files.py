@@ -123,7 +123,7 @@ def json_digest(value: Mapping[str, Any], without: Collection[str] = ("digest",)
 
     Args:
         value: The object.
-        without: Fields that the digest does not cover.
+        without: Names of fields that the digest does not cover.
     """
     rest = {name: part for name, part in value.items() if name not in without}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)

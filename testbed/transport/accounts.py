@@ -85,7 +85,7 @@ class TcpCount:
         return TcpCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def since(self, before: "TcpCount") -> "TcpCount":
-        """The traffic sent since then."""
+        """The traffic sent since the earlier count."""
         return TcpCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
 
@@ -116,7 +116,7 @@ class QuicCount:
         return QuicCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def since(self, before: "QuicCount") -> "QuicCount":
-        """The traffic sent since then."""
+        """The traffic sent since the earlier count."""
         return QuicCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
 

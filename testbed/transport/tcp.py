@@ -31,7 +31,7 @@ class TcpStream:
         wire.send_parts(self.sock, *parts)
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.transport.wire.receive_into`."""
+        """Receive bytes as `testbed.transport.wire.receive_into` does."""
         return wire.receive_into(self.sock, place)
 
 

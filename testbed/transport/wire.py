@@ -39,7 +39,7 @@ TOKEN_BYTES = 16
 _BODY = struct.Struct("<HBBHHIIQdd")
 _CRC = struct.Struct("<I")
 MOST_ITERATIONS = 2**16 - 1
-"""Largest iteration that a header can name."""
+"""Largest iteration number that fits into a header."""
 HEADER_BYTES = _BODY.size + _CRC.size
 PIECE_BYTES = 1 << 14
 """Bytes per wake-up of a receiver; with more, the sender would wait for its receive window."""

@@ -134,7 +134,7 @@ def memory_bytes(share: float = 1.0) -> int:
         share: Share of the limit of a single guest, for several concurrent guests.
 
     Raises:
-        RunError: There is too little memory.
+        RunError: The machine has too little memory.
     """
     free = psutil.virtual_memory().available
     folder = memory_folder()
@@ -264,7 +264,7 @@ class Template:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """End the template; its copies go on."""
+        """End the template; its copies continue."""
         self._stack.close()
 
     def fits(self, kernel: Kernel, argv: Sequence[str], *, share: float, starts_ns: int) -> bool:
@@ -362,7 +362,7 @@ def _attend(
 
     Args:
         guest: The guest.
-        line: Its line.
+        line: The line between the guest and the host.
         folder: Files for its start, removed as soon as it is ready; None: it is ready.
         callbacks: Functions to which it reports.
         answer: Return 0 as soon as this can be read.

@@ -35,7 +35,7 @@ def part_of(name: str) -> str:
     """The part that a name belongs to: train, test or validation; empty if it names none.
 
     Raises:
-        InputError: It names several parts.
+        InputError: The name contains keywords of several parts.
     """
     found = {_PART_OF[word] for word in _words(name) if word in _PART_OF}
     if len(found) > 1:

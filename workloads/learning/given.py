@@ -28,7 +28,7 @@ FIELD = "workload.weights"
 COUNTER = "num_batches_tracked"
 """Counter of batches of a layer with batch normalisation, which has no effect here."""
 SHOWN = 3
-"""Most names of tensors in a message."""
+"""Largest number of tensors that a message names."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Trainees:
 
         Args:
             layout: Layout of the global model.
-            start: Position of `values` in its vector.
+            start: Position of `values` in the vector.
             values: Elements of the vector, shape [n].
             training: Configuration.
             own: Layout, position and elements of the tensors that stay with the client.

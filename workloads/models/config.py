@@ -96,7 +96,7 @@ def named_files(value: Any) -> dict[str, str]:
     """Digests of the contents of all files and folders that texts in a JSON value name.
 
     Raises:
-        InputError: One of them cannot be read.
+        InputError: One of the files cannot be read.
     """
     if isinstance(value, str):
         path = Path(value).expanduser()

@@ -80,7 +80,7 @@ def check_parameters(config: ModelConfig) -> None:
     transformers would accept them without effect. Files of configurations may have such values.
 
     Raises:
-        InputError: There is such a name.
+        InputError: The parameters contain such a name.
     """
     if "folder" in config.parameters:
         return

@@ -47,7 +47,7 @@ class LanguageModel:
         """The folder, if it has weights in safetensors format; None: it has no weights.
 
         Raises:
-            InputError: It only has pickled weights.
+            InputError: The folder has pickled weights only.
         """
         if self.folder is None:
             return None
@@ -62,7 +62,7 @@ class LanguageModel:
 
     @property
     def tokenizer(self) -> str | None:
-        """The folder, if it has a tokenizer."""
+        """The model's folder, if it contains a tokenizer."""
         has_one = self.folder and any((self.folder / name).is_file() for name in TOKENIZERS)
         return str(self.folder) if has_one else None
 
@@ -149,7 +149,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
     """The files of a folder on which its tokenizer may depend.
 
     Raises:
-        InputError: It has no tokenizer.
+        InputError: The model has no tokenizer.
     """
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise InputError(
