@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Several base stations on the same carriers: which one serves a UAV, and what interferes.
+"""Several base stations on the same carriers: the serving cell of each UAV, and the interference.
 
 A UAV begins in the cell that it receives with most power in slot 0. It changes its cell by event A3
 of TS 36.331: another cell is received with more power, by at least a hysteresis and for at least

@@ -153,7 +153,7 @@ class Child:
 
 _Kind = tuple[str, Launch, tuple[str, ...]]
 _ahead: list[tuple[_Kind, tuple["subprocess.Popen[bytes]", IO[bytes]]]] = []
-"""Processes that have been started beforehand, by what they run; at most one."""
+"""Processes that have been started beforehand, by their program; at most one."""
 
 
 def start_ahead(module: str, launch: Launch) -> None:

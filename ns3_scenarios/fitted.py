@@ -35,7 +35,7 @@ class Direction:
     decorrelation_m: float
     """Distance at which the correlation of shadowing is 1/e."""
     scatter_db: float = 0.0
-    """Standard deviation of what is independent from second to second."""
+    """Standard deviation of the part that is independent from second to second."""
     heading_db_per_m_s: float = 0.0
     """Gain per m/s of the horizontal velocity away from the base station."""
     elevation_db_per_deg: float = 0.0
@@ -160,7 +160,7 @@ class FittedChannel(Derived):
         return np.stack(added_db)
 
     def _limited(self, modelled: Array, gains: Array) -> Array:
-        """The gains within what a gain may be, and 0 where the model has an outage."""
+        """The gains, limited to the allowed range, and 0 where the model has an outage."""
         if gains.max() > MOST_GAIN and not self._is_limited:
             self._is_limited = True
             highest_db = 10 * np.log10(gains.max())

@@ -62,7 +62,7 @@ class Spooled:
         for row in range(rows):
             left = data[row * length : (row + 1) * length]
             place = row * row_bytes + at
-            while left:  # on a full disk, the next attempt says so
+            while left:  # on a full disk, the next attempt fails
                 count = os.pwrite(self._file.fileno(), left, place)
                 left, place = left[count:], place + count
         self._filled += values.shape[self.axis]

@@ -99,7 +99,7 @@ class WifiSettings:
 
 @dataclass(frozen=True)
 class Air:
-    """A channel and what is sent over it: K UAVs, S slots."""
+    """A channel and the traffic over it: K UAVs, S slots."""
 
     uplink_gain: Array
     """Linear power gain, shape [K, S * m]: m values per slot, at equal distances, such as 100 of a
@@ -230,7 +230,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What the links delivered, by direction (0: uplink, 1: downlink), UAV and slot: [2, K, S]."""
+    """Deliveries of the links, by direction (0: uplink, 1: downlink), UAV and slot: [2, K, S]."""
 
     slot_s: float
     """Length of a slot, in seconds."""

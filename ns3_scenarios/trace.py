@@ -108,7 +108,7 @@ class TwoWay:
 
 @dataclass(frozen=True)
 class Served:
-    """The cells that serve UAVs where there are several, and what they receive."""
+    """The cells that serve UAVs where there are several, and the gains that are left."""
 
     gain: Array
     """Gain of uplink and downlink, shape [2, K, S], with which the first cell alone, without
@@ -445,7 +445,7 @@ def load_trace(path: Path) -> ChannelTrace | RateTrace:
     Large arrays without compression are checked, and then mapped instead of being held in memory.
 
     Raises:
-        TraceError: The file is no such trace; the message names the field.
+        TraceError: The file is not such a trace; the message names the field.
     """
     return trace_of(read_arrays(path, FIELDS), str(path))
 
@@ -469,7 +469,7 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
     """The trace of these fields, named as in a file; one of `KINDS` and `slot_s` suffice.
 
     Raises:
-        TraceError: A field is not what it should be; the message names source and field.
+        TraceError: A field is not valid; the message names source and field.
     """
 
     def refuse(what: str) -> TraceError:
@@ -593,7 +593,7 @@ def checked_slot_s(given: npt.NDArray[Any], refuse: Callable[[str], TraceError])
     """The length of a slot in s.
 
     Raises:
-        TraceError: It is not one number, or out of range.
+        TraceError: The value is not a single number, or out of range.
     """
     if (
         given.dtype.kind not in "fiu"
@@ -618,7 +618,7 @@ def check_positions(
         given: Positions in m, shape [K, S, 3].
         shape: The shape that they must have, (K, S).
         slot_s: Length of a slot, s.
-        refuse: Makes the exception.
+        refuse: Function that makes the exception.
 
     Raises:
         TraceError: A position, or the speed between two of them, is not possible.
@@ -669,7 +669,7 @@ def check_each(
         fits: Whether values are valid, with shape [n, S] for n UAVs; it is called for a few UAVs at
             a time.
         rule: The rule for the values, for the message.
-        refuse: Makes the exception.
+        refuse: Function that makes the exception.
 
     Raises:
         TraceError: A value does not fit.

@@ -327,7 +327,8 @@ def read_run(path: str | Path) -> "Run":
     """Read a run directory: tables, timelines, error budget, validity.
 
     Raises:
-        InputError: It is not a run directory: its manifest or scenario is missing or broken.
+        InputError: The folder is not a run directory: its manifest or scenario is missing or
+            broken.
     """
     from orchestrator.records.reader import read_run as read
 

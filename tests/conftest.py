@@ -1,12 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which tests bear company, and which need a Docker daemon.
+"""Marks of tests that must run alone, or that need a Docker daemon or another kernel.
 
-Tests that judge by the real clock are marked `alone`: `suite.py` runs nothing beside them. Those
-that only use links and nodes are not: a run that is late beside others is as good an example.
+Tests that judge by the real clock are marked `alone`: `suite.py` runs nothing in parallel with
+them. Tests that only use links and nodes are not marked: a run may be late there.
 Tests marked `docker` need root and a Docker daemon, those marked `guest` the kernel of virtual
-time; in CI all must be there. Where they do not judge by the clock, they bear company, too.
+time; in CI all must be there. They run in parallel, too, unless they
+judge by the clock.
 """
 
 import functools
@@ -47,11 +48,11 @@ FIRST = (
     "workloads/nodes/test_work.py",
     "workloads/offload/test_offload.py",
 )
-"""Files that compute longest: these come first, so that nobody waits for them in the end."""
+"""Files that compute longest: these come first, because others can run next to them."""
 
 
 def scope_of(nodeid: str) -> str:
-    """What one worker does: a file, or a test of the longest."""
+    """Unit of work of one worker: a file, or one of the longest tests."""
     file = nodeid.partition("::")[0]
     return nodeid if file.removeprefix(f"{HERE.name}/") in LONG else file
 

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Run the tests in two parts: those that bear company side by side, then the others one by one.
+"""Run the tests in two parts: parallel tests, then serial ones.
 
     python tests/suite.py [PYTEST ARGUMENTS…]
 
-Tests marked `alone` judge by the real clock, so that nothing may run beside them. At the end the
-dearest files are listed; the last line counts both parts; the status is 1 if either failed.
+Tests marked `alone` judge by the real clock, so that nothing may run at the same time. At the end
+the slowest files are listed; the last line counts both parts; the status is 1 if either failed.
 """
 
 import collections
@@ -31,12 +31,12 @@ BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]
 # A plug-in of others' that is among what was imported; nothing of ours uses it.
 IMPORTED = ["-W", "ignore:Module already imported so cannot be rewritten; anyio"]
 NO_TESTS_COLLECTED = 5
-DEAREST = 12
+SLOWEST = 12
 
 
 @contextlib.contextmanager
 def side_by_side() -> Iterator[list[str]]:
-    """What pytest is told of its workers.
+    """Arguments of pytest for its workers.
 
     They are forked from a process that has imported what tests import, and share its memory.
     """
@@ -96,7 +96,7 @@ def summary(counts: collections.Counter[str], seconds: float) -> str:
 
 
 def main() -> int:
-    """Run both parts, whatever the first comes to."""
+    """Run both parts, even if the first one fails."""
     began = time.monotonic()
     words = sys.argv[1:]
     only = ""
@@ -109,7 +109,7 @@ def main() -> int:
     with side_by_side() as workers:
         fine = [
             part(
-                f"1 of 2: tests that bear company, {WORKERS} side by side",
+                f"1 of 2: parallel tests, {WORKERS} workers",
                 f"not alone{only}",
                 [*workers, *words],
                 counts,
@@ -123,9 +123,9 @@ def main() -> int:
                 seconds,
             ),
         ]
-    dearest = sorted(seconds.items(), key=lambda entry: -entry[1])[:DEAREST]
-    took = (f"{spent_s:7.1f} s  {name}" for name, spent_s in dearest)
-    print("\nwhere time went, side by side or not:", *took, sep="\n")
+    slowest = sorted(seconds.items(), key=lambda entry: -entry[1])[:SLOWEST]
+    took = (f"{spent_s:7.1f} s  {name}" for name, spent_s in slowest)
+    print("\nslowest files:", *took, sep="\n")
     # What came before may have left its last line open, on either stream.
     print(f"\n{summary(counts, time.monotonic() - began)}", flush=True)
     return 0 if all(fine) and counts["passed"] else 1

@@ -142,8 +142,8 @@ def error_budget(
         slot_edges_s: Actual times of rate changes, shape [S + 1], s; None if unknown.
         faults: Faults in the round. Steps that are missing in a stage then have no parts.
         tcp: Model of delay and loss; None: there are none.
-        ahead_s: Offsets by which the clocks of the base station and the UAVs were ahead of what was
-            assumed, shape [1 + K], emulated seconds; None: there is one clock.
+        ahead_s: Emulated seconds by which the clocks of the base station and the UAVs were ahead of
+            their assumed values, shape [1 + K]; None: there is one clock.
         radio_log: Log of the radio's grants; None: there are no `RADIO_PARTS`.
     """
     computed = measured_plan(measured, link_plan)

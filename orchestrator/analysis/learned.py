@@ -40,7 +40,7 @@ X_TITLES = {
 CURVE = ("round", "time_s", "energy_j", "bytes", *MEASURES)
 """Columns of a curve."""
 NAMES = (*MEASURES, *(f"{cost}_to_{measure}" for cost in COSTS for measure in MEASURES))
-"""Names of all metrics of what was learned."""
+"""Names of all metrics of learning."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Target:
 
 
 def curve_of(learning: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
-    """The evaluations on held-out data, and what was spent until each of them.
+    """The evaluations on held-out data, and the cumulative costs at each of them.
 
     Args:
         learning: The table `learning.parquet`.
@@ -168,7 +168,7 @@ class Reached:
     seeds: int
     """Number of results."""
     costs: Mapping[str, Mapping[int, float]]
-    """By cost and by seed: what reaching the target took, of the seeds that reach it."""
+    """Cost of reaching the target, by kind of cost and seed, for the seeds that reach it."""
     best: float
     """The best value of the measure in any evaluation of any seed; NaN if there is none."""
 

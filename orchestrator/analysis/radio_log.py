@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The log of a radio process: what its scheduler granted, and when data waited for it.
+"""The log of a radio process: the grants of its scheduler, and the times at which data waited for
+them.
 
 With `emulation.air: ns3`, packets of the programs pass through ns-3's LTE. `read_log` reads the
 file that its process writes, `RadioLog` answers questions about a round, and `grants` makes a
@@ -93,7 +94,7 @@ def read_log(path: Path, uavs: int, first: int = 0) -> Records:
 
 
 class Activity(NamedTuple):
-    """Seconds of a transfer by what its link did; they add up to the transfer's duration."""
+    """Seconds of a transfer by activity of its link; they add up to the transfer's duration."""
 
     waiting_s: float
     """The queue had data, and the first transport block for them had not been sent."""
@@ -144,7 +145,7 @@ class LinkLog:
         return float(self._granted_bytes[until] - self._granted_bytes[since])
 
     def due_s(self, start_s: float, size_bytes: float) -> float:
-        """When a transfer's last packet is due, given what was granted since its start.
+        """When a transfer's last packet is due, given the grants since its start.
 
         It is delivered with the transport block with which the bytes granted since the start reach
         the transfer's size; infinity if they never do.

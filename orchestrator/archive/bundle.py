@@ -72,7 +72,8 @@ def bundle(
         Paths that scenarios name and that are not included.
 
     Raises:
-        InputError: It is no such directory, the run is not complete, or a file is missing.
+        InputError: The folder is not such a directory, the run is not complete, or a file is
+            missing.
     """
     check_writable("out", out)
     content = _campaign(directory) if (directory / CAMPAIGN).is_file() else _run(directory)

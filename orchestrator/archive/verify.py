@@ -176,7 +176,7 @@ def verify(
         bundle: A file written by `orchestrator.archive.bundle`.
         emulate: Emulates the sample of a run.
         clock: Clock of a run's sample (default: `usual_clock`).
-        usual_clock: Clock where `clock` is None (default: the run's own).
+        usual_clock: Clock that is used if `clock` is None (default: the run's own).
         sample: Number of rounds of a run, or points of a campaign, to emulate again.
         tolerance: Relative tolerance of each measured round's latency.
         cluster: Workers that compute a campaign's points.

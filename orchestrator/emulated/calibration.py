@@ -154,14 +154,14 @@ def trial_of(
 
     Args:
         up_bps: Rates of the uplinks in emulated bit/s, shape [K, S]; outages are ignored.
-        down_bps: Rates of the downlinks, likewise.
+        down_bps: Rates of the downlinks, of the same shape.
         slot_s: Length of a slot in seconds.
         shape: Shape of the links.
         dilation: Real seconds per emulated second.
         in_turns: Whether downlinks are used one after the other.
         uplinks_in_turns: Whether uplinks are.
         gap_s: Real seconds of silence before each transfer.
-        tcp: Model of transfers over serial lines; None: the links are none.
+        tcp: Model of transfers over serial lines; None: the links are no serial lines.
     """
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
     up, down = (_levels(rates, floor_bps) for rates in (up_bps, down_bps))
@@ -194,7 +194,7 @@ def _schedule(
 
     Args:
         up_bps: Rates of the uplinks in emulated bit/s, shape [K, 3].
-        down_bps: Rates of the downlinks, likewise.
+        down_bps: Rates of the downlinks, of the same shape.
         in_turns: Whether downlinks are used one after the other.
         shape: Shape of the links.
         dilation: Real seconds per emulated second.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The data, weights and plug-ins that a run reads: what they are, and their digests."""
+"""The data, weights and plug-ins that a run reads: their descriptions and digests."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

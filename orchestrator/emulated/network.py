@@ -35,7 +35,7 @@ from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
 
 Transfer = Callable[[EmulatedClock], Iterable[Received]]
-"""Sends a trial's transfers by a clock, and returns what was received."""
+"""Sends a trial's transfers by a clock, and returns the measured arrivals."""
 
 
 class Probes(Protocol):
@@ -174,7 +174,7 @@ class EmulatedNetwork:
 
         Raises:
             InputError: The network between hosts does not carry the demand of the links, or ns-3
-                lacks what the scenario's radio has.
+                lacks a feature of the scenario's radio.
             RunError: This machine does not allow it, or a step failed.
         """
         radio = None

@@ -99,7 +99,7 @@ class NodeFaults:
             ends_s: Expected end of the run, after which the base station does not crash.
         """
         self._clock = clock
-        for fault in self.unplanned:  # The base station could not be told earlier.
+        for fault in self.unplanned:  # The base station was not ready earlier.
             self._report_to_bs(fault)
         if self._faults is None:
             return

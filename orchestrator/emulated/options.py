@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Options of runs and sessions, i.e. what is not part of the scenario, passed on as one object."""
+"""Options of runs and sessions, which are not part of the scenario, passed on as one object."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The radio of ns-3 as what carries the frames of an emulated network: its program and channel."""
+"""The radio of ns-3 that carries the frames of an emulated network: its program and channel."""
 
 import json
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class RadioAir:
             folder: Folder of the run or session, for the log.
 
         Raises:
-            InputError: ns-3 lacks what the scenario's cell has, or cannot have this channel.
+            InputError: ns-3 lacks a feature of the scenario's cell, or cannot have this channel.
             ChannelError: ns-3's models cannot be built.
         """
         radio = settings_of(scenario, f"ns3-{scenario.radio.access}")

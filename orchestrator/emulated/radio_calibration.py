@@ -3,9 +3,9 @@
 
 """The calibration of ns-3's radio as a carrier of frames: programs' goodput against ns-3 alone.
 
-All UAVs send at the same time on a constant channel, first in one direction, then in the other.
-What the radio delivers of each link, some time after the start and before the end, is compared with
-what ns-3 alone delivers if senders have a backlog.
+All UAVs send at the same time on a constant channel, first in one direction, then in the other. The
+deliveries of the radio for each link, some time after the start and before the end, are compared
+with the deliveries of ns-3 alone if senders have a backlog.
 """
 
 from collections.abc import Iterable
@@ -113,7 +113,7 @@ class RadioTrial:
         injector.report()
 
     def table(self, received: Iterable[Received], emulation: Emulation) -> pd.DataFrame:
-        """A comparison of what the radio delivered with ns-3 alone.
+        """A comparison of the radio's deliveries with ns-3 alone.
 
         Returns:
             One row per UAV and direction; the columns are those of `Trial.table`, about the

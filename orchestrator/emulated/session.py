@@ -448,7 +448,7 @@ def opened(
 
 def can_pace(scenario: ResolvedScenario, options: SessionOptions) -> bool:
     """Whether a process on this machine may carry the frames of links: in virtual time the kernel
-    does what it would do, and ns-3 carries the frames itself."""
+    does this work, and ns-3 carries the frames itself."""
     emulation = scenario.emulation
     return options.hosts is None and emulation.clock == "real" and emulation.air != "ns3"
 

@@ -66,7 +66,7 @@ def early_notes(shape: Shape, expected: LinkRates, dilation: float) -> list[str]
     return [
         f"messages over the links of {named} may arrive up to {1e3 * max(early_s.values()):.2g} ms "
         "early: on these links, a packet arrives when its transmission begins. Their rates are "
-        f"above {MOST_PACED_BPS / 1e6:g} Mb/s, or one process cannot delay so many frames"
+        f"above {MOST_PACED_BPS / 1e6:g} Mb/s, or one process cannot delay all their frames"
     ]
 
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a session request contains: duration, end, and the metrics to read from the output."""
+"""The content of a session request: duration, end, and the metrics to read from the output."""
 
 import json
 import math
@@ -115,7 +115,7 @@ class Read(Section):
         """The number, read from the folder of a session.
 
         Raises:
-            RunError: It is missing; the message begins with `source`, and names the file.
+            RunError: The number is missing; the message begins with `source`, and names the file.
         """
         found = []
         for node in self.nodes(scenario, source):

@@ -149,7 +149,7 @@ class Recorder:
             self.watcher(first, offered, carried, queued[1:])
         used = self._feed.used(first, carried.astype(float))
         waiting, busy = self._busy(rates, offered, queued, slack)
-        judged = busy | (waiting & (used > 1))  # More than the rate is never the sender's fault.
+        judged = busy | (waiting & (used > 1))  # A sender never causes more than the rate.
         for way in self._shared:
             # All links of the direction share the cell: together they should use all of it.
             of_cell = used[:, :, way].sum(axis=1)

@@ -694,7 +694,7 @@ class Stage:
         return [node for node in all_ if node in self.nodes.alive]
 
     def _gather(self) -> None:
-        """Send the tensors that stay with UAVs to the base station, which evaluates and saves them."""
+        """Send the tensors of UAVs to the base station, which evaluates and saves them."""
         keeping = self._keeping()
         if not keeping:
             return

@@ -250,8 +250,8 @@ def _compute_share(done: Emulation) -> Observed:
 
 
 def _rest_share(done: Emulation) -> Observed:
-    # Effects of windows and losses come from a model, and are not errors of the emulation; for
-    # Wi-Fi, which has no grants, nothing tells the two apart.
+    # Effects of windows and losses come from a model, and are not errors of the emulation; with
+    # Wi-Fi, which has no grants, the two cannot be separated.
     radio = done.scenario.radio
     without_grants = _is_ns3(done) and radio.access != "lte"
     # Gradients that the scheduler orders overlap, which the prediction does not have.

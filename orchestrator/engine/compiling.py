@@ -143,7 +143,7 @@ def read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:
 
 @functools.cache
 def _machine_code_folder() -> str:
-    """A folder for what was compiled from these very sources, next to them if it can be written."""
+    """A folder for code compiled from exactly these sources, next to them if it can be written."""
     key = hashlib.sha256()
     for source in sorted(file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")):
         key.update(source.read_bytes())

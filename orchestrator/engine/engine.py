@@ -392,7 +392,7 @@ def _for_kernel(faults: RoundFaults) -> Faults:
 
 
 def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> npt.NDArray[np.void]:
-    """The spans of a round without what lost clients did not begin, or did not finish."""
+    """The spans of a round without steps that lost clients did not begin or finish."""
     kept = np.isfinite(spans["start_s"])
     for loss in lost:
         own = spans["client"] == loss.client
@@ -499,7 +499,7 @@ def simulate_batch(
         slot_s: Length of a slot.
         start_s: Common start of all N rounds in s.
         split: Shape [N], u; or [N, K], u_k.
-        alpha: Shape [N, K]; likewise `beta` and `rho`.
+        alpha: Shares of the server, shape [N, K], like `beta` and `rho`.
         beta: Shares of the bandwidth.
         rho: Shares of the base station's power.
 

@@ -279,7 +279,7 @@ def _place(
     begin: Array,
     end: Array,
 ) -> int:
-    """A client's place by an order that is none of the paper's, as it arrives at a station.
+    """A client's place by a plug-in's order, as it arrives at a station.
 
     `order` is the address of its `machine_code`. Its estimates of the future use the rates of the
     slot; the client arrived `since_s` after the round began.
@@ -465,7 +465,7 @@ def play_round(
     heaps = np.zeros((3, clients + 1, 3), np.int64)
     held, holds = np.empty((2, clients), np.int64), np.zeros(2, np.int64)  # at each station's gate
     busy, served = np.zeros(2, np.bool_), np.zeros(2, np.int64)
-    serves = np.full(2, -1)  # whom a sequential station serves
+    serves = np.full(2, -1)  # the client at a sequential station
     arrived_s, ready_s = np.empty((2, clients)), np.empty((2, clients))  # before, past the gate
     free_s = np.full(2, start_s)
     opens_s = np.full(2, start_s)  # before that, a gate does not open
@@ -691,7 +691,7 @@ def play_round(
                 continue
             if rules.gated[station]:
                 due = here
-                if own_iterations.size:  # those who have done their iterations are not waited for
+                if own_iterations.size:  # gates do not wait for clients without further iterations
                     due = waits[iteration[held[station, 0]]]
                 if count < due:
                     continue

@@ -117,7 +117,7 @@ class Lte:
         """The scenario's cell.
 
         Raises:
-            InputError: The scenario asks for what the model of the cell lacks.
+            InputError: The scenario uses a feature that the model of the cell lacks.
         """
         radio, lte = scenario.radio, scenario.radio.lte
         if needs_snr(scenario):

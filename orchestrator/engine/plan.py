@@ -351,8 +351,8 @@ def plan_round(
         asks_ca = np.array([sizes.smashed > 0 for sizes in payload])[of_client]
 
     def each(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values of each client for all iterations, which would be many in an asynchronous run
-        if they were copied."""
+        """The values of each client for all iterations, without copies: an asynchronous run has
+        many iterations."""
         if scenario.updates:
             return np.broadcast_to(values[:, None], (clients, iterations))
         return np.repeat(values[:, None], iterations, axis=1)

@@ -178,7 +178,7 @@ class _Round:
         self._at(client, at_s, event)
 
     def _told_s(self, client: int) -> float:
-        """When a client receives what the base station sends it now."""
+        """When a client receives a message that the base station sends now."""
         if self.paths is None:
             return self.now_s
         return self._noted(DOWN, client, self.now_s)
@@ -306,7 +306,7 @@ class _Round:
     # --- time and links
 
     def _departs(self, at_s: float) -> float:
-        """When the base station begins to send what it may send from a time on."""
+        """When the base station begins to send data that it may send from a time on."""
         if self.paths is None:
             return at_s
         return max(at_s, self.now_s - self.paths.credit_s)
@@ -365,7 +365,7 @@ def play_protocol(
     Args:
         plan: Plan of the round.
         links: Broadcasts and downlinks, see `radio_kernel.links_of`.
-        uplinks: Likewise, for the uplinks.
+        uplinks: Rates of the uplinks, of the same shape.
         slots: The channel.
         paths: Links with delay and loss; None: links without either.
         start_s: Start of the round.

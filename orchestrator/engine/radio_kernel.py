@@ -149,7 +149,7 @@ def shared_bps(link: Any, value: float, active: int, others: int) -> tuple[float
     other. Also the range of slot values in which it is the same: its lower end, and the first value
     above it; infinity and minus infinity if that is not known.
 
-    It is 0 for each number of clients or for none."""
+    The rate is 0 for each number of clients or for none."""
     return SHARED_BPS[type(link)](link, value, active, others)
 
 

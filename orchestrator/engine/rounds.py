@@ -306,7 +306,7 @@ class EngineBackend:
         return self._in_force
 
     def _check(self, decision: Decision, played: Round) -> None:
-        """See `RoundFaults.check`; what is lost after the end of an asynchronous run is ignored."""
+        """See `RoundFaults.check`; losses after the end of an asynchronous run are ignored."""
         if self._in_force is not None:
             lost = [loss for loss in played.lost if loss.lost_s <= played.end_s]
             self._in_force.check(decision.index, played.end_s, lost)

@@ -125,7 +125,7 @@ WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFE
 LOOK_S, LOOKED_S, BAD = range(9, 12)
 """Start of bbr's next search for the shortest round trip, and end of its last one."""
 BEGUN = 12
-"""Number of transfers that have begun, where a radio grants what is sent."""
+"""Number of transfers that have begun, with a radio that grants resources."""
 SHORTEST_S, SMOOTHED_S = 13, 14
 """Shortest and smoothed round trip on a serial line until now; 0: none was measured."""
 
@@ -161,7 +161,7 @@ class Paths(NamedTuple):
     draws: npt.NDArray[np.uint64]
     """States of the random generators, shape [2, K]; written to."""
     by_grant: bool
-    """Whether a radio grants what is sent; then there is neither jitter nor loss."""
+    """Whether a radio grants resources; then there is neither jitter nor loss."""
     grant_s: Array
     """Time until a transfer's first grant in each direction, shape [2]."""
     delivery_s: Array
@@ -186,7 +186,7 @@ class Paths(NamedTuple):
 
 
 class Grants(NamedTuple):
-    """Delays of a radio that grants what is sent, in s, for uplink and downlink."""
+    """Delays of a radio that grants resources, in s, for uplink and downlink."""
 
     grant_s: tuple[float, float]
     """From a transfer's start until the first grant with which it is served at its link's rate."""
@@ -218,7 +218,7 @@ class TcpModel:
     """Slot impairments, once a channel and the round's shares are known."""
     slot_s: float = 1.0
     grants: Grants | None = None
-    """Delays of the grants, where a radio grants what is sent."""
+    """Delays of the grants, with a radio that grants resources."""
     impaired: bool = True
     """Whether any link delays or loses frames."""
     receipt_bits: float = 0.0
@@ -246,7 +246,7 @@ class TcpModel:
         return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
 
     def with_given_durations(self) -> "TcpModel":
-        """The same delays of single frames; the links alone determine the durations of transfers."""
+        """The same delays of single frames; transfers take the time that their links need."""
         return replace(self, frame_bits=_ONE_FRAME_BITS, grants=self.grants and NO_GRANTS)
 
     def fresh(self, transfers: int = 0) -> Paths:
@@ -399,7 +399,7 @@ class SerialLines:
 
 
 def compile_serial_lines(scenario: Scenario) -> None:
-    """Compile what `SerialLines` needs, if the scenario's links are serial lines."""
+    """Compile the functions that `SerialLines` needs, if the scenario's links are serial lines."""
     tcp = tcp_model_of(scenario)
     if tcp is not None and tcp.receipt_bits:
         rates = LinkRates(*[np.full((scenario.uavs.count, 1), 1e6)] * 3)
@@ -772,7 +772,7 @@ def _clocked(
             paths.free_s[other, k] = back_s
             place = last % UNACKNOWLEDGED
             waiting[0, place], waiting[1, place] = back_s, since
-            # What a line has held back until now has waited in its queue.
+            # A frame that a line has held back until now has waited in its queue.
             waiting[2, place] = now_s - (paths.held_s if way == BROADCAST and first == 0 else 0.0)
             last += 1
             since = 0

@@ -117,7 +117,7 @@ class Wifi:
         """The scenario's cell.
 
         Raises:
-            InputError: The scenario asks for what the model of the cell lacks.
+            InputError: The scenario uses a feature that the model of the cell lacks.
         """
         radio, wifi = scenario.radio, scenario.radio.wifi
         if needs_snr(scenario):

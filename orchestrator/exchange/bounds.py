@@ -114,7 +114,8 @@ def check_speed(flight: Flight, bounds: Bounds, where: Where) -> None:
     """Check that a UAV can fly as fast as its waypoints demand; two equal times are a jump.
 
     Raises:
-        InputError: It is too fast; the message names the waypoint that it cannot reach in time.
+        InputError: The flight is too fast; the message names the waypoint that it cannot reach in
+            time.
     """
     step_s = np.diff(flight.times_s)
     far_m = np.linalg.norm(np.diff(flight.position_m, axis=0), axis=1)

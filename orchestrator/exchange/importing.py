@@ -139,7 +139,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Imported:
-    """A trace, and what was understood of its files."""
+    """A trace, and a description of the files from which it was made."""
 
     trace: SlotTrace
     names: Sequence[str]

@@ -30,7 +30,8 @@ HOLDS = {WAYPOINT, LOITER_TIME, SPLINE}
 JUMPS = {177, 601}
 """DO_JUMP and DO_JUMP_TAG, with the number of jumps as their second parameter."""
 CONDITIONS = {112, 114}
-"""CONDITION_DELAY and CONDITION_DISTANCE: what follows happens later, during the next leg."""
+"""CONDITION_DELAY and CONDITION_DISTANCE: the next items are executed later, during the next leg.
+"""
 HARMLESS = {
     *(95, 159, 240),  # NAV_LAST, CONDITION_LAST, DO_LAST: no operation
     *(80, 195, 196, 197, 198, 201),  # regions of interest
@@ -266,7 +267,7 @@ def read_qgc(path: Path, speed_m_s: float | None) -> Tracks:
         speed_m_s: Speed (default: the plan's, with its changes; for multirotors the hover speed).
 
     Raises:
-        InputError: It is not a plan, or has items that are not supported.
+        InputError: The file is not a plan, or has items that are not supported.
     """
     try:
         plan = json.loads(text_of(path))
@@ -327,7 +328,8 @@ def read_wpl(path: Path, speed_m_s: float | None) -> Tracks:
         speed_m_s: Speed (default: the one that items of the file set).
 
     Raises:
-        InputError: It is not a waypoint file, has no speed, or has items that are not supported.
+        InputError: The file is not a waypoint file, has no speed, or has items that are not
+            supported.
     """
     header, *lines = text_of(path).splitlines() or [""]
     if header.split() not in (["QGC", "WPL", "110"], ["QGC", "WPL", "120"]):

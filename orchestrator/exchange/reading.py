@@ -33,7 +33,7 @@ def root_of(text: str, path: Path, kind: str, namespaces: Sequence[str]) -> Elem
         text: The file's text.
         path: The file, for messages.
         kind: Name of the format; its lower case is the name of the root.
-        namespaces: The namespaces that may be read; "" is none.
+        namespaces: The namespaces that may be read; "" means no namespace.
 
     Raises:
         InputError: The text is not XML, has a document type, or has another root or namespace.

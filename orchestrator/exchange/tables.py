@@ -44,7 +44,7 @@ VALUES = (
     ("uplink_bps", "downlink_bps"),
     ("rate_bps",),
 )
-"""Alternative columns of what links carry; `rate_bps` is the rate of both directions."""
+"""Alternative columns for the capacity of links; `rate_bps` is the rate of both directions."""
 UNITS: Mapping[str, Mapping[str, float]] = {
     "time": _TIMES,
     **dict.fromkeys(("x", "y", "z", "east", "north", "up", "down", "height"), _LENGTHS),

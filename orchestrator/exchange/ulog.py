@@ -86,7 +86,7 @@ def read_ulog(path: Path) -> Tracks:
         path: The log.
 
     Raises:
-        InputError: It is not ULog, is damaged, or has no positions.
+        InputError: The file is not ULog, is damaged, or has no positions.
     """
     data = bytes_of(path, MOST_BYTES)
     if data[:7] != MAGIC or len(data) < 16 or data[7] > 1:

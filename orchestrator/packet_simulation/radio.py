@@ -49,7 +49,7 @@ def settings_of(
     rts: bool = False,
     access_point_w: float | None = None,
 ) -> LteSettings | WifiSettings | None:
-    """The radio access of these options, else of the scenario's keys; None: none is asked for.
+    """The radio access of these options, otherwise of the scenario's keys; None: neither sets one.
 
     Raises:
         InputError: There is no such radio access, an option does not belong to it, or ns-3 lacks a
@@ -148,7 +148,7 @@ def air_of(
     radio: LteSettings | WifiSettings,
     access_point_w: float | None = None,
 ) -> Air:
-    """The channel and what is sent over it, for ns-3; see `rate_trace`.
+    """The channel and the traffic over it, for ns-3; see `rate_trace`.
 
     Raises:
         InputError: The channel has no gains, or no positions for Wi-Fi.
@@ -238,7 +238,7 @@ def cell_of(scenario: Scenario) -> LteSettings:
     """The scenario's LTE cell.
 
     Raises:
-        InputError: ns-3 lacks what the cell has.
+        InputError: ns-3 lacks a feature of the cell.
     """
     radio, lte = scenario.radio, scenario.radio.lte
     hertz = radio.uplink_bandwidth_hz, radio.downlink_bandwidth_hz

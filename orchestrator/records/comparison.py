@@ -44,7 +44,7 @@ class Comparison:
     names: Sequence[str] = ()
     """Names of the results (default: made from their differences)."""
     target: Target | None = None
-    """A target of what is learned; None: there is none."""
+    """A target of learning; None: there is no target."""
 
     @cached_property
     def labels(self) -> list[str]:

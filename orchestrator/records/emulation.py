@@ -90,9 +90,9 @@ class RoundRecord:
     grants: pd.DataFrame | None = None
     """See `orchestrator.analysis.radio_log.grants`; None unless ns-3's LTE carries the packets."""
     cells: pd.DataFrame | None = None
-    """See `orchestrator.analysis.radio_log.cells`; None likewise."""
+    """See `orchestrator.analysis.radio_log.cells`; None in the same cases."""
     handovers: pd.DataFrame | None = None
-    """See `orchestrator.analysis.radio_log.handovers`; None likewise."""
+    """See `orchestrator.analysis.radio_log.handovers`; None in the same cases."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
     """As `machine`, for other machines with nodes, by host name."""
     passes: dict[str, Any] | None = None

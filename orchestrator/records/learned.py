@@ -37,7 +37,7 @@ WITHOUT_EFFECT = (
     *("compute", "compute_time", "profile", "backward_ratio"),
     *("recompute", "wire_error", "evaluate_every", "evaluate_samples", "asynchronous"),
 )
-"""Keys of the workload that do not change what is learned."""
+"""Keys of the workload that have no effect on learning."""
 KNOWN = (
     *WITHOUT_EFFECT,
     *("model", "parameters", "classes", "split", "local_iterations", "batch_size"),
@@ -58,8 +58,8 @@ OF_NODES = ("base_station.device", "base_station.threads", "uavs.device", "uavs.
 
 
 def why_inexact(scenario: Scenario) -> str:
-    """Why what the scenario learns depends on times: one line that begins with a key; empty if it
-    does not."""
+    """Reason for which the result of learning depends on times: one line that begins with a key;
+    empty if it does not."""
     return next(_reasons(scenario), "")
 
 
@@ -107,7 +107,7 @@ def _reasons(scenario: Scenario) -> Iterator[str]:
 
 
 def _why_split_matters(workload: Workload) -> str:
-    """The key because of which the split point changes what is learned; empty if it does not.
+    """The key because of which the split point affects learning; empty if it does not.
 
     Codecs and the mean of the clients' gradients change the tensors at the cut; clipping and an
     average in each iteration concern the parameters of one side.
@@ -228,7 +228,7 @@ def read_trajectory(folder: Path) -> Trajectory:
     """Read a folder that `testbed learn` has written.
 
     Raises:
-        InputError: It is none, or is broken; the message names the file.
+        InputError: The folder is not a trajectory, or is broken; the message names the file.
     """
     if not is_trajectory(folder):
         raise InputError(f"{folder}: is not a folder of `testbed learn`")

@@ -102,7 +102,7 @@ class Result:
     scenario: Scenario | None
     """The scenario; None if only rounds were given."""
     execution: str
-    """Name of what executed the rounds, e.g. a value of `EXECUTIONS`."""
+    """Name of the execution of the rounds, e.g. a value of `EXECUTIONS`."""
     timeline: Timeline
     prediction: Timeline
     """The engine's prediction of the same rounds; empty if the rounds are a prediction."""
@@ -127,7 +127,7 @@ def read_results(path: str | Path) -> list[Result | PlayedSession]:
             `run --json` or `cross-check --json` has written.
 
     Raises:
-        InputError: It is none of these, or is broken; the message names the file.
+        InputError: The file is none of these, or is broken; the message names the file.
     """
     path = Path(path)
     if path.is_file():

@@ -192,7 +192,7 @@ def read_table(
 
     Raises:
         Absent: The file or a required column is missing, or the table has no rows.
-        InputError: It is not such a table, is too large, or has a value that is not allowed.
+        InputError: The file is not such a table, is too large, or has a value that is not allowed.
     """
     if not path.exists():
         raise Absent("is not in the run directory")

@@ -155,7 +155,7 @@ class HostInjectors(Injector):
         return found
 
     def ahead_s(self, host: str) -> float:
-        """Seconds by which a host's clock is ahead of what the last epoch assumed."""
+        """Seconds by which a host's clock is ahead of the last epoch's assumption."""
         assumed = self._assumed.get(host)
         if assumed is None:
             return 0.0

@@ -41,7 +41,8 @@ class Kinds(Generic[Received]):
         """The message from which `encode` made these arguments.
 
         Raises:
-            MessageError: None of these kinds, or a field is missing, unknown or of another type.
+            MessageError: The message is none of these kinds, or a field is missing, unknown or of
+                another type.
         """
         name = header.get("kind")
         kind = self._kinds.get(name) if isinstance(name, str) else None

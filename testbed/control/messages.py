@@ -263,7 +263,7 @@ class ServeRound:
     held: bool = False
     """Whether the links hold the broadcast back until it is due."""
     ahead: RoundAhead | None = None
-    """None: the service order is one of the paper's."""
+    """Data for the service order of a plug-in; None: the order is one of the paper's."""
     may_lose: bool = False
     """Whether clients are on other machines: `LoseClients` may arrive until the round is over."""
     keeping: Keeping = Keeping()
@@ -288,7 +288,7 @@ class JoinRound:
     reports_steps: bool = False
     """Whether to report steps when they begin and end, because the machine may be lost."""
     credits: Credits | None = None
-    """Credits of its uplink; None: those of the set-up."""
+    """Credits of the UAV's uplink; None: the credits of the set-up."""
 
 
 @dataclass(frozen=True)
@@ -519,7 +519,7 @@ class SetChannel:
     warn_slots: int
     """Number of remaining slots at which `Low` is sent; 0: it is not sent."""
     table: bytes
-    """Float64 [count, values], what the radio process reads per slot."""
+    """Input of the radio process per slot, float64 [count, values]."""
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class Prospects:
     server_s: tuple[float, ...]
     """τ_S of each client."""
     smashed_bytes: tuple[int, ...]
-    """Bytes on the link, including overheads; likewise the other sizes."""
+    """Bytes on the link, including overheads; the other sizes as well."""
     gradient_bytes: tuple[int, ...]
     adapter_bytes: tuple[int, ...]
     own_iterations: tuple[int, ...] = ()
@@ -237,7 +237,7 @@ _SAMPLE = request(True, 1, 1, 0.5, 0.3, 0.2, 0.1, -1.0, Ahead(2, 3, 0.1, 0.5, 8,
 
 
 def check(name: str, parameters: Mapping[str, float]) -> None:
-    """Refuse an order that is none, or parameters that it does not take.
+    """Refuse an unknown order, or parameters that it does not take.
 
     Raises:
         InputError: A parameter is not valid; the message names its key.

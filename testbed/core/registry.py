@@ -35,10 +35,10 @@ MOVED = {
     "testbed.paradigm": "Paradigm",
     "testbed.timeline": "Round, Timeline",
 }
-"""By the module that plugins imported it from: what `orchestrator` itself offers now."""
+"""The present names in `orchestrator`, by the module from which plug-ins imported them earlier."""
 OURS = ("orchestrator", "testbed", "workloads", "ns3_scenarios")
 GROUPS: list["Registry"] = []
-"""Every group of names."""
+"""All groups of names."""
 
 
 @cache
@@ -111,7 +111,7 @@ class Registry:
         GROUPS.append(self)
 
     def add(self, built_in: Mapping[str, Any]) -> None:
-        """Register what is built in, by name; a text `module:name` is imported when it is used."""
+        """Register built-in objects by name; a text `module:name` is imported when it is used."""
         self.built_in.update(built_in)
 
     @property
@@ -157,7 +157,7 @@ class Registry:
         """The object of that name, in a group of objects that have a `name` of their own.
 
         Raises:
-            InputError: See `find`; or it is no object of that kind and name.
+            InputError: See `find`; or the object is not of that kind and name.
         """
         found = self.find(name)
         if not isinstance(found, kind) or getattr(found, "name", name) != name:
@@ -168,7 +168,7 @@ class Registry:
         """The function of that name.
 
         Raises:
-            InputError: See `find`; or it is no function.
+            InputError: See `find`; or the object is not a function.
         """
         found = self.find(name, key)
         if not callable(found):
@@ -221,7 +221,7 @@ class Registry:
             raise self.unfit(name, f"fails: {reason(error)}") from error
 
     def refused(self, name: str, error: ValueError) -> InputError:
-        """The refusal of parameters by what they were given to."""
+        """The refusal of parameters that a function does not accept."""
         return InputError(f"{self._parameters.format(name)}: {' '.join(str(error).split())}")
 
     def unfit(self, name: str, why: str) -> InputError:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Checks of this machine's capabilities for the testbed, with remedies for what is missing."""
+"""Checks of this machine's capabilities for the testbed, with remedies for missing ones."""
 
 import json
 import os

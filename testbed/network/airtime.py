@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A direction of a cell that its active links divide: a link may use what the others leave.
+"""A direction of a cell that its active links divide: a link may use the airtime that the others do
+not use.
 
 The rate of a link depends on how many links are active (`SlotRates`). In an LTE cell, for example,
 n active uplinks have 1/n of the resource blocks each; two downlinks that are limited by airtime

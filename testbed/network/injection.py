@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The injector as a state machine without I/O: which rates to set, what to read, what to answer.
+"""The injector as a state machine without I/O: it decides on rates, readings and answers.
 
 The driver (`testbed.network.injector`) reports events with `tell`, and then executes the result of
 `instructions`, in this order, until the only instruction left is `Wait`. A wait ends with a control
@@ -86,10 +86,10 @@ class ChangeRates:
     slot: int
     why: Literal["slot", "epoch", "phase", "airtime"]
     due_ns: int
-    """When they should be in force; the recorded lateness counts from then on."""
+    """Time at which they should be in force; the recorded lateness counts from then on."""
     downlinks: tuple[float | None, ...] = ()
-    """Rates of all ends of the base station's site (None: held, leave it as it is), or empty: leave
-    all as they are."""
+    """Rates of all ends of the base station's site (None: the end is held and not changed), or
+    empty: no change."""
     uplinks: tuple[tuple[int, float], ...] = ()
     """UAVs of this machine and the rates of their uplinks."""
     air: tuple[ImpairmentChange, ...] = ()
@@ -277,7 +277,7 @@ class Injection:
         if shape.shared_downlink:
             self._by_use = Airtime(links, now_ns), Airtime(links, now_ns)
         self._looked_ns, self._took_ns = now_ns, 0
-        """When links that divide a direction were last looked at, and how long that took."""
+        """When dividers last read the links of a direction, and how long that took."""
         self._table = SlotTable(links)
         self._air: SlotImpairments | None = None
         self._clock, self._slot_s = EmulatedClock(0, 0.0, 1.0), 1.0
@@ -296,7 +296,7 @@ class Injection:
         self._instructions: list[Instruction] = []
 
     def tell(self, event: Event) -> None:
-        """Take note of what has happened."""
+        """Process an event."""
         match event:
             case Ordered():
                 self._obey(event.order, event.at_ns)
@@ -405,7 +405,7 @@ class Injection:
         )
 
     def _wait(self) -> Wait:
-        """Wait for what is due first."""
+        """The wait for the action that is due first."""
         if not self._running:
             return Wait(None, None)
         due_ns = self._boundary_ns(self._slot + 1)
@@ -487,7 +487,7 @@ class Injection:
         return tuple(None if place in self._held else bps for place, bps in enumerate(downlinks))
 
     def _divide(self, read: QueuesRead) -> None:
-        """Divide directions by what links have sent and what waits in their queues."""
+        """Divide directions by the bytes that links have sent, and by their queues."""
         rates = self._slot_rates(self._slot)
         assert rates is not None
         looked_ns = min(at_ns for at_ns, _ in read.counts.values())

@@ -3,8 +3,8 @@
 
 """The injector: a process that sets all link rates at every slot boundary.
 
-`testbed.network.injection` decides what it does and when; the `Driver` here carries that out. It
-prepares the rates of the next slot as netlink messages before the boundary, so that only one
+`testbed.network.injection` decides on the actions and their times; the `Driver` here executes them.
+It prepares the rates of the next slot as netlink messages before the boundary, so that only one
 `sendmsg` per namespace remains at the boundary. The orchestrator controls the process through a
 socket with an `Injector`.
 """
@@ -209,7 +209,7 @@ class Driver:
         self._control.send(*encode(report))
 
     def _wait(self, wait: Wait) -> None:
-        """Wait; what has been prepared is kept while a message arrives in parts."""
+        """Wait; a prepared action is kept while a message arrives in parts."""
         message = self._control.next()
         if message is None:
             act = self._prepared(wait.action)
@@ -235,7 +235,7 @@ class Driver:
         return False
 
     def _prepared(self, action: ChangeRates | Step | ReadQueues | None) -> Callable[[], Event]:
-        """Prepare an action as far as possible; what is returned carries it out."""
+        """Prepare an action as far as possible; the returned function executes it."""
         match action:
             case ChangeRates():
                 return self._prepared_rates(action)
@@ -412,7 +412,7 @@ class Driver:
 
 
 _NOTHING = dict.fromkeys((field.name for field in fields(Direction)), 0)
-"""The counters of a direction; what happens on another machine is counted there."""
+"""The counters of a direction on this machine; other machines have their own counters."""
 
 
 def serve(
@@ -502,7 +502,7 @@ class Report:
 
     @property
     def lateness_s(self) -> "npt.NDArray[np.float64]":
-        """Shape [n]: how long after its boundary each slot was set."""
+        """Shape [n]: lateness of each slot's rates after its boundary."""
         return (self.done_ns - self.boundary_ns).clip(min=0) * 1e-9
 
 
@@ -607,8 +607,8 @@ class Injector:
         *values: "npt.NDArray[np.float64]",
         warn_slots: int = 20,
     ) -> None:
-        """Give the channel from a slot on, in place of that given before for these slots: what
-        `rates` is where a radio process carries the frames.
+        """Set the channel from a slot on, and replace earlier values for these slots: the
+        counterpart of `rates` if a radio process carries the frames.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.

@@ -106,10 +106,10 @@ class Carried:
     """Bytes that one direction has carried, at the last event and at any time since."""
 
     bits: float = 0.0
-    """Bits of all frames that have been sent, and what had been sent of the first one that is held
-    when `since_ns` was."""
+    """Bits of all frames that have been sent, and of the sent part of the first held frame at
+    `since_ns`."""
     left_bits: float = 0.0
-    """Bits of the first frame that were left then; 0: there is none."""
+    """Remaining bits of the first frame at that time; 0: there is no frame."""
     since_ns: float = 0.0
     """Monotonic time in ns."""
     changed_ns: float = 0.0
@@ -327,7 +327,7 @@ class _Way:
         return 8.0 * max(1, size - self._uncharged)
 
     def move_valve(self) -> None:
-        """Open or close the valve, if it has to be."""
+        """Open or close the valve, if necessary."""
         if self._open != self.service.wants_more:
             self._open = self.service.wants_more
             self._supply.send(self._valve[self._open])

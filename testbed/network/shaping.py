@@ -39,7 +39,7 @@ SOON_POLL_S = 50e-6
 _TICK_S = 64e-9
 """The unit of the kernel's packet scheduler (/proc/net/psched)."""
 _ETHERNET = 1
-"""Link layer; any but 0 makes the kernel use rates instead of outdated rate tables."""
+"""Link layer; any value except 0 makes the kernel use rates instead of outdated rate tables."""
 _CLOSED_FRAME_BYTES = 65_535
 _OPEN_BYTES_S = 4_000_000_000
 _LEAST_BURST_S = 0.2e-3
@@ -425,8 +425,9 @@ def netem_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
 
 
 def queues_and_waits(socket: netlink.Netlink) -> dict[int, tuple[QueueCount, int, int | None]]:
-    """The counters of all ends in a socket's namespace, by device index; how often each shaper had
-    to wait before it could send a packet; and for how many ns serial lines had something to send.
+    """The counters of all ends in a socket's namespace, by device index; the number of times that
+    each shaper had to wait before it could send a packet; and the time in ns in which serial lines
+    had something to send.
 
     HTB waits once for each packet of a backlog. Packets for which it does not wait use up the
     credit of an end that was idle.

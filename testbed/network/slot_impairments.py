@@ -57,7 +57,7 @@ class ImpairmentChange:
 
 
 class SlotImpairments:
-    """The impairments of all links, and what applies to those that end on this machine."""
+    """The impairments of all links, and the present values of those that end on this machine."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ _TCMSG = struct.Struct("=BxxxiIII")
 
 @dataclass(frozen=True)
 class RadioProgram:
-    """The program of the radio process, and what it is started with."""
+    """The program of the radio process, and its start options."""
 
     argv: tuple[str, ...]
     """The program and its arguments."""

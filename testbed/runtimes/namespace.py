@@ -91,7 +91,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 @dataclass(frozen=True)
 class _MakeWorld:
-    """To the supervisor: create these nodes with links of this shape."""
+    """Request to the supervisor: create these nodes with links of this shape."""
 
     nodes: tuple[NodeSpec, ...]
     shape: Shape
@@ -107,7 +107,7 @@ class _Made:
 
 @dataclass(frozen=True)
 class _PassListeners:
-    """To the world: send the listening sockets, in the order of the nodes."""
+    """Request to the world: send the listening sockets, in the order of the nodes."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class _Kill:
 
 @dataclass(frozen=True)
 class _Spawn:
-    """To the world, with three open files: start a program."""
+    """Request to the world, with three open files: start a program."""
 
     number: int
     command: Command
@@ -127,7 +127,7 @@ class _Spawn:
 
 @dataclass(frozen=True)
 class _Signal:
-    """To the world: send a signal to a program and its session."""
+    """Request to the world: send a signal to a program and its session."""
 
     number: int
     signal: int

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The interface of transports: how programs use them, and how many bytes they add."""
+"""The interface of transports: their use by programs, and the bytes that they add."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ class TransportSettings:
     nagle: bool = False
     """Whether small segments wait for the acknowledgement of earlier ones (RFC 896)."""
     identity: Identity | None = None
-    """The node's own; None where the transport has no certificates."""
+    """Certificate and key of the node; None if the transport has no certificates."""
     congestion_control: str = "cubic"
     """QUIC's; TCP's is the links' (`testbed.network.shaping.Shape`)."""
     datagram_bytes: int = 1472
@@ -81,8 +81,8 @@ class Link(Protocol):
         """
 
     def count(self) -> list[Counts]:
-        """Counts of what this side has sent since the last call, frame by frame. Between rounds
-        only."""
+        """Counts of the data that this side has sent since the last call, frame by frame. Between
+        rounds only."""
 
     def hang_up(self) -> None:
         """Shut the connection down and unblock all threads that wait for the peer.
@@ -164,7 +164,7 @@ class TransportKind:
         """Bytes of the TCP stream that carry a frame.
 
         Args:
-            head_bytes: The frame's header and what follows it up to the payload.
+            head_bytes: The frame's header and the bytes that follow it up to the payload.
             payload_bytes: The frame's payload.
         """
         return head_bytes + payload_bytes

@@ -78,7 +78,8 @@ class Connection(QuicConnection):
         """As the client's side does with the server's certificate.
 
         Raises:
-            WireError: The client has shown none of this run's, or another's.
+            WireError: The client has presented no certificate of this run, or the certificate of
+                another node.
         """
         certificate = self.tls._peer_certificate
         if certificate is None:

@@ -300,7 +300,7 @@ class StreamTransport(TransportKind):
 
         Raises:
             ConnectionLost: The peer has disconnected.
-            WireError: It does not prove to be of this run.
+            WireError: The peer does not prove that it belongs to the run.
         """
         raise NotImplementedError
 
@@ -426,7 +426,7 @@ class StreamTransport(TransportKind):
             while True:
                 try:
                     sock, address = listener.accept()
-                except OSError:  # Of a caller that is gone already, or the listener is.
+                except OSError:  # The caller has disconnected, or the listener is shut.
                     if callers.is_shut:
                         return
                     continue

@@ -128,7 +128,7 @@ class _Conversation:
 
 
 def memory_bytes(share: float = 1.0) -> int:
-    """Memory limit of a guest; the guest only takes what it needs.
+    """Memory limit of a guest; the guest only takes the memory that it needs.
 
     Args:
         share: Share of the limit of a single guest, for several concurrent guests.

@@ -117,7 +117,7 @@ def _checked(parts: Sequence[Any], samples: int, clients: int) -> list[Indices]:
     """A plug-in's answer, sorted.
 
     Raises:
-        ValueError: It is not one array of different indices for each client.
+        ValueError: The result is not one array of different indices for each client.
     """
     arrays = [np.asarray(part) for part in parts]
     if len(arrays) != clients:

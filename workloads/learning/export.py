@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Export of what was trained: adapters that `peft` can load with the same backbone, or the
+"""Export of the trained parameters: adapters that `peft` can load with the same backbone, or the
 network's own parameters."""
 
 import json

@@ -50,8 +50,8 @@ class Given:
         """The tensor of that name in float32.
 
         Raises:
-            InputError: It has another shape, is not floating-point, or has values that are not
-                finite.
+            InputError: The tensor has another shape, is not floating-point, or has values that are
+                not finite.
         """
         found, *others = [own for own in self.names[name] if own in self.tensors]
         tensor = self.tensors[found]

@@ -32,7 +32,7 @@ from workloads.learning.stopwatch import Stopwatch
 
 
 class Trainees:
-    """A part of what is trained: vectors with their gradients and optimiser."""
+    """A part of the trained values: vectors with their gradients and optimiser."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Trainees:
         if own is not None:
             self._add(*own)
         self._proximal = training.proximal
-        # What stays with a client has no global counterpart.
+        # Tensors that stay with a client have no global counterpart.
         self._start = [run.clone() for run in self._trained[:global_runs]] if self._proximal else []
         self._clip_norm = training.clip_norm
         self._accumulate = training.accumulate
@@ -410,7 +410,7 @@ class ServerLearner:
             own = torch.cat([adapters.detach().cpu(), server_side]).double()
             if client not in self.diverged and not torch.isfinite(own).all():
                 self.diverged.append(client)
-            # What a client of smaller rank does not have stays as it is.
+            # Values that a client of smaller rank does not have do not change.
             layout = self._layouts[client]
             if self._training.buffer > 1:
                 share = weight(staleness, **dict(self._training.asynchronous, mixing=1.0))

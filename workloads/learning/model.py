@@ -802,7 +802,7 @@ def initial_trainables(
     loras: Mapping[str, Adapter] | None = None,
     given: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """Initial values of what is trained; shape [layout.size], float32, on the CPU.
+    """Initial trained values; shape [layout.size], float32, on the CPU.
 
     A is uniform in ±1/sqrt(in) as in the LoRA reference code, where a convolution has as many
     inputs as values of a kernel; B is 0, the head's weight is normal with standard deviation 0.02

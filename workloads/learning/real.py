@@ -59,7 +59,7 @@ class Settings:
     codecs: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Names and parameters of the codecs of directions that do not have the one above."""
     error_feedback: bool = True
-    """Whether clients add what the encoding of adapters omitted to later ones."""
+    """Whether clients add the values that the encoding of adapters omitted to later adapters."""
 
     @classmethod
     def from_json(cls, tree: Mapping[str, object]) -> "Settings":
@@ -341,7 +341,8 @@ class RealServer:
         self._adapters = {k: memoryview(bytearray(of_client[k].adapters_up)) for k in self._samples}
 
     def _prepare_broadcast(self, client: int, part: Tensor) -> None:
-        """Encode a client's part of the global adapters, and keep what it receives."""
+        """Encode a client's part of the global adapters, and keep the values that the client
+        receives."""
         if self._down_codec is None:
             self._sent[client], self._starts[client] = as_bytes(part), part
             return

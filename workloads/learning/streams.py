@@ -65,8 +65,8 @@ class Sender:
 class AdapterUploads:
     """The sending end of a client's adapters: the encoded difference to the received ones.
 
-    With error feedback, what the encoding of a difference omitted is added to the next one; it is
-    kept from round to round.
+    With error feedback, values that the encoding of a difference omitted are added to the next one;
+    they are kept from round to round.
     """
 
     codec: Codec

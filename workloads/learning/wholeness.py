@@ -89,7 +89,7 @@ def _whole(model: SplitModel, samples: Tensor) -> Any:
 
 
 def _logits(answer: Any) -> Tensor:
-    """The logits in what a network answers with: a tensor, the first of several, or `logits`."""
+    """The logits in the output of a network: a tensor, the first of several, or `logits`."""
     answer = getattr(answer, "logits", answer)
     answer = answer[0] if isinstance(answer, tuple | list) else answer
     if not isinstance(answer, Tensor):

@@ -87,7 +87,7 @@ class ClientWork(Protocol):
         emulated time."""
 
     def restore(self, state: bytes) -> None:
-        """Continue from the tensors that stay with this client in a result of `ServerWork.state`."""
+        """Continue from this client's own tensors in a result of `ServerWork.state`."""
 
     def close(self) -> None:
         """Release all resources; this is the last call."""
@@ -148,7 +148,7 @@ class ServerWork(Protocol):
         the client began."""
 
     def apply_buffer(self) -> None:
-        """In an asynchronous run with a buffer, change the global model by what it has."""
+        """In an asynchronous run with a buffer, apply the buffered updates to the global model."""
 
     def keep(self) -> None:
         """In an asynchronous run, keep the current global state for an evaluation."""

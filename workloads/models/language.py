@@ -191,7 +191,7 @@ def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        # What is in the cache already needs no network.
+        # Cached files need no network.
         try:
             return Path(snapshot_download(name, allow_patterns=FETCHED, local_files_only=True))
         except Exception:
