@@ -4,10 +4,9 @@
 """Marks of tests that must run alone, or that need a Docker daemon or another kernel.
 
 Tests that judge by the real clock are marked `alone`: `suite.py` runs nothing in parallel with
-them. Tests that only use links and nodes are not marked: a run may be late there.
-Tests marked `docker` need root and a Docker daemon, those marked `guest` the kernel of virtual
-time; in CI all must be there. They run in parallel, too, unless they
-judge by the clock.
+them. Tests that only use links and nodes are not marked: a run may be late there. Tests marked
+`docker` need root and a Docker daemon, those marked `guest` the kernel of virtual time; in CI all
+must be there. They run in parallel, too, unless they judge by the clock.
 """
 
 import functools

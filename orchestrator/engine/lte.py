@@ -212,7 +212,7 @@ class Lte:
 
     @property
     def _uplink_snr(self) -> Array:
-        """Signal-to-noise ratio of each UAV that sends in one resource block at gain 1, shape [K]."""
+        """Signal-to-noise ratio of each UAV in a single resource block at gain 1, shape [K]."""
         return np.asarray(self.uplink_power_w / (BLOCK_HZ * self.noise_w_per_hz))
 
     @property

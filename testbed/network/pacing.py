@@ -103,7 +103,7 @@ class PacedEnd(End):
 
 @dataclass(frozen=True)
 class Carried:
-    """Bytes that one direction has carried, at the last event and at any time since."""
+    """Bits that one direction has carried, at the last event and at any time since."""
 
     bits: float = 0.0
     """Bits of all frames that have been sent, and of the sent part of the first held frame at
