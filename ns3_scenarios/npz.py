@@ -28,7 +28,7 @@ EASY_BYTES, MOST_GROWTH = 256 << 20, 50
 """A file is refused if it has more bytes than this and its compression ratio exceeds the next
 value; arrays of at least this size are mapped instead of being read."""
 BLOCK_BYTES = 1 << 20
-"""Bytes that are written or checked at once."""
+"""Bytes that are written or checked together."""
 _ALIGNMENT = 64
 _PADDING = 0xD935
 """ID of an extra field of ZIP that aligns data."""

@@ -50,7 +50,7 @@ use; `cell`: the rate of the whole cell, shared by the downlinks in use at the s
 MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
 PIECE = 1 << 20
-"""Number of slots whose flight is checked at once."""
+"""Number of slots whose flight is checked together."""
 
 
 # Limits for foreign traces, beyond any real channel and flight.
@@ -146,7 +146,7 @@ class SlotTrace:
 
     Attributes:
         slot_s: Length of a slot, in seconds.
-        position_m: Shape [K, S, 3]; None where an outside trace brings none.
+        position_m: Shape [K, S, 3]; None if an outside trace has no positions.
         seed: The seed of the trace, if known.
         scenario: JSON text of the scenario from which the trace was made, if known.
         loss: Probability that a frame is lost, up and down, shape [2, K, S]; None: not known.
@@ -702,7 +702,7 @@ class ChannelSource(Protocol):
         """Number of UAVs, K."""
 
     def trace(self, slots: int) -> SlotTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change.
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
 
         Raises:
             TraceExhausted: The source has fewer.
@@ -721,10 +721,10 @@ class Located(Protocol):
         """Number of UAVs, K."""
 
     def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change."""
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change."""
 
     def following(self, slots: int) -> ChannelTrace:
-        """The next slots, at least that many in the first call, which the source does not keep.
+        """The next slots, at least `slots` in the first call, which the source does not keep.
 
         A source is used by this method or by `trace`, not by both.
         """

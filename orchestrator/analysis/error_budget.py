@@ -231,7 +231,7 @@ def radio_stages(
     Args:
         measured: The measured round.
         plan: Plan of the round, with the measured durations of computing.
-        modelled: The round as simulated with everything else that was measured.
+        modelled: The round as simulated with all other measured values.
         tcp: The TCP model of the round.
         log: Log of the radio's grants.
         service_order: See `simulate`.
@@ -267,7 +267,7 @@ def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.Dat
 
     Args:
         measured: The measured round.
-        modelled: The round as simulated with everything else that was measured.
+        modelled: The round as simulated with all other measured values.
         log: Log of the radio's grants.
     """
     assert modelled.windows is not None

@@ -23,7 +23,7 @@ COLUMNS = (
     *("active_s", "resource_blocks", "mcs", "layers"),
 )
 LEAST_ACTIVE_S = 1e-9
-"""Activity that is shorter within a slot comes from rounding of times."""
+"""Shorter activity within a slot is caused by rounding of times."""
 
 Grant = Callable[[Ints, Ints], tuple[Ints, Array]]
 """From the index of each link's UAV, and the number of links that are active with it, to its number

@@ -21,7 +21,7 @@ from orchestrator.engine.slot_impairments import DOWN, UP
 from testbed.core.timeline import CA, CM, SG, Round
 
 _BLOCK_SLOTS = 64
-"""Slots whose rates are computed at once."""
+"""Number of slots whose rates are computed together."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class SharedAir:
         return rates.uplink if self._way == UP else rates.gradient
 
     def _bps(self, slot: int, active: int) -> Array:
-        """The rate of each link while that many are active, shape [K]."""
+        """The rate of each link while a given number of links are active, shape [K]."""
         block, at = divmod(slot, _BLOCK_SLOTS)
         return np.asarray(self._block(active, block)[:, at])
 

@@ -134,7 +134,7 @@ def takes_gpu(node: BaseStation | Uavs) -> bool:
 
 
 def evaluates(scenario: Scenario) -> bool:
-    """Whether the global state is ever evaluated on held-out data."""
+    """Whether the scenario evaluates the global state on held-out data."""
     every = scenario.workload.evaluate_every > 0 or scenario.evaluates_within_rounds
     return every and scenario.workload.compute != "none"
 

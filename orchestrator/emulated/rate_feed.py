@@ -37,10 +37,10 @@ Played = TypeVar("Played")
 WARN_SLOTS = 20
 """Slots before the end of its rates at which the injector requests more during a round."""
 AHEAD_S = 30.0
-"""Emulated seconds of rates that the injector of a session has at least; twice as many are added.
-"""
+"""Minimum length of the rates that the injector of a session has, in emulated seconds; twice this
+length is added."""
 _BLOCK_SLOTS = 10_000
-"""Slots whose rates are computed at once."""
+"""Number of slots whose rates are computed together."""
 
 
 Table = Array | DividedRates
@@ -378,8 +378,8 @@ class SessionRates(RateFeed):
         return np.stack([np.hstack(way).max(axis=1) for way in zip(*found, strict=True)], axis=1)
 
     def _of_channel(self, first: int, end: int, active: int = 1) -> tuple[Array, Array]:
-        """Rates of the channel in these slots, also where they are too low to be played; with that
-        many active links where these divide the band."""
+        """Rates of the channel in these slots, even if they are too low to be played; for `active`
+        links if active links divide the band."""
         trace = self.channel.trace(end)
         # Only these slots, so that the effort per call does not grow with the session.
         trace = trace.at(np.arange(first, end) % trace.slots)

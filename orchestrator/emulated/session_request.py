@@ -197,7 +197,7 @@ def downlink_of(scenario: Scenario, asked: Downlink | None) -> Downlink:
     """Division of the downlinks of a session.
 
     Default: active links share a Wi-Fi cell, or an LTE cell whose scheduler is `equal`; otherwise
-    each downlink has a share of its own.
+    each downlink has a separate share.
 
     Raises:
         InputError: The radio leaves no shares.

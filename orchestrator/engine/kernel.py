@@ -56,7 +56,7 @@ BY_RULES = np.empty((0, 0, 0), np.int64)
 """No service_order given: the paradigm's rules decide who is served next."""
 BY_RULES.flags.writeable = False
 EVEN = np.empty(0, np.int64)
-"""No numbers of iterations given: all clients do as many."""
+"""No numbers of iterations given: all clients do the same number."""
 EVEN.flags.writeable = False
 NO_PLACE = math.nan
 """In place of a latency: the order gave no number. Neither this nor `EXHAUSTED` is below it."""
@@ -69,7 +69,7 @@ class Rules(NamedTuple):
     gated: tuple[bool, bool]
     by_lag: bool
     unicast: bool
-    """Whether each client is sent a copy of the broadcast of its own."""
+    """Whether each client is sent a separate copy of the broadcast."""
 
 
 class Work(NamedTuple):

@@ -235,11 +235,11 @@ class Lte:
         return np.where(step > 0, blocks[:, None], 0), step
 
     def _uplink_use(self, blocks: Ints, snr: Array) -> tuple[Ints, Ints]:
-        """The resource blocks of those in which a UAV sends: all, or as many as its power reaches;
-        and the step of its rate.
+        """The resource blocks in which a UAV sends: all of the given ones, or the number that its
+        power reaches; and the step of its rate.
 
         Args:
-            blocks: Number of resource blocks, of a shape that goes with `snr`.
+            blocks: Number of resource blocks; its shape must be compatible with `snr`.
             snr: Signal-to-noise ratios in one resource block.
         """
         steps = self.steps[0]
@@ -250,7 +250,8 @@ class Lte:
         return used, np.where(used > 0, np.maximum(step, 1), 0)
 
     def _uplink_bps(self, blocks: Ints, gain: Array) -> Array:
-        """Rates with these numbers of resource blocks [K], or with as many as the power reaches."""
+        """Rates with these numbers of resource blocks [K], or with the numbers that the power
+        reaches."""
         return self.steps[0].bps[
             self._uplink_use(blocks[:, None], self._uplink_snr[:, None] * gain)
         ]
@@ -334,7 +335,8 @@ def limited(steps: Steps, highest_db: float) -> Steps:
 
     Args:
         steps: The steps without distortion.
-        highest_db: Signal-to-distortion ratio in dB; steps that need as much cannot be reached.
+        highest_db: Signal-to-distortion ratio in dB; steps that need this ratio or more cannot be
+            reached.
 
     Raises:
         InputError: No step can be reached.

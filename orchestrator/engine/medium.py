@@ -42,7 +42,7 @@ class Medium(NamedTuple):
     """Time for which `left_bits` is valid, shape [1]."""
     numbers: Ints
     """For each direction: the `COUNT` of active clients, and the slot `UNTIL` which their rates are
-    known to hold, or `STALE`; shape [2, 2]."""
+    valid, or `STALE`; shape [2, 2]."""
 
 
 def medium_of(clients: int) -> Medium:
@@ -67,7 +67,7 @@ def is_busy(medium: Medium) -> bool:
 
 @inlined
 def begin_transfer(medium: Medium, way: int, k: int, bits: float, at_s: float) -> None:
-    """Let a client begin to send, when the medium has advanced up to that nanosecond."""
+    """Start the sending of a client, when the medium has advanced up to that nanosecond."""
     numbers = medium.numbers
     medium.now_s[0] = max(medium.now_s[0], at_s)
     medium.clients[way, numbers[COUNT, way]], medium.left_bits[way, k] = k, bits
@@ -77,7 +77,7 @@ def begin_transfer(medium: Medium, way: int, k: int, bits: float, at_s: float) -
 
 @inlined
 def end_transfer(medium: Medium, way: int, k: int) -> None:
-    """Let a client send no more, whether or not it has sent everything."""
+    """Stop the sending of a client, whether or not it has sent everything."""
     clients, numbers = medium.clients, medium.numbers
     last = numbers[COUNT, way] - 1
     for place in range(last + 1):
@@ -174,7 +174,7 @@ def sharing_with(
 
     Args:
         cells: The cells of `Slots`.
-        medium: The state.
+        medium: State of the medium.
         way: The direction.
         k: The client.
         slot: The slot.

@@ -198,7 +198,7 @@ class Transfers:
     shared: int = 0
     """Aggregated gradients, which are broadcast to all clients."""
     adapters_up: int = -1
-    """The adapters that it sends. Default: as many bytes as it receives."""
+    """Bytes of the adapters that the client sends. Default: the same number as it receives."""
 
     def __post_init__(self) -> None:
         """Set the default."""

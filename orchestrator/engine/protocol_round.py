@@ -172,7 +172,7 @@ class _Round:
             heapq.heappush(self.events, (*key, moment_s, event))
 
     def _reports(self, client: int, at_s: float, event: Event) -> None:
-        """Let a client report an event that it notices at a time."""
+        """Schedule the report of an event that a client notices at a time."""
         if self.paths is not None and at_s < EXHAUSTED:
             at_s = self._noted(UP, client, at_s)
         self._at(client, at_s, event)
@@ -289,7 +289,7 @@ class _Round:
         asks: bool,
         adapters: bool,
     ) -> None:
-        """Send once it is allowed, or at once; a client whose process has ended does neither."""
+        """Send after permission, or at once; a client whose process has ended does neither."""
         if self.faults is not None and at_s >= self.faults.stop_s[client - 1]:
             return
         if not asks:

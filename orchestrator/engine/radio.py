@@ -169,7 +169,8 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
 
 
 def check_shares(radio: RadioAccess, allocation: Allocation) -> None:
-    """Refuse shares that change nothing with this radio, unless they are equal, or are too small.
+    """Refuse shares that have no effect with this radio, unless they are equal; refuse too small
+    ones, too.
 
     Raises:
         InputError: The line names the share.

@@ -46,7 +46,7 @@ class SlotImpairments:
     jitter_s: Array
     """Standard deviation of the delay."""
     loss: Array
-    """Probability of frame loss; in the good state, where there are two."""
+    """Probability of frame loss; in a model with two states, that of the good one."""
     airtime: Array
     """Mean number of transmissions of a frame, 1 or more, by which the link's rate is divided."""
 

@@ -63,9 +63,9 @@ def _slot_bps(
 def shared_slot_bps(
     slots: Slots, link: Any, way: int, k: int, slot: int, active: int, others: int
 ) -> tuple[float, float, float]:
-    """The mean rate of a link in a slot in which that many clients send in its direction, and that
-    many in the other, in bit/s, and the slot values from which on and below which it stays the
-    same."""
+    """The mean rate of a link in a slot, in bit/s, while `active` clients send in its direction and
+    `others` in the other. Also the range of slot values in which it is the same: its lower end, and
+    the first value above it."""
     shared: tuple[float, float, float] = _shared_slot_bps(
         slots.fading, slots.values, link, way, k, slot, active, others
     )

@@ -59,7 +59,7 @@ def placed(places: Array, origin: Origin, bounds: Bounds, where: Where) -> Array
 
 
 def check_distance(position_m: Array, bounds: Bounds, where: Where, origin: str = "0,0") -> None:
-    """Check that all places are within the stated distance of x = y = 0.
+    """Check that all places are within the given distance of x = y = 0.
 
     Raises:
         InputError: A place is too far away; the message names it.

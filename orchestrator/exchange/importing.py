@@ -114,14 +114,14 @@ class Options:
     down: Sequence[Path] = ()
     """Mahimahi's downlink files."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """See `tables.Reading`, as the following ones."""
+    """Option for tables, like the following ones; see `tables.Reading`."""
     tx_dbm: float | None = None
     time_format: str | None = None
     same_time: str | None = None
     no_signal: str | None = None
     header: bool = True
     ue: Path | None = None
-    """Logs and positions of srsRAN, see `srsran.Files`, as the following ones."""
+    """Logs and positions of srsRAN, like the following ones; see `srsran.Files`."""
     enb: Path | None = None
     vehicle: Path | None = None
     base_station: tuple[float, float, float] | None = None
@@ -554,7 +554,7 @@ def _moment(name: str, given: str | None, epoch_s: float | None, default_s: floa
 
 
 def _repeated(trace: SlotTrace, repeat: str | None, source: Path) -> SlotTrace:
-    """The trace again and again: a number of times, or until it lasts some seconds."""
+    """The trace repeated: a number of times, or until it lasts some seconds."""
     if repeat is None:
         return trace
     matched = re.fullmatch(r"(\d{1,9})|(\d{1,9}(?:\.\d*)?) ?s", repeat)

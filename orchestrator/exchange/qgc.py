@@ -4,7 +4,7 @@
 """Reads planned flights: QGroundControl's plans, and waypoint files (`QGC WPL`).
 
 Both are lists of MAVLink's mission items. Items that neither move the vehicle nor change its speed
-are passed over; an item that does, and is not supported, is refused.
+are ignored; an item that does, and is not supported, is refused.
 """
 
 import json
@@ -58,7 +58,7 @@ NOTED = {
     180: "DO_SET_PARAMETER is passed over.",
     3000: "DO_VTOL_TRANSITION is passed over; the speed stays the same.",
 }
-"""Notes on commands that are passed over although they may matter."""
+"""Notes on commands that are ignored although they may matter."""
 REFUSED = {
     18: "NAV_LOITER_TURNS",
     23: "NAV_LAND_LOCAL",

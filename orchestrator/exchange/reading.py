@@ -59,7 +59,7 @@ def split(element: ElementTree.Element) -> tuple[str, str]:
 
 
 def number(text: str) -> float | None:
-    """The number that a text is in decimal notation; None if it is something else or infinite."""
+    """The number in a text in decimal notation; None if the text is not a number, or infinite."""
     found = float(text) if _NUMBER.fullmatch(text) else math.inf
     return None if math.isinf(found) else found
 

@@ -315,7 +315,7 @@ def rank(
     """Fit models to a level and rank them by their likelihood in cross-validation.
 
     Args:
-        level: The level.
+        level: The level to which models are fitted.
         carrier_hz: Carrier frequency.
         models: Names of channel models.
         progress: Called with the current step as text, the number of finished steps, and their

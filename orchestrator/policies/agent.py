@@ -81,11 +81,12 @@ class Variant:
     """The observations and the decisions of an agent."""
 
     trajectories: bool = True
-    """Whether it observes all slots of the last round by attention, else distances at its end."""
+    """Whether the agent observes all slots of the last round by attention; otherwise distances at
+    its end."""
     shares: bool = True
-    """Whether it decides shares; else they are equal."""
+    """Whether the agent decides shares; otherwise they are equal."""
     split: bool = True
-    """Whether it decides the split point; else the scenario does."""
+    """Whether the agent decides the split point; otherwise the scenario does."""
 
 
 VARIANTS = {

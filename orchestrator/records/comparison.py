@@ -415,8 +415,8 @@ def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Cost of lower precision: each run compared with the float32 run of the same scenario.
 
     Returns:
-        run, against, and the differences in the last common round: train_loss, and
-        held_out_loss and held_out_accuracy where both were evaluated (else NaN).
+        run, against, and the differences in the last common round: train_loss, and held_out_loss
+        and held_out_accuracy where both were evaluated (otherwise NaN).
     """
     labels, costs = label(results), []
     for k, run in enumerate(results):

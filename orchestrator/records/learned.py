@@ -183,8 +183,8 @@ class Trajectory:
             pass, or the end of the round of an evaluation.
 
         Raises:
-            InputError: The scenario would learn something else; or rounds lack steps that the
-                trajectory has, or have more.
+            InputError: The learning of the scenario has another result; or rounds lack steps that
+                the trajectory has, or have more.
         """
         self.check(scenario)
         rounds = [round_.index for round_ in timeline]
@@ -220,7 +220,7 @@ def _shown(value: Any) -> str:
 
 
 def is_trajectory(folder: Path) -> bool:
-    """Whether a folder holds a trajectory."""
+    """Whether a folder contains a trajectory."""
     return (folder / MANIFEST).is_file() and read_object(folder / MANIFEST).get("kind") == KIND
 
 

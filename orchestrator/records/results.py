@@ -142,7 +142,7 @@ def read_results(path: str | Path) -> list[Result | PlayedSession]:
 
 
 def result_of(run: Run) -> Result:
-    """The result of a run: its measured rounds, or else its predicted ones.
+    """The result of a run: its measured rounds, or otherwise its predicted ones.
 
     Raises:
         InputError: The run has no round.

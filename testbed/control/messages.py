@@ -530,7 +530,7 @@ class Epoch:
     slot_s: float
     held: tuple[int, ...] = ()
     """Size in bytes of the last frame of the transfer that starts on each downlink with the clock;
-    their frames are held until then. Empty: no transfer is known to start then."""
+    their frames are held until then. Empty: there is no such transfer."""
     held_bytes: tuple[int, ...] = ()
     """Size in bytes of each of these transfers; empty: unknown."""
 

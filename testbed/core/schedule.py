@@ -65,7 +65,7 @@ class _Server:
         self.clients = clients
         self.tick = tick
         self.iterations = dict(iterations)
-        """Number of iterations of each client that is here; empty: all do as many."""
+        """Number of iterations of each client in the round; empty: the same number for all."""
         self.busy = False
         self.serves = 0
         """The client in service, if the resource is sequential and busy."""

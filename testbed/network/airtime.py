@@ -59,7 +59,7 @@ class SlotRates(NamedTuple):
         return len(self.division) > 1
 
     def bps(self, link: int, active: int) -> float:
-        """The rate of a link while that many links are active, itself included."""
+        """The rate of a link while `active` links are active, including this link."""
         row, part = self.division[min(max(active, 1), len(self.division)) - 1]
         return part * self.rows[row][link]
 

@@ -51,8 +51,8 @@ class Release:
     credits_s: tuple[float, ...]
     """Credit of each link at that time, in seconds at its rate."""
     has_valves: bool = True
-    """Whether valves hold the frames, which are made ready before, and a burst is restored after.
-    """
+    """Whether valves hold the frames; they are prepared before the release, and a burst is restored
+    after it."""
 
     def steps(self) -> "list[Step]":
         """The steps of the release, in the order of time."""

@@ -506,7 +506,7 @@ class Injection:
         self._instructions.append(ChangeRates(self._slot, "airtime", looked_ns, downlinks, uplinks))
 
     def _limit_packets(self) -> None:
-        """Let packets be as large as the links' mean rates allow."""
+        """Set packets to the largest size that the links' mean rates allow."""
         uplink, downlink = self._table.mean(self._slot, self._phase)
         for site, now in self._packet_frames.items():
             rates, back = downlink, uplink

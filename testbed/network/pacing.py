@@ -44,7 +44,7 @@ MOST_PACED_BPS = 40e6
 """Links with a higher rate are not paced: a frame takes 0.3 ms at most."""
 MOST_FRAMES_S = 10_000
 """Full frames per second that the process carries, in the faster direction of all links; it carries
-as many acknowledgements in the other one."""
+the same number of acknowledgements in the other one."""
 MOST_PACED_LINKS = 200
 _ENOUGH_S, _LOW_S = 8e-3, 4e-3
 """A valve closes when the frames that are held take longer than `_ENOUGH_S`, and opens when they
@@ -64,7 +64,8 @@ _RATE, _COUNTS = struct.Struct("=dq"), struct.Struct("=dddddq")
 
 
 def paced_links(highest_bps: Sequence[tuple[float, float]], shape: Shape) -> tuple[int, ...]:
-    """The links that are paced, from 1: the narrowest ones, as many as the process can carry.
+    """The links that are paced, from 1: the narrowest ones, up to the number that the process can
+    carry.
 
     Args:
         highest_bps: Highest rates of the uplink and the downlink of each link, in real bit/s.

@@ -40,7 +40,8 @@ class TapEnd(End):
     """One end of a link as a tap device, which has no rate."""
 
     def install(self) -> list[bytes]:
-        """The messages that leave frames to the device's own queue, of that many frames."""
+        """The messages that leave frames to the device's own queue, which holds this number of
+        frames."""
         about = netlink.IFINFO.pack(0, 0, self.index, 0, 0)
         without = _TCMSG.pack(0, self.index, 0, _ROOT, 0) + attribute(_KIND, text("noqueue"))
         return [

@@ -102,7 +102,7 @@ def start(
         image: `host`, or the name of an image whose ``python3`` runs modules.
         readable: Files and folders that nodes may read, at the same paths.
         writable: Files and folders that nodes may write, at the same paths.
-        cpus: CPU cores that a node may use; None: as many as this process.
+        cpus: Number of CPU cores that a node may use; None: the same as for this process.
         memory_bytes: Memory that a node may use; None: three quarters of the machine's.
 
     Raises:

@@ -35,7 +35,7 @@ class Framing:
         return self.mtu + self.ethernet_bytes
 
     def on_link(self, message_bytes: int) -> int:
-        """Bytes that are charged for all frames that carry a message of that many bytes."""
+        """Bytes that are charged for all frames that carry a message of a given size."""
         if not self.charges_headers:
             return message_bytes
         segments = -(-message_bytes // self.segment_bytes)

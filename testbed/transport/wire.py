@@ -182,10 +182,10 @@ class RoundSizes:
     batches: int
     """Number of batches of the client, I_k."""
     encoded_up: int = -1
-    """The client's adapters; negative: as many bytes as the global ones."""
+    """Bytes of the client's adapters; negative: the same number as for the global ones."""
     encoded_gradient: int = -1
-    """The gradient that only the client itself is sent; negative: as many bytes as the smashed
-    data."""
+    """Bytes of the gradient that only the client itself is sent; negative: the same number as for
+    the smashed data."""
     shared_gradient: int = 0
     """Aggregated gradients of a batch, which all clients are sent; 0: none are aggregated."""
 

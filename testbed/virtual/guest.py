@@ -18,8 +18,8 @@ A `Template` is a guest whose program has stopped at a certain point; its copies
 there. A copy is a process of the host like any guest, with its own memory, line and log, and a
 child of this process: the kernel clones itself as a sibling.
 
-Nothing is left on the host. The kernel and its helpers end with this process; its memory is an
-unnamed file; the files that it is started from are removed as soon as it runs.
+No files remain on the host. The kernel and its helpers end with this process; its memory is an
+unnamed file; the files from which it is started are removed as soon as it runs.
 """
 
 import contextlib

@@ -96,7 +96,7 @@ def partition(labels: Indices, clients: int, config: DataConfig) -> list[Indices
 
     Raises:
         InputError: There are too few samples for the number of clients, or a plug-in's partition
-            fails or returns something else than indices for each client.
+            fails or does not return indices for each client.
     """
     if len(labels) < clients:
         raise InputError(

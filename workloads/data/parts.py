@@ -50,8 +50,8 @@ def names_only_a_part(name: str) -> bool:
 
 
 def part_of_file(file: Path, root: Path) -> str:
-    """The part of a file below a folder, by its own name or else by the nearest folder that names
-    one."""
+    """The part of a file below a folder, by its own name or otherwise by the nearest folder that
+    names one."""
     for name in reversed(file.relative_to(root).parts):
         if part := part_of(name):
             return part

@@ -167,7 +167,8 @@ class Dropout:
         """Names of the batches whose rows are equal, consecutive parts; empty: no dropout."""
 
     def noise(self, layer: str, x: Tensor) -> Tensor | None:
-        """Factors with the shape of x: 0 for dropped elements, else the scale; None: no dropout."""
+        """Factors with the shape of x: 0 for dropped elements, otherwise the scale; None: no
+        dropout."""
         if self._kept == 1 or not self.batches:
             return None
         noise = torch.empty(len(self.batches), x.numel() // len(self.batches))

@@ -382,7 +382,7 @@ class RealServer:
     def pass_size(self, waiting: int, rest_s: float) -> int:
         """The number of clients that one pass can serve in time if this is faster, otherwise 1.
 
-        If the first client is late in any case, as many as possible are served together.
+        If the first client is late in any case, the largest possible number is served together.
         """
         times = self._times
         if times is None or not times.pays:
