@@ -69,7 +69,8 @@ class LteSettings:
     """Number of resource blocks that each UAV has in the uplink, shape [K], whether or not the
     others send; None: all UAVs that have something to send divide them equally."""
     downlink_blocks: Sequence[int] | None = None
-    """The same for the downlink; None: proportional fair among UAVs of the same priority."""
+    """Number of resource blocks that each UAV has in the downlink, shape [K]; None: proportional
+    fair among UAVs of the same priority."""
     priority_by_dscp: bool = False
     """Whether the DSCP of the last packet to a UAV is the priority of its downlink: the UAV with
     the highest priority has all resource blocks that it can fill, then the next."""

@@ -3,9 +3,9 @@
 
 """The radio access of a scenario: Shannon's rates, LTE, Wi-Fi, a package's, or those of a trace.
 
-`radio_access` makes the radio of a scenario for a trace: that of `of_gains` where it has gains,
-`Rates` where it has the rates themselves. `orchestrator.engine.radio_kernel` states the same for
-compiled code.
+`radio_access` makes the radio of a scenario for a trace: the radio of `of_gains` if the trace has
+gains, `Rates` if it has rates. `orchestrator.engine.radio_kernel` has the counterparts for compiled
+code.
 """
 
 from collections.abc import Mapping

@@ -5,11 +5,11 @@
 
 A radio has up to three named tuples: of a scenario (`…Bands`), of a round's links under an
 allocation (`…Links`), and of one link (`…Link`). `links_of`, `link_of`, `link_bps` and, where
-active links share the uplink, `shared_bps` choose what to do by the class of their first argument.
-They do so while they are compiled, so that a choice costs nothing when the engine runs.
-`orchestrator.engine.radio` states the same in Python, and `tests/orchestrator/engine/test_radio.py`
-compares the two. Machine code on disk names the classes: they must be importable wherever the
-engine is.
+active links share the uplink, `shared_bps` are dispatched by the class of their first argument.
+This happens at compile time, so that it costs nothing when the engine runs.
+`orchestrator.engine.radio` has the counterparts in Python, and
+`tests/orchestrator/engine/test_radio.py` compares the two. Compiled code on disk refers to the
+classes by name: they must be importable wherever the engine is.
 """
 
 import math

@@ -297,7 +297,7 @@ def _search(
     sg_s: Array,
     tail_s: Array,
 ) -> float:
-    """The earliest end that can follow from this state if it is below `best_s`, otherwise `best_s`."""
+    """The earliest end that can follow from this state; `best_s` if it is not below `best_s`."""
     total_s, first_s, last_s, bound_s = 0.0, np.inf, np.inf, end_s
     for k in range(ready.size):
         if left[k] > 0:
