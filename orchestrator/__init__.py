@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Decisions, predictions, comparisons and repetitions of runs.
+"""Decisions, predictions, emulated runs, comparisons and campaigns.
 
-`testbed` and `workloads` contain the code that runs on links and in nodes.
+The code of links is in `testbed`, and the code of nodes is in `workloads`.
 
-This is also the front door: `import orchestrator as tb`, then `tb.predict("paper")`. Names are
-imported when they are first used; `docs/api.md` describes them.
+This package is also the public interface: `import orchestrator as tb`, then `tb.predict("paper")`.
+Names are imported when they are first used; `docs/api.md` describes them.
 """
 
 from importlib import import_module

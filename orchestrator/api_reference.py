@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The reference of the names in `import orchestrator`, generated from its sources.
+"""The reference of what `import orchestrator` offers, written from its sources.
 
 ``python -m orchestrator.api_reference > docs/api.md``
 """
@@ -18,8 +18,7 @@ import orchestrator
 HEAD = """# Python API
 
 This page describes the functions and classes for scripts and notebooks. The commands of `testbed`
-call the same functions. The page is written by `python -m orchestrator.api_reference` from the
-sources.
+call the same functions. `python -m orchestrator.api_reference` writes this page from the sources.
 
 ```python
 import orchestrator as tb
@@ -119,7 +118,7 @@ def _signature(node: ast.FunctionDef) -> str:
 
 
 def _members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Public fields, properties and methods of a class, with their descriptions."""
+    """Public fields, properties and methods of a class, and what they are."""
     following = [*node.body[1:], None]
     for member, after in zip(node.body, following, strict=True):
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):

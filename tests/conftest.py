@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Marks of tests that must run alone, or that need a Docker daemon or another kernel.
+"""Marks and order of the tests, and checks of what they need.
 
-Tests that judge by the real clock are marked `alone`: `suite.py` runs nothing in parallel with
-them. Tests that only use links and nodes are not marked: a run may be late there. Tests marked
-`docker` need root and a Docker daemon, those marked `guest` the kernel of virtual time; in CI all
-must be there. They run in parallel, too, unless they judge by the clock.
+Tests that judge by the real clock are marked `alone`: `suite.py` runs them one by one. Tests that
+only use links and nodes are not, because a run that is late under load is as good an example.
+Tests marked `docker` need root and a Docker daemon, and those marked `guest` the kernel of virtual
+time. In CI all of these must be present. Unless they judge by the clock, they run in parallel.
 """
 
 import functools

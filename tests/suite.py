@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Run the tests in two parts: parallel tests, then serial ones.
+"""Run the tests in two parts: first those that can run in parallel, then the others one by one.
 
     python tests/suite.py [PYTEST ARGUMENTS…]
 
-Tests marked `alone` judge by the real clock, so that nothing may run at the same time. At the end
-the slowest files are listed; the last line counts both parts; the status is 1 if either failed.
+Tests marked `alone` judge by the real clock, so nothing may run at the same time. At the end, the
+slowest files are listed. The last line counts both parts. The status is 1 if either failed.
 """
 
 import collections
@@ -23,12 +23,12 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).with_name("support")))
 import warm
 
-# Three more than there are cores: many tests wait for a while. More than some take too much memory.
+# Three more than there are cores, because many tests wait. More would take too much memory.
 FITTING = min(len(os.sched_getaffinity(0)), 6) + 3
 WORKERS = int(os.environ.get("TEST_WORKERS", FITTING))
 # By files, in the order of `conftest.py`.
 BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]
-# A plug-in of others' that is among what was imported; nothing of ours uses it.
+# A plug-in of another package, which is imported early; no test here uses it.
 IMPORTED = ["-W", "ignore:Module already imported so cannot be rewritten; anyio"]
 NO_TESTS_COLLECTED = 5
 SLOWEST = 12
@@ -36,9 +36,9 @@ SLOWEST = 12
 
 @contextlib.contextmanager
 def side_by_side() -> Iterator[list[str]]:
-    """Arguments of pytest for its workers.
+    """Options of pytest for its workers.
 
-    They are forked from a process that has imported what tests import, and share its memory.
+    Workers are forked from a process that has imported the modules of tests. They share its memory.
     """
     if not WORKERS:
         yield []
@@ -109,14 +109,14 @@ def main() -> int:
     with side_by_side() as workers:
         fine = [
             part(
-                f"1 of 2: parallel tests, {WORKERS} workers",
+                f"1 of 2: tests in parallel, {WORKERS} workers",
                 f"not alone{only}",
                 [*workers, *words],
                 counts,
                 seconds,
             ),
             part(
-                "2 of 2: tests that judge by the clock, one by one",
+                "2 of 2: tests with the real clock, one by one",
                 f"alone{only}",
                 words,
                 counts,
@@ -125,7 +125,7 @@ def main() -> int:
         ]
     slowest = sorted(seconds.items(), key=lambda entry: -entry[1])[:SLOWEST]
     took = (f"{spent_s:7.1f} s  {name}" for name, spent_s in slowest)
-    print("\nslowest files:", *took, sep="\n")
+    print("\nslowest files, in seconds of all workers:", *took, sep="\n")
     # What came before may have left its last line open, on either stream.
     print(f"\n{summary(counts, time.monotonic() - began)}", flush=True)
     return 0 if all(fine) and counts["passed"] else 1

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Emulation of a scenario on real links, with a judgement of its validity.
+"""Emulation of scenarios on real links, and the validity of its results.
 
-One emulated network and its two users: rounds of split learning (`rounds`) and sessions of programs
-(`session`); their calibration, validity, dilation, hosts and virtual time. `orchestrator.records`
-describes the files of a run.
+An emulated network executes rounds of split learning (`rounds`) or sessions of programs
+(`session`). The package also contains calibration, validity checks, dilation, hosts and virtual
+time. The files of a run are in `orchestrator.records`.
 """

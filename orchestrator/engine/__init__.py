@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Simulation of rounds slot by slot, which predicts their latency.
+"""Prediction of the duration of a round, slot by slot.
 
-The engine and its inputs: plans, participants, faults, the rates of links, their losses and delays,
-TCP's windows. Measurements do not belong here.
+The engine and its inputs: plans, participants, faults, rates of links, their losses and delays, and
+TCP's windows. It contains no measurements.
 """

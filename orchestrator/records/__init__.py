@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A run or a session on disk: its directory, manifest and tables.
+"""Runs and sessions on disk: directories, manifests, tables.
 
-Records of runs: what is recorded during a run, and how it is written, found and read;
-`orchestrator.reporting` shows it.
+Records of a run in progress, and functions that write, find and read them; `orchestrator.reporting`
+presents them.
 """

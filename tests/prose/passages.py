@@ -23,8 +23,8 @@ from typer.main import get_command
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("testbed", "ns3_scenarios", "workloads", "orchestrator")
 END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!\bvs\.)(?<!\bal\.)\s+(?=[A-Z`“\"(])")
-ENTRY = re.compile(r"- |    [*\w]+(, [*\w]+)*: |(Args|Attributes|Raises|Returns|Yields):$")
 WORD = re.compile(r"[A-Za-z][a-z’'-]+")
+ENTRY = re.compile(r"- |    [*\w]+(, [*\w]+)*: |(Args|Attributes|Raises|Returns|Yields):$")
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Split model, its trained tensors, and their training.
+"""Split models, their trained parameters, and their training.
 
 This package uses no network and no clock: the same passes can run in one process.
 """
