@@ -81,7 +81,7 @@ def check_exponent(exponent: Any = 2.0) -> None:
     """Check the parameter of the log-distance model.
 
     Raises:
-        ValueError: It is not a number, or not within `EXPONENTS`.
+        ValueError: The exponent is not a number, or not within `EXPONENTS`.
     """
     low, high = EXPONENTS
     is_number = isinstance(exponent, int | float) and not isinstance(exponent, bool)

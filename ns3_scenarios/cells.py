@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Several base stations on the same carriers: which one serves a UAV, and what interferes.
+"""Several base stations on the same carriers: the serving cell of each UAV, and the interference.
 
 A UAV begins in the cell that it receives with most power in slot 0. It changes its cell by event A3
 of TS 36.331: another cell is received with more power, by at least a hysteresis and for at least
@@ -102,7 +102,7 @@ def _of(gains: Array, cells: npt.NDArray[np.int64]) -> Array:
 
 
 def _left(noise_w: float, interference_w: Array) -> Array:
-    """What interference leaves of a signal-to-noise ratio."""
+    """Factor by which interference reduces a signal-to-noise ratio."""
     return np.asarray(noise_w / (noise_w + interference_w))
 
 
@@ -124,7 +124,7 @@ class CellsChannel(Derived):
 
     Args:
         source: The channel of the first base station.
-        further: Those of the others, for the same flight.
+        further: Channels of the other cells, for the same flight.
         cells: The base stations.
         check: Refuses positions at which the channel of a further base station, by its index, does
             not hold.

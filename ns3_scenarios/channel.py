@@ -73,7 +73,7 @@ class Ns3Channel:
     Args:
         settings: Settings that determine the channel.
         track: Positions by the mobility model that the settings name.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
 
     Raises:
         ChannelError: The ns-3 models cannot be built.
@@ -112,7 +112,7 @@ class Ns3Channel:
 
         The arrays are C-contiguous and read-only. The first call computes the requested number of
         slots; later ones extend the trace by at least half of its length, so that many small calls
-        cost no more than a few large ones. The same object is returned until more slots are needed.
+        cost as much as a few large ones. The same object is returned until more slots are needed.
 
         Raises:
             ChannelError: ns-3 ended; the message contains its exit status and its error message.

@@ -30,7 +30,7 @@ ENDING_S = 10.0
 
 @dataclass(frozen=True)
 class Launch:
-    """How the process is started."""
+    """Launch options of the process."""
 
     within: Sequence[str] = ()
     """Modules that are run before the process, each of which runs the next one."""
@@ -50,7 +50,7 @@ class Child:
             "settings"}``.
         library: The built models.
         settings: Plain values for the module.
-        launch: How the process is started.
+        launch: Launch options of the process.
         arguments: Arguments of the module.
         answer_s: Seconds that the process may take to answer or to read a request; None:
             `ANSWER_S`.
@@ -80,7 +80,8 @@ class Child:
         """Write a line and the bytes that follow it to the stdin of the process.
 
         Raises:
-            ChannelError: The process ended or did not respond in time; the message says why.
+            ChannelError: The process ended or did not respond in time; the message gives the
+                reason.
         """
         self.send_bytes(line.encode() + b"\n" + data)
 
@@ -100,7 +101,8 @@ class Child:
         """Fill `place` from the stdout of the process.
 
         Raises:
-            ChannelError: The process ended or did not respond in time; the message says why.
+            ChannelError: The process ended or did not respond in time; the message gives the
+                reason.
         """
         while place:
             self._await(self._stdout, select.POLLIN, "answer")
@@ -113,7 +115,8 @@ class Child:
         """The next line of the stdout of the process, which answers the last request.
 
         Raises:
-            ChannelError: The process ended or did not respond in time; the message says why.
+            ChannelError: The process ended or did not respond in time; the message gives the
+                reason.
         """
         line = bytearray()
         while not line.endswith(b"\n"):
@@ -150,7 +153,7 @@ class Child:
 
 _Kind = tuple[str, Launch, tuple[str, ...]]
 _ahead: list[tuple[_Kind, tuple["subprocess.Popen[bytes]", IO[bytes]]]] = []
-"""Processes that have been started beforehand, by what they run; at most one."""
+"""Processes that have been started beforehand, by their program; at most one."""
 
 
 def start_ahead(module: str, launch: Launch) -> None:

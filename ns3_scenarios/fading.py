@@ -5,8 +5,8 @@
 
 The channel of a link is a sum of `PATHS` plane waves of equal power and random directions and
 phases (Clarke's model, whose spectrum is that of Jakes), and for Rician fading one more, the direct
-path. Each wave turns as the UAV moves on: after a way of d metres by 2 pi d cos(angle) /
-wavelength. So the fading is a function of the way that a UAV has flown, and a UAV at rest keeps
+path. The phase of each wave changes as the UAV moves: after a path of d metres by 2 pi d cos(angle)
+/ wavelength. So the fading is a function of the path that a UAV has flown, and a UAV at rest keeps
 its fading. Uplink and downlink, on different carriers, fade independently. The mean power is 1.
 """
 
@@ -46,7 +46,8 @@ class Fading:
     def turns(self, trace: SlotTrace) -> Array:
         """Way of each UAV at the middle of each block in wavelengths, shape [K, S, B].
 
-        During slot s a UAV moves on as far as it came from slot s - 1; in slot 0 it is at rest.
+        During slot s a UAV moves on by the distance between its positions in slots s - 1 and s; in
+        slot 0 it is at rest.
 
         Raises:
             TraceError: Neither a Doppler shift nor positions are known.
@@ -70,7 +71,7 @@ class Fading:
         """Powers of both directions relative to their mean, shape [2, K, S, B].
 
         Args:
-            turns: The ways as `turns` answers them, shape [K, S, B].
+            turns: The lengths of the paths as `turns` returns them, shape [K, S, B].
         """
         powers = np.empty((2, *turns.shape), np.float32)
         for way in range(2):
@@ -93,7 +94,7 @@ class FadingChannel(Derived):
 
     Args:
         source: The source of gains.
-        fading: The fading.
+        fading: The small-scale fading model.
     """
 
     def __init__(self, source: Located, fading: Fading):

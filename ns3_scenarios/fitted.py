@@ -5,8 +5,8 @@
 
 In each direction, this many dB are added to the gain of the model: an offset; a part that depends
 on the flight, i.e. on the elevation of the UAV and on its velocity away from the base station;
-shadowing, which is correlated along the path of the UAV; and a scatter that is drawn anew in each
-whole second.
+shadowing, which is correlated along the path of the UAV; and a scatter that is drawn independently
+for each whole second.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Direction:
     decorrelation_m: float
     """Distance at which the correlation of shadowing is 1/e."""
     scatter_db: float = 0.0
-    """Standard deviation of what is independent from second to second."""
+    """Standard deviation of the part that is independent from second to second."""
     heading_db_per_m_s: float = 0.0
     """Gain per m/s of the horizontal velocity away from the base station."""
     elevation_db_per_deg: float = 0.0
@@ -125,7 +125,8 @@ class FittedChannel(Derived):
         return replace(piece, gain=up, gain_down=down)
 
     def _gains(self, flown: ChannelTrace, first: int) -> Array:
-        """The gains, shape [2, K, n], of the next slots: those of a flight from an index on."""
+        """The gains, shape [2, K, n], of the next slots, which are those of a flight from an index
+        on."""
         assert flown.position_m is not None
         down = flown.gain if flown.gain_down is None else flown.gain_down
         modelled = np.stack([flown.gain, down])[..., first:]
@@ -133,7 +134,7 @@ class FittedChannel(Derived):
         return self._limited(modelled, modelled * 10 ** (added_db / 10))
 
     def _added_db(self, position_m: Array) -> Array:
-        """What is added to the gains of the model at the next positions, shape [2, K, n]."""
+        """Difference in dB from the gains of the model at the next positions, shape [2, K, n]."""
         part, have = self._correlation, self._slots
         shared, own = (process.along(position_m) for process in self._down)
         shadowing = self._up.along(position_m), part * shared + np.sqrt(1 - part**2) * own
@@ -159,7 +160,7 @@ class FittedChannel(Derived):
         return np.stack(added_db)
 
     def _limited(self, modelled: Array, gains: Array) -> Array:
-        """The gains within what a gain may be, and 0 where the model has an outage."""
+        """The gains, limited to the allowed range, and 0 where the model has an outage."""
         if gains.max() > MOST_GAIN and not self._is_limited:
             self._is_limited = True
             highest_db = 10 * np.log10(gains.max())

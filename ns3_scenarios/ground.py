@@ -41,12 +41,12 @@ class Ground:
     """One of TR 38.901's channels."""
 
     los_db: Callable[[Geometry, float], Array]
-    """Path loss in dB, from the geometry and the carrier frequency in Hz; likewise `nlos_db`."""
+    """Path loss in dB, from the geometry and the carrier frequency in Hz; `nlos_db` as well."""
     nlos_db: Callable[[Geometry, float], Array]
     los_probability: Callable[[Array, Array], Array]
     """LOS probability from height and horizontal distance."""
     los_deviation_db: float
-    """Standard deviation of shadow fading; likewise `nlos_deviation_db`."""
+    """Standard deviation of shadow fading; `nlos_deviation_db` as well."""
     nlos_deviation_db: float
     draws_environment: bool
     """Whether h_E is drawn at random; otherwise it is 1 m."""

@@ -78,7 +78,7 @@ class Track:
 
     Args:
         name: Name of the model, for error messages.
-        model: The positions that the model yields.
+        model: The positions that the model returns, one update after the other.
         space: The airspace that was passed to the model.
         known: Range of validity of the channel.
 

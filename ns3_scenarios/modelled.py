@@ -58,7 +58,7 @@ class ModelledChannel(Derived):
         self._slots = 0
         """Number of slots for which the model was asked."""
         self._ways = 0
-        """Number of arrays that the model returns; 0: it was not asked yet."""
+        """Number of arrays that the model returns; 0 before its first call."""
         self._made: ChannelTrace | None = None
 
     def trace(self, slots: int) -> ChannelTrace:

@@ -28,7 +28,7 @@ EASY_BYTES, MOST_GROWTH = 256 << 20, 50
 """A file is refused if it has more bytes than this and its compression ratio exceeds the next
 value; arrays of at least this size are mapped instead of being read."""
 BLOCK_BYTES = 1 << 20
-"""Bytes that are written or checked at once."""
+"""Bytes that are written or checked together."""
 _ALIGNMENT = 64
 _PADDING = 0xD935
 """ID of an extra field of ZIP that aligns data."""
@@ -43,7 +43,7 @@ class Spooled:
     Args:
         folder: Folder of the temporary file.
         shape: Shape of the complete array.
-        dtype: Type of its values.
+        dtype: Type of the array's values.
         axis: The axis along which values are added.
     """
 
@@ -62,7 +62,7 @@ class Spooled:
         for row in range(rows):
             left = data[row * length : (row + 1) * length]
             place = row * row_bytes + at
-            while left:  # on a full disk, the next attempt says so
+            while left:  # on a full disk, the next attempt fails
                 count = os.pwrite(self._file.fileno(), left, place)
                 left, place = left[count:], place + count
         self._filled += values.shape[self.axis]
@@ -111,7 +111,7 @@ def _blocks(array: AnyArray) -> Iterator[bytes]:
 def row_blocks(array: AnyArray) -> Iterator[slice]:
     """Slices of the first axis of an array, each of which selects about `BLOCK_BYTES`.
 
-    After each slice, a mapped array gives back the memory of what was read of it.
+    After each slice, a mapped array releases the memory of the values that were read.
     """
     if not array.ndim or not len(array):
         return
@@ -124,7 +124,7 @@ def row_blocks(array: AnyArray) -> Iterator[slice]:
 
 
 def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArray]:
-    """Read those of the named arrays that an NPZ file has, without any pickled object.
+    """Read the named arrays as far as an NPZ file has them, without any pickled object.
 
     Arrays of at least `EASY_BYTES` that are stored without compression and aligned are mapped: they
     are read-only, and the system reads the parts of them that are used.

@@ -3,8 +3,8 @@
 
 """Links that ns-3 simulates packet by packet: TCP over point-to-point links of changing rate.
 
-This module makes no scheduling decisions. The caller hands in messages when they are to be sent and
-lets time advance until one arrives, and so drives its schedule by the simulated arrivals.
+This module makes no scheduling decisions. The caller passes each message at its time of sending and
+lets time advance until one arrives. The simulated arrivals therefore drive the caller's schedule.
 """
 
 import json
@@ -62,7 +62,7 @@ class Arrival:
     link: int
     """Number of the link, from 1."""
     down: bool
-    """Whether it went from the base station to the UAV."""
+    """Whether its direction was from the base station to the UAV."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Network:
         self._impairments = np.stack([uplinks, downlinks], axis=1).ravel().tolist()
 
     def send(self, link: int, down: bool, message_bytes: int) -> None:
-        """Hand a message to TCP at the current time. Links count from 1."""
+        """Pass a message to TCP at the current time. Links count from 1."""
         self._send.append((link - 1, down, message_bytes))
 
     def advance(self, until_ns: int) -> tuple[int, list[Arrival]]:
@@ -164,13 +164,13 @@ class Network:
 
 
 class PacketNetwork(Network):
-    """Point-to-point links, each direction of which has a rate of its own.
+    """Point-to-point links with a separate rate for each direction.
 
     A frame that is being sent when a rate changes is finished at the old rate.
 
     Args:
         settings: Settings of the links.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
 
     Raises:
         ChannelError: The ns-3 models cannot be built.

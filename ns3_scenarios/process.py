@@ -54,8 +54,9 @@ def begin() -> dict[str, Any]:
 def _end_with(parent: int) -> None:
     """End this process when its parent ends.
 
-    The end of stdin is not sufficient: a process forked from the parent may hold the pipe open. Nor
-    is the kernel's parent-death signal: it is sent when the parent's *thread* ends.
+    The end of stdin is not sufficient: a process forked from the parent may hold the pipe open. The
+    kernel's parent-death signal is not sufficient either: it is sent when the parent's *thread*
+    ends.
     """
     handle = os.pidfd_open(parent)
     if os.getppid() != parent:

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a radio access of ns-3 delivers on a given channel while every link has a backlog.
+"""Deliveries of a radio access of ns-3 on a given channel while every link has a backlog.
 
-ns-3 simulates each frame of the radio access in a process of its own, the program of
-``cpp/radio``: it is given the gain of every link over time and computes no path loss between a UAV
-and the base station.
+ns-3 simulates each frame of the radio access in a separate process, the program of `cpp/radio`: its
+input is the gain of every link over time, and it computes no path loss between a UAV and the base
+station.
 """
 
 import json
@@ -25,7 +25,7 @@ RESOURCE_BLOCKS = (6, 15, 25, 50, 75, 100)
 MOST_CELLS = 16
 """Largest number of cells."""
 MOST_UAVS = 320
-"""ns-3's base station gives each UAV a subframe of its own for sounding, every 320 ms."""
+"""ns-3's base station reserves one subframe for the sounding of each UAV, every 320 ms."""
 THERMAL_DBM_PER_HZ = -174.0
 """Noise density that ns-3 assumes without a noise figure."""
 HIGHEST_DSCP = 63
@@ -45,7 +45,7 @@ ATTACH_S, ASSOCIATE_S = 10.0, 3.0
 ANSWER_S = 600.0
 """Seconds that ns-3 may take for a slot; it usually needs some times its length."""
 SHORTEST_STEP_S = 1e-6
-"""Least time for which a gain holds."""
+"""Shortest time for which a gain is constant."""
 _FIELDS = ("bytes", "blocks", "block_bits", "resource_blocks", "lost_blocks", "mcs")
 _TTI_S = 1e-3
 
@@ -69,16 +69,17 @@ class LteSettings:
     """Number of resource blocks that each UAV has in the uplink, shape [K], whether or not the
     others send; None: all UAVs that have something to send divide them equally."""
     downlink_blocks: Sequence[int] | None = None
-    """The same for the downlink; None: proportional fair among UAVs of the same priority."""
+    """Number of resource blocks that each UAV has in the downlink, shape [K]; None: proportional
+    fair among UAVs of the same priority."""
     priority_by_dscp: bool = False
     """Whether the DSCP of the last packet to a UAV is the priority of its downlink: the UAV with
     the highest priority has all resource blocks that it can fill, then the next."""
     handover: Literal["a3", "none"] = "none"
     """Whether UAVs change to a cell that is received with more power (event A3 of TS 36.331)."""
     a3_hysteresis_db: float = 3.0
-    """How much stronger the other cell is, a multiple of 0.5 from 0 to 15."""
+    """Excess power of the other cell in dB, a multiple of 0.5 from 0 to 15."""
     a3_time_to_trigger_s: float = 0.256
-    """How long it is, a whole number of milliseconds."""
+    """Duration of that excess, a whole number of milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class WifiSettings:
 
 @dataclass(frozen=True)
 class Air:
-    """A channel and what is sent over it: K UAVs, S slots."""
+    """A channel and the traffic over it: K UAVs, S slots."""
 
     uplink_gain: Array
     """Linear power gain, shape [K, S * m]: m values per slot, at equal distances, such as 100 of a
@@ -119,8 +120,8 @@ class Air:
     seed: int = 0
     """Run number of ns-3: the same seed gives the same bytes."""
     position_m: Array | None = None
-    """Positions of the UAVs relative to the base station, shape [K, S, 3]; Wi-Fi needs them, since
-    its UAVs hear each other, through free space."""
+    """Positions of the UAVs relative to the base station, shape [K, S, 3]. Wi-Fi needs them,
+    because its UAVs receive each other's signals, through free space."""
     carrier_hz: float = 2e9
     """Carrier frequency of that free space."""
     way: Literal["both", "up", "down"] = "both"
@@ -129,7 +130,7 @@ class Air:
     """Gains to C further base stations of LTE, shape [C, K, S * m], the uplink's where the
     directions differ; None: there are none."""
     gain_cells_down: Array | None = None
-    """The downlink's, where they differ."""
+    """Gains of the downlink in all cells, if they differ."""
     power_cells_w: Array | None = None
     """Transmit powers of the further base stations, shape [C]."""
 
@@ -212,9 +213,10 @@ class Handover:
     to_cell: int
     """Number of the cell that it changes to."""
     start_s: float
-    """When the UAV has received the command."""
+    """Time at which the UAV has received the command."""
     end_s: float | None
-    """When the new cell knows of the UAV; None: not before the last slot ended."""
+    """When the new cell has received the UAV's confirmation; None: not before the last slot ended.
+    """
     interruption_up_s: float | None
     """Time between the last packet of the uplink that arrived before the end and the first one
     after it; None: there is no such packet."""
@@ -229,7 +231,7 @@ class Handover:
 
 @dataclass(frozen=True)
 class Delivery:
-    """What the links delivered, by direction (0: uplink, 1: downlink), UAV and slot: [2, K, S]."""
+    """Deliveries of the links, by direction (0: uplink, 1: downlink), UAV and slot: [2, K, S]."""
 
     slot_s: float
     """Length of a slot, in seconds."""
@@ -238,7 +240,7 @@ class Delivery:
     blocks: Array
     """LTE: transport blocks that were sent, with retransmissions."""
     block_bits: Array
-    """LTE: sum of their sizes, in bits."""
+    """LTE: sum of the sizes of these transport blocks, in bits."""
     resource_blocks: Array
     """LTE: resource blocks that the UAV had on average, over all TTIs of the slot."""
     lost_blocks: Array
@@ -246,8 +248,8 @@ class Delivery:
     mcs: Array
     """LTE: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
     why: Sequence[tuple[str, str]]
-    """What is known of why packets of the uplink and of the downlink did not arrive, per UAV; empty
-    where none were sent."""
+    """Known causes for which packets of the uplink and of the downlink did not arrive, per UAV;
+    empty where none were sent."""
     serving_cell: Array | None = None
     """LTE: number of the cell that serves each UAV at the end of the slot, or that it is changing
     to, shape [K, S]; 0 is the base station. None with Wi-Fi."""
@@ -301,11 +303,12 @@ def simulate_lte(
         datagram_bytes: Size of the IP packets that are sent.
         dscp: Differentiated services codepoint of the packets to each UAV, shape [K], 0 to
             `HIGHEST_DSCP`; None: 0 for all. See `LteSettings.priority_by_dscp`.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
         progress: Called after each slot.
 
     Raises:
-        ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message says why.
+        ChannelError: A UAV did not attach, ns-3 ended or cannot be built; the message gives the
+            reason.
         ValueError: A number of resource blocks or UAVs, or a DSCP, is one that LTE or ns-3 does not
             have.
     """
@@ -373,11 +376,11 @@ def simulate_wifi(
         air: The channel, with positions.
         wifi: The cell.
         datagram_bytes: Size of the IP packets that are sent.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
         progress: Called after each slot.
 
     Raises:
-        ChannelError: ns-3 ended or cannot be built; the message says why.
+        ChannelError: ns-3 ended or cannot be built; the message gives the reason.
         ValueError: There is no such standard or width, or the channel has no positions.
     """
     settings = cell_settings(air, wifi) | {"dscp": (0,) * air.uavs}
@@ -438,7 +441,7 @@ def start(settings: dict[str, Any], launch: Launch) -> Child:
     """Start ns-3's process, the program of ``cpp/radio``.
 
     Raises:
-        ChannelError: It cannot be built.
+        ChannelError: The program of ns-3 cannot be built.
     """
     program = build.library("radio")
     return Child(
@@ -457,7 +460,8 @@ def slot_bytes(uplink_gain: Array, downlink_gain: Array, position_m: Array | Non
     Args:
         uplink_gain: Gains of the slot, shape [1 + C, K, m] with C further base stations.
         downlink_gain: The same for the downlink.
-        position_m: Positions relative to the base station, shape [K, 3], if the air has any.
+        position_m: Positions relative to the base station, shape [K, 3], if the radio model has
+            any.
     """
     values = [uplink_gain, downlink_gain, *([] if position_m is None else [position_m])]
     return b"".join(np.ascontiguousarray(each, dtype=np.float64).tobytes() for each in values)

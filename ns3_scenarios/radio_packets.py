@@ -31,14 +31,14 @@ class RadioPacketNetwork(Network):
 
     UAVs attach and connect before time 0, on the channel of slot 0. The radio access holds at most
     100 kB (Wi-Fi: 200 kB) per direction of a link; further packets wait in a queue of the sending
-    host, which drops those for which it has no room.
+    host, which drops packets when it is full.
 
     Args:
         air: The channel, of which the first gains hold until `gains` is called.
         cell: The radio access.
         settings: Settings of the links, one per UAV; `frame_header_bytes` and `packet_s` have no
             effect, since packets have no Ethernet header and are acknowledged in pairs.
-        launch: How ns-3's process is started.
+        launch: Launch options of ns-3's process.
 
     Raises:
         ChannelError: The ns-3 models cannot be built, or a UAV did not attach or connect.
@@ -87,10 +87,10 @@ class RadioPacketNetwork(Network):
         Args:
             slot: Number of the slot; slot 0 starts at time 0.
             uplink_gain: Gains, shape [1 + C, K, m], with C further base stations and m values per
-                slot as in the air of slot 0.
+                slot as in slot 0.
             downlink_gain: The same for the downlink.
-            position_m: Positions relative to the base station, shape [K, 3]; needed if the air has
-                positions, and otherwise ignored.
+            position_m: Positions relative to the base station, shape [K, 3]; needed if the radio
+                model has positions, and otherwise ignored.
 
         Raises:
             ValueError: An array has another shape.

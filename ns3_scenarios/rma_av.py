@@ -20,7 +20,7 @@ GROUND_HEIGHT_M = 10.0
 FARTHEST_GROUND_NLOS_M = 5000.0
 """Largest horizontal distance of NLOS up to that height."""
 GROUND_BS_HEIGHT_M = (10.0, 150.0)
-"""Heights of base stations for which the channel up to that height holds."""
+"""Range of base station heights for which the channel up to that height is valid."""
 BUILDING_HEIGHT_M = 5.0
 """Average height of buildings, of TR 38.901's range the default."""
 LIGHT_M_S = 3.0e8

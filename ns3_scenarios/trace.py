@@ -45,12 +45,12 @@ FIELDS = (
     *OF_CELLS,
 )
 DownlinkIs = Literal["link", "cell"]
-"""Whether a downlink's rate is that of each link, whichever other links are in use, or that of the
-whole cell, which downlinks share that are in use at the same time."""
+"""Kind of a downlink's rate: `link`: the rate of each link, which does not depend on the others in
+use; `cell`: the rate of the whole cell, shared by the downlinks in use at the same time."""
 MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
 PIECE = 1 << 20
-"""Number of slots whose flight is checked at once."""
+"""Number of slots whose flight is checked together."""
 
 
 # Limits for foreign traces, beyond any real channel and flight.
@@ -68,7 +68,7 @@ class TraceError(Exception):
 
 
 class TraceExhausted(Exception):
-    """More slots are needed than a trace has."""
+    """A caller needs more slots than a trace has."""
 
     def __init__(self, available: int):
         self.available = available
@@ -108,7 +108,7 @@ class TwoWay:
 
 @dataclass(frozen=True)
 class Served:
-    """The cells that serve UAVs where there are several, and what they receive."""
+    """The cells that serve UAVs where there are several, and the gains that are left."""
 
     gain: Array
     """Gain of uplink and downlink, shape [2, K, S], with which the first cell alone, without
@@ -122,8 +122,8 @@ class Served:
 
 
 SlotValues = Array | TwoWay
-"""What a trace says of every slot: [K, S] for both directions, or for each. Linear gains or rates
-in bit/s: the radio access that is made for the trace knows which."""
+"""Values of a trace for each slot: [K, S] for both directions, or for each. They are linear gains,
+or rates in bit/s, depending on the radio access that is made for the trace."""
 
 
 def both_ways(values: SlotValues) -> tuple[Array, Array]:
@@ -142,13 +142,13 @@ def each_way(change: Callable[[Array], Array], values: SlotValues) -> SlotValues
 
 
 class SlotTrace:
-    """What is known of the links of K UAVs over S slots; slot 0 starts at t = 0.
+    """Known properties of the links of K UAVs over S slots; slot 0 starts at t = 0.
 
     Attributes:
         slot_s: Length of a slot, in seconds.
-        position_m: Shape [K, S, 3]; None where an outside trace brings none.
-        seed: The seed that the trace was made with, if known.
-        scenario: JSON text of the scenario that made the trace, if known.
+        position_m: Shape [K, S, 3]; None if an outside trace has no positions.
+        seed: The seed of the trace, if known.
+        scenario: JSON text of the scenario from which the trace was made, if known.
         loss: Probability that a frame is lost, up and down, shape [2, K, S]; None: not known.
         delay_s: One-way delay of a frame after its last bit was sent, shape [2, K, S].
         jitter_s: Standard deviation of the delay, shape [2, K, S].
@@ -184,7 +184,7 @@ class SlotTrace:
         return self.at(slice(slots))
 
     def at(self, slots: "slice | npt.NDArray[np.int64]") -> Self:
-        """These slots alone, in that order."""
+        """A trace of the given slots only, in the given order."""
         chosen: dict[str, Any] = {
             name: values[(*[slice(None)] * axis, slots)]
             for name, axis in PER_SLOT.items()
@@ -247,7 +247,7 @@ class ChannelTrace(SlotTrace):
     seed: int | None = None
     scenario: str | None = None
     gain_down: Array | None = None
-    """The downlink's, where it differs."""
+    """Gains of the downlink, if they differ from the uplink's."""
     loss: Array | None = None
     delay_s: Array | None = None
     jitter_s: Array | None = None
@@ -257,9 +257,9 @@ class ChannelTrace(SlotTrace):
     """Gains to C further base stations, shape [C, K, S], the uplink's where the directions differ;
     None: there are none."""
     gain_cells_down: Array | None = None
-    """The downlink's, where they differ."""
+    """Gains of the downlink in all cells, if they differ from the uplink's."""
     served: Served | None = None
-    """The cell of each UAV with what is left of its gains beside interference; not saved."""
+    """The cell of each UAV with the fraction of its gains that interference leaves; not saved."""
 
     @cached_property
     def values(self) -> SlotValues:
@@ -299,7 +299,7 @@ class ChannelTrace(SlotTrace):
 
 @dataclass(frozen=True)
 class RateTrace(SlotTrace):
-    """What the links of K UAVs carry over S slots."""
+    """Rates that the links of K UAVs carry over S slots."""
 
     uplink_bps: Array
     """Shape [K, S], in bit/s; 0 is an outage."""
@@ -407,7 +407,8 @@ PER_SLOT = {
 
 
 def save_pieces(path: Path, pieces: Iterable[SlotTrace], slots: int) -> None:
-    """Write the trace that consecutive pieces make; the file equals that of `SlotTrace.save`.
+    """Write the trace that consists of consecutive pieces; the file equals that of
+    `SlotTrace.save`.
 
     Only one piece at a time is in memory. The folder of the file needs space for it twice.
 
@@ -444,13 +445,13 @@ def load_trace(path: Path) -> ChannelTrace | RateTrace:
     Large arrays without compression are checked, and then mapped instead of being held in memory.
 
     Raises:
-        TraceError: The file is no such trace; the message names the field.
+        TraceError: The file is not such a trace; the message names the field.
     """
     return trace_of(read_arrays(path, FIELDS), str(path))
 
 
 def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """Read those of the named arrays that an NPZ file has, without any pickled object.
+    """Read the named arrays as far as an NPZ file has them, without any pickled object.
 
     Raises:
         TraceError: The file is missing or broken, or an array is larger than it may be.
@@ -468,7 +469,7 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
     """The trace of these fields, named as in a file; one of `KINDS` and `slot_s` suffice.
 
     Raises:
-        TraceError: A field is not what it should be; the message names source and field.
+        TraceError: A field is not valid; the message names source and field.
     """
 
     def refuse(what: str) -> TraceError:
@@ -592,7 +593,7 @@ def checked_slot_s(given: npt.NDArray[Any], refuse: Callable[[str], TraceError])
     """The length of a slot in s.
 
     Raises:
-        TraceError: It is not one number, or out of range.
+        TraceError: The value is not a single number, or out of range.
     """
     if (
         given.dtype.kind not in "fiu"
@@ -611,13 +612,13 @@ def check_positions(
     slot_s: float,
     refuse: Callable[[str], TraceError],
 ) -> None:
-    """Refuse positions, or flights, that cannot be those of UAVs.
+    """Refuse positions, or flights, that are impossible for UAVs.
 
     Args:
         given: Positions in m, shape [K, S, 3].
         shape: The shape that they must have, (K, S).
         slot_s: Length of a slot, s.
-        refuse: Makes the exception.
+        refuse: Function that makes the exception.
 
     Raises:
         TraceError: A position, or the speed between two of them, is not possible.
@@ -665,9 +666,10 @@ def check_each(
     Args:
         name: The field.
         values: Shape [K, S], or [K, S, 3].
-        fits: Whether values fit, shape [n, S] for those of n UAVs; it is asked for a few at a time.
-        rule: What values must be.
-        refuse: Makes the exception.
+        fits: Whether values are valid, with shape [n, S] for n UAVs; it is called for a few UAVs at
+            a time.
+        rule: The rule for the values, for the message.
+        refuse: Function that makes the exception.
 
     Raises:
         TraceError: A value does not fit.
@@ -700,7 +702,7 @@ class ChannelSource(Protocol):
         """Number of UAVs, K."""
 
     def trace(self, slots: int) -> SlotTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change.
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
 
         Raises:
             TraceExhausted: The source has fewer.
@@ -719,16 +721,16 @@ class Located(Protocol):
         """Number of UAVs, K."""
 
     def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least that many slots; earlier slots never change."""
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change."""
 
     def following(self, slots: int) -> ChannelTrace:
-        """The next slots, at least that many in the first call, which the source does not keep.
+        """The next slots, at least `slots` in the first call, which the source does not keep.
 
         A source is used by this method or by `trace`, not by both.
         """
 
     def close(self) -> None:
-        """Free what it needs."""
+        """Release the resources of the source."""
 
 
 class Derived:

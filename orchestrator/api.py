@@ -7,8 +7,8 @@
     timeline = tb.predict("paper", rounds=10)
     run = tb.run("quickstart", out="runs/first")
 
-Nothing in here needs the main thread or the absence of a running event loop: scripts, notebooks
-and coroutines may call it. A call blocks until its result is available.
+The functions need neither the main thread nor the absence of a running event loop: scripts,
+notebooks and coroutines may call them. A call blocks until its result is available.
 """
 
 import logging
@@ -93,7 +93,7 @@ def predict(
         scenario: A scenario, or an argument of `load`.
         trace: Channel to replay. Default: ns-3 makes the scenario's own.
         policy: Policy that decides on split and shares. Default: the scenario's `allocation`.
-        rounds: Number of rounds. Default: that of the scenario.
+        rounds: Number of rounds. Default: `rounds` of the scenario.
         wire: Whether to count the bytes of frames, and the delay and loss of links, as `run` does
             for `predicted_wire`; otherwise only the payload, as in the paper.
         progress: Called with a description of the current step, its progress, and its total.
@@ -140,7 +140,7 @@ def run(
         policy: Policy that decides on split and shares. Default: the scenario's `allocation`.
         out: Run directory to write, with a report. Default: a temporary one, which is removed at
             the end.
-        rounds: Number of rounds. Default: that of the scenario.
+        rounds: Number of rounds. Default: `rounds` of the scenario.
         overwrite: Whether an earlier run in `out` is replaced.
         resume: Whether to resume a killed or failed run in `out`.
         capture: Whether to capture whole frames, or only their headers, into `out`.
@@ -330,7 +330,8 @@ def read_run(path: str | Path) -> "Run":
     """Read a run directory: tables, timelines, error budget, validity.
 
     Raises:
-        InputError: It is not a run directory: its manifest or scenario is missing or broken.
+        InputError: The folder is not a run directory: its manifest or scenario is missing or
+            broken.
     """
     from orchestrator.records.reader import read_run as read
 
@@ -350,7 +351,7 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
         the other has the step, e.g. after the loss of a client.
 
     Raises:
-        InputError: It is not known what the downlink rates of their trace mean, and one has a
+        InputError: The meaning of the downlink rates of their trace is not known, and one has a
             sequential, the other a parallel downlink.
     """
     from testbed.core.paradigm import paradigm
@@ -454,7 +455,7 @@ def _resolved(
 
 
 def _decider(scenario: Scenario, policy: "Policy | None", source: ChannelSource) -> "Decide | None":
-    """The function that decides; None where split and shares are those of the scenario."""
+    """The function that decides; None if split and shares are those of the scenario."""
     from orchestrator.policies.registry import checked, decider
 
     if policy is None or isinstance(policy, str):

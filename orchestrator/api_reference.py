@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The reference of what `import orchestrator` offers, written from its sources.
+"""The reference of the names in `import orchestrator`, generated from its sources.
 
 ``python -m orchestrator.api_reference > docs/api.md``
 """
@@ -118,7 +118,7 @@ def _signature(node: ast.FunctionDef) -> str:
 
 
 def _members(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Public fields, properties and methods of a class, and what they are."""
+    """Public fields, properties and methods of a class, with their descriptions."""
     following = [*node.body[1:], None]
     for member, after in zip(node.body, following, strict=True):
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
@@ -143,7 +143,7 @@ def _arguments(node: ast.FunctionDef) -> list[ast.arg]:
 
 
 def _line(docstring: str) -> str:
-    """Its first paragraph in one line."""
+    """The first paragraph of a docstring in one line."""
     return " ".join(docstring.partition("\n\n")[0].split())
 
 

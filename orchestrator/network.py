@@ -49,8 +49,8 @@ class Network:
         trace: Channel to replay. Default: ns-3 makes the scenario's own.
         out: Output folder, as with `testbed up`. Default: a temporary one.
         downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: each sender has
-            all of them, in the airtime that the others leave. Default: `shared` where
-            `radio.lte.scheduler` is `equal`, else `dedicated`.
+            all of them, in the airtime that the others do not use. Default: `shared` where
+            `radio.lte.scheduler` is `equal`, otherwise `dedicated`.
         capture: Whether to capture every link into `out`.
         overwrite: Whether an earlier session in `out` is replaced.
 
@@ -145,7 +145,8 @@ class Network:
     def rates(self) -> pd.DataFrame:
         """The rates of links, one row per slot, client and direction (`up`, `down`): `rate_bps`.
 
-        During the session it has the whole slots so far; all slots once the context has been left.
+        During the session it contains the complete slots so far; all slots after the context has
+        ended.
         """
         return self._rows()[[*KEYS, "rate_bps"]]
 
@@ -209,12 +210,12 @@ class Node:
 
     @property
     def home(self) -> Path:
-        """The home folder of its programs."""
+        """The home folder of the node's programs."""
         return self._session.home(self.id)
 
     @property
     def address(self) -> str:
-        """Its IPv4 address; that of the base station is the same for all UAVs."""
+        """Its IPv4 address; the address of the base station is the same for all UAVs."""
         return BS_ADDRESS if self.id.is_bs else link_addresses(self.id.client)[1]
 
     def popen(

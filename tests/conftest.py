@@ -47,11 +47,11 @@ FIRST = (
     "workloads/nodes/test_work.py",
     "workloads/offload/test_offload.py",
 )
-"""Files that compute longest: these come first, so that nobody waits for them in the end."""
+"""Files that compute longest: these come first, because others can run next to them."""
 
 
 def scope_of(nodeid: str) -> str:
-    """What one worker does: a file, or a test of the longest."""
+    """Unit of work of one worker: a file, or one of the longest tests."""
     file = nodeid.partition("::")[0]
     return nodeid if file.removeprefix(f"{HERE.name}/") in LONG else file
 

@@ -76,7 +76,7 @@ class Axis(Section):
     values: list[Label | list[Label]] | None = Field(default=None, min_length=1)
     """Values of the key; an axis may also be given as just this list."""
     points: dict[Label, dict[str, Any]] | None = Field(default=None, min_length=1)
-    """By name: several keys that are set together."""
+    """Several keys that are set together, by the name of the combination."""
     draws: Count | None = None
     """Number of random points; each draws all of `of`, with the campaign's seed."""
     of: dict[Name, Draw] | None = Field(default=None, min_length=1)

@@ -53,8 +53,8 @@ further bytes that the links counted.
 RESENT = ("resent_lost_bytes", "resent_dropped_bytes", "resent_spurious_bytes")
 """The purposes for retransmitted frames, by cause; see `completed`."""
 _FRAMES = ("resent_frames", "spurious_frames", "refused_frames")
-"""Counts that nodes make of retransmissions, of those among them that the peer already had, and of
-first transmissions that the link's queue refused, which TCP notices."""
+"""Counters of nodes: retransmissions, those of them that the peer already had, and first
+transmissions that the link's queue refused, which TCP notices."""
 
 HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + TCP_BYTES
 UDP_HEADERS_BYTES = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
@@ -167,17 +167,17 @@ def completed(
 ) -> pd.DataFrame:
     """The accounts of a round, with a row per link and direction for other bytes.
 
-    The peer reports the number of spurious retransmissions on a link. Of the others, as many are
-    attributed to drops as the queue dropped unnoticed by TCP, and as many to losses as the
-    channel lost frames; the remaining ones are spurious, too. Each row's retransmitted bytes are
-    divided in these proportions.
+    The peer reports the number of spurious retransmissions on a link. The other retransmissions are
+    attributed to drops, as many as the queue dropped unnoticed by TCP, and to losses, as many as
+    the channel lost frames; the remaining ones are spurious, too. Each row's retransmitted bytes
+    are divided in these proportions.
 
     Args:
         table: Result of `account` for this round.
         round_: Index of the round.
         before: The links' counters at the round's start; None: they were 0.
         after: The counters at the round's end.
-        shape: How links treat frames.
+        shape: Shape of the links.
     """
     booked = table.groupby(["direction", "client"])[list(BYTES)].sum().sum(axis=1)
     rows = []

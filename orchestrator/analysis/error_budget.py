@@ -37,27 +37,26 @@ PARTS = (
 )
 """Causes of the difference between a measured and a predicted round, in order of evaluation.
 
-start: the round began at another time, thus in other slots. framing: headers, labels and frames
-around the payload; with `emulation.air: ns3` also that each UAV is sent a copy of the broadcast of
-its own. delay: the links' delay, including TCP windows that wait for it; with `emulation.air: ns3`
-that of grants. loss: lost
-frames, as drawn by the engine. compute: deviations of computing steps from their model. injection:
-late rate changes. order: sequential resources served clients in another order, because they were
-ready at almost the same time; in a round with a lost client this is part of the rest. clock: clock
-offsets between hosts, which make transfers seem longer in one direction and shorter in the other;
-a round's latency has no such part, because it is measured with the base station's clock. rest:
-unexplained.
+start: the round began at another time, and therefore in other slots. framing: headers, labels and
+frames around the payload; with `emulation.air: ns3` also that each UAV is sent a copy of the
+broadcast of its own. delay: the links' delay, including TCP windows that wait for it; with
+`emulation.air: ns3` that of grants. loss: lost frames, as drawn by the engine. compute: deviations
+of computing steps from their model. injection: late rate changes. order: sequential resources
+served clients in another order, because they were ready at almost the same time; in a round with a
+lost client this is part of the rest. clock: clock offsets between hosts, which make transfers seem
+longer in one direction and shorter in the other; a round's latency has no such part, because it is
+measured with the base station's clock. rest: unexplained.
 
-With the log of a radio, three more parts say what it did during each transfer, in comparison with
-the prediction; see `orchestrator.analysis.radio_log.Activity` for the times that they are made of.
-grant: the time in which data waited for the first transport block, less that of the prediction,
-where data wait once at the beginning and once after each window that waits.
+With the log of a radio, there are three more parts: the activity of the radio during each transfer,
+in comparison with the prediction; see `orchestrator.analysis.radio_log.Activity` for the times on
+which they are based. grant: the time in which data waited for the first transport block, less that
+of the prediction, where data wait once at the beginning and once after each window that waits.
 harq: the time of retransmissions of lost blocks, and of waiting for them with nothing else to send.
-radio: the time in which the queue was served, less the time that the transfer takes at the rates
-of the prediction: positive if the scheduler granted less than the model says, or if TCP sent some
-data twice. The rest is then what the queue was empty for, less the prediction's delivery and
-windows: TCP or the program offered no data, or packets came late after the last grant. For each
-transfer, the four parts add up to its measured duration less its duration in the last stage of the
+radio: the time in which the queue was served, less the time that the transfer takes at the rates of
+the prediction: positive if the scheduler granted less than in the model, or if TCP sent some data
+twice. The rest is then the time with an empty queue, less the prediction's delivery and windows:
+TCP or the program offered no data, or packets came late after the last grant. For each transfer,
+the four parts add up to its measured duration less its duration in the last stage of the
 simulation. For a round, the simulation is repeated with the transfers' durations of that stage and
 one part more each time.
 """
@@ -66,7 +65,7 @@ PARTS_OF_LATENCY = tuple(part for part in PARTS if part not in ("clock", *RADIO_
 
 _TRANSFERS = (SM, CA, SG, CM)
 _GIVEN_BPS = 8e9
-"""At this rate, a byte takes a nanosecond."""
+"""Rate in bit/s at which a byte takes one nanosecond."""
 _STARTS_AT_UAV, _ENDS_AT_UAV = (CF, CA, CB, CM), (SM, CF, SG, CB)
 """Steps whose start, or whose end, is measured with the UAV's clock, not the base station's."""
 
@@ -143,9 +142,9 @@ def error_budget(
         slot_edges_s: Actual times of rate changes, shape [S + 1], s; None if unknown.
         faults: Faults in the round. Steps that are missing in a stage then have no parts.
         tcp: Model of delay and loss; None: there are none.
-        ahead_s: Offsets by which the clocks of the base station and the UAVs were ahead of what was
-            assumed, shape [1 + K], emulated seconds; None: there is one clock.
-        radio_log: What the radio granted; None: there are no `RADIO_PARTS`.
+        ahead_s: Emulated seconds by which the clocks of the base station and the UAVs were ahead of
+            their assumed values, shape [1 + K]; None: there is one clock.
+        radio_log: Log of the radio's grants; None: there are no `RADIO_PARTS`.
     """
     computed = measured_plan(measured, link_plan)
     service_order = measured_service_order(measured, link_plan)
@@ -209,7 +208,7 @@ def latencies_of(played: Sequence[Round | RoundTimes], plan: RoundPlan) -> Array
 
     Args:
         played: The same rounds, simulated or measured.
-        plan: Their plan.
+        plan: Plan of the rounds.
     """
     if not plan.updates:
         return np.array([[each.latency_s] for each in played])
@@ -231,10 +230,10 @@ def radio_stages(
 
     Args:
         measured: The measured round.
-        plan: Its plan, with the measured durations of computing.
-        modelled: The round as simulated with everything else that was measured.
+        plan: Plan of the round, with the measured durations of computing.
+        modelled: The round as simulated with all other measured values.
         tcp: The TCP model of the round.
-        log: What the radio granted.
+        log: Log of the radio's grants.
         service_order: See `simulate`.
         slot_s: Length of a slot, s.
         faults: Faults in the round, without slow nodes.
@@ -268,8 +267,8 @@ def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.Dat
 
     Args:
         measured: The measured round.
-        modelled: The round as simulated with everything else that was measured.
-        log: What the radio granted.
+        modelled: The round as simulated with all other measured values.
+        log: Log of the radio's grants.
     """
     assert modelled.windows is not None
     took_s = _by_step(modelled.spans).to_dict()
@@ -369,9 +368,8 @@ def transfer_errors(
 ) -> pd.DataFrame:
     """Compare every transfer of a round with the integral of its link's rates from its start on.
 
-    Where active links divide the band, the rates are those that follow from the measured starts of
-    all transfers. With the log of a radio, a transfer is compared with what was granted instead of
-    with the rates.
+    Where active links divide the band, the rates follow from the measured starts of all transfers.
+    With the log of a radio, a transfer is compared with the grants instead of the rates.
 
     Args:
         measured: The measured round.
@@ -381,9 +379,9 @@ def transfer_errors(
             transfers.
         slot_s: Length of a slot, s.
         tcp: Model whose delay is added for the last frame; windows and losses are part of the
-            error. Over serial lines without delay and loss, transfers are due when the model says,
-            acknowledgements included.
-        radio_log: What the radio granted. A transfer is then due when the new transport blocks
+            error. Over serial lines without delay and loss, transfers are due at the times of the
+            model, including acknowledgements.
+        radio_log: Log of the radio's grants. A transfer is then due when the new transport blocks
             since its start can have carried its bytes (`LinkLog.due_s`).
 
     Returns:

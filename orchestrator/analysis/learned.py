@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What was learned and at which cost: held-out curves, targets, and which result reaches one first.
+"""Results of learning and their costs: held-out curves, targets, and the result that reaches a
+target first.
 
-All of it is about evaluations of the global model on held-out data; training batches do not count.
+All functions use evaluations of the global model on held-out data; training batches do not count.
 """
 
 import math
@@ -20,14 +21,15 @@ from testbed.core.timeline import Timeline
 from testbed.core.words import not_one_of
 
 MEASURES = {"accuracy": "an accuracy", "loss": "a loss", "perplexity": "a perplexity"}
-"""What is evaluated on held-out data, with words for sentences; perplexity is exp(loss)."""
+"""Quantities that are evaluated on held-out data, with words for sentences; perplexity is
+exp(loss)."""
 COSTS = {
     "time": ("time_s", "s"),
     "energy": ("energy_j", "J"),
     "bytes": ("bytes", "B"),
     "rounds": ("rounds", "rounds"),
 }
-"""What it costs to reach a target: column of a curve, and unit."""
+"""Costs of reaching a target: column of a curve, and unit."""
 X_TITLES = {
     "time_s": "Emulated time (s)",
     "round": "Rounds",
@@ -38,7 +40,7 @@ X_TITLES = {
 CURVE = ("round", "time_s", "energy_j", "bytes", *MEASURES)
 """Columns of a curve."""
 NAMES = (*MEASURES, *(f"{cost}_to_{measure}" for cost in COSTS for measure in MEASURES))
-"""Names of all metrics of what was learned."""
+"""Names of all metrics of learning."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Target:
 
     @classmethod
     def of(cls, measure: str, value: float, field: str) -> "Target":
-        """A target that is checked.
+        """A target whose measure and value are checked.
 
         Raises:
             InputError: No evaluation can have such a value; the message begins with `field`.
@@ -69,10 +71,10 @@ class Target:
 
     @classmethod
     def parse(cls, text: str, field: str = "target") -> "Target":
-        """The target that a text like `accuracy=0.8` states.
+        """The target in a text such as `accuracy=0.8`.
 
         Raises:
-            InputError: It states none; the message begins with `field`.
+            InputError: The text contains no target; the message begins with `field`.
         """
         name, _, value = text.partition("=")
         try:
@@ -86,12 +88,12 @@ class Target:
         return f"{MEASURES[self.measure]} of {shown}"
 
     def reached(self, values: "pd.Series[float]") -> "pd.Series[bool]":
-        """Which values reach the target; NaN does not."""
+        """Mask of the values that reach the target; NaN does not."""
         return values >= self.value if self.measure == "accuracy" else values <= self.value
 
 
 def curve_of(learning: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
-    """The evaluations on held-out data, and what was spent until each of them.
+    """The evaluations on held-out data, and the cumulative costs at each of them.
 
     Args:
         learning: The table `learning.parquet`.
@@ -126,7 +128,7 @@ def curve_of(learning: pd.DataFrame, timeline: Timeline) -> pd.DataFrame:
 
 
 def costs_of(curve: pd.DataFrame, target: Target) -> dict[str, float]:
-    """What the first evaluation that reaches a target has cost, by `COSTS`; NaN if none does."""
+    """Costs until the first evaluation that reaches a target, by `COSTS`; NaN if none does."""
     there = curve[target.reached(curve[target.measure])]
     if there.empty:
         return dict.fromkeys(COSTS, math.nan)
@@ -155,18 +157,18 @@ class Group:
 
     name: str
     curves: Mapping[int, pd.DataFrame] = field(default_factory=dict)
-    """By seed: the curve of a result."""
+    """Curves of the results, by random seed."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """How a group reaches a target; means are over the seeds that reach it."""
+    """Costs at which a group reaches a target; means are over the seeds that reach it."""
 
     name: str
     seeds: int
     """Number of results."""
     costs: Mapping[str, Mapping[int, float]]
-    """By cost and by seed: what reaching the target took, of the seeds that reach it."""
+    """Cost of reaching the target, by kind of cost and seed, for the seeds that reach it."""
     best: float
     """The best value of the measure in any evaluation of any seed; NaN if there is none."""
 
@@ -187,7 +189,7 @@ class Reached:
 
 
 class Race:
-    """Which of several groups reaches a target first, and by how much.
+    """Comparison of several groups: the first one to reach a target, and its lead.
 
     The first is the group of which the largest part of the seeds reaches the target; among equal
     parts, the one with the smallest mean time.
@@ -200,11 +202,11 @@ class Race:
         """The groups in the order of their arrival; those that never arrive are last."""
 
     def saving(self, cost: str = "time") -> tuple[float, float, float]:
-        """How much less the first group needs than the second, as fractions of the second's.
+        """Savings of the first group over the second, as fractions of the second group's costs.
 
         Returns:
-            That of the means over the seeds in which both reach the target, and the extremes over
-            these seeds; NaN if there are no such seeds.
+            The saving in the means over the seeds in which both reach the target, and the extremes
+            over these seeds; NaN if there are no such seeds.
         """
         first, second = (group.costs[cost] for group in self.groups[:2])
         both = sorted(first.keys() & second.keys())
@@ -215,7 +217,7 @@ class Race:
         return float(1 - mine.mean() / theirs.mean()), float(each.min()), float(each.max())
 
     def sentences(self) -> str:
-        """The answer in words: the first sentence says who is first, when, and by how much."""
+        """The answer in words: the first sentence names the first group, its time and its lead."""
         there = [group for group in self.groups if group.count]
         if not there:
             return self._none()

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The log of a radio process: what its scheduler granted, and when data waited for it.
+"""The log of a radio process: the grants of its scheduler, and the times at which data waited for
+them.
 
 With `emulation.air: ns3`, packets of the programs pass through ns-3's LTE. `read_log` reads the
 file that its process writes, `RadioLog` answers questions about a round, and `grants` makes a
@@ -93,15 +94,16 @@ def read_log(path: Path, uavs: int, first: int = 0) -> Records:
 
 
 class Activity(NamedTuple):
-    """Seconds of a transfer by what its link did; they add up to the transfer's duration."""
+    """Seconds of a transfer by activity of its link; they add up to the transfer's duration."""
 
     waiting_s: float
     """The queue had data, and the first transport block for them had not been sent."""
     harq_s: float
-    """A retransmission was sent, or was still to come with nothing else left in the queue."""
+    """Time in which a retransmission was sent, or was still to come with nothing else left in the
+    queue."""
     served_s: float
-    """The queue had data that were being sent, in turns with the other UAVs, or the last transport
-    block of the queue was sent."""
+    """Time in which the queue had data that were being sent, in turns with the other UAVs, or the
+    last transport block of the queue was sent."""
     idle_s: float
     """The queue was empty: TCP or the program offered nothing, or the last packets were on their
     way to the receiver."""
@@ -115,7 +117,7 @@ class LinkLog:
 
         Args:
             records: The link's records, in order of time.
-            time_s: Their times in emulated seconds.
+            time_s: Times of the records in emulated seconds.
             direction: 0 for the uplink, 1 for the downlink.
             packet_bytes: Size of most IP packets.
         """
@@ -143,7 +145,7 @@ class LinkLog:
         return float(self._granted_bytes[until] - self._granted_bytes[since])
 
     def due_s(self, start_s: float, size_bytes: float) -> float:
-        """When a transfer's last packet is due, given what was granted since its start.
+        """When a transfer's last packet is due, given the grants since its start.
 
         It is delivered with the transport block with which the bytes granted since the start reach
         the transfer's size; infinity if they never do.
@@ -154,7 +156,7 @@ class LinkLog:
         return float(self._new_s[block] + self._delivery_s) if block < len(self._new_s) else np.inf
 
     def activity(self, start_s: float, end_s: float) -> Activity:
-        """What the link did in a period."""
+        """Activity of the link in a period."""
         edges_s, total_s = self._totals
         if not len(edges_s):
             return Activity(0.0, 0.0, 0.0, end_s - start_s)
@@ -217,7 +219,7 @@ class RadioLog:
         return {}
 
     def of_link(self, direction: int, client: int) -> npt.NDArray[np.bool_]:
-        """Which records are of one direction (0 up, 1 down) of a client, from 1: a mask [N]."""
+        """Mask [N] of the records of one direction (0 up, 1 down) of a client, from 1."""
         records = self.records
         own: npt.NDArray[np.bool_] = (records["direction"] == direction) & (
             records["uav"] == client - 1
@@ -234,17 +236,17 @@ class RadioLog:
 
 
 def slots_in(round_: Round, slot_s: float) -> range:
-    """The slots in which a round is, at least one."""
+    """The slots that overlap with a round, at least one."""
     first = int(np.floor(round_.start_s / slot_s + 1e-9))
     return range(first, max(first + 1, int(np.ceil(round_.end_s / slot_s - 1e-9))))
 
 
 def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.DataFrame:
-    """What the radio granted in each slot of a round.
+    """Grants of the radio in each slot of a round.
 
     Args:
         round_: The round.
-        log: The log of its radio.
+        log: The log of the round's radio.
         slot_s: Length of a slot, s.
         clients: Number of clients, K.
 

@@ -23,7 +23,7 @@ COLUMNS = (
     *("active_s", "resource_blocks", "mcs", "layers"),
 )
 LEAST_ACTIVE_S = 1e-9
-"""Activity that is shorter within a slot comes from rounding of times."""
+"""Shorter activity within a slot is caused by rounding of times."""
 
 Grant = Callable[[Ints, Ints], tuple[Ints, Array]]
 """From the index of each link's UAV, and the number of links that are active with it, to its number
@@ -39,7 +39,7 @@ class _Activity(NamedTuple):
     """Slot, from the round's first."""
     seconds: Array
     sharing: Ints
-    """How many links of the same kind are active, without those in an outage."""
+    """Number of active links of the same kind, without those in an outage."""
 
 
 def resource_blocks(
@@ -51,10 +51,10 @@ def resource_blocks(
     *,
     in_turns: bool,
 ) -> pd.DataFrame:
-    """What each link had in each slot in which it was active: resource blocks and scheme.
+    """Resource blocks and scheme of each link in each slot in which it was active.
 
-    Links are active as the steps of a predicted or measured round say: the uplink during CA and CM,
-    the downlink during SM (which is broadcast in all resource blocks) and SG.
+    Links are active during steps of a predicted or measured round: the uplink during CA and CM, the
+    downlink during SM (which is broadcast in all resource blocks) and SG.
 
     Args:
         round_: The round.

@@ -21,7 +21,7 @@ from orchestrator.engine.slot_impairments import DOWN, UP
 from testbed.core.timeline import CA, CM, SG, Round
 
 _BLOCK_SLOTS = 64
-"""Slots whose rates are computed at once."""
+"""Number of slots whose rates are computed together."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class SharedAir:
         return rates.uplink if self._way == UP else rates.gradient
 
     def _bps(self, slot: int, active: int) -> Array:
-        """The rate of each link while that many are active, shape [K]."""
+        """The rate of each link while a given number of links are active, shape [K]."""
         block, at = divmod(slot, _BLOCK_SLOTS)
         return np.asarray(self._block(active, block)[:, at])
 
     def _active(self, slot: int, clients: Iterable[int]) -> set[int]:
-        """Those of some clients that are not in an outage."""
+        """The given clients that are not in an outage."""
         alone = self._bps(slot, 1)
         return {client for client in clients if alone[client] > 0}
 
@@ -163,7 +163,7 @@ def due_ends_s(
 
     Args:
         measured: The measured round.
-        plan: Its plan, with the bytes on the links.
+        plan: Plan of the round, with the bytes on the links.
         radio: The radio; no direction is divided unless its band is shared.
         values: Slot values from time 0, shape [K, S] or for each direction.
         slot_s: Length of a slot in s.

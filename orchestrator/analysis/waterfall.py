@@ -99,8 +99,8 @@ def waterfalls(
         charges_headers: Whether the channel's rate includes headers of frames.
         faults: Faults in the round.
         tcp: Model of delay; effects of loss other than bytes are part of the rest.
-        radio_log: What the radio granted. Then each UAV is sent a copy of the broadcast of its own,
-            and `RADIO_PARTS` of `orchestrator.analysis.error_budget` precede the rest.
+        radio_log: Log of the radio's grants. Then each UAV is sent a copy of the broadcast of its
+            own, and `RADIO_PARTS` of `orchestrator.analysis.error_budget` precede the rest.
     """
     payload_plan = replace(payload_plan, unicast=radio_log is not None)
     nothing = np.zeros_like(payload_plan.cf_s)

@@ -46,7 +46,7 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class _Content:
-    """What is packed into a bundle."""
+    """Content of a bundle."""
 
     kind: str
     name: str
@@ -72,7 +72,8 @@ def bundle(
         Paths that scenarios name and that are not included.
 
     Raises:
-        InputError: It is no such directory, the run is not complete, or a file is missing.
+        InputError: The folder is not such a directory, the run is not complete, or a file is
+            missing.
     """
     check_writable("out", out)
     content = _campaign(directory) if (directory / CAMPAIGN).is_file() else _run(directory)
@@ -134,7 +135,7 @@ def _files(directory: Path) -> list[Path]:
     """The result files of a folder, sorted.
 
     Raises:
-        InputError: It contains a link or a special file.
+        InputError: The folder contains a link or a special file.
     """
     found = []
     for path in sorted(directory.rglob("*")):

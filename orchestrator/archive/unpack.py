@@ -51,7 +51,7 @@ def unpack(bundle: Path, folder: Path) -> Unpacked:
     """Check a bundle and write it into an empty folder.
 
     Raises:
-        InputError: It is not a bundle, is broken, or is unsafe; the message is one line.
+        InputError: The file is not a bundle, is broken, or is unsafe; the message is one line.
     """
     try:
         if not stat.S_ISREG(bundle.stat().st_mode):
@@ -157,7 +157,7 @@ def read_json(path: Path, name: str) -> dict[str, Any]:
     """Read a JSON object from a bundle.
 
     Raises:
-        InputError: It is not a JSON object; the message begins with `name`.
+        InputError: The file is not a JSON object; the message begins with `name`.
     """
     try:
         if path.stat().st_size > MOST_JSON_BYTES:

@@ -87,7 +87,7 @@ class RunVerification:
     not_valid: list[str] = field(default_factory=list)
     """Validity checks that the sample has failed."""
     not_emulated: str = ""
-    """Why no sample was emulated."""
+    """Reason for which no sample was emulated."""
     environment: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
@@ -176,7 +176,7 @@ def verify(
         bundle: A file written by `orchestrator.archive.bundle`.
         emulate: Emulates the sample of a run.
         clock: Clock of a run's sample (default: `usual_clock`).
-        usual_clock: Clock where `clock` is None (default: the run's own).
+        usual_clock: Clock that is used if `clock` is None (default: the run's own).
         sample: Number of rounds of a run, or points of a campaign, to emulate again.
         tolerance: Relative tolerance of each measured round's latency.
         cluster: Workers that compute a campaign's points.
@@ -292,7 +292,7 @@ def difference(then: Timeline, now: Timeline) -> str:
 
 
 def _refusal(scenario: Scenario, trace: str | None, folder: Path, *, runs: bool = True) -> str:
-    """Why something from a bundle is not computed here; empty if it may be."""
+    """Reason for which something from a bundle is not computed here; empty if it may be."""
     for path in named_files(scenario, trace):
         if not Path(path).resolve().is_relative_to(folder.resolve()):
             return f"it needs {path}, which is not in the bundle"

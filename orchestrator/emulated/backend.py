@@ -18,8 +18,8 @@ from orchestrator.scenario.schema import Scenario
 
 
 def emulated_backend(folder: Path) -> MakeBackend:
-    """Rounds that are emulated with real links and processes; an episode has as many as its
-    scenario.
+    """Rounds that are emulated with real links and processes; an episode has the number of rounds
+    of its scenario.
 
     Args:
         folder: Existing folder for the logs of the nodes.

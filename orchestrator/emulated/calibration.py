@@ -39,7 +39,7 @@ LEAD_S = 0.1
 GAP_S = 0.01
 """Pause before each transfer, in which an idle link accumulates burst credit."""
 UPLINK_S, DOWNLINKS_S = 0.2, 0.25
-"""Duration of the transfers of one direction: together, whether or not they take turns."""
+"""Duration of all transfers of one direction, in parallel or one after the other."""
 LEAST_S, LEAST_FRAMES = 0.01, 16
 """Smallest duration and size of a transfer."""
 MOST_S = 2.0
@@ -154,14 +154,14 @@ def trial_of(
 
     Args:
         up_bps: Rates of the uplinks in emulated bit/s, shape [K, S]; outages are ignored.
-        down_bps: Rates of the downlinks, likewise.
+        down_bps: Rates of the downlinks, of the same shape.
         slot_s: Length of a slot in seconds.
         shape: Shape of the links.
         dilation: Real seconds per emulated second.
         in_turns: Whether downlinks are used one after the other.
         uplinks_in_turns: Whether uplinks are.
-        gap_s: Real seconds before each transfer.
-        tcp: Model of transfers over serial lines; None: the links are none.
+        gap_s: Real seconds of silence before each transfer.
+        tcp: Model of transfers over serial lines; None: the links are no serial lines.
     """
     floor_bps = shape.lowest_rate(slot_s * dilation) * dilation
     up, down = (_levels(rates, floor_bps) for rates in (up_bps, down_bps))
@@ -193,8 +193,8 @@ def _schedule(
     """Emulated seconds of a level, and the level and transfer of each link, in order.
 
     Args:
-        up_bps: Emulated bit/s, shape [K, 3].
-        down_bps: Rates of the downlinks, likewise.
+        up_bps: Rates of the uplinks in emulated bit/s, shape [K, 3].
+        down_bps: Rates of the downlinks, of the same shape.
         in_turns: Whether downlinks are used one after the other.
         shape: Shape of the links.
         dilation: Real seconds per emulated second.

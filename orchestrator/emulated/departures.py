@@ -3,9 +3,9 @@
 
 """When the transfers of a round begin to be sent in real time.
 
-An idle link carries `Shape.credit_s` of traffic at once, so a transfer is sent that much later than
-it is due and then follows the integral of the rates. A transfer that takes less time than that
-would end too late: it is sent its own duration later.
+An idle link carries `Shape.credit_s` of traffic at once. Therefore a transfer is sent later than it
+is due, by this time, and then follows the integral of the rates. A transfer that takes less time
+than that would end too late: it is sent its own duration later.
 """
 
 from typing import Any

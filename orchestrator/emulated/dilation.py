@@ -4,13 +4,13 @@
 """Chooses `emulation.dilation: auto`, the factor by which time must be slowed for this machine to
 keep up.
 
-The machine's speeds are measured with short samples of the real work, alone and with as many in
-parallel as there are cores. They determine when each computing step of a round would really end:
-steps that compute at the same time share the cores. A step that ends later than its model says is
-an overrun; the engine, with these durations, gives the effect of overruns on the round. The
-smallest factor that keeps the effect below `emulation.overrun_bound` is chosen. The load of the
-network itself is not predicted; the validity checks of the run show it. Only where a process delays
-and loses frames, factors with which that process could not keep up are refused; see `frame_rate`.
+The machine's speeds are measured with short samples of the real work, alone and with one sample per
+core in parallel. They determine when each computing step of a round would really end: steps that
+compute at the same time share the cores. A step that ends after its modelled end is an overrun; the
+engine, with these durations, gives the effect of overruns on the round. The smallest factor that
+keeps the effect below `emulation.overrun_bound` is chosen. The load of the network itself is not
+predicted; the validity checks of the run show it. Only if a process delays and loses frames,
+factors with which that process would be late are refused; see `frame_rate`.
 """
 
 import heapq
@@ -253,7 +253,7 @@ class Job:
     start_s: float
     due_s: float
     work_s: float
-    """Duration when it runs alone."""
+    """Duration of the computing step if it runs alone."""
     by_server: bool
     """Whether the base station does it; it does one job at a time, the earliest first, while UAVs
     never wait."""

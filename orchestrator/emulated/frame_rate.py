@@ -4,8 +4,8 @@
 """Compares the frames that a scenario delays or loses with the number that this machine can
 process.
 
-Where the kernel has no netem, a process handles frames one by one; beyond its capacity they are
-late, and TCP experiences other delays than the scenario's.
+If the kernel has no netem, a process handles frames one by one; beyond its capacity they are late,
+and TCP experiences other delays than the scenario's.
 """
 
 from dataclasses import dataclass

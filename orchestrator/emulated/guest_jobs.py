@@ -30,7 +30,7 @@ NODE_IMPORTS = ("workloads.nodes.program", "workloads.nodes.uav", "workloads.nod
 
 
 def _jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
-    """Import and cache what jobs need."""
+    """Import and cache the modules that jobs need."""
     import numpy as np
     import pandas as pd
 

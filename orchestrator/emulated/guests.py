@@ -103,7 +103,7 @@ def keep_warm() -> None:
 
 
 def end_warm() -> None:
-    """End what `keep_warm` began in this thread, with the guest that is kept."""
+    """End the effect of `keep_warm` in this thread, and the guest that is kept."""
     _kept.wanted = False
     _forget()
 
@@ -116,7 +116,8 @@ def _forget() -> None:
 
 @contextmanager
 def _template(found: Kernel, share: float, starts_ns: int) -> Iterator[guest.Template]:
-    """A guest that has imported what jobs need. If its copy fails, it is not used again."""
+    """A guest that has imported the modules that jobs need. If its copy fails, it is not used
+    again."""
     argv = [sys.executable, "-P", "-m", JOBS]
     kept = _kept.template
     if kept is not None and not kept.fits(found, argv, share=share, starts_ns=starts_ns):

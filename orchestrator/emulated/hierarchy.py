@@ -3,9 +3,9 @@
 
 """Emulates cloud rounds of edge servers, whose edge rounds are played one after the other.
 
-Edge servers have bands and nodes that do not affect each other, so that their rounds in turn are
-the same as at the same time. One network of nodes plays all of them: its base station is each edge
-server in turn, with the model and the computing speed of that one.
+Edge servers have bands and nodes that do not affect each other, so that their rounds have the same
+results one after the other as in parallel. One network of nodes plays all of them: its base station
+acts as one edge server after the other, with the model and the computing speed of that one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -182,7 +182,7 @@ def _no_fault(staged: StagedRound, fault: Fault) -> StagedRound:
 def average(models: Sequence[bytes], weights: Sequence[int]) -> bytes:
     """The mean of models that are safetensors files, weighted, computed in float64.
 
-    Tensors of integers are those of the first model.
+    Integer tensors are copied from the first model.
     """
     import safetensors.numpy
 
@@ -210,7 +210,7 @@ def cloud_record(
     predicted: CloudRound,
     predicted_wire: CloudRound,
 ) -> RoundRecord:
-    """The record of a cloud round from those of its edge rounds.
+    """The record of a cloud round, computed from the records of its edge rounds.
 
     The causes of its latency are those of the edge rounds of the slowest edge server, and `PART`.
     """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The data, weights and plug-ins that a run reads: what they are, and their digests."""
+"""The data, weights and plug-ins that a run reads: their descriptions and digests."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +23,12 @@ from workloads.models.language import CONFIG, is_language, tokenizer_files
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a run reads besides its scenario."""
+    """Files that a run reads in addition to its scenario."""
 
     data: str = ""
-    """What is recognised in the data, in words; empty for synthetic data, or without training."""
+    """Description of the recognised data; empty for synthetic data, or without training."""
     remarks: list[str] = field(default_factory=list)
-    """What the run must say about its weights before the first round, in lines."""
+    """Remarks that the run must print about its weights before the first round, in lines."""
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
     """By the scenario's key: SHA-256 of files or folders, by their names."""
 

@@ -94,7 +94,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
 
 
 def _if_they_differ(scenario: Scenario, key: str) -> tuple[Any, ...]:
-    """The values of a key by client, if clients differ in it; otherwise empty."""
+    """The values of a key by client if clients differ in it; otherwise empty."""
     if not scenario.workload.differs(key):
         return ()
     clients = range(1, scenario.uavs.count + 1)
@@ -134,7 +134,7 @@ def takes_gpu(node: BaseStation | Uavs) -> bool:
 
 
 def evaluates(scenario: Scenario) -> bool:
-    """Whether the global state is ever evaluated on held-out data."""
+    """Whether the scenario evaluates the global state on held-out data."""
     every = scenario.workload.evaluate_every > 0 or scenario.evaluates_within_rounds
     return every and scenario.workload.compute != "none"
 
@@ -228,7 +228,7 @@ def few_samples(
 
 
 def divergence(learning: pd.DataFrame, diverged: Mapping[int, Sequence[int]]) -> str:
-    """Where losses or models stopped being finite, in words; empty if all are finite.
+    """Rounds in which losses or models stopped being finite, in words; empty if all are finite.
 
     Args:
         learning: Training and evaluation tables of a run so far.

@@ -35,7 +35,7 @@ from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
 
 Transfer = Callable[[EmulatedClock], Iterable[Received]]
-"""Sends a trial's transfers by a clock, and returns what was received."""
+"""Sends a trial's transfers by a clock, and returns the measured arrivals."""
 
 
 class Probes(Protocol):
@@ -174,7 +174,7 @@ class EmulatedNetwork:
 
         Raises:
             InputError: The network between hosts does not carry the demand of the links, or ns-3
-                lacks what the scenario's radio has.
+                lacks a feature of the scenario's radio.
             RunError: This machine does not allow it, or a step failed.
         """
         radio = None
@@ -230,13 +230,13 @@ class EmulatedNetwork:
         """Measure every link at rates that it will have.
 
         Args:
-            expected: These rates, in emulated bit/s; outages are ignored.
+            expected: Expected rates of the links, in emulated bit/s; outages are ignored.
             slot_s: Length of a slot in seconds.
             ends: Provides programs at both ends of the links while the context lasts.
             in_turns: Whether downlinks are used one after the other.
             uplinks_in_turns: Whether uplinks are.
             gap_s: Real seconds before each transfer.
-            choices: Transport options of the transfers; None: those of the scenario's rounds.
+            choices: Transport options of the transfers; None: the options of the scenario's rounds.
 
         Raises:
             RunError: A program failed.

@@ -82,12 +82,12 @@ class NodeFaults:
         self._nodes.send(BS, LoseClients(clients, fault.lost_s, self._faults.drops))
 
     def of_bs(self) -> BsFaults | None:
-        """The faults that the base station has to know."""
+        """The faults that the base station must have in its order."""
         faults = self._faults
         return None if faults is None or faults.are_none else faults.of_bs()
 
     def of_uav(self, client: int) -> UavFaults | None:
-        """The faults that a UAV has to know."""
+        """The faults that a UAV must have in its order."""
         faults = self._faults
         return None if faults is None or faults.are_none else faults.of_uav(client)
 
@@ -99,7 +99,7 @@ class NodeFaults:
             ends_s: Expected end of the run, after which the base station does not crash.
         """
         self._clock = clock
-        for fault in self.unplanned:  # The base station could not be told earlier.
+        for fault in self.unplanned:  # The base station was not ready earlier.
             self._report_to_bs(fault)
         if self._faults is None:
             return

@@ -207,7 +207,7 @@ class Nodes:
         """Continue without a host, after processing the earlier messages of its nodes.
 
         Raises:
-            RunError: Rounds cannot continue without it.
+            RunError: Rounds cannot continue without this node.
         """
         if self.on_lost is None:
             raise RunError(str(lost))
@@ -221,7 +221,7 @@ class Nodes:
         self.on_lost(lost)
 
     def _end_reason(self, ended: Exit) -> InputError | RunError:
-        """How a node ended, with the reason that it reported, if any."""
+        """Description of a node's end, with the reason that it reported, if any."""
         if ended.node in self._nodes:
             try:
                 self._nodes[ended.node].take()

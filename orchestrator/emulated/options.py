@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Options of runs and sessions, i.e. what is not part of the scenario, passed on as one object."""
+"""Options of runs and sessions, which are not part of the scenario, passed on as one object."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -60,7 +60,7 @@ def check_options(options: Placing, out: Path | None) -> None:
 
     Args:
         options: Options of a run or session.
-        out: Its folder; None: a temporary one.
+        out: Output folder; None: a temporary one.
 
     Raises:
         InputError: An option lacks another one; the message names both.
@@ -86,9 +86,8 @@ class SessionOptions(Placing):
     """Options of a session."""
 
     downlink: Downlink | None = None
-    """Whether downlinks have shares of W_D and P_S of their own, or share the airtime of the cell.
-    Default: they share it where `radio.lte.scheduler` is `equal`.
-    """
+    """Whether each downlink has its share of W_D and P_S, or all share the airtime of the cell.
+    Default: they share it where `radio.lte.scheduler` is `equal`."""
     seconds: float | None = None
     """Largest duration of the session in emulated seconds."""
     until: Sequence[NodeId] = ()

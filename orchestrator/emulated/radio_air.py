@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The radio of ns-3 as what carries the frames of an emulated network: its program and channel."""
+"""The radio of ns-3 that carries the frames of an emulated network: its program and channel."""
 
 import json
 from collections.abc import Sequence
@@ -47,11 +47,11 @@ class RadioAir:
 
         Args:
             scenario: The scenario.
-            trace: Its channel.
+            trace: Channel of the scenario.
             folder: Folder of the run or session, for the log.
 
         Raises:
-            InputError: ns-3 lacks what the scenario's cell has, or cannot have this channel.
+            InputError: ns-3 lacks a feature of the scenario's cell, or cannot have this channel.
             ChannelError: ns-3's models cannot be built.
         """
         radio = settings_of(scenario, f"ns3-{scenario.radio.access}")
@@ -83,7 +83,7 @@ class RadioAir:
     def channel(
         self, trace: SlotTrace, values: SlotValues, first: int, end: int
     ) -> tuple[Array, ...]:
-        """What the radio process reads of slots: see `Injector.channel`.
+        """Input of the radio process for slots: see `Injector.channel`.
 
         Args:
             trace: The channel.
@@ -109,7 +109,7 @@ def _cleared(gain: Array) -> Array:
 def channel_of(
     trace: SlotTrace, values: SlotValues, origin_m: Sequence[float] | None
 ) -> tuple[Array, ...]:
-    """What the radio process reads of n slots.
+    """Input of the radio process for n slots.
 
     Args:
         trace: The channel of these slots.

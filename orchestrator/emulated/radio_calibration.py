@@ -3,9 +3,9 @@
 
 """The calibration of ns-3's radio as a carrier of frames: programs' goodput against ns-3 alone.
 
-All UAVs send at the same time on a constant channel, first in one direction, then in the other.
-What the radio delivers of each link, some time after the start and before the end, is compared with
-what ns-3 alone delivers if senders have a backlog.
+All UAVs send at the same time on a constant channel, first in one direction, then in the other. The
+deliveries of the radio for each link, some time after the start and before the end, are compared
+with the deliveries of ns-3 alone if senders have a backlog.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ class RadioTrial:
     """The transfers that calibrate the radio; see `orchestrator.emulated.calibration.Trial`."""
 
     channel: tuple[Array, ...]
-    """The channel meanwhile, one slot: see `RadioAir.channel`."""
+    """The channel during the trial, one slot: see `RadioAir.channel`."""
     alone_bps: Array
     """Goodput of IP packets of ns-3 alone by direction and UAV, [2, K], in emulated bit/s."""
     probes: tuple[Probe, ...]
@@ -56,7 +56,7 @@ class RadioTrial:
     """Duration in real seconds."""
     dilation: float
     samples: Samples | None = None
-    """What the radio delivered by slot, once the trial is over."""
+    """Bytes that the radio delivered by slot, available after the trial."""
 
     @classmethod
     def of(cls, scenario: ResolvedScenario, radio: RadioAir) -> "RadioTrial | None":
@@ -113,11 +113,12 @@ class RadioTrial:
         injector.report()
 
     def table(self, received: Iterable[Received], emulation: Emulation) -> pd.DataFrame:
-        """A comparison of what the radio delivered with ns-3 alone.
+        """A comparison of the radio's deliveries with ns-3 alone.
 
         Returns:
             One row per UAV and direction; the columns are those of `Trial.table`, about the
-            compared part of the transfer. A difference of one transport block is none.
+            compared part of the transfer. A difference of one transport block counts as no
+            difference.
         """
         rows, samples = [], self.samples
         assert samples is not None

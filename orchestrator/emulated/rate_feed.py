@@ -3,8 +3,8 @@
 
 """Link rates of the emulated network: computed from channel and radio for the injector, by slot.
 
-`RateFeed` passes rates to the injector. `RoundRates` provides those of a round, and extends them
-while the round lasts; `SessionRates` keeps some seconds ahead of a session.
+`RateFeed` passes rates to the injector. `RoundRates` provides the rates of a round, and extends
+them during the round; `SessionRates` provides rates some seconds before a session needs them.
 """
 
 import math
@@ -37,10 +37,10 @@ Played = TypeVar("Played")
 WARN_SLOTS = 20
 """Slots before the end of its rates at which the injector requests more during a round."""
 AHEAD_S = 30.0
-"""Emulated seconds of rates that the injector of a session has at least; twice as many are added.
-"""
+"""Minimum length of the rates that the injector of a session has, in emulated seconds; twice this
+length is added."""
 _BLOCK_SLOTS = 10_000
-"""Slots whose rates are computed at once."""
+"""Number of slots whose rates are computed together."""
 
 
 Table = Array | DividedRates
@@ -52,8 +52,8 @@ def divided_rates(
 ) -> tuple[DividedRates, DividedRates]:
     """Rates of uplinks and gradients that active links divide among themselves.
 
-    A number of active links whose rates are in proportion to those of fewer links has no rows of
-    its own: an LTE cell of 100 resource blocks needs 16 for any number of uplinks.
+    A number of active links whose rates are in proportion to those of fewer links has no separate
+    rows: an LTE cell of 100 resource blocks needs 16 for any number of uplinks.
 
     Args:
         radio: A radio whose band is shared.
@@ -211,7 +211,8 @@ class RoundRates(RateFeed):
         """Rates of the slots of the round: slot, time_s, client, uplink, downlink.
 
         Where active links divide a direction, they are means over a slot of the rates that follow
-        from the measured transfers; a link that sends nothing has the rate with which it could.
+        from the measured transfers; a link that sends nothing has the rate that it would have if it
+        sent.
         """
         end = math.ceil((measured.start_s + measured.latency_s) / self.slot_s)
         count = max(0, min(end, self.end) - self.first)
@@ -339,7 +340,8 @@ class SessionRates(RateFeed):
         return np.where(up < self.floor_bps, 0, up), np.where(down < self.floor_bps, 0, down)
 
     def used(self, first: int, carried_bytes: Array) -> Array:
-        """What part of a slot links have used, of their own or, if they share it, of the cell's.
+        """Fraction of each slot's capacity that links have used; of the cell's capacity if they
+        share it.
 
         Args:
             first: The first slot.
@@ -376,8 +378,8 @@ class SessionRates(RateFeed):
         return np.stack([np.hstack(way).max(axis=1) for way in zip(*found, strict=True)], axis=1)
 
     def _of_channel(self, first: int, end: int, active: int = 1) -> tuple[Array, Array]:
-        """Rates of the channel in these slots, also where they are too low to be played; with that
-        many active links where these divide the band."""
+        """Rates of the channel in these slots, even if they are too low to be played; for `active`
+        links if active links divide the band."""
         trace = self.channel.trace(end)
         # Only these slots, so that the effort per call does not grow with the session.
         trace = trace.at(np.arange(first, end) % trace.slots)

@@ -38,7 +38,7 @@ def play_request(
         source: Channel of the scenario.
         trace: The channel as a file; None: ns-3 makes it.
         out: Folder to create.
-        request: How the session is played.
+        request: Settings of the session.
         share: Share of this machine's memory, where several sessions run in parallel.
 
     Returns:

@@ -158,7 +158,7 @@ def _divergence(done: Emulation) -> str:
 
 
 def _data(scenario: Scenario, found: str) -> str:
-    """A description of the training data; `found` is what was recognised in real ones."""
+    """A description of the training data; `found` describes recognised real data."""
     if scenario.workload.compute == "none":
         return "none: zeros of the same size"
     if scenario.workload.data.source == "synthetic":

@@ -119,7 +119,7 @@ class Session:
         self._interrupted = False
         self._closing = False
         self._end_slot: int | None = None
-        """End of the slots that count."""
+        """Number of the slot after the last one that counts."""
         self.clock = self._begin()
         self._before = Machine.now()
         self._visits = Visits(self.folder, self.scenario, self.home, self.start)
@@ -152,7 +152,7 @@ class Session:
 
     @property
     def notes(self) -> list[str]:
-        """What the results do not show by themselves, one line each; complete after the end."""
+        """Remarks on facts that the results do not show, one line each; complete after the end."""
         late = []
         if self._closing:
             late = [*outage_notes(self._feed, self.recorder.totals), *endless_notes()]
@@ -186,7 +186,7 @@ class Session:
             files: Its standard files, which remain open here. Default: no input, and the node's
                 log.
             env: Variables in addition to those of the node.
-            folder: Its working directory. Default: that of this process.
+            folder: Working directory of the program. Default: that of this process.
             terminal: Whether its standard input is a terminal that becomes its controlling
                 terminal.
             given: Whether its exit status decides on the success of the session.
@@ -245,7 +245,7 @@ class Session:
             progress: Called with the progress.
 
         Returns:
-            The reason for which it returns.
+            The reason of the return.
 
         Raises:
             RunError: The session failed.
@@ -448,7 +448,7 @@ def opened(
 
 def can_pace(scenario: ResolvedScenario, options: SessionOptions) -> bool:
     """Whether a process on this machine may carry the frames of links: in virtual time the kernel
-    does what it would do, and ns-3 carries the frames itself."""
+    does this work, and ns-3 carries the frames itself."""
     emulation = scenario.emulation
     return options.hosts is None and emulation.clock == "real" and emulation.air != "ns3"
 

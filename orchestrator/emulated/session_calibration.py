@@ -38,8 +38,8 @@ PROGRAM = Module("workloads.nodes.probing")
 CONNECT_BPS = 1e8
 """Rate of all links while the programs connect, in real bit/s."""
 IDLE_LOOKS = 4
-"""Pause between downlinks that take turns, in polling intervals of the cell's airtime, so that each
-finds all of it free."""
+"""Pause between sequential downlinks, in polling intervals of the cell's airtime, so that the whole
+airtime is free for each of them."""
 CHUNK = 1 << 16
 
 
@@ -47,10 +47,10 @@ CHUNK = 1 << 16
 def ends(network: EmulatedNetwork, trial: Probes) -> Iterator[Transfer]:
     """Programs at both ends of each link of empty nodes, ready to transfer until the context ends.
 
-    They are gone when the context is left.
+    They are removed when the context ends.
 
     Raises:
-        RunError: A program failed; the message has its name and its output.
+        RunError: A program failed; the message contains its name and its output.
     """
     world, clients = network.world, network.scenario.uavs.count
     network.open_links(np.full((clients, 1), CONNECT_BPS))
@@ -124,7 +124,7 @@ class _End:
             os.close(self._theirs.pop())
 
     def send(self, order: Any) -> None:
-        """Send it an order."""
+        """Send an order to the program."""
         data = (json.dumps(order) + "\n").encode()
         try:
             while data:
@@ -162,7 +162,7 @@ class _End:
         return RunError(f"calibration: {self.node}: {last}")
 
     def close(self) -> None:
-        """Close its input, on which the program ends."""
+        """Close the program's input, which ends the program."""
         for descriptor in (self._orders, self._answers, *self._theirs):
             os.close(descriptor)
 

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a session has to say that is no error: the effect of dilation, links that are not paced,
-frames that were late, links that were out, and programs that computed without end."""
+"""Remarks on a session that are no errors: the effect of dilation, links that are not paced, frames
+that were late, links that were out, and programs that computed without end."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from testbed.system import inside
 MOST_LATE = 0.01
 """Share of late frames from which on a link has a line."""
 MOST_LINES = 6
-"""Largest number of links that have a line of their own."""
+"""Largest number of links that are reported in separate lines."""
 LINKS = dict(zip(DIRECTIONS, ("uplink", "downlink"), strict=True))
 
 
@@ -66,7 +66,7 @@ def early_notes(shape: Shape, expected: LinkRates, dilation: float) -> list[str]
     return [
         f"messages over the links of {named} may arrive up to {1e3 * max(early_s.values()):.2g} ms "
         "early: on these links, a packet arrives when its transmission begins. Their rates are "
-        f"above {MOST_PACED_BPS / 1e6:g} Mb/s, or one process cannot delay so many frames"
+        f"above {MOST_PACED_BPS / 1e6:g} Mb/s, or one process cannot delay all their frames"
     ]
 
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a session request contains: duration, end, and the metrics to read from the output."""
+"""The content of a session request: duration, end, and the metrics to read from the output."""
 
 import json
 import math
@@ -61,9 +61,9 @@ class Read(Section):
     pattern: str | None = None
     """A regular expression whose one group is the number."""
     match: Literal["first", "last"] | Several = "last"
-    """Which match of the pattern in one node's text is used, or how all are combined."""
+    """Match of the pattern that is used in one node's text, or the way to combine all of them."""
     over: Several = "mean"
-    """How the numbers of several nodes are combined."""
+    """Function that combines the numbers of several nodes."""
 
     @field_validator("file")
     @classmethod
@@ -115,7 +115,7 @@ class Read(Section):
         """The number, read from the folder of a session.
 
         Raises:
-            RunError: It is missing; the message begins with `source`, and names the file.
+            RunError: The number is missing; the message begins with `source`, and names the file.
         """
         found = []
         for node in self.nodes(scenario, source):
@@ -163,15 +163,15 @@ def _finite(value: float, place: str) -> float:
 
 
 class SessionRequest(Section):
-    """How a session is played, and which numbers are read from its output."""
+    """Settings of a session, and the numbers that are read from its output."""
 
     seconds: float | None = Field(default=None, gt=0)
     """Largest duration in emulated seconds."""
     until: list[str] = Field(default=[])
     """Nodes whose commands end the session and must succeed; none: all nodes with a command."""
     downlink: Downlink | None = None
-    """Whether downlinks have shares of their own, or share the airtime of the cell; see
-    `downlink_of`."""
+    """Whether each downlink has a share, or all share the airtime of the cell; see `downlink_of`.
+    """
     reads: dict[str, Read] = Field(default={})
     """Numbers that programs write, by name."""
 
@@ -194,10 +194,10 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 def downlink_of(scenario: Scenario, asked: Downlink | None) -> Downlink:
-    """How downlinks of a session are divided.
+    """Division of the downlinks of a session.
 
     Default: active links share a Wi-Fi cell, or an LTE cell whose scheduler is `equal`; otherwise
-    each downlink has a share of its own.
+    each downlink has a separate share.
 
     Raises:
         InputError: The radio leaves no shares.

@@ -83,7 +83,7 @@ class Recorder:
         self.exhausted = 0
         self.watcher: Watcher | None = None
         self.kept: list[pd.DataFrame] | None = [] if keep else None
-        """All rows so far, if they are kept."""
+        """All rows of the table so far, if they are kept."""
 
     def take(self, samples: Samples, end: int | None) -> None:
         """Add the counters since the last call, for slots before `end`."""
@@ -149,7 +149,7 @@ class Recorder:
             self.watcher(first, offered, carried, queued[1:])
         used = self._feed.used(first, carried.astype(float))
         waiting, busy = self._busy(rates, offered, queued, slack)
-        judged = busy | (waiting & (used > 1))  # More than the rate is never the sender's fault.
+        judged = busy | (waiting & (used > 1))  # A sender never causes more than the rate.
         for way in self._shared:
             # All links of the direction share the cell: together they should use all of it.
             of_cell = used[:, :, way].sum(axis=1)
@@ -186,10 +186,10 @@ class Recorder:
         whether it surely had a backlog all the time; neither, below `LEAST_FRAMES`.
 
         A sender that is limited by its window or by its own pace may leave a link idle between two
-        boundaries with a backlog. A link loses nothing by short pauses, because it makes up for
-        them with its credit. After a longer one it sends its whole credit at once, without waiting
-        for the shaper, before a backlog can form: fewer such packets prove that there was none. A
-        serial line says itself for how long it had nothing to send.
+        boundaries with a backlog. A link loses nothing by short pauses, because its credit
+        compensates for them. After a longer one it sends its whole credit at once, without waiting
+        for the shaper, before a backlog can form: fewer such packets prove that there was no such
+        pause. A serial line counts the time in which it had nothing to send.
         """
         many = offered >= LEAST_FRAMES * self._shape.frame_bytes
         waiting = (queued[:-1] > 0) & (queued[1:] > 0) & many

@@ -119,7 +119,7 @@ ANSWER_TIMEOUT_S = 60.0
 REST_S = 0.25
 """Real seconds after a round until the last acknowledgement has been sent and counted."""
 REST_TRIES = 10
-"""How often accounts and counters are read until no frame was sent in between."""
+"""Number of attempts to read accounts and counters without a frame being sent in between."""
 SPARE_SLOTS = 100
 """Slots that the injector is given in addition to the predicted duration of a round."""
 
@@ -648,7 +648,8 @@ class Stage:
         return budget, made_of
 
     def _radio_log(self, clock: EmulatedClock) -> RadioLog | None:
-        """What the radio logged since the last call; None if no scheduler of ns-3 grants blocks."""
+        """Records of the radio's log since the last call; None if no scheduler of ns-3 grants
+        blocks."""
         if self.network.radio is None or self.scenario.radio.access != "lte":
             return None
         records = read_log(self.network.folder / LOG, self.scenario.uavs.count, self._logged)
@@ -665,8 +666,8 @@ class Stage:
         return np.array([ahead_s[node] for node in nodes]) / self.scenario.dilation
 
     def state(self) -> bytes:
-        """The global state, from the base station, as a safetensors file, with what stays with
-        UAVs."""
+        """The global state, from the base station, as a safetensors file, with the tensors that
+        stay with UAVs."""
         self._gather()
         self.nodes.send(BS, Save())
         return self.nodes.collect(Saved, [BS], ANSWER_TIMEOUT_S)[BS].state
@@ -679,7 +680,7 @@ class Stage:
         return self.nodes.collect(Evaluated, [BS], self.limit_s)[BS]
 
     def restore(self, state: bytes) -> None:
-        """Restore a global state at the base station, and what stays with UAVs there."""
+        """Restore a global state at the base station, and the tensors that stay with UAVs there."""
         keeping = self._keeping()
         for node in (BS, *keeping):
             self.nodes.send(node, Restore(state))
@@ -693,7 +694,7 @@ class Stage:
         return [node for node in all_ if node in self.nodes.alive]
 
     def _gather(self) -> None:
-        """Bring what stays with UAVs to the base station, which evaluates and saves it."""
+        """Send the tensors of UAVs to the base station, which evaluates and saves them."""
         keeping = self._keeping()
         if not keeping:
             return

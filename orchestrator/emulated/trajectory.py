@@ -3,8 +3,8 @@
 
 """Learns a scenario in one process without a network: the same passes, and no times.
 
-The nodes' own work (`workloads.learning.real`) is called in turn, iteration by iteration. See
-`orchestrator.records.learned` for what this is exact for.
+The nodes' own work (`workloads.learning.real`) is called directly, iteration by iteration.
+`orchestrator.records.learned` describes the cases in which this is exact.
 """
 
 import fcntl
@@ -66,7 +66,7 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
         progress: Called after each round.
 
     Raises:
-        InputError: What the scenario learns depends on times, or it learns nothing; or the model,
+        InputError: The result of learning depends on times, or nothing is learned; or the model,
             its weights or the data are unavailable.
     """
     check(scenario)
@@ -104,7 +104,8 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
 
 
 def learned_once(scenario: Scenario) -> Trajectory:
-    """The trajectory of a scenario from the cache folder; it is learned if it is not there yet.
+    """The trajectory of a scenario from the cache folder; computed and stored there first if it is
+    missing.
 
     Other processes of this machine that ask for the same trajectory meanwhile wait for it.
 
@@ -141,7 +142,7 @@ def check(scenario: Scenario) -> None:
     """Refuse a scenario whose learning depends on times, or that does not learn.
 
     Raises:
-        InputError: One line that names the key.
+        InputError: A key of the scenario prevents it; the message names the key in one line.
     """
     if scenario.workload.compute == "none":
         raise InputError("workload.compute: is 'none', so nothing is learned; set it to 'real'")
@@ -252,7 +253,7 @@ class _Learning:
         return result.loss, result.accuracy
 
     def _gather(self) -> None:
-        """Bring what stays with UAVs to the server, which evaluates and saves it."""
+        """Send the tensors that stay with UAVs to the server, which evaluates and saves them."""
         if self._scenario.workload.statistics_stay:
             for client, work in self._clients.items():
                 self.server.take_own(client, work.state())

@@ -61,7 +61,7 @@ def demand_of(
         shape: Shape of the links.
         dilation: Real seconds per emulated second.
         in_turns: Whether gradients are sent one after the other.
-        broadcasts: Whether a round begins with all downlinks at once.
+        broadcasts: Whether a round begins with all downlinks at the same time.
         around_bytes: Bytes of headers that are added to each IP packet.
     """
     outer = (shape.mtu + around_bytes) / shape.frame_bytes / dilation

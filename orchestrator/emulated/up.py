@@ -41,7 +41,7 @@ class Outcome:
     programs: list[Program]
     """Programs of the commands, in the order of their nodes."""
     counting: list[Program]
-    """Those programs that decide on the success of the session."""
+    """Programs that decide on the success of the session."""
     checks: list[Check] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Lines about links that were out, and about dilation."""
@@ -80,7 +80,7 @@ def held(
     out: Path,
     options: SessionOptions,
 ) -> Iterator[tuple[Session, dict[str, Any]]]:
-    """A session in a folder of its own, with its manifest, which is written when the context ends.
+    """A session in a separate folder, with its manifest, which is written when the context ends.
 
     Raises:
         InputError: The scenario cannot be played, or the folder is not free.

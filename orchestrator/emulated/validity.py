@@ -44,7 +44,7 @@ IN_VIRTUAL_TIME = {
 """The remedy for any check of a run or session that fails in virtual time."""
 
 Tenant = Literal["run", "session"]
-"""What is judged."""
+"""Kind of use of the network that is judged."""
 
 Observed = Iterator[tuple[float, str]]
 """The worst value of a check and where it was observed; empty where the check does not apply."""
@@ -65,7 +65,7 @@ class ValidityCheck:
     """Advice for sessions with the real clock; None: that for runs. Dilation is not among it:
     programs of sessions are not dilated."""
     cause: Callable[[Emulation], str] | None = None
-    """Names what made a run's value exceed its limit, if that is known."""
+    """Function that names the cause of a value above its limit, if the cause is known."""
     virtual_limit: float | None = None
     """Default limit in virtual time; None: that of the real clock."""
     real_clock_alone: bool = False
@@ -250,8 +250,8 @@ def _compute_share(done: Emulation) -> Observed:
 
 
 def _rest_share(done: Emulation) -> Observed:
-    # Effects of windows and losses come from a model, and are not errors of the emulation; for
-    # Wi-Fi, which has no grants, nothing tells the two apart.
+    # Effects of windows and losses come from a model, and are not errors of the emulation; with
+    # Wi-Fi, which has no grants, the two cannot be separated.
     radio = done.scenario.radio
     without_grants = _is_ns3(done) and radio.access != "lte"
     # Gradients that the scheduler orders overlap, which the prediction does not have.
@@ -344,8 +344,8 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
 
 
 def _acknowledgements(done: Emulation) -> str:
-    """How the other direction, which carries their acknowledgements, held up late transfers: in how
-    many of their slots it was out, or too slow; empty if it was neither."""
+    """Delay of late transfers by the other direction, which carries their acknowledgements: the
+    number of their slots in which it was out, or too slow; empty if it was neither."""
     slot_s, emulation = done.scenario.slot_s, done.scenario.emulation
     limit = CHECKS["transfer_error"].limit("transfer_error", emulation)
     most = shape_of(done.scenario, done.scenario.dilation).most_asymmetry
@@ -418,11 +418,11 @@ def _loss_deviation(done: Emulation) -> Observed:
 def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tuple[float, str]:
     """The rate error of the worst link before the run, and where it was observed.
 
-    `table` is the result of `calibrate`. A transfer may end a packet early, however short it is.
-    The median over a link's rates tolerates one disturbed transfer. It must not hide a rate that is
-    always wrong, so each rate also counts with the error that a pause of `PAUSE_S` cannot explain.
-    Serial lines whose acknowledgements may be late are left aside: how a transfer begins over them
-    is a matter of TCP.
+    `table` is the result of `calibrate`. A transfer, even a very short one, may end one packet
+    early. The median over a link's rates tolerates one disturbed transfer. It must not hide a rate
+    that is always wrong, so each rate also counts with the error that a pause of `PAUSE_S` cannot
+    explain. Serial lines whose acknowledgements may be late are not judged: the beginning of a
+    transfer over them depends on TCP.
     """
     table = _acknowledged_in_time(table, shape)
     early_s = _early_s(table["rate_bps"], shape, dilation)

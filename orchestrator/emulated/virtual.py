@@ -53,7 +53,7 @@ def run_in_guest(
     """Emulate the scenario in a guest, which writes the run directory into `folder`.
 
     Args:
-        scenario: Scenario in virtual time; its own policy allocates.
+        scenario: Scenario in virtual time; its policy decides on the allocations.
         trace: The channel to replay; None: ns-3 makes the scenario's own.
         folder: Run directory; see `orchestrator.records.directory`.
         options: Options of the run.

@@ -3,10 +3,10 @@
 
 """Programs started in a running session from another shell, over a Unix socket in its folder.
 
-A visitor sends one datagram with a request and the standard files of the program, and receives
-whether it was started, and its exit status. If a visitor disconnects, its program is ended. Only
-the owner can use the socket. A session in virtual time accepts no visitors: its host has the
-socket, and answers so.
+A visitor sends one datagram with a request and the standard files of the program. The answer is
+whether the program was started, and then its exit status. If a visitor disconnects, its program is
+ended. Only the owner can use the socket. A session in virtual time accepts no visitors: its host
+has the socket, and refuses them.
 """
 
 import errno
@@ -234,7 +234,7 @@ def visit(
         node: Node of the program.
         argv: The program and its arguments, started in this process's working directory; none: a
             shell in the node's home.
-        files: Its standard files.
+        files: Standard files of the program.
         env: Variables in addition to those of the node.
         terminal: Whether its standard input is a terminal that becomes its controlling terminal.
 

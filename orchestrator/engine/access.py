@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a radio access is: from a channel and an allocation to the rate of each link in each slot.
+"""Interface of a radio access: from a channel and an allocation to the rate of each link in each
+slot.
 
-`orchestrator.engine.radio` makes that of a scenario. What the engine computes with is the radio's
-`bands()`, stated for compiled code in `orchestrator.engine.radio_kernel`.
+`orchestrator.engine.radio` makes the radio of a scenario. The engine computes with the radio's
+`bands()`, which `orchestrator.engine.radio_kernel` defines for compiled code.
 """
 
 from collections.abc import Callable
@@ -22,17 +23,18 @@ class LinkRates(NamedTuple):
     uplink: Array
     broadcast: Array
     gradient: Array
-    """The downlink once the broadcast is over: shared out, or all of it in turns."""
+    """Rate of the downlink after the broadcast: divided, or the whole downlink for one client after
+    the other."""
 
     def slowed(self, slots: SlotImpairments, first: int = 0) -> "LinkRates":
-        """What is left of the rates where frames are sent more than once, from a slot on."""
+        """The rates that remain where frames are sent more than once, from a slot on."""
         end = first + self.uplink.shape[1]
         up, down, broadcast = slots.airtime[:, :, first:end]
         return LinkRates(self.uplink / up, self.broadcast / broadcast, self.gradient / down)
 
 
 class RadioAccess(Protocol):
-    """What turns slot values and an allocation into link rates."""
+    """Converts slot values and an allocation to link rates."""
 
     @property
     def uplink_power_w(self) -> Array:
@@ -44,7 +46,8 @@ class RadioAccess(Protocol):
 
     @property
     def without_shares(self) -> str:
-        """Where and why other shares must be equal, to end the line that refuses them."""
+        """Reason and place of the requirement of equal shares, for the end of the message that
+        refuses others."""
 
     @property
     def is_shared(self) -> bool:
@@ -65,10 +68,10 @@ class RadioAccess(Protocol):
 
         Args:
             shares: The allocation.
-            values: What the trace says of each slot, [K, S] or each way.
+            values: Values of the trace for each slot, [K, S] or for each direction.
             in_turns: Whether gradients have the whole downlink one after the other, instead of
                 a share each.
-            active: How many UAVs send at a time where they share the band; None: all.
+            active: Number of UAVs that send at a time if they share the band; None: all.
         """
 
     def of_clients(self, chosen: Ints) -> Self:
@@ -82,7 +85,7 @@ def mean_rates(values: SlotValues, rates: Callable[[Array, Array], LinkRates]) -
     """The mean rates of slots over their blocks of small-scale fading.
 
     Args:
-        values: What the trace says of each slot.
+        values: Values of the trace for each slot.
         rates: Makes rates out of gains of uplink and downlink, [K, S] each.
     """
     up, down = both_ways(values)

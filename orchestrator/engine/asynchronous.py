@@ -159,8 +159,8 @@ class _Session:
         self._aggregate(now_s)
 
     def _aggregate(self, now_s: float) -> None:
-        """Let clients begin that wait for an aggregation, if it is time for it: when enough updates
-        are in, or no other client can send one, or the run is over."""
+        """Start clients that wait for an aggregation, if it is time for it: when enough updates
+        have arrived, or no other client can send one, or the run is over."""
         present = self.gone.count(False)
         if self.waiting and (
             self.buffered >= self.plan.starts_after

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Predicts all rounds of a scenario at once, in compiled code, where no decision depends on earlier
+"""Predicts all rounds of a scenario together, in compiled code, if no decision depends on earlier
 rounds."""
 
 import numpy as np

@@ -93,7 +93,7 @@ def caller_of(signature: Any) -> Any:
     """A function for compiled code that calls a C function of this signature, given its address and
     a tuple of its arguments.
 
-    With numba's first-class functions, each call would take 20 µs to find out the types of its
+    With numba's first-class functions, each call would take 20 µs to determine the types of its
     arguments.
     """
 
@@ -115,8 +115,8 @@ def compiled_plugin(function: Callable[..., Any], parameters: dict[str, Any], gi
 
     Args:
         function: The function.
-        parameters: Its parameters by name.
-        given: The number of arguments before its parameters.
+        parameters: Parameters of the function by name.
+        given: The number of arguments before the function's parameters.
     """
     bound = inspect.signature(function).bind(*[None] * given, **parameters)
     bound.apply_defaults()
@@ -140,7 +140,7 @@ def cause_of(error: NumbaError) -> str:
 
 
 def read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:
-    """A read-only view: numba would compile everything anew for arrays that are not."""
+    """A read-only view: numba would compile a second version of everything for writable arrays."""
     view: npt.NDArray[Any] = np.ascontiguousarray(array, kind).view()
     view.flags.writeable = False
     return view
@@ -148,7 +148,7 @@ def read_only(array: npt.NDArray[Any], kind: type = float) -> npt.NDArray[Any]:
 
 @functools.cache
 def _machine_code_folder() -> str:
-    """A folder for what was compiled from these very sources, next to them if it can be written."""
+    """A folder for code compiled from exactly these sources, next to them if it can be written."""
     key = hashlib.sha256()
     for source in sorted(file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")):
         key.update(source.read_bytes())

@@ -12,11 +12,11 @@ integral of its uplink rate. A station is parallel (serves at once, with a share
 (serves one at a time with all it has, non-preemptively, from a priority queue), and a gate may hold
 arrivals back until all K clients are there. The paradigm's fields choose; nothing else differs.
 
-Ties. What is simultaneous on paper must not be torn apart by the last bit of a float, so moments
-and lags are compared in whole nanoseconds, while start and end times stay exact. Everything that
-happens in one moment happens before a sequential station picks its next client. Larger lag goes
-first, or the lowest rank where the paradigm has another order, then earlier arrival at the station,
-then the lower client number.
+Ties. Events that are simultaneous in theory must not be separated by the last bit of a float.
+Therefore moments and lags are compared in whole nanoseconds, while start and end times stay exact.
+All events of one moment happen before a sequential station picks its next client. Larger lag is
+served first, or the lowest rank if the paradigm has another order, then earlier arrival at the
+station, then the lower client number.
 """
 
 import math
@@ -66,7 +66,7 @@ class RoundTimes:
 
     spans: npt.NDArray[np.void]
     """Dtype `SPAN`, in absolute emulated times, by client, then start: all 5 I_k + 2 steps of each
-    client, but for those of a lost client that never began."""
+    client, except the steps that a lost client never began."""
     end_s: float
     """End of the last adapter upload; of an asynchronous run, of the last one that counts, after
     which there may be further steps."""
@@ -75,9 +75,9 @@ class RoundTimes:
     """Shape [K], eq. (11)."""
     objective: float
     lost: Sequence[Loss] = ()
-    """Who was lost, or absent from the start."""
+    """Clients that were lost, or absent from the start."""
     windows: Array | None = None
-    """Where a radio grants what is sent: time for which the first windows of each transfer waited
+    """With a radio that grants resources: time for which the first windows of each transfer waited
     for acknowledgements, and the number of these windows, shape [2, 2, K, I + 1], by direction,
     client, and order: CA and then CM; SM and then SG."""
 
@@ -100,8 +100,8 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class SplitCosts:
-    """What rounds of one scenario cost before anything is decided; arrays have shape [u], and
-    those of the clients' computing [u, K]."""
+    """Costs of the rounds of one scenario before any decision; arrays have shape [u], and those of
+    the clients' computing [u, K]."""
 
     paradigm: Paradigm
     iterations: int
@@ -112,9 +112,9 @@ class SplitCosts:
     smashed_bytes: npt.NDArray[np.int64]
     gradient_bytes: npt.NDArray[np.int64]
     adapter_bytes: npt.NDArray[np.int64]
-    """Adapters that a client sends."""
+    """Bytes of the adapters that a client sends."""
     broadcast_bytes: npt.NDArray[np.int64]
-    """Global adapters that it receives."""
+    """Bytes of the global adapters that a client receives."""
     backward_ratio: float
     compute_power_w: Array
     """Shape [K]."""
@@ -122,7 +122,7 @@ class SplitCosts:
 
     @property
     def splits(self) -> int:
-        """How many split points there are."""
+        """Number of split points."""
         return len(self.cf_s)
 
 
@@ -181,16 +181,17 @@ def simulate(
 
     Args:
         plan: The round's durations and bytes.
-        radio: What turns a gain into a rate.
-        gain: What the radio takes of each slot, shape [K, S] or for each direction: linear gains,
-            or rates; 0 is an outage. Slot s lasts from s slot_s to (s + 1) slot_s.
+        radio: Radio that converts gains to rates.
+        gain: Input of the radio for each slot, shape [K, S] or for each direction: linear gains, or
+            rates; 0 is an outage. Slot s lasts from s slot_s to (s + 1) slot_s.
         slot_s: Length of a slot.
-        start_s: When the round starts.
+        start_s: Start of the round in s.
         slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
             place of the multiples of `slot_s`.
         service_order: Shape [2, K, I], see `service_order_of`: in which order sequential stations
             serve, in place of the paradigm's rules.
-        faults: What goes wrong; lost clients are dropped, whatever the scenario says about them.
+        faults: Faults of the round; lost clients are dropped, regardless of the scenario's
+            `on_loss`.
         tcp: Model of links with delay and loss; None: links without either.
 
     Raises:
@@ -337,7 +338,7 @@ def _times(
 
 
 def _losses(faults: RoundFaults, lost_s: Array) -> list[Loss]:
-    """Of the clients [K] that were lost at those times, if they were."""
+    """The losses of those clients [K] that were lost, at the given times."""
     return [
         faults.loss(client, float(at_s))
         for client, at_s in enumerate(lost_s, 1)
@@ -366,7 +367,7 @@ def service_order_of(
 
 
 def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: RadioAccess) -> Array:
-    """Energy of each client [K] as its steps went: eq. (11)."""
+    """Energy of each client [K] for the steps that it did: eq. (11)."""
     duration = spans["end_s"] - spans["start_s"]
 
     def total(*steps: int) -> Array:
@@ -379,7 +380,7 @@ def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: RadioAccess) 
 
 
 def _for_kernel(faults: RoundFaults) -> Faults:
-    """What compiled code works on, and writes to."""
+    """Arrays that compiled code reads and writes."""
     return Faults(
         faults.absent,
         faults.stop_s,
@@ -391,7 +392,7 @@ def _for_kernel(faults: RoundFaults) -> Faults:
 
 
 def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> npt.NDArray[np.void]:
-    """The spans of a round without what lost clients did not begin, or did not finish."""
+    """The spans of a round without steps that lost clients did not begin or finish."""
     kept = np.isfinite(spans["start_s"])
     for loss in lost:
         own = spans["client"] == loss.client
@@ -428,7 +429,7 @@ def round_of_spans(
     lost: Sequence[Loss] = (),
     faults: RoundFaults | None = None,
 ) -> Round:
-    """The round of spans (dtype `SPAN`, in any order) that came about elsewhere than here."""
+    """A round made from given spans (dtype `SPAN`, in any order), not from a simulation."""
     spans = np.sort(spans, order=["client", "start_s", "end_s"])
     energy_j = energy_of(spans, plan, radio)
     end_s = max([*spans["end_s"].tolist(), *(loss.lost_s for loss in lost)])
@@ -493,12 +494,12 @@ def simulate_batch(
 
     Args:
         costs: See `split_costs`.
-        radio: What turns a gain into a rate.
+        radio: Radio that converts gains to rates.
         gain: Shape [K, S]; slot 0 starts at t = 0.
         slot_s: Length of a slot.
-        start_s: When all N rounds start.
+        start_s: Common start of all N rounds in s.
         split: Shape [N], u; or [N, K], u_k.
-        alpha: Shape [N, K]; likewise `beta` and `rho`.
+        alpha: Shares of the server, shape [N, K], like `beta` and `rho`.
         beta: Shares of the bandwidth.
         rho: Shares of the base station's power.
 

@@ -9,7 +9,7 @@ that both have the same faults. Faults begin and end at slot boundaries, as rate
 A client is *silent* while its link is out or its process has ended. It is *lost* when it has been
 silent for the loss timeout, whether a node waits for it or not; or at once when it sends a frame
 that is refused; or at the deadline of the round, if there is one. The scenario's `faults.on_loss`
-says what a round does then.
+sets what a round does then.
 """
 
 import contextlib
@@ -92,7 +92,7 @@ class RoundFaults:
     """Time from which the first smashed data of each client are sent wrongly, shape [K]; infinity:
     never."""
     wrong: Sequence[Any]
-    """How they are wrong: one of `testbed.core.faults.Wrong`, or None; shape [K]."""
+    """Kind of wrong frames: one of `testbed.core.faults.Wrong`, or None; shape [K]."""
     slow: Array
     """Intervals of slow computing, shape [n, 4]: client (0: the base station), start, end, factor;
     see `testbed.core.faults.slowed_end`."""
@@ -118,7 +118,7 @@ class RoundFaults:
         return replace(gain, values=values) if isinstance(gain, TwoWay) else values
 
     def of_uav(self, client: int) -> UavFaults:
-        """The faults that UAV `client` (from 1) has to know."""
+        """The faults that UAV `client` (from 1) must have in its order."""
         k = client - 1
         return UavFaults(
             crash_s=_finite(self.stop_s[k]),
@@ -139,7 +139,7 @@ class RoundFaults:
         return not any(map(math.isfinite, ends_s)) and not len(self.slow) and not self.silent
 
     def of_bs(self) -> BsFaults:
-        """The faults that the base station has to know."""
+        """The faults that the base station must have in its order."""
         lost_s = [_finite(at_s) for at_s in self.lost_s]
         return BsFaults(lost_s, self.drops, self.slow_of(BS.client))
 
@@ -184,8 +184,8 @@ class RoundFaults:
         return len(lost) == len(self.absent) - int(self.resting.sum())
 
     def is_empty(self, lost: Sequence[Loss]) -> bool:
-        """Whether no client finishes the round, but the run goes on: it has a deadline, and a
-        client is left whose process has not ended.
+        """Whether no client finishes the round, but the run continues: it has a deadline, and at
+        least one client's process has not ended.
 
         Args:
             lost: Clients that were lost during the round, or before.

@@ -18,8 +18,8 @@ from orchestrator.scenario.schema import Scenario
 
 @dataclass(frozen=True)
 class Fdma:
-    """Frequency-division multiple access: every UAV has its share of the bandwidth for itself,
-    whether or not the others send.
+    """Frequency-division multiple access: every UAV has a fixed share of the bandwidth, whether or
+    not the others send.
 
     Bandwidths in Hz, powers in W.
     """

@@ -167,7 +167,7 @@ def backhaul_scenario(scenario: Scenario) -> Scenario:
 
 def backhaul_bytes(scenario: Scenario, profile: SplitProfile, *, framed: bool) -> int:
     """Size of a transfer between an edge server and the cloud: all trainable parameters, and with
-    `framed` also what the link carries in addition."""
+    `framed` also the overhead of the link."""
     if not framed:
         return profile.trainable_bytes
     model = profile.adapter_header_bytes[-1] + profile.trainable_bytes
@@ -215,7 +215,7 @@ def rates_at_edges(
 
     Args:
         scenario: The scenario.
-        trace: Its channel.
+        trace: Channel of the scenario's UAVs.
         rates: Computes the rates [K, n] of all links with a radio and an allocation.
     """
     shares, made = fixed_allocation(scenario), None

@@ -3,10 +3,10 @@
 
 """The compiled core of the engine: rounds as plain loops over plain arrays.
 
-`orchestrator.engine.engine` says what it computes; this file says how. Numba compiles what is
-marked, so arguments are named tuples of arrays and numbers, and events and queues are heaps of
-tuples: ``(moment, client)`` and ``(-lag or turn, moment of arrival, client)``, moments and lags in
-whole nanoseconds. Clients and iterations count from 0 in here.
+`orchestrator.engine.engine` describes the results; this file contains the algorithm. Numba compiles
+the marked functions, so arguments are named tuples of arrays and numbers, and events and queues are
+heaps of tuples: `(moment, client)` and `(-lag or turn, moment of arrival, client)`, moments and
+lags in whole nanoseconds. Clients and iterations count from 0 in this file.
 
 `play_round` is one long function by measurement: cut into functions that share a state, however
 they were inlined, a round of ten clients took 1.4 to 2.1 times as long, for each access to an array
@@ -47,17 +47,16 @@ from testbed.core.orders import NO_RANK
 from testbed.core.timeline import CA, CB, CF, SG, SM, S
 
 COMPUTING, DOWNLINK, CLIENT, UPLINK, SENDS, RECEIVES = range(6)
-"""What a client's next event is: it comes to one of the stations, goes on by itself, or has
-something to send on a shared uplink; on shared links, its uplink or downlink begins to be served.
-"""
+"""Kinds of a client's next event: it arrives at one of the stations, continues by itself, or has
+something to send on a shared uplink; on shared links, service of its uplink or downlink begins."""
 EVENTS = 2
-"""The heap of events, beside the queues of the two stations."""
+"""Index of the heap of events; the queues of the two stations come before it."""
 NEVER_NS = 1 << 62
 BY_RULES = np.empty((0, 0, 0), np.int64)
 """No service_order given: the paradigm's rules decide who is served next."""
 BY_RULES.flags.writeable = False
 EVEN = np.empty(0, np.int64)
-"""No numbers of iterations given: all clients do as many."""
+"""No numbers of iterations given: all clients do the same number."""
 EVEN.flags.writeable = False
 NO_PLACE = math.nan
 """In place of a latency: the order gave no number. Neither this nor `EXHAUSTED` is below it."""
@@ -70,11 +69,11 @@ class Rules(NamedTuple):
     gated: tuple[bool, bool]
     by_lag: bool
     unicast: bool
-    """Whether each client is sent a copy of the broadcast of its own."""
+    """Whether each client is sent a separate copy of the broadcast."""
 
 
 class Work(NamedTuple):
-    """What a round has to do: durations [K, I], bytes [K] or [K, I]; see `RoundPlan`."""
+    """Work of a round: durations [K, I], bytes [K] or [K, I]; see `RoundPlan`."""
 
     cf_s: Array
     cb_s: Array
@@ -89,7 +88,7 @@ class Work(NamedTuple):
 
 
 class Menu(NamedTuple):
-    """What the splits cost, shape [u], the clients' computing [u, K]; see `SplitCosts`."""
+    """Costs of the splits, shape [u], of the clients' computing [u, K]; see `SplitCosts`."""
 
     cf_s: Array
     cb_s: Array
@@ -102,16 +101,16 @@ class Menu(NamedTuple):
 
 
 class Faults(NamedTuple):
-    """What goes wrong in a round, by client [K]. Where a round has none, `None` stands in for it,
-    and what deals with faults is not even compiled.
+    """Faults of a round, by client [K]. A round without faults has `None` here, and the code that
+    deals with faults is not even compiled.
 
     A client's link has gain 0 from `stop_s` on.
     """
 
     absent: npt.NDArray[np.bool_]
-    """Not there from the start."""
+    """Whether the client is absent from the start."""
     stop_s: Array
-    """When its process ends; infinity: never."""
+    """Time at which the client's process ends; infinity: never."""
     lost_s: Array
     """When it counts as lost; written to: infinity for a client that finished before."""
     wrong_s: Array
@@ -124,7 +123,7 @@ class Faults(NamedTuple):
 
 @inlined
 def _ns(time_s: float) -> int:
-    """The nanosecond in which a moment lies: for comparing, never for reckoning."""
+    """The nanosecond that contains a moment: for comparisons only, not for arithmetic."""
     return math.floor(min(time_s, 9e9) * 1e9 + 0.5)
 
 
@@ -161,7 +160,7 @@ def _served(
     slot: int,
     active: int,
 ) -> float:
-    """When a transfer is served that begins on shared links, of which so many are then active."""
+    """When a transfer that begins on shared links is served; `active` links are active then."""
     bps = 0.0
     if slot < slots.values.shape[2]:
         bps = shared_slot_bps(slots, link_of(links, way, k), way, k, slot, active, 0)[0]
@@ -179,7 +178,8 @@ def _tell(
     together_s: float,
     told_s: Array,
 ) -> None:
-    """Fill when each client knows that all have the broadcast, which the last has at a time."""
+    """Fill in when each client knows that all clients have the broadcast; the last client has it at
+    `together_s`."""
     all_told_s = together_s
     for k in range(told_s.size):
         if not gone[k]:
@@ -279,10 +279,10 @@ def _place(
     begin: Array,
     end: Array,
 ) -> int:
-    """A client's place by an order that is none of the paper's, as it arrives at a station.
+    """A client's place by a plug-in's order, as it arrives at a station.
 
-    `order` is the address of its `machine_code`. What is ahead is that of the slot; the client came
-    `since_s` after the round began.
+    `order` is the address of its `machine_code`. Its estimates of the future use the rates of the
+    slot; the client arrived `since_s` after the round began.
     """
     column, clients = 5 * i, work.cf_s.shape[0]
     iterations = _iterations_of(work, k)
@@ -402,14 +402,14 @@ def play_round(
 ) -> float:
     """Fill begin and end, shape [K, 5 I + 2]; answer the round's latency, EXHAUSTED or NO_PLACE.
 
-    A client's steps are in their order: step x of iteration i, from 0, in column 5 i + x, and CM
-    in column 5 I_k + 1; later columns are left alone.
-    A service order, shape [2, K, I], has places in the order in which the stations serve, from 0;
-    a sequential station then waits for whose turn it is. `BY_RULES` leaves the order to the rules.
-    `order` is the address of its `machine_code`; None: it is one of the paper's.
-    Without paths, links neither delay nor lose. Without a medium, each link has a share of its own;
-    with one, paths are those of a radio that grants what is sent, or there are none.
-    With faults, a step of a lost client may end when it is long gone: the caller cuts it.
+    A client's steps are in their order: step x of iteration i, from 0, in column 5 i + x, and CM in
+    column 5 I_k + 1; later columns are not written. A service order, shape [2, K, I], contains
+    places in the order in which the stations serve, from 0; a sequential station then waits for the
+    client with the next place. `BY_RULES` leaves the order to the rules. `order` is the address of
+    its `machine_code`; None: it is one of the paper's. Without paths, links neither delay nor lose.
+    Without a medium, each link has a separate share; with one, paths are those of a radio that
+    grants resources, or there are none. With faults, a step of a lost client may end after the
+    loss: the caller cuts it.
     """
     work, links, slots = borrowed(work), borrowed(links), borrowed(slots)
     cf_s, cb_s, s_s, sm_bytes, ca_bytes, sg_bytes, cm_bytes, _, own_iterations = work
@@ -465,7 +465,7 @@ def play_round(
     heaps = np.zeros((3, clients + 1, 3), np.int64)
     held, holds = np.empty((2, clients), np.int64), np.zeros(2, np.int64)  # at each station's gate
     busy, served = np.zeros(2, np.bool_), np.zeros(2, np.int64)
-    serves = np.full(2, -1)  # whom a sequential station serves
+    serves = np.full(2, -1)  # the client at a sequential station
     arrived_s, ready_s = np.empty((2, clients)), np.empty((2, clients))  # before, past the gate
     free_s = np.full(2, start_s)
     opens_s = np.full(2, start_s)  # before that, a gate does not open
@@ -691,7 +691,7 @@ def play_round(
                 continue
             if rules.gated[station]:
                 due = here
-                if own_iterations.size:  # those who have done their iterations are not waited for
+                if own_iterations.size:  # gates do not wait for clients without further iterations
                     due = waits[iteration[held[station, 0]]]
                 if count < due:
                     continue
@@ -838,10 +838,11 @@ def play_rounds(
     energy_j: Array,
     finish_s: Array,
 ) -> bool:
-    """Fill starts and latencies [N], energies and finishes [N, K]; was the trace long enough?
+    """Fill starts and latencies [N], energies and finishes [N, K]; returns whether the trace was
+    long enough.
 
-    If not, or if the order gave no number, the latency of the last round played says so.
-    With `follow` each round starts where the one before ended, else all start together.
+    If not, or if the order gave no number, the latency of the last round played has a special
+    value. With `follow` each round starts where the one before ended, otherwise all start together.
     """
     clients = beta.shape[1]
     shape, steps = (clients, iterations), (clients, 5 * iterations + 2)

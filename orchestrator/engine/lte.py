@@ -108,7 +108,7 @@ class Lte:
     band_blocks: int
     """Number of resource blocks of the downlink's bandwidth, in which the base station sends."""
     steps: tuple[Steps, Steps]
-    """Of uplink and downlink."""
+    """Steps of uplink and downlink."""
     is_shared: bool
     """Whether those that are active divide the resource blocks equally."""
 
@@ -117,7 +117,7 @@ class Lte:
         """The scenario's cell.
 
         Raises:
-            InputError: The scenario asks for what the model of the cell lacks.
+            InputError: The scenario uses a feature that the model of the cell lacks.
         """
         radio, lte = scenario.radio, scenario.radio.lte
         if needs_snr(scenario):
@@ -212,12 +212,12 @@ class Lte:
 
     @property
     def _uplink_snr(self) -> Array:
-        """Of each UAV that sends in one resource block, at gain 1, shape [K]."""
+        """Signal-to-noise ratio of each UAV in a single resource block at gain 1, shape [K]."""
         return np.asarray(self.uplink_power_w / (BLOCK_HZ * self.noise_w_per_hz))
 
     @property
     def _downlink_snr(self) -> float:
-        """Of every resource block, at gain 1."""
+        """Signal-to-noise ratio of every resource block, at gain 1."""
         return self.downlink_power_w / (self.band_blocks * BLOCK_HZ * self.noise_w_per_hz)
 
     def use(self, direction: int, clients: Ints, blocks: Ints, gain: Array) -> tuple[Ints, Ints]:
@@ -235,11 +235,11 @@ class Lte:
         return np.where(step > 0, blocks[:, None], 0), step
 
     def _uplink_use(self, blocks: Ints, snr: Array) -> tuple[Ints, Ints]:
-        """The resource blocks of those in which a UAV sends: all, or as many as its power reaches;
-        and the step of its rate.
+        """The resource blocks in which a UAV sends: all of the given ones, or the number that its
+        power reaches; and the step of its rate.
 
         Args:
-            blocks: Number of resource blocks, of a shape that goes with `snr`.
+            blocks: Number of resource blocks; its shape must be compatible with `snr`.
             snr: Signal-to-noise ratios in one resource block.
         """
         steps = self.steps[0]
@@ -250,7 +250,8 @@ class Lte:
         return used, np.where(used > 0, np.maximum(step, 1), 0)
 
     def _uplink_bps(self, blocks: Ints, gain: Array) -> Array:
-        """Rates with these numbers of resource blocks [K], or with as many as the power reaches."""
+        """Rates with these numbers of resource blocks [K], or with the numbers that the power
+        reaches."""
         return self.steps[0].bps[
             self._uplink_use(blocks[:, None], self._uplink_snr[:, None] * gain)
         ]
@@ -334,7 +335,8 @@ def limited(steps: Steps, highest_db: float) -> Steps:
 
     Args:
         steps: The steps without distortion.
-        highest_db: Signal-to-distortion ratio in dB; steps that need as much cannot be reached.
+        highest_db: Signal-to-distortion ratio in dB; steps that need this ratio or more cannot be
+            reached.
 
     Raises:
         InputError: No step can be reached.

@@ -14,7 +14,7 @@ from orchestrator.engine.slot_impairments import BROADCAST, UP
 
 LEAST_BLOCKS = 4
 """Smallest number of resource blocks that a UAV gets in the uplink: three with the lowest MCS carry
-7 B, in which ns-3's UAVs start no packet. More UAVs than that allows take turns."""
+7 B, in which ns-3's UAVs start no packet. If there are more UAVs, they are served in turns."""
 
 
 class LteWay(NamedTuple):
@@ -66,8 +66,8 @@ class LteLink(NamedTuple):
 
 
 def turn(blocks: int, active: int) -> tuple[int, float]:
-    """The uplink of a UAV while that many are active: its resource blocks in a TTI in which it
-    sends, and the part of all TTIs in which it does."""
+    """The uplink of a UAV while `active` UAVs are active: its resource blocks in a TTI in which it
+    sends, and the fraction of all TTIs in which it does."""
     at_once = max(1, min(active, blocks // LEAST_BLOCKS))
     return blocks // at_once, at_once / active
 
@@ -118,9 +118,10 @@ def _lte_link(links: LteLinks, way: int, k: int) -> LteLink:
 
 @inlined
 def _blocks_bps(link: LteLink, value: float, blocks: int) -> tuple[float, float, float]:
-    """The rate with that many resource blocks in every TTI, or as many as the power reaches.
+    """The rate with a number of resource blocks in every TTI, or with the number that the power
+    reaches.
 
-    It stays the same from the second number on and below the third.
+    It is the same for slot values from the second number on and below the third.
     """
     least_snr, bps = link.way.least_snr, link.way.bps
     snr_at_1, snr, step, lowest = link.snr_at_1, link.snr_at_1 * value, least_snr.size, 0

@@ -97,7 +97,7 @@ transport blocks have up to 1.6 times its efficiency below MCS 17, and 1.13 time
 
 
 def _mcs_of_cqi(modulation: Modulation) -> Ints:
-    """The highest MCS whose efficiency is not above that of the CQI; the lowest if all are."""
+    """The highest MCS whose efficiency is at most that of the CQI; the lowest if all are higher."""
     highest = np.searchsorted(MCS_EFFICIENCY[modulation], CQI_EFFICIENCY[modulation], "right") - 1
     mcs = highest.clip(min=0)
     mcs[0] = -1

@@ -3,12 +3,12 @@
 
 """Uplink and downlink that their active links share, for compiled code: fluid, event by event.
 
-Where each link has a share of its own, a transfer's end is known when it begins. Where a medium is
-divided among the links that have something to send, each beginning and each end changes the rates
-of all others, with Wi-Fi also those of the other direction. Between two such events, every active
-link has the rate of `shared_bps` in a slot; `Medium` keeps how much each still has to send. A link
-in an outage is not counted: the others have its part. Where there are several cells, links share
-that of the cell in which they are.
+If each link has a fixed share, a transfer's end is known when it begins. If a medium is divided
+among the links that have something to send, each beginning and each end changes the rates of all
+others, with Wi-Fi also those of the other direction. Between two such events, every active link has
+the rate of `shared_bps` in a slot; `Medium` contains the bits that each still has to send. A link
+in an outage is not counted: the others have its part. If there are several cells, links share the
+cell to which they belong.
 """
 
 from typing import Any, NamedTuple
@@ -31,22 +31,22 @@ class Medium(NamedTuple):
     clients: Ints
     """The clients that are active in each direction, in any order, shape [2, K]."""
     left_bits: Array
-    """What each active client has still to send, shape [2, K]."""
+    """Bits that each active client still has to send, shape [2, K]."""
     bps: Array
     """The present rate of each active client, shape [2, K]."""
     least: Array
-    """The rate holds for slot values from this one on, shape [2, K], …"""
+    """Lowest slot value for which the rate is valid, shape [2, K]."""
     below: Array
-    """… and below this one, shape [2, K]."""
+    """Slot value from which on the rate is no longer valid, shape [2, K]."""
     now_s: Array
-    """Up to when `left_bits` counts, shape [1]."""
+    """Time for which `left_bits` is valid, shape [1]."""
     numbers: Ints
     """For each direction: the `COUNT` of active clients, and the slot `UNTIL` which their rates are
-    known to hold, or `STALE`; shape [2, 2]."""
+    valid, or `STALE`; shape [2, 2]."""
 
 
 def medium_of(clients: int) -> Medium:
-    """A medium on which nothing is sent yet, for that many clients."""
+    """A medium for a number of clients on which nothing has been sent yet."""
     left_bits, bps, least, below = np.zeros((4, 2, clients))
     active, numbers = np.zeros((2, clients), np.int64), np.array([[0, 0], [STALE, STALE]])
     return Medium(active, left_bits, bps, least, below, np.zeros(1), numbers)
@@ -54,7 +54,7 @@ def medium_of(clients: int) -> Medium:
 
 @inlined
 def clear(medium: Medium, start_s: float) -> None:
-    """Nothing is sent yet, and a round begins."""
+    """Reset the medium for the start of a round."""
     medium.now_s[0] = start_s
     medium.numbers[COUNT], medium.numbers[UNTIL] = 0, STALE
 
@@ -67,7 +67,7 @@ def is_busy(medium: Medium) -> bool:
 
 @inlined
 def begin_transfer(medium: Medium, way: int, k: int, bits: float, at_s: float) -> None:
-    """Let a client begin to send, when the medium has advanced up to that nanosecond."""
+    """Start the sending of a client, when the medium has advanced up to that nanosecond."""
     numbers = medium.numbers
     medium.now_s[0] = max(medium.now_s[0], at_s)
     medium.clients[way, numbers[COUNT, way]], medium.left_bits[way, k] = k, bits
@@ -77,7 +77,7 @@ def begin_transfer(medium: Medium, way: int, k: int, bits: float, at_s: float) -
 
 @inlined
 def end_transfer(medium: Medium, way: int, k: int) -> None:
-    """Let a client send no more, whether or not it has sent everything."""
+    """Stop the sending of a client, whether or not it has sent everything."""
     clients, numbers = medium.clients, medium.numbers
     last = numbers[COUNT, way] - 1
     for place in range(last + 1):
@@ -170,16 +170,16 @@ def _share(medium: Medium, links: Any, slots: Slots, slot: int) -> None:
 def sharing_with(
     cells: Ints | None, medium: Medium, way: int, k: int, slot: int, carrying: bool, every: int
 ) -> int:
-    """How many active clients share the band with a client, with itself.
+    """Number of active clients that share the band with a client, including the client.
 
     Args:
         cells: The cells of `Slots`.
-        medium: The state.
+        medium: State of the medium.
         way: The direction.
         k: The client.
         slot: The slot.
         carrying: Whether only those count that have a rate.
-        every: How many share it where there is one cell.
+        every: Number of links that share a single cell.
     """
     if cells is None:
         return every

@@ -117,7 +117,7 @@ class OrderFailed(InputError):
 def refused(paradigm: Paradigm) -> OrderFailed:
     """The exception for an order whose function failed, or did not return a number.
 
-    Compiled code does not know the line that failed; the message names that of the function.
+    Compiled code does not report the line that failed; the message names the line of the function.
     """
     why = "fails, or does not return a number, for some request"
     function = paradigm.rank.func if isinstance(paradigm.rank, partial) else paradigm.rank

@@ -91,13 +91,13 @@ class RoundPlan:
     """Server's forward and backward pass of one batch: with the client's share, or with the whole
     server under sequential computing."""
     sm_bytes: npt.NDArray[np.int64]
-    """Adapters that the base station broadcasts, shape [K]."""
+    """Bytes of the adapters that the base station broadcasts, shape [K]."""
     ca_bytes: npt.NDArray[np.int64]
     """Smashed data, shape [K, I]."""
     sg_bytes: npt.NDArray[np.int64]
     """Gradients, shape [K, I]."""
     cm_bytes: npt.NDArray[np.int64]
-    """Adapters that each client sends back, shape [K]."""
+    """Bytes of the adapters that each client sends back, shape [K]."""
     backward_ratio: float
     """Ratio ς; replaces the client's backward pass before the first iteration: τ_CB(0) = ς τ_CF(1).
     """
@@ -109,12 +109,12 @@ class RoundPlan:
     """Aggregated gradients, which are broadcast and are a part of `sg_bytes`, shape [K]; None: none
     are aggregated."""
     own_gradients: bool = True
-    """Whether clients are sent gradients of their own, too, if any are aggregated."""
+    """Whether clients are also sent separate gradients if any are aggregated."""
     asks_ca: npt.NDArray[np.bool_] | None = None
     """Whether each client asks before it uploads smashed data, shape [K]; None: no client does."""
     unicast: bool = False
-    """Whether each UAV is sent a copy of the broadcast of its own, as by TCP over a radio; the
-    copies divide the downlink."""
+    """Whether each UAV is sent a separate copy of the broadcast, as by TCP over a radio; the copies
+    divide the downlink."""
     updates: int = 0
     """Number of updates of all rounds of an asynchronous run; 0 for other rounds.
 
@@ -188,17 +188,17 @@ def fixed_allocation(scenario: Scenario) -> Allocation:
 
 @dataclass(frozen=True)
 class Transfers:
-    """Bytes of one client's transfers: its adapters, and those of one batch."""
+    """Bytes of one client's transfers: its adapters, and the data of one batch."""
 
     adapters: int
-    """The global adapters that the client receives."""
+    """Bytes of the global adapters that the client receives."""
     smashed: int
     gradient: int
-    """All gradients of the batch, including aggregated ones."""
+    """Bytes of all gradients of the batch, including aggregated ones."""
     shared: int = 0
     """Aggregated gradients, which are broadcast to all clients."""
     adapters_up: int = -1
-    """The adapters that it sends. Default: as many bytes as it receives."""
+    """Bytes of the adapters that the client sends. Default: the same number as it receives."""
 
     def __post_init__(self) -> None:
         """Set the default."""
@@ -245,9 +245,9 @@ def link_bytes(scenario: Scenario, profile: SplitProfile, split: int, client: in
     """Bytes that the links carry: payload, headers, labels, transport protocol, and Ethernet
     frames.
 
-    Where `emulation.rate_counts` is `payload`, frames have no overhead and only the stream counts.
-    Where `emulation.air` is `ns3`, a frame is an IP packet.
-    With a connection per transfer, the bytes that its sender needs to open it count, too.
+    If `emulation.rate_counts` is `payload`, frames have no overhead and only the stream counts. If
+    `emulation.air` is `ns3`, a frame is an IP packet. With a connection per transfer, the bytes
+    that its sender needs to open it count, too.
     """
     sizes = round_sizes(scenario, profile, split, client)
     names, labels = sizes.adapters_header, sizes.labels * wire.LABEL_BYTES
@@ -351,8 +351,8 @@ def plan_round(
         asks_ca = np.array([sizes.smashed > 0 for sizes in payload])[of_client]
 
     def each(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The values of each client for all iterations, which would be many in an asynchronous run
-        if they were copied."""
+        """The values of each client for all iterations, without copies: an asynchronous run has
+        many iterations."""
         if scenario.updates:
             return np.broadcast_to(values[:, None], (clients, iterations))
         return np.repeat(values[:, None], iterations, axis=1)

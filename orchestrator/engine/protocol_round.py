@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Rounds whose protocol goes beyond the paper's, event by event.
+"""Event-driven simulation of rounds whose protocol extends the paper's.
 
 These are rounds with a gate before the upload of adapters, sequential uploads, or aggregated
 gradients (`Paradigm.is_plain` is false). The base station follows
 `testbed.core.server_round.ServerRound`, as the emulated one does; durations and transfers are those
 of the compiled engine, `orchestrator.engine.kernel`.
 
-The moment of an event is the time at which the base station knows of it. Where links have delay,
-that is later than the time that the event reports.
+The moment of an event is the time at which the base station receives it. If links have delay, that
+is later than the time that the event reports.
 """
 
 import heapq
@@ -121,7 +121,7 @@ class _Round:
         self.backward_s = dict.fromkeys(clients, 0.0)
         """Duration of each client's last backward pass, before the first one ς τ_CF(1)."""
         self.uploads: dict[int, Callable[[float], None]] = {}
-        """What each client does once its upload is allowed."""
+        """The next action of each client once its upload is allowed."""
         self.shared_at_s = dict.fromkeys(clients, 0.0)
         """When the broadcast of aggregated gradients to each client began."""
         self.end_s = self.now_s = start_s
@@ -166,25 +166,25 @@ class _Round:
         self.protocol.tell(event)
 
     def _at(self, client: int, moment_s: float, event: Event) -> None:
-        """Let the base station know of an event at a moment, unless this never happens."""
+        """Deliver an event to the base station at a moment, unless this never happens."""
         if moment_s < EXHAUSTED:
             key = _ns(moment_s), client, next(self.serial)
             heapq.heappush(self.events, (*key, moment_s, event))
 
     def _reports(self, client: int, at_s: float, event: Event) -> None:
-        """Let a client report an event that it notices at a time."""
+        """Schedule the report of an event that a client notices at a time."""
         if self.paths is not None and at_s < EXHAUSTED:
             at_s = self._noted(UP, client, at_s)
         self._at(client, at_s, event)
 
     def _told_s(self, client: int) -> float:
-        """When a client receives what the base station sends it now."""
+        """When a client receives a message that the base station sends now."""
         if self.paths is None:
             return self.now_s
         return self._noted(DOWN, client, self.now_s)
 
     def _noted(self, way: int, client: int, at_s: float) -> float:
-        """When a message of one frame arrives."""
+        """Time at which a message of one frame arrives."""
         assert self.paths is not None
         k, links = client - 1, self.uplinks if way == UP else self.links
         return float(note(self.paths, self.slots, links, way, k, at_s, self.slot[k]))
@@ -289,7 +289,7 @@ class _Round:
         asks: bool,
         adapters: bool,
     ) -> None:
-        """Send once it is allowed, or at once; a client whose process has ended does neither."""
+        """Send after permission, or at once; a client whose process has ended does neither."""
         if self.faults is not None and at_s >= self.faults.stop_s[client - 1]:
             return
         if not asks:
@@ -306,7 +306,7 @@ class _Round:
     # --- time and links
 
     def _departs(self, at_s: float) -> float:
-        """When the base station begins to send what it may send from a time on."""
+        """When the base station begins to send data that it may send from a time on."""
         if self.paths is None:
             return at_s
         return max(at_s, self.now_s - self.paths.credit_s)
@@ -327,7 +327,7 @@ class _Round:
         """When a transfer of `size` bytes ends; infinity if its client is lost before.
 
         Raises:
-            TraceExhausted: It does not end within the trace.
+            TraceExhausted: The round does not end within the trace.
         """
         k, links = client - 1, self.uplinks if way == UP else self.links
         end_s, self.slot[k] = _transfer(
@@ -365,7 +365,7 @@ def play_protocol(
     Args:
         plan: Plan of the round.
         links: Broadcasts and downlinks, see `radio_kernel.links_of`.
-        uplinks: Likewise, for the uplinks.
+        uplinks: Rates of the uplinks, of the same shape.
         slots: The channel.
         paths: Links with delay and loss; None: links without either.
         start_s: Start of the round.

@@ -3,9 +3,9 @@
 
 """The radio access of a scenario: Shannon's rates, LTE, Wi-Fi, a package's, or those of a trace.
 
-`radio_access` makes the radio of a scenario for a trace: that of `of_gains` where it has gains,
-`Rates` where it has the rates themselves. `orchestrator.engine.radio_kernel` states the same for
-compiled code.
+`radio_access` makes the radio of a scenario for a trace: the radio of `of_gains` if the trace has
+gains, `Rates` if it has rates. `orchestrator.engine.radio_kernel` has the counterparts for compiled
+code.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ from testbed.core.errors import InputError
 class Rates:
     """A trace of rates.
 
-    Each uplink carries its rate, whichever other links are in use. So does each downlink, unless
-    its rate is that of the whole cell: then parallel gradients share it.
+    Each uplink carries its rate, regardless of the other links in use. The same is true of each
+    downlink, unless its rate is that of the whole cell: then parallel gradients share it.
     """
 
     uplink_power_w: Array
@@ -60,7 +60,7 @@ class Rates:
             is_cell: Whether a rate of the downlink is that of the whole cell.
 
         Raises:
-            InputError: The scenario asks for what a trace of rates does not say.
+            InputError: The scenario needs values that a trace of rates does not contain.
         """
         if needs_snr(scenario):
             raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
@@ -69,7 +69,7 @@ class Rates:
     def link_rates(
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
     ) -> LinkRates:
-        """See `RadioAccess.link_rates`: the slot values, or shares ρ of those of the cell."""
+        """See `RadioAccess.link_rates`: the slot values, or shares ρ of the cell's values."""
         up, down = both_ways(values)
         is_shared = self.is_cell and not in_turns
         return LinkRates(up, down, shares.rho[:, None] * down if is_shared else down)
@@ -132,7 +132,7 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
 
 OF_RATES = "rates of a trace"
 WHILE_ALL_SEND = "Rates hold while all UAVs send; where fewer send, each has more."
-"""Explains rates of a shared band wherever they are not those of a round's steps."""
+"""Explanation for rates of a shared band that differ from those of a round's steps."""
 
 
 def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
@@ -140,7 +140,7 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
 
     Args:
         scenario: The scenario.
-        trace: Its channel, or some slots of it; None: it has gains.
+        trace: Its channel, or some slots of it; None: a channel of gains.
     """
     radio, lte, wifi = scenario.radio, scenario.radio.lte, scenario.radio.wifi
     if isinstance(trace, RateTrace):
@@ -169,7 +169,8 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
 
 
 def check_shares(radio: RadioAccess, allocation: Allocation) -> None:
-    """Refuse shares that change nothing with this radio, unless they are equal, or are too small.
+    """Refuse shares that have no effect with this radio, unless they are equal; refuse too small
+    ones, too.
 
     Raises:
         InputError: The line names the share.

@@ -5,11 +5,11 @@
 
 A radio has up to three named tuples: of a scenario (`…Bands`), of a round's links under an
 allocation (`…Links`), and of one link (`…Link`). `links_of`, `link_of`, `link_bps` and, where
-active links share the uplink, `shared_bps` choose what to do by the class of their first argument.
-They do so while they are compiled, so that a choice costs nothing when the engine runs.
-`orchestrator.engine.radio` states the same in Python, and `tests/orchestrator/engine/test_radio.py`
-compares the two. Machine code on disk names the classes: they must be importable wherever the
-engine is.
+active links share the uplink, `shared_bps` are dispatched by the class of their first argument.
+This happens at compile time, so that it costs nothing when the engine runs.
+`orchestrator.engine.radio` has the counterparts in Python, and
+`tests/orchestrator/engine/test_radio.py` compares the two. Compiled code on disk refers to the
+classes by name: they must be importable wherever the engine is.
 """
 
 import math
@@ -126,7 +126,7 @@ LINKS_OF: dict[type, Callable[..., Any]] = {FdmaBands: fdma_links, GivenBands: _
 LINK_OF: dict[type, Callable[..., Any]] = {FdmaLinks: fdma_link, GivenLinks: _given_link}
 LINK_BPS: dict[type, Callable[..., float]] = {FdmaLink: _fdma_bps, GivenRates: _given_bps}
 SHARED_BPS: dict[type, Callable[..., tuple[float, float, float]]] = {}
-"""Of radios whose band is shared by those that have something to send."""
+"""Functions for radios whose band is shared by the links that have something to send."""
 
 
 def links_of(bands: Any, in_turns: bool, beta: Array, rho: Array) -> Any:
@@ -145,11 +145,11 @@ def link_bps(link: Any, value: float) -> float:
 
 
 def shared_bps(link: Any, value: float, active: int, others: int) -> tuple[float, float, float]:
-    """The rate of a link in bit/s while that many clients send in its direction and that many in
-    the other, and the values from which on and below which it is the same; infinity and its
-    negative if that is not known.
+    """The rate of a link in bit/s while `active` clients send in its direction and `others` in the
+    other. Also the range of slot values in which it is the same: its lower end, and the first value
+    above it; infinity and minus infinity if that is not known.
 
-    It is 0 for each number of clients or for none."""
+    The rate is 0 for each number of clients or for none."""
     return SHARED_BPS[type(link)](link, value, active, others)
 
 

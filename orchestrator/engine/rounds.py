@@ -45,7 +45,7 @@ from workloads.costs.profile import SplitProfile
 
 LONGEST_OUTAGE_S = 600.0
 TOO_WEAK = "the signal is too weak"
-"""The end of the message about a link that carries nothing for so long."""
+"""End of the message about a link that carries nothing for too long."""
 """Time after which a link that has carried nothing is taken for one that never will."""
 
 
@@ -105,13 +105,14 @@ def play_rounds(
 ) -> Iterator[Round]:
     """Decide on each round and play it, one after the other without a gap, from t = 0.
 
-    The rounds of an asynchronous run have no common start: there, the first decision is for all.
+    The rounds of an asynchronous run have no common start: there, the first decision is used for
+    all.
 
     Args:
         scenario: Scenario of the rounds.
         channel: Channel, whose past slots are the basis of decisions.
         backend: Backend that plays the rounds.
-        rounds: Total number of rounds. Default: that of the scenario.
+        rounds: Total number of rounds. Default: `rounds` of the scenario.
         decide: Function that decides allocations. Default: the scenario's own split and shares.
         done: Rounds that have been played before.
 
@@ -159,7 +160,7 @@ def play_rounds(
 
 
 def _played(backend: Backend, decision: Decision) -> Round:
-    """Play a round; a failure names it."""
+    """Play a round; the message of a failure names the round."""
     try:
         return backend.play(decision)
     except RunEnds:
@@ -180,7 +181,7 @@ def predict(
 ) -> Timeline:
     """Predict rounds from t = 0, one after the other without a gap.
 
-    Where a fault of the scenario ends the run, the timeline has the rounds before it, and the
+    If a fault of the scenario ends the run, the timeline contains the rounds before it, and the
     reason.
 
     Args:
@@ -189,7 +190,7 @@ def predict(
         profile: Costs of each split.
         sizing: Function that computes bytes; with `link_bytes`, links have the delay and loss of
             the scenario.
-        rounds: Number of rounds. Default: that of the scenario.
+        rounds: Number of rounds. Default: `rounds` of the scenario.
         decide: Function that decides allocations. Default: the scenario's own split and shares.
         progress: Called after each round with the number of rounds done.
 
@@ -259,7 +260,7 @@ class EngineBackend:
         self._rounds: list[Round] = []
         """Complete rounds of the asynchronous run that is being played."""
         self._ended: RunEnds | None = None
-        """The reason if there are no further rounds of it."""
+        """The reason for which the asynchronous run has no further rounds; None: it has some."""
         self._in_force: RoundFaults | None = None
         """Faults of the round that is being played."""
 
@@ -305,7 +306,7 @@ class EngineBackend:
         return self._in_force
 
     def _check(self, decision: Decision, played: Round) -> None:
-        """See `RoundFaults.check`; what is lost after the end of an asynchronous run is ignored."""
+        """See `RoundFaults.check`; losses after the end of an asynchronous run are ignored."""
         if self._in_force is not None:
             lost = [loss for loss in played.lost if loss.lost_s <= played.end_s]
             self._in_force.check(decision.index, played.end_s, lost)

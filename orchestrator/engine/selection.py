@@ -45,7 +45,8 @@ def random(scenario: Scenario) -> Choose:
 
 
 def by_channel(scenario: Scenario) -> Choose:
-    """The clients with the best uplinks in the last known slot; ties go to lower numbers."""
+    """Select the clients with the best uplinks in the last known slot; if equal, those with lower
+    numbers."""
     count = _count(scenario)
 
     def choose(start: RoundStart) -> Collection[int]:
@@ -57,7 +58,7 @@ def by_channel(scenario: Scenario) -> Choose:
 
 
 def round_robin(scenario: Scenario) -> Choose:
-    """Clients in turns, in the order of their numbers."""
+    """Select clients cyclically, in the order of their numbers."""
     count, clients = _count(scenario), scenario.uavs.count
     return lambda start: [1 + (start.index * count + n) % clients for n in range(count)]
 
@@ -68,7 +69,7 @@ def _count(scenario: Scenario) -> int:
 
 
 def selection(scenario: Scenario) -> Choose | None:
-    """The rule that chooses the scenario's clients; None where all take part in every round.
+    """The rule that chooses the scenario's clients; None if all take part in every round.
 
     Raises:
         InputError: A plug-in rule cannot be loaded, or refuses its parameters.

@@ -5,7 +5,7 @@
 
 The frame error rate e of a slot is a function of its signal-to-noise ratio. The radio retransmits a
 frame with errors (HARQ); each transmission has the same error rate, since transmissions are not
-combined. After n transmissions with errors, the frame is lost. Hence
+combined. After n transmissions with errors, the frame is lost. It follows that
 
 - the loss probability is e^n;
 - the mean number of transmissions is (1 - e^n) / (1 - e), by which the airtime grows;
@@ -46,7 +46,7 @@ class SlotImpairments:
     jitter_s: Array
     """Standard deviation of the delay."""
     loss: Array
-    """Probability of frame loss; in the good state, where there are two."""
+    """Probability of frame loss; in a model with two states, that of the good one."""
     airtime: Array
     """Mean number of transmissions of a frame, 1 or more, by which the link's rate is divided."""
 

@@ -18,7 +18,7 @@ class Slots(NamedTuple):
     """A channel trace; `edges_s` is empty where slots are multiples of `slot_s`."""
 
     values: Array
-    """Shape [2, K, S], up and down; [1, K, S] where they are alike."""
+    """Shape [2, K, S], up and down; [1, K, S] where both are equal."""
     slot_s: float
     edges_s: Array
     fading: Array | None = None
@@ -30,8 +30,8 @@ class Slots(NamedTuple):
 
 @inlined
 def slot_bps(slots: Slots, link: Any, way: int, k: int, slot: int) -> float:
-    """The mean rate of a link in a slot, in bit/s; that of a shared band while all clients that it
-    serves are active."""
+    """The mean rate of a link in a slot, in bit/s; for a shared band, the rate while all clients of
+    its cell are active."""
     return float(_slot_bps(slots.cells, slots.fading, slots.values, link, way, k, slot))
 
 
@@ -63,9 +63,9 @@ def _slot_bps(
 def shared_slot_bps(
     slots: Slots, link: Any, way: int, k: int, slot: int, active: int, others: int
 ) -> tuple[float, float, float]:
-    """The mean rate of a link in a slot in which that many clients send in its direction, and that
-    many in the other, in bit/s, and the slot values from which on and below which it stays the
-    same."""
+    """The mean rate of a link in a slot, in bit/s, while `active` clients send in its direction and
+    `others` in the other. Also the range of slot values in which it is the same: its lower end, and
+    the first value above it."""
     shared: tuple[float, float, float] = _shared_slot_bps(
         slots.fading, slots.values, link, way, k, slot, active, others
     )
@@ -95,19 +95,20 @@ def _shared_slot_bps(
 
 @inlined
 def edge_of(slots: Slots, slot: int) -> float:
-    """When a slot begins."""
+    """Start of a slot, in s."""
     return slots.edges_s[slot] if slots.edges_s.size else slot * slots.slot_s
 
 
 def end_of(slots: Slots) -> float:
-    """When the trace ends, in s."""
+    """End of the trace, in s."""
     last = slots.values.shape[2]
     return float(slots.edges_s[last]) if slots.edges_s.size else last * slots.slot_s
 
 
 @inlined
 def slot_at(slots: Slots, time_s: float, slot: int) -> int:
-    """The slot of a moment, searched from an earlier slot on; an edge belongs to the new slot."""
+    """The slot that contains a moment, searched from an earlier slot on; a boundary belongs to the
+    new slot."""
     while slot < slots.values.shape[2] and edge_of(slots, slot + 1) <= time_s + HALF_NS:
         slot += 1
     return slot

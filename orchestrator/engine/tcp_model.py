@@ -7,7 +7,7 @@ Without loss and delay, the duration of a transfer follows from the integral of 
 this model is not used. Otherwise a transfer is a sequence of *flights*, a window of frames each:
 
 - A flight leaves at the link's rate, once the previous one has left and the acknowledgement of its
-  first frame has arrived. Windows that fill the pipe thus cause no delay, and small ones do.
+  first frame has arrived. Therefore windows that fill the pipe cause no delay, and small ones do.
 - In slow start a window grows by each acknowledged frame, up to twice the pipe. HyStart ends it (Ha
   and Rhee 2011): after acknowledgements at most 2 ms apart that last a round trip and 1 ms, as in
   Linux with paced senders.
@@ -34,11 +34,12 @@ this model is not used. Otherwise a transfer is a sequence of *flights*, a windo
   at 64 KiB and grows with the received bytes; it grows with each packet, and where packets are
   single frames, as on links with loss, it does not limit the sender.
 
-Over a radio that grants what is sent (`grants`), a transfer does not play flights but begins to be
-served after a delay: that of the first grant, and the time for which its first windows wait for
-acknowledgements. Each of them waits for what a round trip takes longer than the window at the
-link's present rate, and the next one is twice as large (Cardwell, Savage and Anderson, "Modeling
-TCP latency", IEEE INFOCOM 2000). So transfers can divide a band, whose rates depend on each other.
+Over a radio that grants resources (`grants`), a transfer is not divided into flights but begins to
+be served after a delay: the delay of the first grant, and the time for which its first windows wait
+for acknowledgements. The wait of each window is the round-trip time less the window's duration at
+the link's present rate, and the next window is twice as large (Cardwell, Savage and Anderson,
+"Modeling TCP latency", IEEE INFOCOM 2000). So transfers can divide a band, whose rates depend on
+each other.
 
 Links of virtual time are serial lines, on which each frame takes its own time. Acknowledgements and
 receipts take time on the other direction there, too. Where that may limit a transfer, because the
@@ -106,13 +107,14 @@ CONNECTED_S = 1.9
 """Time between the opening of a connection and a UAV's first upload, as measured; emulated seconds.
 """
 _ONE_FRAME_BITS = 1e18
-"""More than any transfer has."""
+"""Size in bits of a frame that is larger than any transfer."""
 ACKNOWLEDGEMENT_BITS = 8.0 * ACKNOWLEDGEMENT_BYTES
 MOST_PACKET_BITS = 8.0 * 64_000
 UNACKNOWLEDGED = 4096
 """Largest number of acknowledgements of a transfer that are on their way."""
 DEFER_S = 1e-3
-"""Linux waits for acknowledgements that permit larger packets only so long after a packet."""
+"""Time after a packet for which Linux waits for acknowledgements that permit larger packets, in s.
+"""
 DELAYED_S = 0.04
 """Linux's delay of the acknowledgement of a single frame."""
 LATER_FRAMES = 3
@@ -123,7 +125,7 @@ WINDOW, THRESHOLD, CEILING, ORIGIN, TURN_S, SINCE_S, FRIENDLY, IDLE_FROM_S, OFFE
 LOOK_S, LOOKED_S, BAD = range(9, 12)
 """Start of bbr's next search for the shortest round trip, and end of its last one."""
 BEGUN = 12
-"""Number of transfers that have begun, where a radio grants what is sent."""
+"""Number of transfers that have begun, with a radio that grants resources."""
 SHORTEST_S, SMOOTHED_S = 13, 14
 """Shortest and smoothed round trip on a serial line until now; 0: none was measured."""
 
@@ -159,7 +161,7 @@ class Paths(NamedTuple):
     draws: npt.NDArray[np.uint64]
     """States of the random generators, shape [2, K]; written to."""
     by_grant: bool
-    """Whether a radio grants what is sent; then there is neither jitter nor loss."""
+    """Whether a radio grants resources; then there is neither jitter nor loss."""
     grant_s: Array
     """Time until a transfer's first grant in each direction, shape [2]."""
     delivery_s: Array
@@ -171,7 +173,8 @@ class Paths(NamedTuple):
     packet_s: float
     """Longest packet, in s at the link's rate, on serial lines."""
     held_s: float
-    """How long before the broadcast's start its first window is handed over to serial lines."""
+    """Time before the broadcast's start at which its first window is handed over to serial lines.
+    """
     free_s: Array
     """When each serial line has sent its acknowledgements, shape [2, K]; written to."""
     unacknowledged: Array
@@ -183,7 +186,7 @@ class Paths(NamedTuple):
 
 
 class Grants(NamedTuple):
-    """Delays of a radio that grants what is sent, in s, for uplink and downlink."""
+    """Delays of a radio that grants resources, in s, for uplink and downlink."""
 
     grant_s: tuple[float, float]
     """From a transfer's start until the first grant with which it is served at its link's rate."""
@@ -215,7 +218,7 @@ class TcpModel:
     """Slot impairments, once a channel and the round's shares are known."""
     slot_s: float = 1.0
     grants: Grants | None = None
-    """Delays of the grants, where a radio grants what is sent."""
+    """Delays of the grants, with a radio that grants resources."""
     impaired: bool = True
     """Whether any link delays or loses frames."""
     receipt_bits: float = 0.0
@@ -223,10 +226,11 @@ class TcpModel:
     packet_s: float = 0.0
     """Longest packet, in s at the link's rate."""
     held_s: float = 0.0
-    """How long before the broadcast's start its first window is handed over to serial lines."""
+    """Time before the broadcast's start at which its first window is handed over to serial lines.
+    """
 
     def of_round(self, index: int) -> "TcpModel":
-        """The model for one round, which has random draws of its own."""
+        """The model for one round, with random draws of this round."""
         return replace(self, round=index)
 
     def without_loss(self) -> "TcpModel":
@@ -242,7 +246,7 @@ class TcpModel:
         return float(of_link[min(int(time_s / self.slot_s + 1e-9), len(of_link) - 1)])
 
     def with_given_durations(self) -> "TcpModel":
-        """The same delays of single frames; transfers take as long as their links carry them."""
+        """The same delays of single frames; transfers take the time that their links need."""
         return replace(self, frame_bits=_ONE_FRAME_BITS, grants=self.grants and NO_GRANTS)
 
     def fresh(self, transfers: int = 0) -> Paths:
@@ -294,8 +298,8 @@ class TcpModel:
 
 
 def tcp_model_of(scenario: Scenario) -> TcpModel | None:
-    """The TCP model of a scenario; None where its links have neither delay nor loss, and frames and
-    acknowledgements no time of their own."""
+    """The TCP model of a scenario; None if its links have neither delay nor loss, and frames and
+    acknowledgements take no extra time."""
     if scenario.emulation.air == "ns3":
         return _over_lte(scenario) if scenario.radio.access == "lte" else None
     choices, shape = scenario.emulation, shape_of(scenario)
@@ -365,7 +369,7 @@ class SerialLines:
     """The times of transfers over serial lines, each client's in the order of time.
 
     Args:
-        tcp: Model of the scenario, whose delays and losses are left aside.
+        tcp: Model of the scenario, whose delays and losses are not used.
         rates: Rates of the links in bit/s.
         slot_s: Length of a slot in s.
     """
@@ -395,7 +399,7 @@ class SerialLines:
 
 
 def compile_serial_lines(scenario: Scenario) -> None:
-    """Compile what `SerialLines` needs, if the scenario's links are serial lines."""
+    """Compile the functions that `SerialLines` needs, if the scenario's links are serial lines."""
     tcp = tcp_model_of(scenario)
     if tcp is not None and tcp.receipt_bits:
         rates = LinkRates(*[np.full((scenario.uavs.count, 1), 1e6)] * 3)
@@ -768,7 +772,7 @@ def _clocked(
             paths.free_s[other, k] = back_s
             place = last % UNACKNOWLEDGED
             waiting[0, place], waiting[1, place] = back_s, since
-            # What a line has held back until now has waited in its queue.
+            # A frame that a line has held back until now has waited in its queue.
             waiting[2, place] = now_s - (paths.held_s if way == BROADCAST and first == 0 else 0.0)
             last += 1
             since = 0

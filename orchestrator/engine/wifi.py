@@ -5,13 +5,13 @@
 
 An access point and K UAVs contend for one channel. A sender that obtains it sends as many packets
 as an aggregate (A-MPDU) holds, in the modulation and coding scheme of its signal-to-noise ratio,
-and receives a block acknowledgement. What lies between two such exchanges is Bianchi's model of
-saturated senders ("Performance analysis of the IEEE 802.11 distributed coordination function",
-IEEE JSAC 18(3), 2000): idle slots of backoff, and collisions. Each sender obtains the channel
-equally often; the access point is one sender, for all of its UAVs in turn.
+and receives a block acknowledgement. The time between two such exchanges follows Bianchi's model of
+saturated senders ("Performance analysis of the IEEE 802.11 distributed coordination function", IEEE
+JSAC 18(3), 2000): idle slots of backoff, and collisions. Each sender obtains the channel equally
+often; the access point is one sender, for all of its UAVs in turn.
 
-The model is an approximation: all exchanges last as long as the link's own, all senders hear each
-other, and none but those that collide is lost.
+The model is an approximation: all exchanges have the duration of the link's own, all senders
+receive each other, and only colliding exchanges are lost.
 """
 
 import math
@@ -76,7 +76,7 @@ HERTZ_PER_MHZ_DB = 60.0
 
 
 class Contention(NamedTuple):
-    """What n saturated senders spend between two exchanges that succeed, in the mean."""
+    """Mean cost of n saturated senders between two successful exchanges."""
 
     idle_slots: float
     collisions: float
@@ -91,7 +91,7 @@ class Exchanges(NamedTuple):
     seconds: Array
     """Duration from the end of the backoff until the next backoff begins."""
     collision_s: Array
-    """The same of one that collides."""
+    """Duration of an exchange that collides, measured in the same way."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Wifi:
         """The scenario's cell.
 
         Raises:
-            InputError: The scenario asks for what the model of the cell lacks.
+            InputError: The scenario uses a feature that the model of the cell lacks.
         """
         radio, wifi = scenario.radio, scenario.radio.wifi
         if needs_snr(scenario):
@@ -196,7 +196,7 @@ class Wifi:
 
 @cache
 def contention(senders: int) -> Contention:
-    """What so many senders that always have something to send spend, by Bianchi's model.
+    """Contention among this number of saturated senders, by Bianchi's model.
 
     The probability with which a sender begins in a slot, equation (7), and that with which it then
     collides, equation (9), follow from each other.

@@ -3,10 +3,10 @@
 
 """Rounds of an asynchronous run, cut from the session in which they are played without a barrier.
 
-A round ends when its last update has arrived, and the next one begins then; the other clients go
-on. The steps of an update belong to the round in which it arrives, so they may begin before that
-round does. Steps of updates that never arrive belong to the round in which their client is lost,
-or to the last one, at whose end they are cut.
+A round ends when its last update has arrived, and the next one begins then; the other clients
+continue. The steps of an update belong to the round in which it arrives, so they may begin before
+that round does. Steps of updates that never arrive belong to the round in which their client is
+lost, or to the last one, at whose end they are cut.
 """
 
 from dataclasses import replace

@@ -59,7 +59,7 @@ def placed(places: Array, origin: Origin, bounds: Bounds, where: Where) -> Array
 
 
 def check_distance(position_m: Array, bounds: Bounds, where: Where, origin: str = "0,0") -> None:
-    """Check that all places are within the stated distance of x = y = 0.
+    """Check that all places are within the given distance of x = y = 0.
 
     Raises:
         InputError: A place is too far away; the message names it.
@@ -75,13 +75,13 @@ def check_distance(position_m: Array, bounds: Bounds, where: Where, origin: str 
 def above_ground(
     heights_m: Array, above: Above, ground_m: float | str | None, where: Where
 ) -> tuple[Array, str | None]:
-    """Heights above the ground, shape [n], and what a user must know about them.
+    """Heights above the ground, shape [n], and a remark for the user.
 
     Args:
         heights_m: Heights of the file.
-        above: What they count from.
+        above: Reference of the heights.
         ground_m: Height of the ground on the file's scale; `lowest`: the lowest of `heights_m`.
-        where: Names a place.
+        where: Function that names a place in messages.
 
     Raises:
         InputError: Heights are missing, below the ground, or above the sea without `ground_m`.
@@ -114,7 +114,8 @@ def check_speed(flight: Flight, bounds: Bounds, where: Where) -> None:
     """Check that a UAV can fly as fast as its waypoints demand; two equal times are a jump.
 
     Raises:
-        InputError: It is too fast; the message names the waypoint that it cannot reach in time.
+        InputError: The flight is too fast; the message names the waypoint that it cannot reach in
+            time.
     """
     step_s = np.diff(flight.times_s)
     far_m = np.linalg.norm(np.diff(flight.position_m, axis=0), axis=1)

@@ -126,7 +126,7 @@ def sampled(
     Args:
         flights: The flights.
         slot_s: Length of a slot, s.
-        source: Names the file in messages.
+        source: Name of the file in messages.
         first_s: Time at which slot 0 starts, on the flights' clock.
         last_s: Time until which slots start, except for the last one, which may start later (None:
             the end of all flights).

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Formats that `testbed import` reads; a module of its own, because help texts need it early."""
+"""Formats that `testbed import` reads; a separate module, because help texts need it early."""
 
 TRACES = ("mahimahi", "ns2", "csv", "kml", "gpx", "ulog", "qgc")
 """Formats that become traces."""

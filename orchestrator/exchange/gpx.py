@@ -39,7 +39,7 @@ def read_gpx(path: Path) -> Tracks:
         path: The file.
 
     Raises:
-        InputError: It is not GPX, has no track and no route, or one of them is broken.
+        InputError: The file is not GPX, has no track and no route, or one of them is broken.
     """
     text = files.text_of(path)
     root = root_of(text, path, "GPX", NAMESPACES)

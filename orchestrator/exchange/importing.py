@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Imports files of all supported formats as traces, and says what was understood."""
+"""Imports files of all supported formats as traces, and describes how they were read."""
 
 import re
 from collections import Counter
@@ -92,7 +92,7 @@ class Options:
     height_m: float | None = None
     """Height of all places above the ground, m; None: as in the file."""
     ground_m: float | str | None = None
-    """Height of the ground on the file's scale, m, or `lowest`: that of the lowest place."""
+    """Height of the ground on the file's scale, m, or `lowest`: the height of the lowest place."""
     speed_m_s: float | None = None
     """Speed along paths without times."""
     origin: Origin | None = None
@@ -114,14 +114,14 @@ class Options:
     down: Sequence[Path] = ()
     """Mahimahi's downlink files."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """See `tables.Reading`, as the following ones."""
+    """Option for tables, like the following ones; see `tables.Reading`."""
     tx_dbm: float | None = None
     time_format: str | None = None
     same_time: str | None = None
     no_signal: str | None = None
     header: bool = True
     ue: Path | None = None
-    """Logs and positions of srsRAN, see `srsran.Files`, as the following ones."""
+    """Logs and positions of srsRAN, like the following ones; see `srsran.Files`."""
     enb: Path | None = None
     vehicle: Path | None = None
     base_station: tuple[float, float, float] | None = None
@@ -139,18 +139,18 @@ class Options:
 
 @dataclass(frozen=True)
 class Imported:
-    """A trace, and what was understood of its files."""
+    """A trace, and a description of the files from which it was made."""
 
     trace: SlotTrace
     names: Sequence[str]
     """Name of each UAV in the files."""
     notes: Sequence[str] = ()
-    """What a user must know about how the files were read."""
+    """Remarks for the user about how the files were read."""
     origin: Origin | None = None
     """Latitude and longitude of x = y = 0, where places are in degrees."""
 
     def line(self) -> str:
-        """One line that says what was understood."""
+        """One line that describes the imported trace."""
         shown = [f"uav{k} = {name}" for k, name in enumerate(self.names[:SHOWN_NAMES], 1)]
         if len(self.names) > SHOWN_NAMES:
             shown.append(f"… uav{len(self.names)} = {self.names[-1]}")
@@ -334,9 +334,9 @@ def _checked(
     Args:
         position_m: Places, shape [n, 3].
         times_s: Times of the places, shape [n]; None: they are flown at the given speed.
-        above: What the heights count from.
+        above: Reference of the heights.
         options: The user's options.
-        where: Names a place.
+        where: Function that names a place in messages.
 
     Raises:
         InputError: A height or a speed is not possible, or no speed is given.
@@ -554,7 +554,7 @@ def _moment(name: str, given: str | None, epoch_s: float | None, default_s: floa
 
 
 def _repeated(trace: SlotTrace, repeat: str | None, source: Path) -> SlotTrace:
-    """The trace again and again: a number of times, or until it lasts some seconds."""
+    """The trace repeated: a number of times, or until it lasts some seconds."""
     if repeat is None:
         return trace
     matched = re.fullmatch(r"(\d{1,9})|(\d{1,9}(?:\.\d*)?) ?s", repeat)

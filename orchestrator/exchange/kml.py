@@ -52,12 +52,12 @@ LEVELS: dict[str, Above] = {
     "relativeToSeaFloor": "unknown",
     "clampToSeaFloor": "unknown",
 }
-"""Level of the heights for each `altitudeMode`; where heights are ignored, it is not known."""
+"""Reference of the heights for each `altitudeMode`; it is not known if heights are ignored."""
 NO_PATHS = (
     *("Point", "Polygon", "LinearRing", "Model", "NetworkLink", "Tour"),
     *("GroundOverlay", "PhotoOverlay", "ScreenOverlay"),
 )
-"""What a map may have that is not a path."""
+"""Geometries of a map that are not paths."""
 
 
 _NAMED = {*NO_PATHS, "Track", "MultiTrack", "LineString"}
@@ -74,7 +74,7 @@ class _Path:
 
 
 class _Map:
-    """The elements of a KML file that the readers look for, by name and in their order."""
+    """The elements of a KML file that the readers use, by name and in their order."""
 
     def __init__(self, root: Element, path: Path) -> None:
         self.path = path
@@ -96,7 +96,7 @@ class _Map:
         return around
 
     def title(self, element: Element, *of: str) -> str:
-        """Name of the placemark (or the like) that an element is in; empty: it has none."""
+        """Name of the placemark or folder that contains an element; empty: it has none."""
         named = self.around(element, *of or ("Placemark",))
         return "" if named is None else _text(named, "name")
 
@@ -119,7 +119,7 @@ def read_kml(path: Path) -> Tracks:
         path: The file.
 
     Raises:
-        InputError: It is not KML of a known namespace, has no path, or a path is broken.
+        InputError: The file is not KML of a known namespace, has no path, or a path is broken.
     """
     data = files.bytes_of(path, files.MOST_BYTES)
     notes: list[str] = []
@@ -181,7 +181,7 @@ def _unpacked(data: bytes, path: Path, notes: list[str]) -> bytes:
 
 
 def _tracks(the_map: _Map, notes: list[str]) -> list[_Path]:
-    """The flights of tracks: those of a `MultiTrack` are one flight."""
+    """The flights of tracks: the tracks of a `MultiTrack` are one flight."""
     flights: dict[Element, list[Element]] = {}
     for track in the_map.all("Track"):
         of = the_map.around(track, "MultiTrack")
@@ -321,7 +321,7 @@ def _lifted(element: Element, places: list[Place], where: str) -> list[Place]:
 def _above(
     element: Element, places: Sequence[Place], where: str, otherwise: Element | None = None
 ) -> Above:
-    """The level of a path's heights; without a mode, that of `otherwise` counts."""
+    """Reference of a path's heights; without a mode, `otherwise` is used."""
     modes = {(child.text or "").strip() for child in element if _name(child) == "altitudeMode"}
     if wrong := modes - LEVELS.keys():
         raise InputError(f"{where}: altitudeMode must not be {min(wrong)[:40]!r}")

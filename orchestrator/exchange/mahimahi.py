@@ -23,7 +23,7 @@ Milliseconds = npt.NDArray[np.int64]
 
 
 def read(up: Sequence[Path], down: Sequence[Path], slot_s: float) -> RateTrace:
-    """A trace of rates: one file a UAV and direction.
+    """A trace of rates from one file per UAV and direction.
 
     Shorter files are repeated until the longest ends, as in Mahimahi.
 

@@ -5,8 +5,8 @@
 
 Three commands are used: a node's initial position (`$node_(0) set X_ 1.0`), a movement from some
 time on (`$ns_ at 2.0 "$node_(0) setdest x y speed"`), and a jump (`$ns_ at 2.0 "$node_(0) set X_
-1.0"`), also as `$node(0)` and `$ns`. Comments, variables, commands to `$god_`, and what only
-changes a node's looks are ignored.
+1.0"`), also as `$node(0)` and `$ns`. Comments, variables, commands to `$god_`, and commands that
+only change a node's appearance are ignored.
 """
 
 import re

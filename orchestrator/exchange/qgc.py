@@ -4,7 +4,7 @@
 """Reads planned flights: QGroundControl's plans, and waypoint files (`QGC WPL`).
 
 Both are lists of MAVLink's mission items. Items that neither move the vehicle nor change its speed
-are passed over; an item that does, and is not supported, is refused.
+are ignored; an item that does, and is not supported, is refused.
 """
 
 import json
@@ -30,7 +30,8 @@ HOLDS = {WAYPOINT, LOITER_TIME, SPLINE}
 JUMPS = {177, 601}
 """DO_JUMP and DO_JUMP_TAG, with the number of jumps as their second parameter."""
 CONDITIONS = {112, 114}
-"""CONDITION_DELAY and CONDITION_DISTANCE: what follows happens later, during the next leg."""
+"""CONDITION_DELAY and CONDITION_DISTANCE: the next items are executed later, during the next leg.
+"""
 HARMLESS = {
     *(95, 159, 240),  # NAV_LAST, CONDITION_LAST, DO_LAST: no operation
     *(80, 195, 196, 197, 198, 201),  # regions of interest
@@ -57,7 +58,7 @@ NOTED = {
     180: "DO_SET_PARAMETER is passed over.",
     3000: "DO_VTOL_TRANSITION is passed over; the speed stays the same.",
 }
-"""Notes on commands that are passed over although they may matter."""
+"""Notes on commands that are ignored although they may matter."""
 REFUSED = {
     18: "NAV_LOITER_TURNS",
     23: "NAV_LAND_LOCAL",
@@ -129,9 +130,9 @@ class _Flight:
     speed_m_s: float | None
     """Speed at the beginning; None: not known."""
     keeps_speed: bool
-    """No item changes the speed."""
+    """Whether no item changes the speed."""
     circles: bool
-    """The vehicle is, or may be, one that flies circles where a multirotor stays."""
+    """Whether the vehicle is, or may be, one that flies circles where a multirotor would hover."""
     places: list[list[float]] = field(default_factory=list)
     holds_s: list[float] = field(default_factory=list)
     legs: list[tuple[str, float | None]] = field(default_factory=list)
@@ -234,7 +235,7 @@ class _Flight:
         """The flight, from the first to the last position.
 
         Raises:
-            InputError: It has no positions, or no speed.
+            InputError: The plan has no positions, or no speed.
         """
         if not self.places:
             raise InputError(f"{path}: has no waypoints")
@@ -266,7 +267,7 @@ def read_qgc(path: Path, speed_m_s: float | None) -> Tracks:
         speed_m_s: Speed (default: the plan's, with its changes; for multirotors the hover speed).
 
     Raises:
-        InputError: It is not a plan, or has items that are not supported.
+        InputError: The file is not a plan, or has items that are not supported.
     """
     try:
         plan = json.loads(text_of(path))
@@ -327,7 +328,8 @@ def read_wpl(path: Path, speed_m_s: float | None) -> Tracks:
         speed_m_s: Speed (default: the one that items of the file set).
 
     Raises:
-        InputError: It is not a waypoint file, has no speed, or has items that are not supported.
+        InputError: The file is not a waypoint file, has no speed, or has items that are not
+            supported.
     """
     header, *lines = text_of(path).splitlines() or [""]
     if header.split() not in (["QGC", "WPL", "110"], ["QGC", "WPL", "120"]):

@@ -33,7 +33,7 @@ def root_of(text: str, path: Path, kind: str, namespaces: Sequence[str]) -> Elem
         text: The file's text.
         path: The file, for messages.
         kind: Name of the format; its lower case is the name of the root.
-        namespaces: The namespaces that may be read; "" is none.
+        namespaces: The namespaces that may be read; "" means no namespace.
 
     Raises:
         InputError: The text is not XML, has a document type, or has another root or namespace.
@@ -59,7 +59,7 @@ def split(element: ElementTree.Element) -> tuple[str, str]:
 
 
 def number(text: str) -> float | None:
-    """The number that a text is in decimal notation; None if it is something else or infinite."""
+    """The number in a text in decimal notation; None if the text is not a number, or infinite."""
     found = float(text) if _NUMBER.fullmatch(text) else math.inf
     return None if math.isinf(found) else found
 
@@ -99,7 +99,7 @@ def heights_given(places: Sequence[Place], where: str) -> bool:
     """Whether all places have heights; False: none has one.
 
     Raises:
-        InputError: Some have one and some have none.
+        InputError: Some places have a height and some have none.
     """
     missing = [math.isnan(height) for _, _, height in places]
     if any(missing) and not all(missing):
@@ -131,8 +131,7 @@ class Part:
 def one_after_the_other(parts: Sequence[Part], where: str) -> tuple[Array, list[Place], float]:
     """Times in s and places of a flight in parts, and the longest time in s between two parts.
 
-    Where a part begins with the time and place at which the one before ended, this place counts
-    once.
+    If a part begins with the time and place at which the part before ended, this place counts once.
 
     Raises:
         InputError: A part begins before the one before has ended.
@@ -162,7 +161,7 @@ def all_of(tracks: Sequence[Track], notes: Sequence[str]) -> Tracks:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things in words, such as `2 Points`."""
+    """A number and a noun, such as `2 Points`."""
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 

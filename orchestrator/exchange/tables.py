@@ -44,7 +44,7 @@ VALUES = (
     ("uplink_bps", "downlink_bps"),
     ("rate_bps",),
 )
-"""Alternative columns of what links carry; `rate_bps` is the rate of both directions."""
+"""Alternative columns for the capacity of links; `rate_bps` is the rate of both directions."""
 UNITS: Mapping[str, Mapping[str, float]] = {
     "time": _TIMES,
     **dict.fromkeys(("x", "y", "z", "east", "north", "up", "down", "height"), _LENGTHS),
@@ -96,7 +96,7 @@ _CONTRARY = (
 
 @dataclass(frozen=True)
 class Reading:
-    """What a user says of a table."""
+    """The user's options for reading a table."""
 
     columns: Mapping[str, str]
     """By name from `COLUMNS`: `COLUMN[:UNIT]` of the file. A `*` stands for the names of UAVs that
@@ -106,7 +106,7 @@ class Reading:
     time_format: str | None = None
     """Format of times as in `strptime`; None: numbers, ISO 8601, or a time of day."""
     same_time: str | None = None
-    """Which of several rows of the same time counts, from `SAME_TIME`; None: refused."""
+    """Rule for several rows of the same time, from `SAME_TIME`; None: refused."""
     no_signal: str | None = None
     """A value, or `EMPTY`, that means that the link carries nothing."""
     header: bool = True
@@ -126,7 +126,7 @@ class Rows:
     places: Array | None
     """Latitude, longitude, height, or east, north, height, shape [n, 3]; heights may be NaN."""
     where: Callable[[int], str]
-    """Names the i-th row."""
+    """Function that names the i-th row in messages."""
     line: int
     """Index of the first row in all files."""
 
@@ -173,7 +173,7 @@ def read(paths: Sequence[Path], reading: Reading) -> Table:
 
 
 class _Where:
-    """Names rows of a table, for messages."""
+    """Functions that name rows of a table, for messages."""
 
     def __init__(self, table: pd.DataFrame):
         self.paths, self.lines = table["_path"].to_numpy(), table["_line"].to_numpy()
@@ -322,7 +322,7 @@ def _texts(path: Path, header: bool) -> pd.DataFrame:
 
 
 def _drop_alternatives(chosen: dict[str, str], specs: Mapping[str, Any], path: Path) -> None:
-    """Of places and of values only one kind may remain; the columns that the user named decide."""
+    """Keep only one kind of places and of values; the columns that the user named decide."""
     for kinds in (PLACES, VALUES):
         present = [kind for kind in kinds if _own(kind, kinds) & set(chosen)]
         named = [kind for kind in present if _own(kind, kinds) & set(specs)]
@@ -344,7 +344,7 @@ def _drop_alternatives(chosen: dict[str, str], specs: Mapping[str, Any], path: P
 
 
 def _own(kind: tuple[str, ...], kinds: Sequence[tuple[str, ...]]) -> set[str]:
-    """Names that speak for this kind; heights alone do not."""
+    """Names that identify this kind; heights alone do not."""
     return set(kind) - ({"height"} if kinds is PLACES else set())
 
 
@@ -501,7 +501,7 @@ def _check_range(
 def _numbers(
     table: pd.DataFrame, name: str, where: _Where, no_signal: str | None = None
 ) -> tuple[Array, "np.typing.NDArray[np.bool_]"]:
-    """Numbers of a column, and where it says that there is no signal."""
+    """Numbers of a column, and the rows in which it contains a mark for "no signal"."""
     cells = table[name].str.strip()
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(float)
     silent = np.zeros(len(cells), bool)

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What readers of flights find in a file, before it is checked and placed on the ground's plane."""
+"""Content of a flight file as readers return it, before it is checked and projected onto the
+ground's plane."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from orchestrator.exchange.files import Array
 Origin = tuple[float, float]
 """Latitude and longitude in degrees of x = y = 0."""
 Above = Literal["ground", "sea", "unknown"]
-"""The level that a file's heights count from."""
+"""Reference of a file's heights."""
 
 
 @dataclass(frozen=True)
@@ -37,5 +38,5 @@ class Tracks:
     origin: Origin | None = None
     """Origin that the file itself gives, such as a plan's home; None: the first place."""
     notes: Sequence[str] = ()
-    """What a user must know of how the file was read, a short sentence each: what was passed over,
-    joined or assumed."""
+    """Remarks for the user about how the file was read, one short sentence each: parts that were
+    skipped, joined or assumed."""

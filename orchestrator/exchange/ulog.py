@@ -36,7 +36,8 @@ MOST_BYTES = 512 << 20
 MOST_FIELDS, DEEPEST = 1 << 16, 16
 """Limits of a topic's format: a message has no more bytes, and types contain others."""
 TOPICS = ("vehicle_global_position", "vehicle_gnss", "vehicle_gps_position", "sensor_gps")
-"""Topics with positions: the estimate first, then those of receivers, the newest name first."""
+"""Topics with positions: the estimate first, then the topics of receivers, the newest name first.
+"""
 HOME = "home_position"
 FIELDS = (
     ("lat", "lon", "alt"),
@@ -46,7 +47,7 @@ FIELDS = (
 """Names of latitude, longitude and height above the sea; as integers in 1e-7 degrees and in mm."""
 FIXES = ("fix_type", "receiver.fix_type")
 LEAST_FIX = 3
-"""The fix of a receiver that knows its height, too."""
+"""The smallest fix type of a receiver with a known height."""
 VALID = ("lat_lon_valid", "alt_valid")
 WANTED = {"timestamp", "valid_alt", *FIXES, *VALID, *(name for names in FIELDS for name in names)}
 
@@ -85,7 +86,7 @@ def read_ulog(path: Path) -> Tracks:
         path: The log.
 
     Raises:
-        InputError: It is not ULog, is damaged, or has no positions.
+        InputError: The file is not ULog, is damaged, or has no positions.
     """
     data = bytes_of(path, MOST_BYTES)
     if data[:7] != MAGIC or len(data) < 16 or data[7] > 1:

@@ -105,7 +105,7 @@ class Uplink(Model):
     """The uplink's signal-to-noise ratio along the flights."""
 
     correlation: float = Field(ge=-1, le=1)
-    """Correlation of its shadowing with that of the level."""
+    """Correlation of its shadowing with the shadowing of the level."""
     level: str = "snr_up_db"
     """The fitted quantity: the ratio itself, or the level if the ratio was not measured."""
     noise_db: float = 0.0
@@ -182,7 +182,7 @@ class Rician(Part):
 
     k_db: float | None
     reason: str
-    """Why K is unknown; empty if it is known."""
+    """Reason for which K is unknown; empty if it is known."""
 
 
 class Document(Sealed):

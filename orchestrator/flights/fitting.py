@@ -169,7 +169,7 @@ class Fit:
     flights: int
     values: int
     loss_db: Array
-    """Path loss of the model at all values, shape [n], without that of a fitted exponent."""
+    """Path loss of the model at all values, shape [n], without the term of a fitted exponent."""
     design: Array
     """Design matrix with the columns of offsets, exponent and terms, shape [n, p]."""
     fits_exponent: bool
@@ -315,7 +315,7 @@ def rank(
     """Fit models to a level and rank them by their likelihood in cross-validation.
 
     Args:
-        level: The level.
+        level: The level to which models are fitted.
         carrier_hz: Carrier frequency.
         models: Names of channel models.
         progress: Called with the current step as text, the number of finished steps, and their

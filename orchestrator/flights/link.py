@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The measured rate of an uplink against its signal-to-noise ratio, and that of the LTE model.
+"""The measured rate of an uplink as a function of its signal-to-noise ratio, and the rate of the
+LTE model.
 
 The base station serves the UAV in every TTI of 1 ms while data wait. The capacity of a second is
 the rate that it would have had with a transport block in all 1000 TTIs: the measured rate divided

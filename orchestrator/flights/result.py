@@ -83,9 +83,9 @@ class Uplink:
     fitted."""
     fit: Fit
     correlation: float
-    """Correlation of its shadowing with that of the level to which models were fitted."""
+    """Correlation of its shadowing with the shadowing of the level to which models were fitted."""
     carried: "Carried | None"
-    """None: no rates were measured."""
+    """Link curve of the flights; None: no rates were measured."""
     noise_db: float = 0.0
     """Level at which the signal-to-noise ratio is 0 dB."""
 
@@ -496,7 +496,7 @@ def _say_doubts(level: Level, fit: Fit, uplink: Uplink | None) -> None:
     for measured, its in fits:
         rest_db = measured.series.value_db - its.expected_db
         rest_db -= np.median(rest_db)
-        # The median of deviations is that of a normal distribution, whatever single values are.
+        # The median of deviations is that of a normal distribution, despite outliers.
         usual_db = max(1.4826 * float(np.median(np.abs(rest_db))), 1.0)
         slots = measured.by_slot(np.where(np.abs(rest_db) > OUTLYING * usual_db, rest_db, np.nan))
         for flight, far_db in zip(measured.flights, slots, strict=True):

@@ -28,7 +28,7 @@ class Rician:
     k_db: float | None
     """Power of the direct path relative to all others, in dB; None: unknown."""
     reason: str
-    """Why K is unknown; empty if it is known."""
+    """Reason for which K is unknown; empty if it is known."""
 
 
 def rician_of(flights: Sequence[Flown], field: str, carrier_hz: float) -> Rician:

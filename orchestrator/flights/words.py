@@ -38,7 +38,7 @@ def sentences_of(made: Forecast, flight: Flown) -> list[str]:
 
 
 def _caveat(made: Forecast) -> str | None:
-    """A sentence on what the bands do not contain; None: there is no such limitation."""
+    """A sentence on effects that the bands do not contain; None: there is no such limitation."""
     if made.inputs.like is not None:
         return f"The bands are valid for a flight with the radio of {made.inputs.like}."
     if made.inputs.fitted_flights == 1:

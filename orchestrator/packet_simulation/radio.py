@@ -49,11 +49,11 @@ def settings_of(
     rts: bool = False,
     access_point_w: float | None = None,
 ) -> LteSettings | WifiSettings | None:
-    """The radio access of these options, else of the scenario's keys; None: none is asked for.
+    """The radio access of these options, otherwise of the scenario's keys; None: neither sets one.
 
     Raises:
-        InputError: There is no such radio access, an option does not belong to it, or ns-3 lacks
-            what the scenario's cell has.
+        InputError: There is no such radio access, an option does not belong to it, or ns-3 lacks a
+            feature of the scenario's cell.
     """
     if radio is not None and radio not in RADIOS:
         raise InputError(f"`radio`: must be one of {', '.join(RADIOS)}, not {radio[:40]!r}")
@@ -99,13 +99,14 @@ def rate_trace(
     access_point_w: float | None = None,
     progress: Progress | None = None,
 ) -> tuple[RateTrace, Delivery]:
-    """What the scenario's links deliver per slot while all have a backlog in both directions.
+    """The rates that the scenario's links deliver per slot while all have a backlog in both
+    directions.
 
     Args:
         scenario: The scenario: its powers, noise and seed.
         channel: Gains, and for Wi-Fi positions, of all slots.
         radio: The radio access.
-        access_point_w: Power of a Wi-Fi access point; None: that of the scenario.
+        access_point_w: Power of a Wi-Fi access point; None: the power of the scenario.
         progress: Called after each slot.
 
     Returns:
@@ -147,7 +148,7 @@ def air_of(
     radio: LteSettings | WifiSettings,
     access_point_w: float | None = None,
 ) -> Air:
-    """The channel and what is sent over it, for ns-3; see `rate_trace`.
+    """The channel and the traffic over it, for ns-3; see `rate_trace`.
 
     Raises:
         InputError: The channel has no gains, or no positions for Wi-Fi.
@@ -199,8 +200,7 @@ def cells_tables(made: Delivery) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The tables `cells` and `handovers` of `orchestrator.reporting.cells`.
 
     Args:
-        made: What LTE delivered. The interruption of a handover is the longer one of both
-            directions.
+        made: Delivery of LTE. The interruption of a handover is the longer one of both directions.
     """
     assert made.serving_cell is not None
     assert made.sinr_db is not None
@@ -238,7 +238,7 @@ def cell_of(scenario: Scenario) -> LteSettings:
     """The scenario's LTE cell.
 
     Raises:
-        InputError: ns-3 lacks what the cell has.
+        InputError: ns-3 lacks a feature of the cell.
     """
     radio, lte = scenario.radio, scenario.radio.lte
     hertz = radio.uplink_bandwidth_hz, radio.downlink_bandwidth_hz
@@ -293,7 +293,7 @@ def _faded(channel: ChannelTrace) -> tuple[Array, Array]:
 
 
 def _placed(scenario: Scenario, channel: SlotTrace, air: Air, access_point_w: float | None) -> Air:
-    """The air of a Wi-Fi cell: with positions, and the power of an access point."""
+    """The radio model of a Wi-Fi cell: with positions, and the power of an access point."""
     if channel.position_m is None:
         raise InputError("`trace`: has no positions; UAVs with Wi-Fi hear each other")
     if access_point_w is None:

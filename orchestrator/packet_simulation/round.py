@@ -53,7 +53,7 @@ UP, DOWN = False, True
 
 ChangeLinks = Callable[["PacketRates", int, bool], None]
 """Called at the start of a slot, and when the broadcast is over, to give ns-3's links the channel
-of the slot; the last argument is whether the broadcast goes on."""
+of the slot; the last argument is whether the broadcast continues."""
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def radio_of(scenario: Scenario) -> LteSettings | WifiSettings | None:
     """The radio access of ns-3 that the scenario's packets pass; None: links at the model's rates.
 
     Raises:
-        InputError: ns-3 lacks what the scenario's cell has.
+        InputError: ns-3 lacks a feature of the scenario's cell.
     """
     access, decided = scenario.radio.access, scenario.allocation.policy not in ("fixed", "equal")
     if access == "shannon" or (access == "lte" and decided):

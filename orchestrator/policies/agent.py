@@ -46,7 +46,7 @@ HISTORY = "rounds.parquet"
 
 @dataclass(frozen=True)
 class Settings:
-    """The agent's parameters, those of the paper and those that it does not give."""
+    """The agent's parameters: those of the paper, and those that the paper does not give."""
 
     gamma: float = 0.5
     """Discount factor."""
@@ -78,14 +78,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Variant:
-    """What an agent observes and decides."""
+    """The observations and the decisions of an agent."""
 
     trajectories: bool = True
-    """Whether it observes all slots of the last round by attention, else distances at its end."""
+    """Whether the agent observes all slots of the last round by attention; otherwise distances at
+    its end."""
     shares: bool = True
-    """Whether it decides shares; else they are equal."""
+    """Whether the agent decides shares; otherwise they are equal."""
     split: bool = True
-    """Whether it decides the split point; else the scenario does."""
+    """Whether the agent decides the split point; otherwise the scenario does."""
 
 
 VARIANTS = {

@@ -3,6 +3,8 @@
 
 """A Gymnasium environment in which each step is a round and each action its allocation.
 
+Usage::
+
     import gymnasium, orchestrator.policies.environment
     environment = gymnasium.make("UavSfl-v0", scenario="paper")
 

@@ -6,10 +6,10 @@
 It needs no training. The forecast extrapolates the UAVs' current flight. The batched engine
 evaluates generations of candidates on it; the best ones are the parents of the next generation. A
 child is its *balanced* parent plus noise. Balancing uses a property of the optimum: the clients
-that determine the round's end all end together, those that determine the largest energy all spend
-the same, and the others have just enough bandwidth for these two bounds. The engine gives each
-candidate's waiting and transfer times, so the balanced shares follow in closed form except for one
-root search.
+that determine the round's end all end together, those that determine the largest energy all consume
+the same energy, and the others have just enough bandwidth for these two bounds. The engine gives
+each candidate's waiting and transfer times, so the balanced shares follow in closed form except for
+one root search.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,7 +33,7 @@ FORECAST_SLOT_S = 1.0
 """Forecasts have no finer detail, and coarse slots make the engine three times faster."""
 FORECAST_SLOTS = 128
 VELOCITY_S = 3.0
-"""Time over which velocities are averaged, s: gusts of a Gauss–Markov flight partly cancel out."""
+"""Time over which velocities are averaged, s: gusts of a Gauss–Markov flight partly cancel."""
 LONGEST_FORECAST_SLOTS = 1 << 17
 
 CHILDREN = 32
@@ -86,7 +86,7 @@ class Outlook:
         """Simulate the round with each candidate.
 
         Raises:
-            TraceExhausted: One of them takes longer than the forecast.
+            TraceExhausted: One of the rounds takes longer than the forecast.
         """
         return simulate_batch(
             self.costs,
@@ -248,7 +248,7 @@ def balanced(
     Args:
         outlook: Conditions of the round.
         tried: N candidates.
-        times: Results of their simulation.
+        times: Results of the candidates' simulation.
         largest_energy_j: Limit of each client's energy, shape [N], J.
     """
     costs, radio, u = outlook.costs, outlook.radio, tried.split - 1
@@ -454,7 +454,7 @@ def planner(
     generations: int = GENERATIONS,
     per_client: bool = False,
 ) -> Decide:
-    """A policy that plans every round anew, starting from the previous plan.
+    """A policy that makes a new plan for every round, starting from the previous plan.
 
     Its decisions depend only on the scenario, its seed and the past. With `per_client`, clients may
     have different split points.

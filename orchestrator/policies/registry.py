@@ -32,7 +32,7 @@ def policy(
     """The policy with a name.
 
     Args:
-        scenario: The scenario that it decides for.
+        scenario: The scenario for which the policy decides.
         name: `fixed`: the scenario's shares; `equal`: 1/K; `static`: the best constant allocation;
             `planner`: a search before each round; `per-client-planner`: the same with a split point
             per client; `agent`: a trained agent; or the name of a plug-in. `fixed` and `equal` use
@@ -85,7 +85,7 @@ def trained(scenario: Scenario) -> Decide:
     """The policy of the agent that the scenario names.
 
     Raises:
-        InputError: It names none.
+        InputError: The scenario names no agent.
     """
     from orchestrator.policies.agent import agent_policy  # torch takes seconds to import
 

@@ -40,7 +40,7 @@ OTHER_SEED = 2**31 - 1
 SPREAD_S = 300.0
 """Time between sampled rounds, s: long enough for independent positions of the UAVs."""
 LEAST_SLOTS = 32
-"""On a given trace, slots are merged as long as a round still has that many of them."""
+"""On a given trace, slots are merged while a round still has this number of them."""
 PLANNED = 8
 CHILDREN = 16
 PARENTS = 4

@@ -96,10 +96,10 @@ class Checkpoint:
             digests: By the scenario's key: digests of files, folders or packages, by their names.
 
         Raises:
-            InputError: They differ; the message names the key and what has changed.
+            InputError: The inputs differ; the message names the key and the change.
         """
         path = self._folder / "inputs.json"
-        # A run without rounds begins anew.
+        # A run without rounds starts again.
         if self.rounds and path.exists():
             began = json.loads(path.read_text(encoding="utf-8"))
             for key in sorted(began.keys() | digests.keys()):

@@ -44,7 +44,7 @@ class Comparison:
     names: Sequence[str] = ()
     """Names of the results (default: made from their differences)."""
     target: Target | None = None
-    """A target of what is learned; None: there is none."""
+    """A target of learning; None: there is no target."""
 
     @cached_property
     def labels(self) -> list[str]:
@@ -99,7 +99,7 @@ class Comparison:
 
     @cached_property
     def race(self) -> Race | None:
-        """Which group reaches the target first; None without a target or without learning."""
+        """The group that reaches the target first; None without a target or without learning."""
         if self.target is None or not self.groups:
             return None
         return Race(self.groups, self.target)
@@ -172,7 +172,7 @@ class Comparison:
 
     @property
     def lacks(self) -> list[str]:
-        """What is missing in results, one line each."""
+        """Missing parts of results, one line each."""
         return list(dict.fromkeys(line for result in self.results for line in result.lacks))
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -222,7 +222,7 @@ def compare(
     Args:
         given: Results and sessions.
         names: Names of the results (default: made from their differences).
-        target: A target that results are to reach.
+        target: A target that results must reach.
 
     Raises:
         InputError: `given` is empty, or paradigms cannot be compared: see `check_comparable`; or
@@ -395,7 +395,7 @@ def _with_numbers(names: Sequence[str]) -> list[str]:
 
 
 def differing(results: Sequence[Result | PlayedSession]) -> dict[str, list[Any]]:
-    """By dotted key in which scenarios differ: the value of each result.
+    """Values of each result, by dotted key in which scenarios differ.
 
     The value is None if a result has no scenario.
     """
@@ -412,11 +412,11 @@ def _is_exact(result: Result) -> bool:
 
 
 def precision_costs(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """What lower precision costs: each run compared with the float32 run of the same scenario.
+    """Cost of lower precision: each run compared with the float32 run of the same scenario.
 
     Returns:
-        run, against, and the differences in the last common round: train_loss, and
-        held_out_loss and held_out_accuracy where both were evaluated (else NaN).
+        run, against, and the differences in the last common round: train_loss, and held_out_loss
+        and held_out_accuracy where both were evaluated (otherwise NaN).
     """
     labels, costs = label(results), []
     for k, run in enumerate(results):

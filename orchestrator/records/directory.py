@@ -106,7 +106,7 @@ def claimed(
     guest.
 
     Raises:
-        InputError: As for `run_folder`.
+        InputError: See `run_folder`.
     """
     if resume and overwrite:
         raise InputError("`resume`: does not go together with `overwrite`")
@@ -222,7 +222,7 @@ def _locked(out: Path, part: Path) -> Iterator[None]:
 
 
 def _clear(out: Path, part: Path, overwrite: bool) -> None:
-    """Empty a part that was left over, unless it contains a run, or rounds without `overwrite`."""
+    """Empty a part of an earlier run, unless it contains a run, or rounds without `overwrite`."""
     if (status := object_in(part / MANIFEST).get("status")) is not None:
         raise InputError(
             f"`out`: {part} holds a run of {out} whose manifest says {status!r}, and which has not "

@@ -31,7 +31,7 @@ class Check:
     value: float
     ok: bool
     detail: str = ""
-    """Where the worst value was observed, if this helps."""
+    """Place of the worst value, if this helps."""
 
     def __str__(self) -> str:
         where = f" ({self.detail})" if self.detail else ""
@@ -90,9 +90,9 @@ class RoundRecord:
     grants: pd.DataFrame | None = None
     """See `orchestrator.analysis.radio_log.grants`; None unless ns-3's LTE carries the packets."""
     cells: pd.DataFrame | None = None
-    """See `orchestrator.analysis.radio_log.cells`; None likewise."""
+    """See `orchestrator.analysis.radio_log.cells`; None in the same cases."""
     handovers: pd.DataFrame | None = None
-    """See `orchestrator.analysis.radio_log.handovers`; None likewise."""
+    """See `orchestrator.analysis.radio_log.handovers`; None in the same cases."""
     elsewhere: dict[str, Machine] = field(default_factory=dict)
     """As `machine`, for other machines with nodes, by host name."""
     passes: dict[str, Any] | None = None
@@ -103,11 +103,11 @@ class RoundRecord:
 
 @dataclass(frozen=True)
 class PlayedRound:
-    """One round as it is reported: that of a record, or one of an asynchronous run, whose record
-    has all rounds."""
+    """One round as it is reported: the round of a record, or one of an asynchronous run, whose
+    record has all rounds."""
 
     predicted: Round
-    """As in `RoundRecord`; likewise the others."""
+    """Prediction with payload only, as in `RoundRecord`; the same is true of the other fields."""
     predicted_wire: Round
     measured: Round
     budget: dict[str, float]

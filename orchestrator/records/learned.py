@@ -3,10 +3,10 @@
 
 """Trajectories that were learned once without a network, and the times that rounds give them.
 
-Where every client has its own server-side set and all clients of a round finish it, what is learned
-does not depend on when messages arrive. Such a trajectory can be timed by any rounds with the same
-clients, predicted or emulated: each batch gets the time at which its server pass ends, and each
-evaluation the time at which its round ends. `orchestrator.emulated.trajectory` computes it.
+If every client has its own server-side set and all clients of a round finish it, the result of
+learning does not depend on when messages arrive. Such a trajectory can be timed by any rounds with
+the same clients, predicted or emulated: each batch gets the time at which its server pass ends, and
+each evaluation the time at which its round ends. `orchestrator.emulated.trajectory` computes it.
 """
 
 import json
@@ -37,7 +37,7 @@ WITHOUT_EFFECT = (
     *("compute", "compute_time", "profile", "backward_ratio"),
     *("recompute", "wire_error", "evaluate_every", "evaluate_samples", "asynchronous"),
 )
-"""Keys of the workload that do not change what is learned."""
+"""Keys of the workload that have no effect on learning."""
 KNOWN = (
     *WITHOUT_EFFECT,
     *("model", "parameters", "classes", "split", "local_iterations", "batch_size"),
@@ -49,7 +49,7 @@ KNOWN = (
     *("learning_rate_schedule", "learning_rate_warmup", "learning_rate_step"),
     *("learning_rate_decay", "learning_rate_last"),
 )
-"""Keys of the workload of which it is known how a trajectory depends on them."""
+"""Keys of the workload whose effect on a trajectory is known."""
 KNOWN_PARTICIPATION = ("clients", "rule", "parameters", "deadline_s")
 OVER_ALL_ROUNDS = ("cosine", "linear")
 """Schedules of learning rates that end with the last round."""
@@ -58,8 +58,8 @@ OF_NODES = ("base_station.device", "base_station.threads", "uavs.device", "uavs.
 
 
 def why_inexact(scenario: Scenario) -> str:
-    """Why what the scenario learns depends on times: one line that begins with a key; empty if it
-    does not."""
+    """Reason for which the result of learning depends on times: one line that begins with a key;
+    empty if it does not."""
     return next(_reasons(scenario), "")
 
 
@@ -107,7 +107,7 @@ def _reasons(scenario: Scenario) -> Iterator[str]:
 
 
 def _why_split_matters(workload: Workload) -> str:
-    """The key because of which the split point changes what is learned; empty if it does not.
+    """The key because of which the split point affects learning; empty if it does not.
 
     Codecs and the mean of the clients' gradients change the tensors at the cut; clipping and an
     average in each iteration concern the parameters of one side.
@@ -139,7 +139,7 @@ def depends_on(scenario: Scenario) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What was learned, round by round."""
+    """Losses, accuracies and models of a training, round by round."""
 
     folder: str
     scenario: Scenario
@@ -147,10 +147,10 @@ class Trajectory:
     """The columns of `learning.parquet` except `time_s`."""
 
     def check(self, scenario: Scenario) -> None:
-        """Refuse a scenario that would learn something else.
+        """Refuse a scenario whose learning has another result.
 
         Raises:
-            InputError: One line that names the key.
+            InputError: The scenario does not fit; the message names the key in one line.
         """
         if why := why_inexact(scenario):
             raise InputError(f"{why}; {self.folder} cannot be timed by it")
@@ -183,8 +183,8 @@ class Trajectory:
             pass, or the end of the round of an evaluation.
 
         Raises:
-            InputError: The scenario would learn something else; or rounds lack steps that the
-                trajectory has, or have more.
+            InputError: The learning of the scenario has another result; or rounds lack steps that
+                the trajectory has, or have more.
         """
         self.check(scenario)
         rounds = [round_.index for round_ in timeline]
@@ -220,7 +220,7 @@ def _shown(value: Any) -> str:
 
 
 def is_trajectory(folder: Path) -> bool:
-    """Whether a folder holds a trajectory."""
+    """Whether a folder contains a trajectory."""
     return (folder / MANIFEST).is_file() and read_object(folder / MANIFEST).get("kind") == KIND
 
 
@@ -228,7 +228,7 @@ def read_trajectory(folder: Path) -> Trajectory:
     """Read a folder that `testbed learn` has written.
 
     Raises:
-        InputError: It is none, or is broken; the message names the file.
+        InputError: The folder is not a trajectory, or is broken; the message names the file.
     """
     if not is_trajectory(folder):
         raise InputError(f"{folder}: is not a folder of `testbed learn`")

@@ -77,7 +77,8 @@ def source_sha256() -> str:
 
 
 def environment() -> dict[str, Any]:
-    """What may affect results besides the scenario: program, versions, machine and kernel."""
+    """Factors other than the scenario that may affect results: program, versions, machine and
+    kernel."""
     commit, dirty = revision()
     versions = {}
     for package in PACKAGES:
@@ -134,7 +135,8 @@ def command() -> str:
 
 
 def _air() -> dict[str, Any]:
-    """What delays and loses frames, and whether it is repeatable (netem since Linux 6.7)."""
+    """The programs that delay and lose frames, and whether this is repeatable (netem since Linux
+    6.7)."""
     if not has_netem():
         return {"delayed_and_lost_by": "process", "repeatable": True}
     major, minor = (int(part) for part in platform.release().split(".")[:2])

@@ -188,8 +188,8 @@ def read_run(path: str | Path) -> Run:
     """Read a run directory that may not be trustworthy.
 
     Raises:
-        InputError: It is not a run directory (manifest.json or scenario.json is missing), or a file
-            is broken or has values that no run has; one line names the file.
+        InputError: The folder is not a run directory (manifest.json or scenario.json is missing),
+            or a file is broken or has values that are impossible in a run; one line names the file.
     """
     run_dir = Path(path)
     manifest = read_manifest(run_dir / MANIFEST, Manifest)
@@ -234,7 +234,7 @@ def read_manifest(path: Path, kind: type[Manifest]) -> dict[str, Any]:
     """The entries of a manifest, checked against `kind`.
 
     Raises:
-        InputError: It is missing or broken; one line names the entry.
+        InputError: The manifest is missing or broken; one line names the entry.
     """
     manifest = read_object(path)
     try:
@@ -248,7 +248,7 @@ def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]
     """A JSON object with finite numbers and texts that UTF-8 can encode.
 
     Raises:
-        InputError: The file is missing, or is no such object.
+        InputError: The file is missing, or is not a JSON object.
     """
     try:
         tree = json.loads(read_regular(path, most_bytes))
@@ -273,7 +273,7 @@ def _trace(path: Path, scenario: Scenario) -> SlotTrace | None:
     """The trace; None if there is none.
 
     Raises:
-        InputError: It is broken, or has another number of UAVs.
+        InputError: The trace is broken, or has another number of UAVs.
     """
     if not path.exists():
         return None

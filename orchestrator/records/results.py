@@ -26,9 +26,14 @@ EXECUTIONS = {
     "predicted_wire": "predicted, frames",
     "predicted": "predicted, payload",
 }
-"""By kind of timeline, best first: the name of the execution."""
+<<<<<<< HEAD
+"""Name of the execution by kind of timeline, best first."""
 CROSS_CHECK = "cross-check.json"
 _FORMER_CROSS_CHECK = "opinions.json"
+=======
+"""Name of the execution by kind of timeline, best first."""
+CROSS_CHECK = "opinions.json"
+>>>>>>> h-w-code
 MOST_JSON_BYTES = 256 << 20
 """Size limit of a JSON file."""
 
@@ -102,11 +107,11 @@ class Result:
     """The rounds of one execution (a measurement or a prediction), and facts about them."""
 
     name: str
-    """Name of its folder or file."""
+    """Name of the result's folder or file."""
     scenario: Scenario | None
-    """None if only rounds were given."""
+    """The scenario; None if only rounds were given."""
     execution: str
-    """Name of what executed the rounds, e.g. a value of `EXECUTIONS`."""
+    """Name of the execution of the rounds, e.g. a value of `EXECUTIONS`."""
     timeline: Timeline
     prediction: Timeline
     """The engine's prediction of the same rounds; empty if the rounds are a prediction."""
@@ -118,7 +123,7 @@ class Result:
     downlink_is_open: bool = False
     """See `Timeline.downlink_is_open`."""
     lacks: Sequence[str] = ()
-    """What is missing in it, one line each."""
+    """Missing parts of the result, one line each."""
     radio: str = ""
     """The radio in a few words, see `describe_radio`; empty if only rounds were given."""
 
@@ -131,7 +136,7 @@ def read_results(path: str | Path) -> list[Result | PlayedSession]:
             `run --json` or `cross-check --json` has written.
 
     Raises:
-        InputError: It is none of these, or is broken; the message names the file.
+        InputError: The file is none of these, or is broken; the message names the file.
     """
     path = Path(path)
     if path.is_file():
@@ -147,7 +152,7 @@ def read_results(path: str | Path) -> list[Result | PlayedSession]:
 
 
 def result_of(run: Run) -> Result:
-    """The result of a run: its measured rounds, or else its predicted ones.
+    """The result of a run: its measured rounds, or otherwise its predicted ones.
 
     Raises:
         InputError: The run has no round.

@@ -79,7 +79,7 @@ class PlayedSession:
     cells: pd.DataFrame | None = None
     """See `orchestrator.analysis.radio_log.cells`; None: there is one cell."""
     handovers: pd.DataFrame | None = None
-    """See `orchestrator.analysis.radio_log.handovers`; None likewise."""
+    """See `orchestrator.analysis.radio_log.handovers`; None in the same cases."""
 
     @property
     def valid(self) -> bool | None:
@@ -97,7 +97,8 @@ def read_session(folder: Path) -> PlayedSession:
     """Read the folder of a session that has ended.
 
     Raises:
-        InputError: It is not the folder of a session, or a file is broken; one line names the file.
+        InputError: The folder is not that of a session, or a file is broken; one line names the
+            file.
     """
     for name in (MANIFEST, SCENARIO, SESSION):
         if not (folder / name).is_file():

@@ -192,7 +192,7 @@ def read_table(
 
     Raises:
         Absent: The file or a required column is missing, or the table has no rows.
-        InputError: It is not such a table, is too large, or has a value that is not allowed.
+        InputError: The file is not such a table, is too large, or has a value that is not allowed.
     """
     if not path.exists():
         raise Absent("is not in the run directory")
@@ -272,7 +272,7 @@ def _check_size(needed: int, held: int) -> None:
     """Check the memory that a table needs against its file's size and the free memory.
 
     Raises:
-        ValueError: It needs too much.
+        ValueError: The table needs too much memory.
     """
     if needed > max(SAFE_BYTES, MOST_EXPANSION * held):
         raise ValueError(f"claims {needed:,} bytes of values in a file of {held:,}")

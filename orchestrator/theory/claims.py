@@ -48,9 +48,9 @@ from testbed.core.timeline import S
 from workloads.costs.profile import SplitProfile
 
 MOST_ORDERED = 7
-"""Most clients for which all K! orders are tried."""
+"""Largest number of clients for which all K! orders are tried."""
 SEARCHED = (4, 3)
-"""Most clients and iterations for which all sequences are searched."""
+"""Largest numbers of clients and iterations for which all sequences are searched."""
 NETWORKS = 500
 """Number of random networks for theorem 2 and (17)."""
 
@@ -182,7 +182,7 @@ def _plan(scenario: Scenario, profile: SplitProfile, name: str) -> RoundPlan:
 
 
 def _constant_round(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> RoundTimes:
-    """The engine under assumption 1: one slot that lasts for ever."""
+    """The engine under assumption 1: one slot that never ends."""
     return simulate(plan, radio, gain[:, None], 1e9)
 
 
@@ -328,7 +328,7 @@ def _theorems(
 def _only(
     plan: RoundPlan, radio: RadioAccess, most: int, iterations: int | None = None
 ) -> tuple[RoundPlan, RadioAccess, npt.NDArray[np.int64]]:
-    """At most so many of a round's clients, spread evenly, and of its iterations."""
+    """At most `most` of a round's clients, spread evenly, and the first `iterations`."""
     few = min(most, plan.clients)
     chosen = np.linspace(0, plan.clients - 1, few).round().astype(np.int64)
 

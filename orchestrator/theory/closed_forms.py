@@ -84,7 +84,7 @@ def check_constant(radio: RadioAccess) -> None:
 
 
 def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> Durations:
-    """Assumption 1: the durations of a plan when each client's gain, shape [K], stays as it is.
+    """Assumption 1: the durations of a plan if each client's gain, shape [K], is constant.
 
     Raises:
         InputError: The radio divides its band among those that are active, or clients do different
@@ -120,7 +120,7 @@ def durations_of(times: RoundTimes, clients: int) -> Durations:
 def upper_bound_s(d: Durations) -> float:
     """τ_max, eq. (13), s: SFL-PS that serves the client of largest lag last in every iteration.
 
-    It holds for the actual durations of steps, with any channel.
+    The equation is valid for the actual durations of steps, with any channel.
     """
     ready, all_sg = (d.cf_s + d.ca_s + d.s_s)[:, 0], d.sg_s.sum(axis=0)
     between = (all_sg[:-1] + d.lag_s.max(axis=0)).sum() if d.iterations > 1 else 0.0
@@ -297,7 +297,7 @@ def _search(
     sg_s: Array,
     tail_s: Array,
 ) -> float:
-    """The earliest end that can follow from this state if it is below `best_s`, else `best_s`."""
+    """The earliest end that can follow from this state; `best_s` if it is not below `best_s`."""
     total_s, first_s, last_s, bound_s = 0.0, np.inf, np.inf, end_s
     for k in range(ready.size):
         if left[k] > 0:

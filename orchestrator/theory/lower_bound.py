@@ -216,7 +216,7 @@ class _Relaxed:
     """e, shape [K], J."""
     up_bits: float
     down_bits: float
-    """Bits per round if their time depends on β, else 0."""
+    """Bits per round if their time depends on β, otherwise 0."""
     parallel_server: bool
 
     def transfer_times(self, beta: Array) -> _TransferTimes:

@@ -79,12 +79,12 @@ class Equation:
     has_adapters: bool = False
     """Whether the form includes SM and CM; otherwise they are added."""
     metric: str = "latency_s"
-    """Metric of the round that the form gives."""
+    """Metric of the round that the form computes."""
 
     def __call__(
         self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
     ) -> Answer:
-        """What it says of a round whose channel stays as it is in slot 0 (assumption 1)."""
+        """Prediction for a round whose channel is constant, as in slot 0 (assumption 1)."""
         relation = self.relation(plan.paradigm)
         if relation is None or not all(way.all() for way in both_ways(gain[:, 0])):
             return None
@@ -192,7 +192,7 @@ COMPOSED: dict[str, tuple[str, Function]] = {
     CPSFL_BOUNDS: ("CPSFL's bounds, (17), (18)", cpsfl_bounds),
     QUEUE: ("M/G/1 queue", queue),
 }
-"""What is no equation of the paper's by itself: title and function by name."""
+"""Models that are not single equations of the paper: title and function by name."""
 ANALYTICAL_MODELS.add(EQUATIONS | {name: function for name, (_, function) in COMPOSED.items()})
 
 
@@ -203,14 +203,14 @@ class AnalyticalModel:
     name: str
     title: str
     metric: str
-    """Metric of the round that the model gives."""
+    """Metric of the round that the model computes."""
     function: Function
     parameters: Mapping[str, Any]
 
     def __call__(
         self, plan: RoundPlan, radio: RadioAccess, gain: SlotValues, slot_s: float
     ) -> ModelResult | None:
-        """What it says of a scenario's first round.
+        """Prediction for the first round of a scenario.
 
         Args:
             plan: Durations and bytes of the round.

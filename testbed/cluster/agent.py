@@ -154,7 +154,7 @@ class Agent:
                 raise RunError(f"{type(order).__name__} is not valid while a part is running")
 
     def _give(self, path: Path) -> None:
-        """Send a file and remove it."""
+        """Send a file to the peer and remove it."""
         with path.open("rb") as file:
             left = path.stat().st_size
             while True:

@@ -65,7 +65,7 @@ class Source:
         self._over = threading.Event()
         self._sock = socket.create_server((address, 0))
         self.port: int = self._sock.getsockname()[1]
-        """Port on which it listens."""
+        """Port of the listening socket."""
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 

@@ -122,8 +122,8 @@ class Clocks:
         self._thread.start()
 
     def await_first(self, timeout_s: float) -> str | None:
-        """Wait until all clocks are known; returns the name of a host whose clock is not, or
-        None."""
+        """Wait until all clocks have been measured; returns the name of a host whose clock has not,
+        or None."""
         deadline = time.monotonic() + timeout_s
         while unknown := [name for name, clock in self.of.items() if clock.exchanges < FIRST]:
             if time.monotonic() > deadline:
@@ -217,7 +217,7 @@ class Echo:
         self._sock.bind((address, 0))
         self._key = token.encode()
         self.port: int = self._sock.getsockname()[1]
-        """Port on which it listens."""
+        """Port of the listening socket."""
         self.heard_ns = time.monotonic_ns()
         """Monotonic time of the orchestrator's last request."""
         self._over = threading.Event()

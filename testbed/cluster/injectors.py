@@ -53,12 +53,12 @@ def there(clock: EmulatedClock, of_host: Reading) -> EmulatedClock:
 
 @dataclass(frozen=True)
 class Captures:
-    """How links are captured on a host and the files fetched."""
+    """Functions that capture links on a host and fetch the files."""
 
     host: str
     """The base station's host, where all links end."""
     folder: str
-    """Folder of the files on that host."""
+    """Folder of the capture files on that host."""
     fetch: Callable[[str, Path], object]
     """Fetches a file of that folder to a local path."""
 
@@ -83,7 +83,7 @@ class HostInjectors(Injector):
                 continue.
         """
         self.captures: Captures | None = None
-        """How to capture; None: captures are not possible."""
+        """Functions for captures; None: captures are not possible."""
         self._files: Sequence[Path] = ()
         self._asked_ns: dict[str, int] = {}
         """Unix time at which each host last reported its counters, by its own clock."""
@@ -155,7 +155,7 @@ class HostInjectors(Injector):
         return found
 
     def ahead_s(self, host: str) -> float:
-        """Seconds by which a host's clock is ahead of what the last epoch assumed."""
+        """Seconds by which a host's clock is ahead of the last epoch's assumption."""
         assumed = self._assumed.get(host)
         if assumed is None:
             return 0.0

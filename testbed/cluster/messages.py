@@ -24,7 +24,7 @@ class BeHost:
     """Settings of an agent, on its standard input."""
 
     address: str
-    """IP address on which the agent listens and has its ends of tunnels."""
+    """IP address of the agent's socket and of its ends of tunnels."""
     token: str
     """Secret that every peer must present."""
     identity: Identity
@@ -131,7 +131,7 @@ class StartProgram:
     command: Command
     """The program; its environment extends that of the host's programs."""
     merged: bool
-    """Whether standard error goes to standard output."""
+    """Whether standard error is redirected to standard output."""
 
 
 @dataclass(frozen=True)

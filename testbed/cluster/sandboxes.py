@@ -154,7 +154,7 @@ class HostSandboxes:
                 self._world.signal(ours, order.signal)
 
     def ended(self, number: int) -> int:
-        """Forget an ended program; returns the orchestrator's number of it."""
+        """Remove an ended program from the books; returns the orchestrator's number of it."""
         return self._numbers.pop(number)
 
 

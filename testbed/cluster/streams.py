@@ -177,7 +177,7 @@ class Listener:
             )
         )
         self.port: int = self._server.sockets[0].getsockname()[1]
-        """Port on which it listens."""
+        """Port of the listening socket."""
 
     def offer(self, name: str, sock: socket.socket) -> None:
         """Offer a socket under a name."""

@@ -94,11 +94,11 @@ def start(
 
     Args:
         nodes: All nodes; the first is the base station.
-        shape: How links treat frames.
+        shape: Shape of the links.
         agents: Agents by host name; each waits for its only run.
         places: The host of each node.
         identity: Certificates of the orchestrator.
-        timeout_s: How long nodes may take to start.
+        timeout_s: Time limit for the start of nodes.
         judge: Called before any node is started if links go over the network between hosts.
 
     Raises:
@@ -409,7 +409,7 @@ class HostsWorld(World):
         """Continue without a host.
 
         Raises:
-            RunError: It is the base station's host.
+            RunError: The host is the base station's.
         """
         if self._clocks.is_silent(host):
             reason = f"it has not answered for {SILENCE_S:g} s"

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Messages as JSON and bytes: a frozen dataclass goes out, and comes back checked.
+"""Messages as JSON and bytes: frozen dataclasses are encoded, and checked when they are decoded.
 
 A message's kind is the name of its class; its fields hold numbers, text, `NodeId`, `Path`, tuples,
-mappings, and other frozen dataclasses. At most one is `bytes`, and travels beside the JSON. What
-comes in must have exactly the fields of its kind, each of its type: nothing is filled in, nothing
-is left out, and no name in a message is ever looked up but among the kinds that are due.
+mappings, and other frozen dataclasses. At most one field is `bytes`; it is sent next to the JSON. A
+received message must have exactly the fields of its kind, each of its type: there are no defaults.
+A name in a message is only looked up among the kinds that are expected.
 """
 
 import types
@@ -27,21 +27,22 @@ Read = Callable[[Any], Any]
 
 
 class MessageError(RunError):
-    """What came is no message that is due, or one with other fields."""
+    """A received message is of a kind that is not expected, or has other fields."""
 
 
 class Kinds(Generic[Received]):
     """The kinds of message that one side may receive."""
 
     def __init__(self, kinds: Any):
-        """Begin; `kinds` is their union."""
+        """Create a codec; `kinds` is the union of the message classes."""
         self._kinds = {kind.__name__: kind for kind in get_args(kinds)}
 
     def decode(self, header: Json, blob: bytes) -> Received:
-        """The message that `encode` made so.
+        """The message from which `encode` made these arguments.
 
         Raises:
-            MessageError: None of these kinds, or a field is missing, unknown or of another type.
+            MessageError: The message is none of these kinds, or a field is missing, unknown or of
+                another type.
         """
         name = header.get("kind")
         kind = self._kinds.get(name) if isinstance(name, str) else None
@@ -64,7 +65,7 @@ class Kinds(Generic[Received]):
 
 
 def encode(message: Any) -> tuple[Json, bytes]:
-    """A message as a JSON object and what travels beside it."""
+    """A message as a JSON object, and its field of bytes, which is sent next to it."""
     header, blob = {"kind": type(message).__name__}, b""
     for field in fields(message):
         value = getattr(message, field.name)
@@ -106,7 +107,7 @@ def _blob_field(kind: type) -> str | None:
 
 @cache
 def _reader(due: Any) -> Read:
-    """What makes a value of a type out of JSON, or raises `_UnfitError`."""
+    """A function that converts JSON to a value of a type, or raises `_UnfitError`."""
     origin, of = get_origin(due), get_args(due)
     if due is Any:
         return lambda value: value

@@ -65,7 +65,7 @@ class RoundTerms:
     """Number of updates of all UAVs together in all rounds of an asynchronous run, which are played
     as one, where `iterations` are those of one update; 0 in a synchronous round."""
     asks: Asks = ""
-    """Which uploads the UAV asks for before it sends them; of smashed data, only those that have a
+    """Uploads for which the UAV requests permission; of smashed data, only those that have a
     payload."""
     buffer: int = 1
     """Number of updates after which the base station changes the global model of an asynchronous
@@ -81,7 +81,7 @@ class RoundTerms:
 
 @dataclass(frozen=True)
 class Credits:
-    """How much later than they are due the messages of a link begin, by kind, in real seconds: see
+    """Real seconds by which messages of a link begin after their due time, by kind: see
     `EmulatedClock.depart`."""
 
     broadcast: float
@@ -103,7 +103,7 @@ class FirstGradients:
     first_slot: int
     slot_s: float
     seconds: tuple[tuple[float, ...], ...]
-    """A row a client, an entry a slot from the first on."""
+    """One row per client with one entry per slot, from the first slot on."""
 
     def at(self, client: int, time_s: float) -> float:
         """The duration for a client whose smashed data arrive at `time_s`."""
@@ -120,7 +120,7 @@ class RoundAhead:
     first_slot: int
     slot_s: float
     uplink_bps: tuple[tuple[float, ...], ...]
-    """A row a client, an entry a slot from the first on."""
+    """One row per client with one entry per slot, from the first slot on."""
     downlink_bps: tuple[tuple[float, ...], ...]
     """Rates of gradients: one row per client, one entry per slot from `first_slot` on."""
 
@@ -133,7 +133,7 @@ class RoundAhead:
 
 @dataclass(frozen=True)
 class LostClient:
-    """A client that the base station has given up."""
+    """A client for which the base station no longer waits."""
 
     client: int
     lost_s: float
@@ -146,7 +146,7 @@ class Keeping:
     """When the base station keeps the global state of an asynchronous run for an evaluation."""
 
     every_updates: tuple[int, ...] = ()
-    """Numbers of updates after whose multiples it does."""
+    """The state is kept after each multiple of each of these numbers of updates."""
     every_s: float = 0.0
     """Emulated seconds after whose multiples it does; 0: never."""
 
@@ -174,7 +174,7 @@ class Direction:
     device_sent_bytes: int
     """Bytes as the device counts them per packet, with the headers of the first frame only."""
     device_sent_frames: int
-    """Packets, of one or more frames."""
+    """Packets as the device counts them, of one or more frames each."""
     lost_frames: int = 0
     """Frames lost on the radio channel since impairments are in force."""
     arrived_frames: int = 0
@@ -182,7 +182,7 @@ class Direction:
     late_frames: int = 0
     """Arrived frames that were more than a millisecond late; always 0 with netem."""
     inside_frames: int = 0
-    """Packets within ns-3's radio: neither arrived nor lost yet."""
+    """Packets within ns-3's radio, neither arrived nor lost yet."""
     unaccounted_frames: int = 0
     """Packets by which the counts of ns-3's radio and of the devices at both ends disagree."""
 
@@ -254,7 +254,7 @@ class ServeRound:
     s_s: tuple[float, ...]
     """Duration of server computing for a batch of each client of the run."""
     first_gradients: FirstGradients | None
-    """None: no service order uses them."""
+    """First gradients for service orders; None: no service order uses them."""
     live: bool
     """Whether to send `Progress`."""
     faults: BsFaults | None
@@ -263,7 +263,7 @@ class ServeRound:
     held: bool = False
     """Whether the links hold the broadcast back until it is due."""
     ahead: RoundAhead | None = None
-    """None: the service order is one of the paper's."""
+    """Data for the service order of a plug-in; None: the order is one of the paper's."""
     may_lose: bool = False
     """Whether clients are on other machines: `LoseClients` may arrive until the round is over."""
     keeping: Keeping = Keeping()
@@ -288,7 +288,7 @@ class JoinRound:
     reports_steps: bool = False
     """Whether to report steps when they begin and end, because the machine may be lost."""
     credits: Credits | None = None
-    """Credits of its uplink; None: those of the set-up."""
+    """Credits of the UAV's uplink; None: the credits of the set-up."""
 
 
 @dataclass(frozen=True)
@@ -311,7 +311,7 @@ class LoseClients:
 
 @dataclass(frozen=True)
 class Save:
-    """Asks for the global state, or a UAV for what stays with it; answered by `Saved`."""
+    """Asks for the global state, or a UAV for its own tensors; answered by `Saved`."""
 
 
 @dataclass(frozen=True)
@@ -324,12 +324,12 @@ class Restore:
 
 @dataclass(frozen=True)
 class TakeOwn:
-    """Informs the base station of what stays with a UAV, for `Save` and `Evaluate`; answered by
-    `Restored`."""
+    """Gives the base station the tensors that stay with a UAV, for `Save` and `Evaluate`; answered
+    by `Restored`."""
 
     client: int
     state: bytes
-    """What the UAV has answered to `Save`."""
+    """The UAV's answer to `Save`."""
 
 
 @dataclass(frozen=True)
@@ -407,7 +407,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class StepsSoFar:
-    """Steps so far of a UAV that will crash or may be lost."""
+    """Steps that a UAV has done so far, if it will crash or may be lost."""
 
     spans: tuple[Span, ...]
     going: tuple[Span, ...]
@@ -423,7 +423,7 @@ class Abandoned:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """The round is over: the node's record of it."""
+    """Record of a finished round from one node."""
 
     spans: tuple[Span, ...]
     going: tuple[Span, ...]
@@ -449,8 +449,8 @@ class BaseStationReport(RoundReport):
 
 @dataclass(frozen=True)
 class Saved:
-    """The global state, or what stays with a UAV, as a safetensors file; empty if nothing is
-    learned."""
+    """The global state, or the tensors that stay with a UAV, as a safetensors file; empty if
+    nothing is learned."""
 
     state: bytes
 
@@ -500,12 +500,13 @@ class SetRates:
     warn_slots: int
     """Number of remaining slots at which `Low` is sent."""
     table: bytes
-    """Float64 [slots, rows, K], bit/s: uplinks, then each variant of the downlinks, a row each
-    unless `divided` says otherwise."""
+    """Rates in bit/s, float64 [slots, rows, K]: uplinks, then each variant of the downlinks; one
+    row for each unless `divided` sets more."""
     divided: tuple[tuple[tuple[int, float], ...], ...] = ()
-    """How active links divide each direction, uplinks, then each variant of the downlinks: for each
-    number of active links from 1 on, the row of the table and the part of it that a link has. One
-    entry: links do not affect each other. Empty: none of them does."""
+    """Division of each direction among active links: uplinks, then each variant of the downlinks.
+    For each number of active links from 1 on: the row of the table, and the fraction of it that a
+    link has. One entry: links do not affect each other. Empty: this is the case for all directions.
+    """
 
 
 @dataclass(frozen=True)
@@ -518,7 +519,7 @@ class SetChannel:
     warn_slots: int
     """Number of remaining slots at which `Low` is sent; 0: it is not sent."""
     table: bytes
-    """Float64 [count, values], what the radio process reads per slot."""
+    """Input of the radio process per slot, float64 [count, values]."""
 
 
 @dataclass(frozen=True)
@@ -529,7 +530,7 @@ class Epoch:
     slot_s: float
     held: tuple[int, ...] = ()
     """Size in bytes of the last frame of the transfer that starts on each downlink with the clock;
-    their frames are held until then. Empty: no transfer is known to start then."""
+    their frames are held until then. Empty: there is no such transfer."""
     held_bytes: tuple[int, ...] = ()
     """Size in bytes of each of these transfers; empty: unknown."""
 
@@ -543,7 +544,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Pause:
-    """Stops setting rates: the last ones stay in force."""
+    """Stops setting rates; the last rates remain in force."""
 
 
 @dataclass(frozen=True)
@@ -644,7 +645,7 @@ class Impaired:
 
 @dataclass(frozen=True)
 class Low:
-    """Rates are left for few slots only."""
+    """Reports that the table has rates for few more slots only."""
 
     end: int
     """The first slot without rates."""
@@ -652,7 +653,7 @@ class Low:
 
 @dataclass(frozen=True)
 class Exhausted:
-    """No rates are left: the last ones stay in force."""
+    """Reports that the table has no more rates; the last rates remain in force."""
 
     slot: int
 

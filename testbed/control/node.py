@@ -99,7 +99,7 @@ class NodeControl(Generic[Received]):
         return over.fileno() not in dict(poll.poll())
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end of the control connection."""
         self._control.close()
 
 

@@ -83,8 +83,8 @@ class ControlSocket:
             raise RunError(f"control socket: {error.strerror}") from None
 
     def read_available(self) -> bool:
-        """Read what has arrived without waiting; returns False if the peer has closed the
-        socket."""
+        """Read the bytes that have arrived, without waiting; returns False if the peer has closed
+        the socket."""
         try:
             data = self._socket.recv(_CHUNK, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -97,7 +97,7 @@ class ControlSocket:
 
     @property
     def has_some(self) -> bool:
-        """Whether bytes have been read that `next` has not returned yet."""
+        """Whether there are received bytes that `next` has not returned yet."""
         return bool(self._buffer)
 
     def next(self) -> Message | None:

@@ -54,7 +54,7 @@ class Mix:
     staleness: int
     """Number of times that the global model has changed since the client was sent it."""
     at: float
-    """Time of its arrival."""
+    """Time at which the update arrived."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SendAdapters:
 
     client: int
     iteration: int
-    """First iteration of its update."""
+    """First iteration of the client's update."""
     at: float
 
 
@@ -231,7 +231,7 @@ class AsynchronousRound:
         return given
 
     def _go_on(self, now: float) -> None:
-        """Apply the buffer if it is time for it, and let clients that may go on do so."""
+        """Apply the buffer if it is time for it, and let clients continue that may do so."""
         stuck = self._after_aggregation and self._waiting == self.here
         if self._buffered >= self._buffer or (stuck and self._buffered):
             self._buffered = 0

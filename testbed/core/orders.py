@@ -25,7 +25,7 @@ LARGER_LAG, FIRST_COME = "larger-lag", "first-come"
 PAPERS = (LARGER_LAG, FIRST_COME)
 """The paper's service orders."""
 OUTAGE_S = 1e9
-"""Duration in s that stands for a transfer over a link in outage: longer than any other."""
+"""Duration in s that represents a transfer over a link in outage: longer than any other."""
 NO_RANK = -(1 << 63)
 """The sorting key of a rank that is not a number."""
 
@@ -33,7 +33,7 @@ NO_RANK = -(1 << 63)
 class ServiceRequest(NamedTuple):
     """Information about a client when it is enqueued at a sequential resource.
 
-    Durations of past steps are measured; those of future steps are computed from the device profile
+    Measured durations of past steps; durations of future steps are computed from the device profile
     and the rates of the slot in which the request arrives.
     """
 
@@ -109,7 +109,7 @@ class Prospects:
     server_s: tuple[float, ...]
     """τ_S of each client."""
     smashed_bytes: tuple[int, ...]
-    """Bytes on the link, including overheads; likewise the other sizes."""
+    """Bytes on the link, including overheads; the other sizes as well."""
     gradient_bytes: tuple[int, ...]
     adapter_bytes: tuple[int, ...]
     own_iterations: tuple[int, ...] = ()
@@ -167,7 +167,7 @@ def request(
         client_s: τ_CB(i-1) + τ_CF(i).
         upload_s: τ_CA(i).
         server_s: τ_S(i).
-        gradient_s: τ_SG(i-1); negative: there was no gradient yet.
+        gradient_s: τ_SG(i-1); negative if there was no gradient yet.
         ahead: Remaining work, at the rates of the current slot.
     """
     next_s = transfer_s(ahead.gradient_bytes, ahead.downlink_bps)
@@ -221,7 +221,7 @@ def longest_remaining_work_first(asked: ServiceRequest) -> float:
 
 
 def round_robin(asked: ServiceRequest) -> float:
-    """Serve all clients once in the order of their numbers, then all a second time, and so on."""
+    """Serve all clients once in the order of their numbers, then all a second time, etc."""
     return float((asked.iteration - 1) * asked.clients + asked.client)
 
 
@@ -237,10 +237,10 @@ _SAMPLE = request(True, 1, 1, 0.5, 0.3, 0.2, 0.1, -1.0, Ahead(2, 3, 0.1, 0.5, 8,
 
 
 def check(name: str, parameters: Mapping[str, float]) -> None:
-    """Refuse an order that is none, or parameters that it does not take.
+    """Refuse an unknown order, or parameters that it does not take.
 
     Raises:
-        InputError: Names the key.
+        InputError: A parameter is not valid; the message names its key.
     """
     if name in ORDERS.built_in:
         return ORDERS.check(name, parameters)

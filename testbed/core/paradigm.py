@@ -19,7 +19,8 @@ from testbed.core.words import not_one_of
 Sharing = Literal["parallel", "sequential"]
 UploadOrder = Literal["first-come", "scheduled"]
 Asks = Literal["", "adapters", "all"]
-"""Which uploads a client asks for before it sends them: none, its adapters, or all."""
+"""Uploads for which a client requests permission before it sends them: none, its adapters, or all.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,14 @@ class Paradigm:
     """Parameters of a service order from another package."""
     asynchronous: bool = False
     """Whether clients do not wait for each other: their adapters are mixed into the global ones
-    when they arrive, and the result is sent back at once. Queues are first-come, without gates."""
+    when they arrive, and the result is sent back at once. Queues are first-come, first-served,
+    without gates."""
     adapters_wait_for_all: bool = False
     """Whether the upload of adapters starts only when all clients have finished their last backward
     pass."""
     uplink: Sharing = "parallel"
-    """How uploads share the uplink: `sequential` sends smashed data and adapters one after the
-    other, each with the whole bandwidth."""
+    """Sharing of the uplink: `sequential` sends smashed data and adapters one after the other, each
+    with the whole bandwidth."""
     uplink_order: UploadOrder = "first-come"
     """Order of sequential uploads: by the time of the request, or `scheduled`: strictly in the
     order in which the clients of the round were chosen."""
@@ -64,7 +66,7 @@ class Paradigm:
 
     @property
     def asks(self) -> Asks:
-        """Which uploads a client asks for before it sends them."""
+        """Uploads for which a client requests permission before it sends them."""
         if self.uplink == "sequential":
             return "all"
         return "adapters" if self.adapters_wait_for_all else ""

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Values of parameters that what is built in refuses."""
+"""Checks of the parameter values of built-in functions."""
 
 import math
 from collections.abc import Collection
@@ -9,10 +9,11 @@ from typing import Any
 
 
 def number(name: str, value: Any, low: float, high: float, *, whole: bool = False) -> None:
-    """Refuse a parameter that is no number, or not in [low, high), a whole one in [low, high].
+    """Refuse a parameter that is not a number in [low, high), or with `whole` not a whole number in
+    [low, high].
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not a number in this range.
     """
     kind = int if whole else int | float
     fits = isinstance(value, kind) and not isinstance(value, bool)
@@ -23,10 +24,10 @@ def number(name: str, value: Any, low: float, high: float, *, whole: bool = Fals
 
 
 def one_of(name: str, value: Any, known: Collection[str]) -> None:
-    """Refuse a parameter that is none of these words.
+    """Refuse a parameter whose value is not one of the known words.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The value is not one of these words.
     """
     if value not in known:
         raise ValueError(f"{name}: must be one of {', '.join(known)}, not {value!r}")

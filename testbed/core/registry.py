@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a scenario may name: what is built in, and what other packages register as entry points.
+"""Registries of the names that a scenario may use: built-in ones, and those that other packages
+register as entry points.
 
 Each group of names has one `Registry`. A package's object is loaded when a scenario names it, never
 before, so that a broken one has no effect on other scenarios. A package cannot replace what is
@@ -34,10 +35,10 @@ MOVED = {
     "testbed.paradigm": "Paradigm",
     "testbed.timeline": "Round, Timeline",
 }
-"""By the module that plugins imported it from: what `orchestrator` itself offers now."""
+"""The present names in `orchestrator`, by the module from which plug-ins imported them earlier."""
 OURS = ("orchestrator", "testbed", "workloads", "ns3_scenarios")
 GROUPS: list["Registry"] = []
-"""Every group of names."""
+"""All groups of names."""
 
 
 @cache
@@ -57,7 +58,7 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def failures(where: str, kind: type[Exception] = RunError) -> Iterator[None]:
-    """Turn whatever a plug-in raises within the context into one line.
+    """Turn any exception that a plug-in raises within the context into an error of one line.
 
     Args:
         where: The key that names the plug-in, its name, and the round; it begins the line.
@@ -98,9 +99,9 @@ class Registry:
     Args:
         group: The group of entry points.
         key: The scenario's key that names one of the group.
-        parameters: The scenario's key that holds its parameters; `{}` in it is the name.
-        given: How many arguments the testbed itself gives to a function of the group, before the
-            parameters, which are given by keyword.
+        parameters: The scenario's key that contains its parameters; `{}` in it represents the name.
+        given: Number of positional arguments that the testbed gives to a function of the group; the
+            parameters follow by keyword.
     """
 
     def __init__(self, group: str, key: str, parameters: str = "", given: int = 0) -> None:
@@ -110,24 +111,24 @@ class Registry:
         GROUPS.append(self)
 
     def add(self, built_in: Mapping[str, Any]) -> None:
-        """Register what is built in, by name; a text `module:name` is imported when it is used."""
+        """Register built-in objects by name; a text `module:name` is imported when it is used."""
         self.built_in.update(built_in)
 
     @property
     def plugins(self) -> dict[str, EntryPoint]:
-        """What packages register, by name; nothing is loaded."""
+        """Entry points that packages register, by name; nothing is loaded."""
         return installed()[self.group]
 
     def names(self) -> list[str]:
-        """All known names, those that are built in first."""
+        """All known names, built-in ones first."""
         return list(dict.fromkeys([*self.built_in, *self.plugins]))
 
     def find(self, name: str, key: str = "") -> Any:
-        """What has that name.
+        """The object with that name.
 
         Args:
-            name: As the scenario gives it.
-            key: What a refusal names, if not the group's own key.
+            name: Name, as in the scenario.
+            key: Key to name in a refusal; default: the group's own key.
 
         Raises:
             InputError: Nothing has that name, or it cannot be loaded.
@@ -140,10 +141,10 @@ class Registry:
         return self.load(name)
 
     def load(self, name: str) -> Any:
-        """What a package registers under that name.
+        """The object that a package registers under that name.
 
         Raises:
-            InputError: It cannot be loaded; the message says why.
+            InputError: It cannot be loaded; the message gives the reason.
         """
         try:
             return self.plugins[name].load()
@@ -153,10 +154,10 @@ class Registry:
             raise self.unfit(name, f"cannot be loaded: {reason(error)}") from error
 
     def instance(self, name: str, kind: type[T]) -> T:
-        """The object of that name in a group of objects that know their own name.
+        """The object of that name, in a group of objects that have a `name` of their own.
 
         Raises:
-            InputError: See `find`; or it is no object of that kind and name.
+            InputError: See `find`; or the object is not of that kind and name.
         """
         found = self.find(name)
         if not isinstance(found, kind) or getattr(found, "name", name) != name:
@@ -167,7 +168,7 @@ class Registry:
         """The function of that name.
 
         Raises:
-            InputError: See `find`; or it is no function.
+            InputError: See `find`; or the object is not a function.
         """
         found = self.find(name, key)
         if not callable(found):
@@ -178,7 +179,7 @@ class Registry:
         """Refuse an unknown name, parameters that it does not take, or the lack of some it needs.
 
         Raises:
-            InputError: Names the parameter.
+            InputError: A parameter is not valid; the message names it.
         """
         if name in self.built_in and not parameters:
             return
@@ -198,11 +199,11 @@ class Registry:
                 raise InputError(f"{where}.{each.name}: is missing; {name!r} needs it")
 
     def make(self, name: str, parameters: Mapping[str, Any], *given: Any) -> Any:
-        """What the function of that name makes of its parameters.
+        """The result of calling the registered function of that name with the parameters.
 
         Args:
-            name: As the scenario gives it.
-            parameters: Likewise.
+            name: Name, as in the scenario.
+            parameters: Parameters of the function.
             given: The testbed's own arguments.
 
         Raises:
@@ -220,7 +221,7 @@ class Registry:
             raise self.unfit(name, f"fails: {reason(error)}") from error
 
     def refused(self, name: str, error: ValueError) -> InputError:
-        """The refusal of parameters by what they were given to."""
+        """The refusal of parameters that a function does not accept."""
         return InputError(f"{self._parameters.format(name)}: {' '.join(str(error).split())}")
 
     def unfit(self, name: str, why: str) -> InputError:
@@ -230,7 +231,7 @@ class Registry:
         return InputError(f"{self.key}: plugin {name!r} ({self.plugins[name].value}) {why}")
 
     def origin(self, name: str) -> str | None:
-        """Package and version that a plugin came from; None for what is built in."""
+        """Package and version of a plug-in; None for a built-in name."""
         entry = self.plugins.get(name)
         if entry is None or name in self.built_in:
             return None
@@ -263,7 +264,7 @@ def content_digest(path: Path) -> str:
 
 
 def _missing(error: ImportError) -> str:
-    """What could not be imported; of what the testbed once had, what to import instead."""
+    """The missing module or name; for a name that the testbed once had, also its replacement."""
     module = error.name or ""
     if module in MOVED:
         return f"what it imports from {module} has moved: from orchestrator import {MOVED[module]}"

@@ -65,7 +65,7 @@ class _Server:
         self.clients = clients
         self.tick = tick
         self.iterations = dict(iterations)
-        """Number of iterations of each client that is here; empty: all do as many."""
+        """Number of iterations of each client in the round; empty: the same number for all."""
         self.busy = False
         self.serves = 0
         """The client in service, if the resource is sequential and busy."""
@@ -75,7 +75,7 @@ class _Server:
         self.order = list(turns)
         self.turns = deque(turns)
         """Clients in the order in which they are served, again and again; empty: by rank. A client
-        that waits at the gate is passed over, and when the gate opens, the order begins anew."""
+        that waits at the gate is passed over, and when the gate opens, the order begins again."""
 
     def enqueue(
         self, client: int, iteration: int, now: float, rank: float, *, gated: bool | None = None

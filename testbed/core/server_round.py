@@ -290,12 +290,12 @@ class ServerRound:
             outlook: Used if the paradigm's order is not one of the paper's.
             drops: Whether the round continues without a lost client.
             mac_orders: Whether the radio's scheduler orders sequential gradients: each is sent once
-                it is computed, and `SetPriorities` says in which order they are served.
+                it is computed, and `SetPriorities` gives the order of service.
             own_gradients: Whether some gradients are not aggregated, if the paradigm aggregates
-                any, so that each client is also sent gradients of its own.
+                any, so that each client is also sent separate gradients.
             tick: Unit in which lags and times of arrival are compared, so that rounding errors do
                 not break ties; None: they are compared as they are.
-            iterations: Number of iterations of each client. Default: all do as many.
+            iterations: Number of iterations of each client. Default: the same number for all.
         """
         self.here = set(clients)
         """Clients that have neither finished nor been lost."""
@@ -349,7 +349,7 @@ class ServerRound:
         return client in self.lost or client in self._lost_at
 
     def lose_at(self, clients: Collection[int], at: float, *, drops: bool) -> None:
-        """Let these clients count as lost at time `at` if they have not finished."""
+        """Treat these clients as lost at time `at` if they have not finished."""
         self._drops = drops
         for client in self.here & set(clients):
             self._lost_at[client] = min(at, self._lost_at.get(client, math.inf))
@@ -404,7 +404,7 @@ class ServerRound:
                 self._lose(event.client, event.at, event.why)
 
     def _gradient_ready(self, number: int, at: float) -> None:
-        """Let a gradient wait for the downlink from a time on."""
+        """Add a gradient to the queue of the downlink from a time on."""
         client, rank = self._clients[number], self._rank("transmit", number, at)
         client.place = (rank, at, number)
         self._schedule.gradient_ready(number, client.iteration, at, rank)
@@ -414,7 +414,7 @@ class ServerRound:
         return [lost.at for lost in self.lost.values()]
 
     def _aggregate(self) -> None:
-        """Broadcast the aggregated gradients once all are computed; go on once all clients have
+        """Broadcast the aggregated gradients once all are computed; continue once all clients have
         them."""
         if self._lack_shared is None and self._computed and self._computed.keys() == self.here:
             clients = tuple(sorted(self._computed))

@@ -99,7 +99,8 @@ def _secured(scheduler: str, key: Path | None) -> Any:
     configuration.
 
     Raises:
-        InputError: The scheduler uses TLS, and there is neither.
+        InputError: The scheduler uses TLS, and there is neither a key file nor such a
+            configuration.
     """
     from distributed import Security
 

@@ -38,14 +38,14 @@ class QuietScheduler(Scheduler):  # type: ignore[misc]
     """A scheduler without an HTTP server."""
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
-        """Not started."""
+        """Do nothing: the web pages are not served."""
 
 
 class QuietWorker(Worker):  # type: ignore[misc]
     """A worker without an HTTP server."""
 
     def start_http_server(self, *_: Any, **__: Any) -> None:
-        """Not started."""
+        """Do nothing: the web pages are not served."""
 
 
 class SilentWorker(QuietWorker):
@@ -110,7 +110,7 @@ def serve_scheduler(host: str, port: int, key: Path, ready: Any = None) -> None:
         ready: Called with the scheduler's address when it is listening.
 
     Raises:
-        RunError: It cannot listen on this address.
+        RunError: The scheduler cannot listen on this address.
     """
 
     async def serve() -> None:

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Checks of this machine's capabilities for the testbed, with remedies for what is missing."""
+"""Checks of this machine's capabilities for the testbed, with remedies for missing ones."""
 
 import json
 import os
@@ -55,9 +55,9 @@ class Finding:
     detail: str
     """Result in words."""
     needed_for: str
-    """What does not work, or works less well, if the check fails."""
+    """Function of the testbed that does not work, or works less well, if the check fails."""
     remedy: str = ""
-    """How to fix it; empty if the check passed or there is no remedy."""
+    """Remedy for a failed check; empty if the check passed or there is no remedy."""
 
     def to_json(self) -> dict[str, Any]:
         """The finding as a JSON object."""

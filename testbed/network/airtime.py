@@ -1,21 +1,22 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A direction of a cell that its active links divide: a link may use what the others leave.
+"""A direction of a cell that its active links divide: a link may use the airtime that the others do
+not use.
 
 The rate of a link depends on how many links are active (`SlotRates`). In an LTE cell, for example,
 n active uplinks have 1/n of the resource blocks each; two downlinks that are limited by airtime
-have half of the rate that each would have alone, so that a UAV with a bad channel costs the others
-no more than one with a good one. The injector looks from time to time at what each link has sent
-and has waiting, and sets the rates accordingly. There are two ways to do so:
+have half of the rate that each would have alone, so that a UAV with a bad channel takes as much
+from the others as one with a good channel. At intervals, the injector reads the bytes that each
+link has sent and its backlog, and sets the rates accordingly. There are two ways to do so:
 
-- `Airtime` divides by use, for any traffic: links that have a backlog get equal shares, those that
-  send less get what they use and some more, and one that is idle is set to what it would get if it
-  began. The sum is exact as long as the same links send; a link that begins to send may exceed it
-  until the next look.
+- `Airtime` divides by use, for any traffic: links that have a backlog get equal shares. Links that
+  send less get the rate that they use plus a margin. An idle link is set to the rate that it would
+  get if it began to send. The sum is exact as long as the same links send; a link that begins to
+  send may exceed it until the next look.
 - `Transfers` divides by backlog, for links that carry one transfer at a time, or acknowledgements,
-  which do not count. What links have carried shows when a transfer has really begun or ended. What
-  the other links have had too much or too little since then is balanced until the next look.
+  which do not count. The bytes carried show when a transfer has really begun or ended. The excess
+  or deficit of the other links since then is balanced until the next look.
 """
 
 import itertools
@@ -25,13 +26,13 @@ from typing import NamedTuple, Protocol
 
 EVERY_NS = 5_000_000
 TRANSFERS_EVERY_NS = 1_000_000
-"""Least time between two looks at transfers."""
+"""Minimum time between two looks at transfers."""
 _GROWTH = 1.25
-"""A link without a backlog may use so many times more than it has used since the last look."""
+"""Factor by which the use of a link without a backlog may grow from one look to the next."""
 _KEPT_NS = 20_000_000
-"""How long ago a transfer may have begun or ended when this is noticed."""
+"""Age up to which the beginning or the end of a transfer can be noticed, in ns."""
 _LATEST_BACKLOG_NS = 6_000_000
-"""How long a link may send without a backlog until it is considered to have begun."""
+"""Time for which a link may send without a backlog until it is considered active, in ns."""
 _EVER_NS = 1e15
 """Longer than any transfer."""
 _NEAR_S = 10e-6
@@ -39,7 +40,8 @@ _NEAR_S = 10e-6
 _MOST_CHANGE = 4.0
 """A correction changes a rate by no larger factor."""
 Division = Sequence[tuple[int, float]]
-"""For each number of active links from 1 on: a row of rates, and the part of it that a link has.
+"""For each number of active links from 1 on: a row of rates, and the fraction of it that a link
+has.
 
 One entry: the rates are the same however many links are active."""
 
@@ -57,7 +59,7 @@ class SlotRates(NamedTuple):
         return len(self.division) > 1
 
     def bps(self, link: int, active: int) -> float:
-        """The rate of a link while that many links are active, itself included."""
+        """The rate of a link while `active` links are active, including this link."""
         row, part = self.division[min(max(active, 1), len(self.division)) - 1]
         return part * self.rows[row][link]
 
@@ -87,7 +89,7 @@ class SlotRates(NamedTuple):
 
 
 class Count(Protocol):
-    """What a link has sent, and what it has waiting."""
+    """The bytes that a link has sent, and its backlog."""
 
     @property
     def sent_bytes(self) -> int:
@@ -102,29 +104,29 @@ class Divider(Protocol):
     """Divides a direction: `Airtime` or `Transfers`."""
 
     every_ns: int
-    """Least time between two looks."""
+    """Minimum time between two looks."""
 
     def rates(self, slot: SlotRates) -> list[float]:
         """The rates that the links are to have in a slot."""
 
     def given(self, at_ns: int, slot: SlotRates, rates: Sequence[float]) -> None:
-        """Take note that the links have these rates from a moment on."""
+        """Record that the links have these rates from a moment on."""
 
     def look(
         self, counts: Sequence[Count], read_ns: Sequence[int], slot: SlotRates, next_ns: int
     ) -> None:
-        """Take note of what links have sent.
+        """Record the bytes that links have sent.
 
         Args:
             counts: Counters of each link.
-            read_ns: When each was read.
+            read_ns: Time at which each counter was read.
             slot: The links' rates.
             next_ns: Time until the next look.
         """
 
 
 def divide(wanted: Sequence[float]) -> list[float]:
-    """Max-min fair shares of one.
+    """Max-min fair shares of a total of 1.
 
     Args:
         wanted: The share that each link can use: 0 if idle, infinity if it has a backlog.
@@ -146,7 +148,7 @@ class Airtime:
     """Divides a direction by the use of its links."""
 
     every_ns = EVERY_NS
-    """Least time between two looks."""
+    """Minimum time between two looks."""
 
     def __init__(self, links: int, now_ns: int = 0) -> None:
         self.shares = divide([0.0] * links)
@@ -191,13 +193,13 @@ class _Piece(NamedTuple):
 class Transfers:
     """Divides a direction among the links that carry a transfer.
 
-    A link is active from the moment at which it must have begun, at the rates that were set, to
-    have sent what it has, until the moment at which those rates have carried all of it. This is
-    what the beginning and the end of a transfer mean in the emulation: see `Shape.burst_s`.
+    The beginning of an active link is computed from the bytes sent and the rates that were set; its
+    end is the moment at which those rates have carried all of these bytes. This is the meaning of
+    the beginning and the end of a transfer in the emulation: see `Shape.burst_s`.
     """
 
     every_ns = TRANSFERS_EVERY_NS
-    """Least time between two looks."""
+    """Minimum time between two looks."""
 
     def __init__(self, packet_bits: Sequence[float]) -> None:
         """Begin without transfers.
@@ -212,15 +214,15 @@ class Transfers:
         self._waits_ns = [0.0] * links
         """Since when an idle link has sent without a backlog; 0: it has not."""
         self._took_ns, self._sent_bits = [0.0] * links, [0.0] * links
-        """What it has sent since, and the time that its rates took for it."""
+        """Bits that it has sent since then, and the time in which its rates carry them."""
         self._until_ns = [0.0] * links
         """The last time at which an active link had a backlog, or up to when its rates have carried
         all that it has sent."""
         self._excess_bits = [0.0] * links
-        """How much more an active link has sent by then than its rates have carried: packets leave
-        as a whole, and a change of its rate does not affect the one that left last."""
+        """Bits that an active link has sent by then in excess of its rates: packets leave as a
+        whole, and a change of the rate does not affect the packet that left last."""
         self._owed_bits = [0.0] * links
-        """What active links have had too little, before the pieces that are kept."""
+        """Bits that active links are owed from before the pieces that are kept."""
         self._pieces: list[_Piece] = []
         self._correction_bps = [0.0] * links
         self._sent: list[int] = []
@@ -244,7 +246,7 @@ class Transfers:
     def look(
         self, counts: Sequence[Count], read_ns: Sequence[int], slot: SlotRates, next_ns: int
     ) -> None:
-        """Find out which links are active, and correct what the others have had since; see
+        """Find the active links, and correct the shares of the others since then; see
         `Divider.look`."""
         if self._sent and self._pieces:
             self._forget(min(read_ns) - _KEPT_NS)
@@ -260,7 +262,7 @@ class Transfers:
         return self._ended_ns[link] == math.inf
 
     def _note(self, link: int, bits: int, count: Count, read_ns: int) -> None:
-        """Take note of what a link has sent since the last look."""
+        """Record the bits that a link has sent since the last look."""
         before_ns = self._read_ns[link]
         middle_ns = (before_ns + read_ns) / 2
         has_backlog = count.backlog_bytes > 0
@@ -283,11 +285,11 @@ class Transfers:
     def _note_beginning(
         self, link: int, bits: int, has_backlog: bool, before_ns: int, read_ns: int
     ) -> None:
-        """Take note of what an idle link has sent since the last look.
+        """Record the bits that an idle link has sent since the last look.
 
-        Its transfer has begun as long before its first backlog as its rates took for all that it
-        has sent by then: a sender may need some acknowledgements until it uses up its link's
-        credit, which is a time, whatever the rate.
+        The transfer is assumed to have begun before its first backlog, by the time in which the
+        link's rates carry the bits sent by then. A sender may need some acknowledgements until it
+        uses up its link's credit, which is a time and does not depend on the rate.
         """
         took_ns = self._carried_at(link, bits, before_ns) - before_ns
         if not self._waits_ns[link]:
@@ -320,7 +322,7 @@ class Transfers:
         self._excess_bits[link] = bits
 
     def _carried_bits(self, link: int, from_ns: float, until_ns: float) -> float:
-        """What a link's rates have carried between two moments."""
+        """Bits that a link's rates carry between two moments."""
         return sum(
             piece.rates[link] * max(0.0, end_ns - max(from_ns, piece.since_ns)) * 1e-9
             for piece, end_ns in self._with_ends(until_ns)
@@ -350,7 +352,7 @@ class Transfers:
         ]
 
     def _owed(self, until_ns: float) -> list[float]:
-        """What each active link should have had up to a moment, less what it has had, in bits."""
+        """The share of each active link up to a moment, less the bits it has sent."""
         owed = list(self._owed_bits)
         for piece, end_ns in self._with_ends(until_ns):
             within = {piece.since_ns, end_ns}
@@ -370,7 +372,7 @@ class Transfers:
         return [bits if self._is_active(k) else 0.0 for k, bits in enumerate(owed)]
 
     def _forget(self, until_ns: float) -> None:
-        """Drop the pieces before a moment, and keep what links were owed by then."""
+        """Drop the pieces before a moment, and keep the bits that links were owed by then."""
         if until_ns <= self._pieces[0].since_ns:
             return
         self._owed_bits = self._owed(until_ns)

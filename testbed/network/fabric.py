@@ -151,7 +151,7 @@ class Fabric:
     uav_taps: Sequence[int] = ()
     """Open files of the UAVs' devices if a radio process carries the frames, one per link."""
     station_taps: Sequence[int] = ()
-    """Open files of the base station's devices then."""
+    """Open files of the base station's devices if a radio process carries the frames."""
     pacer: Pacer | None = None
     """The process that carries the frames of paced links, if there are any."""
 
@@ -180,7 +180,7 @@ class DeviceCount:
     sent_bytes: int
     """Bytes including the headers of each packet's first frame only."""
     sent_frames: int
-    """Packets, of one or more frames."""
+    """Packets that the device has sent, of one or more frames each."""
     received_frames: int
     dropped_frames: int
     """Packets that the device could not send."""
@@ -204,7 +204,7 @@ def wire(
     Args:
         base_station: Open file of the base station's network namespace; None: on another machine.
         uavs: Open file of the namespace of each UAV on this machine.
-        shape: How the links treat frames.
+        shape: Shape of the links.
         part: Part of the fabric on this machine; None: all of it.
         underlay: Open file of the network namespace that tunnels use to reach other machines.
         relays: Alternatively, a socket for the datagrams of each tunnel, see `relay.datagrams`.
@@ -379,7 +379,7 @@ def _relay(ends: Sequence[Inner], relays: Sequence[socket.socket], shape: Shape)
 def unshape(inside: Iterable[Netlink]) -> None:
     """Remove the qdiscs and the queued frames at all ends in the namespaces of these sockets.
 
-    Without this call, both remain for as long as the machine runs: a frame behind a closed valve
+    Without this call, both remain until the machine is switched off: a frame behind a closed valve
     keeps its sender's socket alive, the socket its namespace, and the namespace the valve, which
     tries again and again. Such a namespace can no longer be entered.
     """
@@ -434,7 +434,7 @@ def impair(
     netem.
 
     Raises:
-        RunError: The kernel does not support it.
+        RunError: The kernel does not support delay and loss of frames.
     """
     lined = []
     try:

@@ -9,9 +9,10 @@ their sockets `FILL_S` ahead. Shortly after the moment, one message opens all va
 each link, the credit in bytes that it would have carried by then. That much leaves at once, and
 from there on the transfer follows the integral of the rates.
 
-Two packets are subtracted from the credit. The first one has been charged already
-(`testbed.network.shaping`), and the last one leaves when its turn comes, not when its own time is
-over. A link whose two packets take longer than `OPEN_S` is released when they would have left.
+Two packets are subtracted from the credit: the first one has been charged already
+(`testbed.network.shaping`), and the last one leaves when the shaper reaches it, not at the end of
+its own transmission time. A link whose two packets take longer than `OPEN_S` is released when they
+would have left.
 
 Serial lines (`testbed.network.serial_line`) hold frames by the rate 0, and get their rates at the
 moment itself.
@@ -30,11 +31,11 @@ _LATEST_OPEN_S = 0.1
 _SPARE_S = 0.1e-3
 """The least credit of a link when it is released, in seconds."""
 _SOON_NS = 1_000_000
-"""How long before a release its valves are made ready."""
+"""Time before a release at which its valves are prepared, in ns."""
 _TOGETHER_NS = 1_000_000
 """Links whose moments differ by less are released together, at the latest of these moments."""
 _RESTORE_NS = 2_000_000
-"""How long after a release the usual burst of its links is restored."""
+"""Time after a release at which the usual burst of its links is restored, in ns."""
 Row = Callable[[int], Sequence[float] | None]
 """The rates of the downlinks in a slot in bit/s; None where none were given."""
 
@@ -48,10 +49,10 @@ class Release:
     """Indices of the downlinks, from 0."""
     rates_bps: tuple[float, ...]
     credits_s: tuple[float, ...]
-    """What each link has saved up by then, in seconds at its rate."""
+    """Credit of each link at that time, in seconds at its rate."""
     has_valves: bool = True
-    """Whether valves hold the frames, which are made ready before, and a burst is restored after.
-    """
+    """Whether valves hold the frames; they are prepared before the release, and a burst is restored
+    after it."""
 
     def steps(self) -> "list[Step]":
         """The steps of the release, in the order of time."""
@@ -88,12 +89,12 @@ def releases(
 
     Args:
         packet_frames: Frames per packet of each downlink.
-        shape: How links treat frames.
+        shape: Shape of the links.
         clock: Begins when the transfers do.
         slot_s: Emulated length of a slot.
         row: The downlinks' rates.
-        last_bytes: What the last frame of each downlink's transfer is charged.
-        all_bytes: What all frames of each transfer are charged: one that takes less than `OPEN_S`
+        last_bytes: Bytes charged for the last frame of each downlink's transfer.
+        all_bytes: Bytes charged for all frames of each transfer: one that takes less than `OPEN_S`
             is released when it would have arrived. Empty: all take longer.
     """
     first = row(_slot(clock, slot_s, clock.start_ns)) or ()
@@ -150,8 +151,8 @@ def _two_packets_bytes(frames: int, shape: Shape, last_bytes: int) -> float:
 
     Args:
         frames: Frames of a full packet.
-        shape: How links treat frames.
-        last_bytes: What the last frame is charged.
+        shape: Shape of the links.
+        last_bytes: Bytes charged for the last frame.
     """
     first_bytes = frames * shape.frame_bytes
     return first_bytes + (last_bytes if frames == 1 else first_bytes / 2)

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The injector as a state machine without I/O: which rates to set, what to read, what to answer.
+"""The injector as a state machine without I/O: it decides on rates, readings and answers.
 
-The driver (`testbed.network.injector`) reports events with `tell`, and then carries out what
-`instructions` returns: in this order, one by one, until the only instruction left is `Wait`. A wait
-ends with a control message, or with its action at an absolute time. The driver prepares the action
-as soon as it gets the wait, so that only the system calls remain when the time comes. Nothing in
-this file knows a socket, a clock or netlink. Times are monotonic, in nanoseconds.
+The driver (`testbed.network.injector`) reports events with `tell`, and then executes the result of
+`instructions`, in this order, until the only instruction left is `Wait`. A wait ends with a control
+message, or with its action at an absolute time. The driver prepares the action as soon as it gets
+the wait, so that only the system calls remain when the time comes. This file uses no socket, clock
+or netlink. Times are monotonic, in nanoseconds.
 
 A slot, with events (▸) and instructions (◂)::
 
@@ -59,20 +59,20 @@ from testbed.network.slot_table import SlotTable
 BASE_STATION = 0
 """The site of all downlinks; the site of an uplink is the number of its UAV, from 1."""
 AIR_OF_WAY, CERTAIN = 3, 1 << 32
-"""Values per direction of a link in a row of `Counters.slots` about the air, and the integer that
-stands for a probability of 1 there."""
+"""Values per direction of a link in a row of channel counters (`Counters.slots`), and the integer
+that represents a probability of 1 there."""
 SAMPLE, SAMPLE_OF_WAY = 4, 5
 """Values of a sample before those of the links (slot, when it was due, when its rates were set,
 number of changes), and values per direction of a link (when it was read, bytes, queue, drops,
 slack)."""
 _REST_OF_LOOKS = 4
-"""Looks at the queues take no more than one part in so many of the injector's time."""
+"""Minimum ratio of the time between two looks at the queues to the duration of a look."""
 _LIMIT_EVERY_SLOTS = 10
-"""How often the packet sizes are adapted while links are watched."""
+"""Number of slots between two adaptations of the packet sizes while links are watched."""
 
 
 def impairment_width(links: int) -> int:
-    """The number of values in a row about the air: see `Counters.slots`."""
+    """Number of values in a row of channel counters: see `Counters.slots`."""
     return 1 + 2 * AIR_OF_WAY * links
 
 
@@ -86,16 +86,16 @@ class ChangeRates:
     slot: int
     why: Literal["slot", "epoch", "phase", "airtime"]
     due_ns: int
-    """When they should be in force; the recorded lateness counts from then on."""
+    """Time at which they should be in force; the recorded lateness counts from then on."""
     downlinks: tuple[float | None, ...] = ()
-    """Rates of all ends of the base station's site (None: held, leave it as it is), or empty: leave
-    all as they are."""
+    """Rates of all ends of the base station's site (None: the end is held and not changed), or
+    empty: no change."""
     uplinks: tuple[tuple[int, float], ...] = ()
-    """UAVs of this machine and their rates."""
+    """UAVs of this machine and the rates of their uplinks."""
     air: tuple[ImpairmentChange, ...] = ()
-    """To be made after the rates have been set."""
+    """Changes of impairments, to be made after the rates have been set."""
     below_floor: int = 0
-    """How many rates were positive, but are set to 0 because they are below one frame per slot."""
+    """Number of positive rates that are set to 0 because they are below one frame per slot."""
     missing: bool = False
     """Whether no rates were given for this slot; nothing is set then."""
 
@@ -112,7 +112,7 @@ class Wait:
     """Wait for a control message until a time; if there is none, carry out the action."""
 
     until_ns: int | None
-    """None: for a control message alone."""
+    """End of the wait; None: it ends with a control message only."""
     action: ChangeRates | Step | ReadQueues | None
 
 
@@ -143,7 +143,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class ReadAir:
-    """Read how many frames the air has lost and delivered; answer: AirRead."""
+    """Read how many frames the channel has lost and delivered; answer: AirRead."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +192,11 @@ class RatesSet:
 
     what: ChangeRates
     done_ns: int
-    """When the kernel had done so."""
+    """Time at which the kernel had made the changes."""
     changes: int
     """Number of netlink messages."""
     at_ns: int
-    """When everything was done, changes of the air included."""
+    """When everything was done, including changes of the impairments."""
 
 
 @dataclass(frozen=True)
@@ -227,12 +227,12 @@ class Sampled:
 
 @dataclass(frozen=True)
 class AirRead:
-    """The counters of the air have been read."""
+    """The channel counters have been read."""
 
     counts: Mapping[Way, tuple[int, int]]
-    """Frames lost and arrived; without those that the air neither delays nor loses."""
+    """Frames lost and arrived; without directions that the channel does not impair."""
     at_ns: int
-    """When reading was over."""
+    """Time at which reading had ended."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class Injection:
         """Begin without rates.
 
         Args:
-            shape: How links treat frames.
+            shape: Shape of the links.
             links: K, wherever the ends of the links are.
             clients: UAVs of this machine, from 1.
             has_base_station: Whether the base station is on this machine.
@@ -268,16 +268,16 @@ class Injection:
         self._here += [Way(client, True) for client in clients]
         """The directions whose frames arrive on this machine."""
         self._packet_frames: dict[int, tuple[int, ...]] = {}
-        """Of the ends of each site, as they are limited now."""
+        """Largest packet, in frames, of each end of a site, as currently limited."""
         if has_base_station:
             self._packet_frames[BASE_STATION] = (1,) * links
         self._packet_frames |= dict.fromkeys(clients, (1,))
         self._by_use: tuple[Divider, Divider] | None = None
-        """What divides uplinks and downlinks, where programs of users send over the links."""
+        """Dividers of uplinks and downlinks, if programs of users send over the links."""
         if shape.shared_downlink:
             self._by_use = Airtime(links, now_ns), Airtime(links, now_ns)
         self._looked_ns, self._took_ns = now_ns, 0
-        """When links that divide a direction were last looked at, and how long that took."""
+        """When dividers last read the links of a direction, and how long that took."""
         self._table = SlotTable(links)
         self._air: SlotImpairments | None = None
         self._clock, self._slot_s = EmulatedClock(0, 0.0, 1.0), 1.0
@@ -292,11 +292,11 @@ class Injection:
         self._record, self._air_record = array.array("q"), array.array("q")
         self._samples = array.array("q")
         self._reading_since_ns = self._reading_ns = 0
-        """When the counters of the air were last read, and how long that took."""
+        """When the channel counters were last read, and how long that took."""
         self._instructions: list[Instruction] = []
 
     def tell(self, event: Event) -> None:
-        """Take note of what has happened."""
+        """Process an event."""
         match event:
             case Ordered():
                 self._obey(event.order, event.at_ns)
@@ -318,7 +318,7 @@ class Injection:
                 self._answer_counters(event)
 
     def instructions(self) -> list[Instruction]:
-        """What to do now; `Wait`, where nothing else is left to do."""
+        """The instructions to execute now; `Wait` if there is no other."""
         given, self._instructions = self._instructions, []
         return given or [self._wait()]
 
@@ -385,7 +385,7 @@ class Injection:
         return math.floor(self._clock.start_s / self._slot_s + 1e-9)
 
     def _transfers(self, down: bool) -> Divider:
-        """What divides a direction among transfers, from this slot and phase on."""
+        """The divider of a direction among transfers, from this slot and phase on."""
         rates = self._table.mean(self._slot, self._phase)[down] or [0.0] * self._links
         frames = [self._shape.packet_frames(bps * self._clock.dilation) for bps in rates]
         return Transfers([8.0 * self._shape.frame_bytes * each for each in frames])
@@ -405,7 +405,7 @@ class Injection:
         )
 
     def _wait(self) -> Wait:
-        """Wait for what is due first."""
+        """The wait for the action that is due first."""
         if not self._running:
             return Wait(None, None)
         due_ns = self._boundary_ns(self._slot + 1)
@@ -424,7 +424,7 @@ class Injection:
 
     @property
     def _every_ns(self) -> int:
-        """Time between two looks, which take a quarter of it at most."""
+        """Time between two looks at the queues; looks take at most a quarter of it."""
         return max(self._division[0].every_ns, _REST_OF_LOOKS * self._took_ns)
 
     def _floor_bps(self) -> float:
@@ -487,7 +487,7 @@ class Injection:
         return tuple(None if place in self._held else bps for place, bps in enumerate(downlinks))
 
     def _divide(self, read: QueuesRead) -> None:
-        """Divide directions by what links have sent and what waits in their queues."""
+        """Divide directions by the bytes that links have sent, and by their queues."""
         rates = self._slot_rates(self._slot)
         assert rates is not None
         looked_ns = min(at_ns for at_ns, _ in read.counts.values())
@@ -506,7 +506,7 @@ class Injection:
         self._instructions.append(ChangeRates(self._slot, "airtime", looked_ns, downlinks, uplinks))
 
     def _limit_packets(self) -> None:
-        """Let packets be as large as the links' mean rates allow."""
+        """Set packets to the largest size that the links' mean rates allow."""
         uplink, downlink = self._table.mean(self._slot, self._phase)
         for site, now in self._packet_frames.items():
             rates, back = downlink, uplink
@@ -534,7 +534,7 @@ class Injection:
             self._slot_begun(what, event)
 
     def _note_rates(self, what: ChangeRates, done_ns: int) -> None:
-        """Let those that divide directions know which rates are in force."""
+        """Inform the dividers of the rates that are in force."""
         rates = self._slot_rates(what.slot)
         given = [bps for _, bps in what.uplinks], [bps or 0.0 for bps in what.downlinks]
         for way, division, bps in zip(rates or (), self._division, given, strict=False):
@@ -569,7 +569,8 @@ class Injection:
             self._answer(Low(self._table.end))
 
     def _read_air(self, now_ns: int) -> None:
-        """Read what the air has lost up to this slot, if there is time; else the next slot does."""
+        """Read the channel counters up to this slot, if there is time; otherwise the next slot
+        does."""
         if self._air is None or not self._air.loses:
             return
         due_ns = self._boundary_ns(self._slot + 1)

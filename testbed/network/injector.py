@@ -3,8 +3,8 @@
 
 """The injector: a process that sets all link rates at every slot boundary.
 
-`testbed.network.injection` decides what it does and when; the `Driver` here carries that out. It
-prepares the rates of the next slot as netlink messages before the boundary, so that only one
+`testbed.network.injection` decides on the actions and their times; the `Driver` here executes them.
+It prepares the rates of the next slot as netlink messages before the boundary, so that only one
 `sendmsg` per namespace remains at the boundary. The orchestrator controls the process through a
 socket with an `Injector`.
 """
@@ -127,13 +127,14 @@ if TYPE_CHECKING:
 ANSWER_S = 30.0
 """Timeout for an answer of the injector's process, which takes milliseconds."""
 SPIN_NS = 150_000
-"""Busy-wait window before a deadline, in which control messages are not polled: a process that
-sleeps until a message comes may wake that late."""
+"""Busy-wait window before a deadline, in ns; control messages are not polled in it. It covers the
+late wake-up of a process that sleeps until a message arrives."""
 Kind = TypeVar("Kind")
 
 
 class Driver:
-    """Carries out what an `Injection` says, on the links and the control socket of its process."""
+    """Executes the instructions of an `Injection` on the links and the control socket of its
+    process."""
 
     def __init__(self, control: ControlSocket, fabric: Fabric, shape: Shape) -> None:
         self._control = control
@@ -155,7 +156,7 @@ class Driver:
         """Serve until an order to stop.
 
         Raises:
-            RunError: The orchestrator is gone, or the process that carries the links is.
+            RunError: The orchestrator, or the process that carries the links, has ended.
         """
         gc.collect()
         gc.freeze()
@@ -208,7 +209,7 @@ class Driver:
         self._control.send(*encode(report))
 
     def _wait(self, wait: Wait) -> None:
-        """Wait; what has been prepared is kept while a message arrives in parts."""
+        """Wait; a prepared action is kept while a message arrives in parts."""
         message = self._control.next()
         if message is None:
             act = self._prepared(wait.action)
@@ -234,7 +235,7 @@ class Driver:
         return False
 
     def _prepared(self, action: ChangeRates | Step | ReadQueues | None) -> Callable[[], Event]:
-        """Prepare an action as far as possible; what is returned carries it out."""
+        """Prepare an action as far as possible; the returned function executes it."""
         match action:
             case ChangeRates():
                 return self._prepared_rates(action)
@@ -371,7 +372,7 @@ class Driver:
             yield (Way(place, True) if number == BASE_STATION else Way(number, False)), end
 
     def _air(self) -> dict[Way, QueueCount | LineCount]:
-        """What the air has done to frames that arrive here, where it delays or loses them."""
+        """Counters of the impaired directions whose frames arrive on this machine."""
         found: dict[Way, QueueCount | LineCount] = {}
         read = dict[Netlink, dict[int, QueueCount]]()
         for way, at in self._arrivals.items():
@@ -411,7 +412,7 @@ class Driver:
 
 
 _NOTHING = dict.fromkeys((field.name for field in fields(Direction)), 0)
-"""The counters of a direction; what happens on another machine is counted there."""
+"""The counters of a direction on this machine; other machines have their own counters."""
 
 
 def serve(
@@ -429,8 +430,8 @@ def serve(
     If there is a radio program, its process carries the frames, and `RadioDriver` takes the
     injector's place.
 
-    Returns after an order to stop, or when the other side of `control` is gone. Errors are reported
-    through `control`.
+    Returns after an order to stop, or when the other side of `control` has closed it. Errors are
+    reported through `control`.
     """
     channel = ControlSocket(control)
     try:
@@ -458,7 +459,7 @@ def serve(
 
 @dataclass(frozen=True)
 class ImpairmentCounts:
-    """Frames that the air had lost and delivered when slots began, for uplinks and downlinks."""
+    """Frames that the channel had lost and delivered when slots began, for both directions."""
 
     slot: "npt.NDArray[np.int64]"
     """Shape [m]; slots that left no time for counting are missing."""
@@ -475,7 +476,7 @@ class Report:
     """The slots that the injector has set since its last report, and the links' counters."""
 
     slot: "npt.NDArray[np.int64]"
-    """Shape [n]: the slots that were set."""
+    """Shape [n]: numbers of the slots whose rates were set."""
     boundary_ns: "npt.NDArray[np.int64]"
     """Shape [n]: when each was due, in monotonic time."""
     done_ns: "npt.NDArray[np.int64]"
@@ -488,20 +489,20 @@ class Report:
     """K entries."""
     downlink: Sequence[Direction]
     scheduling: str
-    """How the kernel schedules the injector: `fifo` or a nice value."""
+    """Scheduling of the injector by the kernel: `fifo` or a nice value."""
     below_floor: int
     """Link rates that were positive but below one frame per slot, and so counted as an outage."""
     exhausted: int
-    """Slots for which no rates were given, so that the last rates remained."""
+    """Number of slots without given rates, in which the last rates remained."""
     air: ImpairmentCounts | None = None
-    """None where no frames are to be lost."""
+    """Counters of delayed and lost frames; None if no frames are to be lost."""
     clock_error_s: float = 0.0
     """Upper bound of the error of the clock offsets between hosts since the last epoch, in real
     seconds; 0 on one machine."""
 
     @property
     def lateness_s(self) -> "npt.NDArray[np.float64]":
-        """Shape [n]: how long after its boundary each slot was set."""
+        """Shape [n]: lateness of each slot's rates after its boundary."""
         return (self.done_ns - self.boundary_ns).clip(min=0) * 1e-9
 
 
@@ -514,7 +515,7 @@ class Samples:
     boundary_ns: "npt.NDArray[np.int64]"
     """Shape [n]: when each slot began."""
     done_ns: "npt.NDArray[np.int64]"
-    """Shape [n]: when its rates had been set."""
+    """Shape [n]: time at which the slot's rates had been set."""
     counted_ns: "npt.NDArray[np.int64]"
     """Shape [n, K, 2]: when the counters of uplink and downlink had been read."""
     sent_bytes: "npt.NDArray[np.int64]"
@@ -537,7 +538,8 @@ class DividedRates:
     rows: "npt.NDArray[np.float64]"
     """Rates of links while some number of them is active, in bit/s; shape [rows, K, n]."""
     division: Division
-    """For each number of active links from 1 on: the row, and the part of it that a link has."""
+    """For each number of active links from 1 on: the row, and the fraction of it that a link has.
+    """
 
 
 class InjectorFailed(RunError):
@@ -557,7 +559,7 @@ class Injector:
         """Wait until all links are made.
 
         Raises:
-            RunError: They could not be made.
+            RunError: The links could not be made.
         """
         with self._lock:
             self._await(Wired, timeout_s)
@@ -573,13 +575,14 @@ class Injector:
 
         Rates are those of the real link in bit/s: the scenario's divided by the dilation. 0 is an
         outage: the links hold their frames. Rates are set at slot boundaries only: a table that
-        comes in the middle of its first slot takes effect from the next slot on.
+        arrives in the middle of its first slot takes effect from the next slot on.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
             uplink_bps: Shape [K, n], or how active links divide the direction.
-            downlink_bps: Likewise, one or more variants; `phase` selects one, initially 0.
-            warn_slots: The injector reports `Low` when no more slots than that are left.
+            downlink_bps: Rates of the downlinks in bit/s, one or more variants; `phase` selects
+                one, initially 0.
+            warn_slots: The injector reports `Low` when at most this number of slots is left.
         """
         import numpy as np
 
@@ -604,14 +607,14 @@ class Injector:
         *values: "npt.NDArray[np.float64]",
         warn_slots: int = 20,
     ) -> None:
-        """Give the channel from a slot on, in place of that given before for these slots: what
-        `rates` is where a radio process carries the frames.
+        """Set the channel from a slot on, and replace earlier values for these slots: the
+        counterpart of `rates` if a radio process carries the frames.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.
-            values: What the radio process reads per slot, one after the other: gains of uplinks and
-                downlinks, [n, cells, K, steps] each, and positions [n, K, 3] where it needs them.
-            warn_slots: The injector reports `Low` when no more slots than that are left.
+            values: Input of the radio process per slot, concatenated: gains of uplinks and
+                downlinks, [n, cells, K, steps] each, and positions [n, K, 3] if it needs them.
+            warn_slots: The injector reports `Low` when at most this number of slots is left.
         """
         import numpy as np
 
@@ -636,9 +639,9 @@ class Injector:
         Args:
             clock: The emulated clock.
             slot_s: Length of a slot in emulated seconds.
-            held: What the last frame of each downlink's transfer is charged, if transfers start
+            held: Bytes charged for the last frame of each downlink's transfer, if transfers start
                 with the clock and are held until then: see `testbed.network.holding`.
-            held_bytes: What all frames of each of these transfers are charged; empty: unknown.
+            held_bytes: Bytes charged for all frames of each of these transfers; empty: unknown.
 
         Raises:
             RunError: No rates were given for the first slot.
@@ -670,7 +673,7 @@ class Injector:
             self._send(Pause())
 
     def impair(self, uplinks: Sequence[Impairment], downlinks: Sequence[Impairment]) -> None:
-        """Let the air delay and lose frames from now on; K impairments each.
+        """Let the channel delay and lose frames from now on; K impairments each.
 
         Raises:
             RunError: The kernel cannot delay or lose frames.
@@ -687,7 +690,7 @@ class Injector:
     ) -> None:
         """Give delays and losses from a slot on, in place of those given before for these slots.
 
-        A delay that changes by less than `slot_impairments.NEAR_S` is left as it is.
+        A delay that changes by less than `slot_impairments.NEAR_S` is not set again.
 
         Args:
             first_slot: Counts from 0 at emulated time 0.

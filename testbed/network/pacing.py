@@ -13,8 +13,8 @@ The shaper in front only keeps the process supplied, a few milliseconds ahead, s
 kernel that are late cost nothing. It is never slower than `SUPPLY_BPS`: a frame's debt then lasts
 3 ms at most. The process closes the valve of a link when it holds enough, and opens it in time.
 
-The process handles packets sequentially and takes some 50 µs of a core for each. Which links it can
-carry is decided by `paced_links`.
+The process handles packets sequentially and takes some 50 µs of a core for each. `paced_links`
+decides which links it can carry.
 """
 
 import contextlib
@@ -44,13 +44,14 @@ MOST_PACED_BPS = 40e6
 """Links with a higher rate are not paced: a frame takes 0.3 ms at most."""
 MOST_FRAMES_S = 10_000
 """Full frames per second that the process carries, in the faster direction of all links; it carries
-as many acknowledgements in the other one."""
+the same number of acknowledgements in the other one."""
 MOST_PACED_LINKS = 200
 _ENOUGH_S, _LOW_S = 8e-3, 4e-3
 """A valve closes when the frames that are held take longer than `_ENOUGH_S`, and opens when they
-take less than `_LOW_S`; one frame besides the one that is being sent is always fetched."""
+take less than `_LOW_S`; there is always one more frame than the one that is being sent."""
 _LEAD_NS = 80_000
-"""How much earlier than due a frame is sent: what the way to the receiving program takes."""
+"""Time by which a frame is sent before it is due, in ns: the time that it takes to the receiving
+program."""
 _AT_ONCE = 16
 """Number of packets of one direction that are read before others."""
 _MOST_PACKET_BYTES = 1 << 17
@@ -58,16 +59,17 @@ _SHORTLY_NS = 5_000_000
 _GSO = struct.Struct("=xBHH4x")
 """Metadata of a packet: kind of segmentation, bytes of its headers, payload per frame."""
 _RATE, _COUNTS = struct.Struct("=dq"), struct.Struct("=dddddq")
-"""What the injector writes: rate in bit/s, and since when. What the process writes: a `Carried`,
-and frames that were late."""
+"""Shared memory. The injector writes the rate in bit/s and its start; the process writes a
+`Carried` and the number of late frames."""
 
 
 def paced_links(highest_bps: Sequence[tuple[float, float]], shape: Shape) -> tuple[int, ...]:
-    """The links that are paced, from 1: the narrowest ones, as many as the process can carry.
+    """The links that are paced, from 1: the narrowest ones, up to the number that the process can
+    carry.
 
     Args:
         highest_bps: Highest rates of the uplink and the downlink of each link, in real bit/s.
-        shape: How links treat frames.
+        shape: Shape of the links.
     """
     left, found = float(MOST_FRAMES_S), list[int]()
     for link, rates in sorted(enumerate(highest_bps, 1), key=lambda each: max(each[1])):
@@ -82,14 +84,14 @@ class PacedEnd(End):
     """An end whose shaper supplies the process, which alone moves the valve."""
 
     def change(self, rate_bps: float) -> list[bytes]:
-        """The message that changes the shaper's rate; none where it stays the same."""
+        """The message that changes the shaper's rate; none if it stays the same."""
         supplied = max(rate_bps, SUPPLY_BPS)
         if rate_bps == 0 or supplied == self._shaped_bps:
             return []
         return [self._shaper(supplied)]
 
     def changed(self, rate_bps: float) -> None:
-        """Note that the messages of `change` were sent."""
+        """Record that the messages of `change` were sent."""
         self.rate_bps = rate_bps
         if rate_bps:
             self._shaped_bps = max(rate_bps, SUPPLY_BPS)
@@ -102,19 +104,19 @@ class PacedEnd(End):
 
 @dataclass(frozen=True)
 class Carried:
-    """What one direction has carried, at the last event and at any time since."""
+    """Bits that one direction has carried, at the last event and at any time since."""
 
     bits: float = 0.0
-    """Bits of all frames that have been sent, and what had been sent of the first one that is held
-    when `since_ns` was."""
+    """Bits of all frames that have been sent, and of the sent part of the first held frame at
+    `since_ns`."""
     left_bits: float = 0.0
-    """Bits of the first frame that were left then; 0: there is none."""
+    """Remaining bits of the first frame at that time; 0: there is no frame."""
     since_ns: float = 0.0
     """Monotonic time in ns."""
     changed_ns: float = 0.0
-    """When the rate changed last."""
+    """Time of the last change of the rate."""
     until_change: float = 0.0
-    """Bits that had been carried by then."""
+    """Bits that had been carried until the last change of the rate."""
 
     def by(self, at_ns: float, rate_bps: float) -> float:
         """Bits carried until a time, at a rate since the last event."""
@@ -139,7 +141,7 @@ class Service:
         self._frame_bits = frame_bits
         self._frames: deque[tuple[float, float, bytes | bytearray]] = deque()
         self._since_ns, self._left_bits = 0.0, 0.0
-        """Since when the first frame is being sent, and its bits that were left then."""
+        """Start of the first frame's transmission, and its remaining bits at that time."""
         self._rate_bps, self._changed_ns, self._before_bps = 0.0, 0.0, 0.0
 
     def take(self, arrived_ns: float, bits: float, frame: bytes | bytearray) -> None:
@@ -163,7 +165,7 @@ class Service:
         self._judge()
 
     def carried(self) -> Carried:
-        """What has been carried."""
+        """Bytes carried so far."""
         first_bits, left_bits = 0.0, 0.0
         if self._frames:
             first_bits, left_bits = self._frames[0][1], self._left_bits
@@ -269,7 +271,7 @@ class Pacer:
 
         Args:
             end: Any end.
-            count: Counters of its queue.
+            count: Counters of the link's queue.
             at_ns: Monotonic time at which they were read. If the rate has changed shortly before,
                 the result is that of the change, so that rates of two slots are not mixed.
         """
@@ -318,7 +320,7 @@ class _Way:
         self._uncharged = 0 if shape.charges_headers else shape.mtu + 14 - shape.frame_bytes
 
     def bits(self, packet: bytes | bytearray) -> float:
-        """What the link carries of a packet: the headers of each of its frames count."""
+        """Bits of a packet on the link: the headers of each of its frames count."""
         size = len(packet) - _GSO.size
         kind, headers, payload = _GSO.unpack_from(packet)
         if kind and payload:
@@ -326,7 +328,7 @@ class _Way:
         return 8.0 * max(1, size - self._uncharged)
 
     def move_valve(self) -> None:
-        """Open or close the valve, if it has to be."""
+        """Open or close the valve, if necessary."""
         if self._open != self.service.wants_more:
             self._open = self.service.wants_more
             self._supply.send(self._valve[self._open])

@@ -3,12 +3,12 @@
 
 """The injector's counterpart where ns-3's radio carries the frames: it directs the radio process.
 
-Each end of a link is a tap device. The radio process (the program of ``ns3_scenarios/cpp/radio``)
-reads the frames of all devices, lets their packets pass ns-3's radio access, and writes what comes
-out to the device at the other end. It holds ns-3 to the kernel's clock and changes the channel at
-slot boundaries itself. The `RadioDriver` here passes the channel and the clocks on to it, and
-answers the orchestrator with its counts, so that `testbed.network.injector.Injector` is the handle
-of both.
+Each end of a link is a tap device. The radio process (the program of `ns3_scenarios/cpp/radio`)
+reads the frames of all devices, passes their packets through ns-3's radio access, and writes the
+results to the device at the other end. It synchronises ns-3 with the kernel's clock and changes the
+channel at slot boundaries itself. The `RadioDriver` here passes the channel and the clocks on to
+it, and answers the orchestrator with its counts, so that `testbed.network.injector.Injector` is the
+handle of both.
 """
 
 import json
@@ -71,7 +71,7 @@ _FIELDS = 8
 
 @dataclass(frozen=True)
 class _Count:
-    """What the radio process has counted of one direction of a link."""
+    """Counters of the radio process for one direction of a link."""
 
     entered_bytes: int
     entered_packets: int
@@ -90,7 +90,7 @@ class RadioProcess:
         """Start it, and wait until all UAVs are connected, which takes simulated time only.
 
         Raises:
-            RunError: It ended, or a UAV was not connected.
+            RunError: The radio process ended, or a UAV was not connected.
         """
         settings = json.loads(program.settings)
         settings |= {"uav_taps": list(fabric.uav_taps), "station_taps": list(fabric.station_taps)}
@@ -119,7 +119,7 @@ class RadioProcess:
         """Write an order and the bytes that follow it.
 
         Raises:
-            RunError: The process has ended; the message says why.
+            RunError: The process has ended; the message gives the reason.
         """
         left = memoryview(line.encode() + b"\n" + data)
         try:
@@ -149,7 +149,7 @@ class RadioProcess:
         return self._read(_NUMBER * width * int(rows)), int(exhausted)
 
     def died(self) -> RunError:
-        """The error with the last words of the process, which has closed its output."""
+        """The error with the last output of the process, which has closed its output."""
         try:
             status = self._process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
@@ -161,7 +161,7 @@ class RadioProcess:
         return RunError(f"the radio process died ({how}): {said or 'it left no message'}")
 
     def close(self) -> None:
-        """End the process; devices are gone afterwards."""
+        """End the process; its devices are removed."""
         self._process.kill()
         self._process.wait()
 
@@ -216,7 +216,7 @@ class RadioDriver:
         """Serve until an order to stop.
 
         Raises:
-            RunError: The orchestrator is gone, or the radio process is.
+            RunError: The orchestrator or the radio process has ended.
         """
         while True:
             message = self._control.next()
@@ -229,7 +229,8 @@ class RadioDriver:
             self._obey(order)
 
     def _await_message(self) -> None:
-        """Wait for bytes of the orchestrator; say meanwhile when the channel runs low."""
+        """Wait for bytes of the orchestrator; report meanwhile if few slots of the channel are
+        left."""
         due_ns = self._due_ns()
         timeout = None if due_ns is None else max(0.0, (due_ns - time.monotonic_ns()) * 1e-9)
         poll = select.poll()  # Open files of many devices have numbers above those of `select`.
@@ -354,9 +355,9 @@ def _unaccounted(
     """Packets that the counts of a direction and of its two devices do not account for.
 
     Args:
-        count: What the radio process has counted.
+        count: Counters of the radio process.
         before: Counts of the sending and of the receiving device before.
-        after: These counts afterwards.
+        after: The same counters, read at a later time.
     """
     inside = count.entered_packets - count.left_packets
     inside -= count.lost_packets + count.refused_packets

@@ -3,10 +3,10 @@
 
 """Ends of links that are serial lines: a frame arrives when its last bit has been sent.
 
-The kernel of virtual time has a qdisc for it (`testbed/virtual/recipe/serial-line.patch`), below
-which the same queues are as below HTB. It saves up no credit, so senders begin when their transfers
-do; a frame in service goes on at the new rate when the rate changes; and an outage is the rate 0,
-in which the frame in service waits.
+The kernel of virtual time has a qdisc for it (`testbed/virtual/recipe/serial-line.patch`); the
+queues below it are the same as below HTB. It accumulates no credit, so senders begin when their
+transfers do. A frame in service continues at the new rate when the rate changes. An outage is the
+rate 0, in which the frame in service waits.
 """
 
 import struct
@@ -37,11 +37,11 @@ class SerialEnd(End):
         ]
 
     def change(self, rate_bps: float) -> list[bytes]:
-        """The message that changes the rate; none where it stays the same."""
+        """The message that changes the rate; none if it stays the same."""
         return [] if rate_bps == self.rate_bps else [self._line(rate_bps, 0)]
 
     def release(self, rate_bps: float, credit_s: float) -> list[bytes]:
-        """The message that lets held frames go at that rate; there is no credit."""
+        """The message that releases held frames at that rate; there is no credit."""
         return [self._line(rate_bps, 0)]
 
     def _line(self, rate_bps: float, flags: int) -> bytes:

@@ -1,21 +1,21 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How one end of a link is shaped: the qdiscs, and the messages that change its rate in place.
+"""Shaping of one end of a link: the qdiscs, and the messages that change its rate in place.
 
 Each end carries, from the device inwards, a *valve* (TBF), a *shaper* (HTB with one class) and a
 *queue* (bfifo). The reasons:
 
 - HTB keeps its token account when its rate changes. TBF refills its bucket, so that every change
   would let a burst through.
-- A frame is let go when the account is not negative and is charged afterwards. At a tiny rate the
-  debt of a single frame lasts for seconds, and no later change forgives it. An outage is therefore
-  no rate but a closed valve: the queue holds its frames, none leaves, nothing is charged, and they
-  go on at once when the valve opens.
-- The valve closes by a trick of accounting. Each frame is charged as `_CLOSED_FRAME_BYTES` (the
-  rate's minimum packet unit), more than the bucket ever holds, so none passes, whereas the limit
-  on a frame's size, which does not know that unit, still lets all of them queue. The valve tries
-  again every `POLL_S`, which bounds the delay at opening; less for valves that are about to open.
+- A frame is released when the account is not negative and is charged afterwards. At a very low rate
+  the debt of a single frame lasts for seconds, and no later change cancels it. Therefore an outage
+  is not a rate but a closed valve: the queue holds its frames, none leaves, nothing is charged, and
+  they continue at once when the valve opens.
+- The valve uses the charges to close. Each frame is charged as `_CLOSED_FRAME_BYTES` (the rate's
+  minimum packet unit), which is more than the bucket ever holds, so no frame passes. The limit on a
+  frame's size ignores that unit, so all frames can still be queued. The valve tries again every
+  `POLL_S`, which bounds the delay at opening; more often if it is about to open.
 - A closed valve has taken one packet from the shaper, which was charged for it long ago. When it
   opens for a transfer that has waited behind it, the link's credit is therefore set explicitly
   (`End.release`).
@@ -32,14 +32,14 @@ from testbed.system.netlink import attribute, message, nested, text, u32
 from testbed.transport.framing import ETHERNET_BYTES, Framing
 
 POLL_S = 0.5e-3
-"""How often a closed valve with frames behind it tries again."""
+"""Interval at which a closed valve with frames behind it tries again, in s."""
 SOON_POLL_S = 50e-6
-"""How often a valve tries again that is about to open."""
+"""Interval at which a valve tries again that is about to open, in s."""
 
 _TICK_S = 64e-9
 """The unit of the kernel's packet scheduler (/proc/net/psched)."""
 _ETHERNET = 1
-"""Link layer; any but 0 makes the kernel use rates instead of outdated rate tables."""
+"""Link layer; any value except 0 makes the kernel use rates instead of outdated rate tables."""
 _CLOSED_FRAME_BYTES = 65_535
 _OPEN_BYTES_S = 4_000_000_000
 _LEAST_BURST_S = 0.2e-3
@@ -49,7 +49,7 @@ first packet's path, the last packet's timer. Measured by calibrations: 0.05 to 
 WITHOUT_CREDIT_S = _WAY_S
 """The `Shape.burst_s` of links on which an idle sender saves up no credit."""
 INITIAL_FRAMES = 10
-"""TCP's initial window (RFC 6928); the first packets are halves of it."""
+"""TCP's initial window (RFC 6928) in frames; each of the first packets has half of it."""
 ACKNOWLEDGEMENT_BYTES = 66
 """The frame that acknowledges: Ethernet, IP, and TCP with time stamps."""
 _MOST_PACKET_BYTES = 64_000
@@ -68,17 +68,17 @@ _RATE = struct.Struct("=BBHhHI")
 
 @dataclass(frozen=True)
 class Shape:
-    """How every link of a run treats its frames, and which nodes can reach each other."""
+    """Properties of all links of a run, and which nodes can reach each other."""
 
     mtu: int = 1500
     queue_frames: int = 100
-    """Full frames that an end's queue holds; more are dropped, and TCP is told at once."""
+    """Full frames that an end's queue holds; more are dropped, and TCP is notified at once."""
     charges_headers: bool = True
     """Whether the rate carries Ethernet frames, or only the payload of TCP segments."""
     burst_s: float = 4e-3
-    """HTB burst in seconds: lateness of timers and senders that a busy link makes up for. An idle
-    link saves it up as credit: a sender that begins so much later than its transfer uses it up at
-    once, and then follows the integral of the rates."""
+    """HTB burst in seconds: late transmission of a busy link that is caught up. An idle link
+    accumulates it as credit: a sender that begins after its transfer's start, by at most this time,
+    uses the credit at once, and then follows the integral of the rates."""
     congestion_control: str = "cubic"
     """Congestion control of all TCP connections over the links."""
     initial_window: int | None = None
@@ -115,8 +115,8 @@ class Shape:
 
     @property
     def credit_s(self) -> float:
-        """How much later than its transfer a sender begins, in real seconds: `burst_s` less the
-        time that a frame takes through programs and kernel."""
+        """Delay of a sender after its transfer's start, in real seconds: `burst_s` less the time
+        that a frame takes through programs and kernel."""
         return 0.0 if self.serial else self.burst_s - _WAY_S
 
     def of(self, link: int) -> "Shape":
@@ -167,23 +167,24 @@ class Shape:
 
     @property
     def most_asymmetry(self) -> float:
-        """How many times as fast as its other direction a serial line may be without TCP's
-        acknowledgements limiting it; infinity for other links, which save up credit for them."""
+        """Largest ratio of a serial line's rate to that of its other direction at which TCP's
+        acknowledgements do not limit it; infinity for other links, which accumulate credit for
+        them."""
         largest = self.queue_frames // 4 * self.frame_bytes
         return largest / ACKNOWLEDGEMENT_BYTES if self.serial else math.inf
 
     @property
     def prompt_asymmetry(self) -> float:
-        """How many times as fast as its other direction a serial line may be for the first windows
-        of a transfer to be acknowledged in time; infinity for other links."""
+        """Largest ratio of a serial line's rate to that of its other direction at which the first
+        windows of a transfer are acknowledged in time; infinity for other links."""
         first = INITIAL_FRAMES // 2 * self.frame_bytes
         return first / (2 * ACKNOWLEDGEMENT_BYTES) if self.serial else math.inf
 
     def credit_packets(self, rate_bps: float, packet_frames: int = 1) -> int:
-        """The number of packets that surely leave an end without waiting for the shaper after it
-        was idle for so long that it lost part of its rate, at a rate in bit/s.
+        """Number of packets that an end can certainly send without waiting for the shaper after a
+        long idle time, at a rate in bit/s.
 
-        They use up the credit. At low rates it is less than a packet, and the number is 0.
+        They use up the credit. At low rates the credit is less than a packet, and the number is 0.
         """
         packet_s = packet_frames * self.frame_bytes * 8 / rate_bps
         return int(self.burst_at(rate_bps, packet_frames) / packet_s - 0.01)
@@ -219,8 +220,7 @@ def _rate(bytes_s: int, least_bytes: int = 0) -> bytes:
 
 
 def size_table(shape: Shape) -> list[bytes]:
-    """The attribute of an end's first qdisc that says what frames are charged, if not their
-    size."""
+    """The attribute of an end's first qdisc that sets a constant charge per frame."""
     if shape.charges_headers:
         return []
     # Without entries it only subtracts, from each frame, the headers of a TCP segment.
@@ -342,7 +342,7 @@ class End:
         ]
 
     def change(self, rate_bps: float) -> list[bytes]:
-        """The messages that change the rate; none where it stays the same."""
+        """The messages that change the rate; none if it stays the same."""
         if rate_bps == self.rate_bps:
             return []
         if rate_bps == 0:
@@ -372,7 +372,7 @@ class End:
         return _shaper(self.index, flags, self._shape, rate_bps, burst_s)
 
     def changed(self, rate_bps: float) -> None:
-        """Note that the messages of `change` were sent."""
+        """Record that the messages of `change` were sent."""
         self.rate_bps = rate_bps
         if rate_bps:
             self._shaped_bps = rate_bps
@@ -425,8 +425,9 @@ def netem_counts(socket: netlink.Netlink) -> dict[int, QueueCount]:
 
 
 def queues_and_waits(socket: netlink.Netlink) -> dict[int, tuple[QueueCount, int, int | None]]:
-    """The counters of all ends in a socket's namespace, by device index; how often each shaper had
-    to wait before it could send a packet; and for how many ns serial lines had something to send.
+    """The counters of all ends in a socket's namespace, by device index; the number of times that
+    each shaper had to wait before it could send a packet; and the time in ns in which serial lines
+    had something to send.
 
     HTB waits once for each packet of a backlog. Packets for which it does not wait use up the
     credit of an end that was idle.

@@ -3,8 +3,8 @@
 
 """Delay, jitter and loss of links that differ from slot to slot.
 
-When a link is changed, netem restarts its random numbers from a seed of the slot. The same seed of
-a scenario therefore loses the same frames of each slot, whatever happened before.
+When a link is changed, netem restarts its random numbers from a seed of the slot. Therefore the
+same seed of a scenario loses the same frames of each slot, regardless of earlier slots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,13 +24,13 @@ class Way(NamedTuple):
     """One direction of a link."""
 
     link: int
-    """From 1."""
+    """Number of the link, from 1."""
     down: bool
 
 
 @dataclass
 class _State:
-    """An impairment as it was asked for, and the values of the slot that apply now."""
+    """An impairment as requested, and the values of the slot that apply now."""
 
     impairment: Impairment
     values: tuple[float, float, float] = (-1.0, -1.0, -1.0)
@@ -57,7 +57,7 @@ class ImpairmentChange:
 
 
 class SlotImpairments:
-    """The impairments of all links, and what applies to those that end on this machine."""
+    """The impairments of all links, and the present values of those that end on this machine."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class SlotImpairments:
         self._table.forget_before(slot)
 
     def changes(self, slot: int, phase: int) -> tuple[ImpairmentChange, ...]:
-        """What a slot changes; nothing where it has no values."""
+        """Impairments that a slot changes; none if it has no values."""
         row = self._table.row(slot, phase)
         if row is None:
             return ()
@@ -108,6 +108,6 @@ class SlotImpairments:
         return tuple(found)
 
     def made(self, changes: Iterable[ImpairmentChange]) -> None:
-        """Note that changes have been made."""
+        """Record that changes have been made."""
         for change in changes:
             self._states[change.way].values = change.values

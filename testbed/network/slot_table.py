@@ -47,8 +47,8 @@ class SlotTable:
             first: The slot.
             variants: Number of downlink variants.
             blob: Float64 [slots, rows, n].
-            divided: How active links divide each direction: the uplinks, then each downlink
-                variant. Empty: they do not, and each has a row of its own, in this order.
+            divided: Division of each direction among active links: the uplinks, then each downlink
+                variant. Empty: no division; each has one row, in this order.
         """
         divided = divided or [((row, 1.0),) for row in range(1 + variants)]
         values: memoryview[float] = memoryview(blob).cast("d")

@@ -4,7 +4,7 @@
 """Ends of links whose frames a radio process carries: tap devices in place of veth pairs.
 
 A tap device has a queue of its own, from which the radio process reads frames. It drops a frame if
-the queue is full, and says so to the sender, as the shaper's queue does.
+the queue is full, and notifies the sender, as the shaper's queue does.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ _TCMSG = struct.Struct("=BxxxiIII")
 
 @dataclass(frozen=True)
 class RadioProgram:
-    """The program of the radio process, and what it is started with."""
+    """The program of the radio process, and its start options."""
 
     argv: tuple[str, ...]
     """The program and its arguments."""
@@ -40,7 +40,8 @@ class TapEnd(End):
     """One end of a link as a tap device, which has no rate."""
 
     def install(self) -> list[bytes]:
-        """The messages that leave frames to the device's own queue, of that many frames."""
+        """The messages that leave frames to the device's own queue, which holds this number of
+        frames."""
         about = netlink.IFINFO.pack(0, 0, self.index, 0, 0)
         without = _TCMSG.pack(0, self.index, 0, _ROOT, 0) + attribute(_KIND, text("noqueue"))
         return [
@@ -53,7 +54,7 @@ class TapEnd(End):
         ]
 
     def change(self, rate_bps: float) -> list[bytes]:
-        """No message: the radio decides on the rate."""
+        """No messages, because the radio decides on the rate."""
         return []
 
 
@@ -68,7 +69,7 @@ def open_tap(index: int, name: str) -> int:
         Its open file; the device exists until that is closed.
 
     Raises:
-        RunError: This machine does not permit it.
+        RunError: This machine does not permit tap devices.
     """
     try:
         tap = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)

@@ -268,8 +268,7 @@ class World:
         return {}
 
     def clocks_ahead_s(self) -> Mapping[NodeId, float]:
-        """Real seconds by which each node's clock is ahead of what the injector's last epoch
-        assumed;
+        """Real seconds by which each node's clock is ahead of the injector's last assumption;
         empty: all nodes use one clock."""
         return {}
 

@@ -99,11 +99,11 @@ def start(
 
     Args:
         nodes: All nodes; the first is the base station.
-        shape: How links treat frames.
+        shape: Shape of the links.
         image: `host`, or the name of an image whose ``python3`` runs modules.
         readable: Files and folders that nodes may read, at the same paths.
         writable: Files and folders that nodes may write, at the same paths.
-        cpus: CPU cores that a node may use; None: as many as this process.
+        cpus: Number of CPU cores that a node may use; None: the same as for this process.
         memory_bytes: Memory that a node may use; None: three quarters of the machine's.
 
     Raises:
@@ -327,7 +327,7 @@ def check_image(image: str, program: str | None) -> None:
 
     Raises:
         InputError: The image or the program is missing.
-        RunError: No daemon answers.
+        RunError: There is no answer from a Docker daemon.
     """
     with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
         try:
@@ -530,7 +530,7 @@ def find_leftovers() -> list[Leftover]:
     """Containers of dead runs.
 
     Raises:
-        RunError: No daemon answers, or access is denied.
+        RunError: There is no answer from a Docker daemon, or access is denied.
     """
     with _one_line(), closing(_connect(5)) as client:
         return list(_dead_containers(client))

@@ -33,7 +33,7 @@ MARK_LABEL = "uav-sfl-testbed.mark"
 PROGRAM_LABEL = "uav-sfl-testbed.program"
 """Label with the number of a program's container."""
 OWN_SYSTEM = ("/proc", "/sys", "/dev")
-"""Folders that every container has of its own."""
+"""Folders that each container has separately from the host."""
 CHUNK = 1 << 16
 CARRIED_S = 10
 """Seconds that copying the rest of a program's output may take after its end."""

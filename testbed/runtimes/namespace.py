@@ -15,7 +15,7 @@ The world creates a network namespace for each node and forks the fabric process
 Nodes that import the same modules are forked by one *fork server*: a process that imports them,
 forks the nodes, and ends, so that the world inherits its children. A node enters its namespace,
 drops all capabilities and the right to write files, and runs its module or executes its command.
-The imported modules are thus loaded once and shared in memory.
+The imported modules are therefore loaded once and shared in memory.
 
 A node may also be a *sandbox*: it has no program, but in addition to the network namespace a mount
 and a UTS namespace, in which the world starts programs on request. The requests are datagrams on a
@@ -91,7 +91,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 @dataclass(frozen=True)
 class _MakeWorld:
-    """To the supervisor: create these nodes with links of this shape."""
+    """Request to the supervisor: create these nodes with links of this shape."""
 
     nodes: tuple[NodeSpec, ...]
     shape: Shape
@@ -107,19 +107,19 @@ class _Made:
 
 @dataclass(frozen=True)
 class _PassListeners:
-    """To the world: send the listening sockets, in the order of the nodes."""
+    """Request to the world: send the listening sockets, in the order of the nodes."""
 
 
 @dataclass(frozen=True)
 class _Kill:
-    """To the world: end a node by SIGKILL."""
+    """Request to the world: end a node by SIGKILL."""
 
     node: NodeId
 
 
 @dataclass(frozen=True)
 class _Spawn:
-    """To the world, with three open files: start a program."""
+    """Request to the world, with three open files: start a program."""
 
     number: int
     command: Command
@@ -127,7 +127,7 @@ class _Spawn:
 
 @dataclass(frozen=True)
 class _Signal:
-    """To the world: send a signal to a program and its session."""
+    """Request to the world: send a signal to a program and its session."""
 
     number: int
     signal: int
@@ -205,7 +205,7 @@ def start(
 
     Args:
         nodes: All nodes; the first is the base station, unless it is in another part.
-        shape: How links treat frames.
+        shape: Shape of the links.
         writable: Files and folders that nodes may write if the kernel has Landlock; otherwise they
             may write everything that their user may write.
         part: Part of the network on this machine; None: all of it.

@@ -66,7 +66,7 @@ def opened_regular(path: Path, most_bytes: int) -> Iterator[tuple[IO[bytes], int
 
     Raises:
         OSError: The file cannot be opened.
-        ValueError: It is not a regular file, or is longer than `most_bytes`.
+        ValueError: The path is not a regular file, or longer than `most_bytes`.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError(_NO_FILE)
@@ -97,7 +97,7 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
 
     Raises:
         OSError: The file cannot be opened or read.
-        ValueError: It is not a regular file, or is longer than `most_bytes`.
+        ValueError: The path is not a regular file, or longer than `most_bytes`.
     """
     with opened_regular(path, most_bytes) as (file, size):
         return read_whole(file, size)
@@ -123,7 +123,7 @@ def json_digest(value: Mapping[str, Any], without: Collection[str] = ("digest",)
 
     Args:
         value: The object.
-        without: Fields that the digest does not cover.
+        without: Names of fields that the digest does not cover.
     """
     rest = {name: part for name, part in value.items() if name not in without}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)

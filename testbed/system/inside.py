@@ -34,7 +34,7 @@ def guest_settings() -> dict[str, Any] | None:
 
 
 def become_copy() -> dict[str, Any]:
-    """Let this guest be a template; returns in each of its copies, with the copy's settings."""
+    """Make this guest a template; returns in each of its copies, with the copy's settings."""
     with TEMPLATE.open("rb", buffering=0) as device:
         settings = Path(device.read(4096).decode()).read_bytes()
     SETTINGS_FILE.write_bytes(settings)

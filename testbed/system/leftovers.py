@@ -49,7 +49,7 @@ class Leftover:
     what: str
     """Description in words."""
     remove: Callable[[], object]
-    """Removes it; raises `OSError` if this fails."""
+    """Function that removes the object; raises `OSError` if this fails."""
 
 
 def mark() -> str:
@@ -150,7 +150,7 @@ def temporary_folder(purpose: str, within: str | None = None) -> Iterator[Path]:
     """A private folder, removed at the end of the context, or by `find` if the process is killed.
 
     Args:
-        purpose: Part of its name.
+        purpose: Part of the folder's name.
         within: Parent folder; None: the one for temporary files.
     """
     name = f"testbed-{purpose}-{secrets.token_hex(6)}"

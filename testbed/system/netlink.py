@@ -160,10 +160,10 @@ class Netlink:
             self._socket.send(part)
 
     def check(self) -> None:
-        """Read the answers to what was sent.
+        """Read the answers to the messages sent.
 
         Raises:
-            NetlinkError: The kernel refused one of the messages; the others are in force.
+            NetlinkError: The kernel refused one of the messages; the others have been executed.
         """
         refused: NetlinkError | None = None
         index = -1
@@ -178,7 +178,7 @@ class Netlink:
         """Send messages and read the answers.
 
         Raises:
-            NetlinkError: The kernel refused one; the others are in force.
+            NetlinkError: The kernel refused one message; the others have been executed.
         """
         self.send(Batch(messages))
         self.check()

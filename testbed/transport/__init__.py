@@ -5,8 +5,8 @@
 
 The interface between node programs and transports; scheduling is not part of it.
 
-A program has one `Link` a peer and speaks whole frames of `testbed.transport.wire` over it; which
-transport (`TransportKind`) carries them, and over how many connections, is the scenario's choice:
+A program has one `Link` per peer and sends whole frames of `testbed.transport.wire` over it; the
+scenario selects the transport (`TransportKind`) that carries them, and the number of connections:
 
 - `tcp`: frames on a TCP stream; `tls`: the same over TLS 1.3, with both sides authenticated by
   certificates of the run's own authority; `grpc`: each frame is one message of a bidirectional gRPC
@@ -75,7 +75,7 @@ class _Named:
             self._link.send(header, extra, payload)
 
     def set_dscp(self, dscp: int) -> None:
-        """See `MarkedLink`, which the link has to be."""
+        """See `MarkedLink`; the link must be one."""
         cast(MarkedLink, self._link).set_dscp(dscp)
 
     def receive_header(self, due: Kind) -> Header:

@@ -85,7 +85,7 @@ class TcpCount:
         return TcpCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def since(self, before: "TcpCount") -> "TcpCount":
-        """The traffic sent since then."""
+        """The traffic sent since the earlier count."""
         return TcpCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
 
@@ -116,12 +116,12 @@ class QuicCount:
         return QuicCount(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def since(self, before: "QuicCount") -> "QuicCount":
-        """The traffic sent since then."""
+        """The traffic sent since the earlier count."""
         return QuicCount(*(getattr(self, f.name) - getattr(before, f.name) for f in fields(self)))
 
 
 def _queued_bytes(sock: socket.socket) -> int:
-    """Bytes that were written to a socket and are not acknowledged yet."""
+    """Bytes that were written to a socket and have not been acknowledged."""
     (size,) = struct.unpack("=i", fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))
     return int(size)
 
@@ -164,7 +164,7 @@ class Counts:
 
 
 class Books:
-    """Counters of one side of a link by frame; all sent traffic belongs to exactly one frame."""
+    """Counters of one side of a link by frame; each sent byte belongs to exactly one frame."""
 
     def __init__(self, greeting: Counts, sent: Callable[[], TcpCount | QuicCount]) -> None:
         """Begin with the counters of a greeting; `sent` returns the connection's total traffic."""

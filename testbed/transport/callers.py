@@ -25,7 +25,7 @@ Entered = TypeVar("Entered")
 
 
 def check_token(given: bytes | bytearray, token: bytes | bytearray) -> None:
-    """Check that a peer knows the run's token.
+    """Check that a peer presents the run's token.
 
     Raises:
         WireError: The token is wrong.
@@ -113,7 +113,7 @@ class Meeting(Generic[Arrival]):
         self._arrivals: queue.SimpleQueue[tuple[int, Arrival]] = queue.SimpleQueue()
 
     def claim(self, client: int) -> None:
-        """Reserve a UAV's place for a connection; `come` follows.
+        """Reserve a UAV's place for a connection, before `come`.
 
         Raises:
             WireError: The UAV is not expected.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""How many bytes a message takes on an Ethernet link that carries it: TCP/IPv4 and UDP/IPv4."""
+"""Bytes of a message on an Ethernet link that carries it: TCP/IPv4 and UDP/IPv4."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ IPV4_BYTES = 20
 TCP_BYTES = 32
 """TCP header with the timestamp option, as Linux sends it."""
 SYN_OPTION_BYTES = 8
-"""What the options of the frames that begin a connection take more."""
+"""Extra bytes of options in the frames that begin a connection."""
 UDP_BYTES = 8
 
 
@@ -35,7 +35,7 @@ class Framing:
         return self.mtu + self.ethernet_bytes
 
     def on_link(self, message_bytes: int) -> int:
-        """Bytes that are charged for all frames that carry a message of that many bytes."""
+        """Bytes that are charged for all frames that carry a message of a given size."""
         if not self.charges_headers:
             return message_bytes
         segments = -(-message_bytes // self.segment_bytes)
@@ -49,5 +49,5 @@ class Framing:
 
 
 def datagram_bytes(mtu: int) -> int:
-    """Of a UDP datagram at most, without headers."""
+    """Largest payload of a UDP datagram, in bytes, without headers."""
     return mtu - IPV4_BYTES - UDP_BYTES

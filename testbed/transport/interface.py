@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The interface of transports: how programs use them, and how many bytes they add."""
+"""The interface of transports: their use by programs, and the bytes that they add."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ Connection = Literal["kept", "per-transfer"]
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a node is to the others under TLS, as PEM text; it travels over the control plane alone,
-    and is never written to a file."""
+    """Certificate and key with which a node authenticates itself under TLS, as PEM text; they are
+    sent over the control plane only, and never written to a file."""
 
     authority: str
     """The run's own certificate authority."""
@@ -27,12 +27,12 @@ class Identity:
 
 @dataclass(frozen=True)
 class TransportSettings:
-    """How the nodes of a run talk to each other."""
+    """Settings of the communication between the nodes of a run."""
 
     token: str
-    """The run's, in hex digits: who does not know it is refused."""
+    """The run's token, in hex digits; peers without it are refused."""
     timeout_s: float
-    """Real seconds after which waiting for a peer gives up."""
+    """Time limit for waiting for a peer, in real seconds."""
     meeting_s: float = 60.0
     """Real seconds within which all UAVs have presented themselves."""
     transport: str = "tcp"
@@ -41,11 +41,11 @@ class TransportSettings:
     nagle: bool = False
     """Whether small segments wait for the acknowledgement of earlier ones (RFC 896)."""
     identity: Identity | None = None
-    """The node's own; None where the transport has no certificates."""
+    """Certificate and key of the node; None if the transport has no certificates."""
     congestion_control: str = "cubic"
     """QUIC's; TCP's is the links' (`testbed.network.shaping.Shape`)."""
     datagram_bytes: int = 1472
-    """Of QUIC at most, without headers of IP and UDP."""
+    """Largest QUIC datagram, without headers of IP and UDP."""
     qlog: bool = False
     """Whether QUIC keeps a log of its events."""
 
@@ -54,34 +54,35 @@ class Link(Protocol):
     """Frames to and from one peer, in order; one thread may send while another receives."""
 
     def send(self, header: Header, extra: Buffer = b"", payload: Buffer = b"") -> None:
-        """Send a frame; returns when the transport has taken all of it.
+        """Send a frame; returns when the transport has accepted all of it.
 
         Raises:
-            ConnectionLost: The peer is gone, or took nothing in time.
+            ConnectionLost: The peer has disconnected, or accepted no data in time.
         """
 
     def receive_header(self, due: Kind) -> Header:
         """Wait for the next frame, which should be of that kind; the caller checks it.
 
         Raises:
-            ConnectionLost: The peer is gone, or nothing came in time.
-            WireError: What came is no header.
+            ConnectionLost: The peer has disconnected, or nothing arrived in time.
+            WireError: The received bytes are no header.
         """
 
     def receive_into(self, place: memoryview) -> int:
         """Fill `place` with the next bytes of the frame.
 
         Returns:
-            Monotonic time in ns at which the last of what was received so far came in: by the
-            kernel's note of its last packet; under gRPC, which hides its packets, when the
-            program was handed the whole message.
+            Monotonic time in ns at which the last byte received so far arrived. It is the kernel's
+            timestamp of the last packet; under gRPC, which hides its packets, the time at which the
+            program received the whole message.
 
         Raises:
-            ConnectionLost: The peer is gone, or nothing came in time.
+            ConnectionLost: The peer has disconnected, or nothing arrived in time.
         """
 
     def count(self) -> list[Counts]:
-        """What this side has sent since the last call, frame by frame. Between rounds only."""
+        """Counts of the data that this side has sent since the last call, frame by frame. Between
+        rounds only."""
 
     def hang_up(self) -> None:
         """Shut the connection down and unblock all threads that wait for the peer.
@@ -102,9 +103,9 @@ class MarkedLink(Link, Protocol):
 
 
 class TransportKind:
-    """A way to carry frames: how it connects nodes, and what the testbed needs to know about it.
+    """A transport: it connects nodes, and has the properties that the testbed needs.
 
-    What is not overridden holds for frames on one TCP connection without anything around them.
+    The defaults are those of frames on one TCP connection without encapsulation.
     """
 
     name: str
@@ -122,8 +123,7 @@ class TransportKind:
     marks_packets: bool = False
     """Whether its links are of type `MarkedLink`."""
     allowed: Mapping[str, tuple[object, ...]] = {}
-    """By key of a scenario: the values with which the transport works; None: the key is left
-    out."""
+    """Values that the transport supports, by key of a scenario; None: the key must not be set."""
     least_mtu: int = 0
     """The smallest MTU of a link, in bytes."""
 
@@ -148,7 +148,7 @@ class TransportKind:
             A link to each of the UAVs.
 
         Raises:
-            ConnectionLost: Someone did not come in time.
+            ConnectionLost: A node did not connect in time.
         """
         raise NotImplementedError
 
@@ -164,7 +164,7 @@ class TransportKind:
         """Bytes of the TCP stream that carry a frame.
 
         Args:
-            head_bytes: The frame's header and what follows it up to the payload.
+            head_bytes: The frame's header and the bytes that follow it up to the payload.
             payload_bytes: The frame's payload.
         """
         return head_bytes + payload_bytes

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from testbed.transport.quic_connection import Connection, Endpoint
 
 PACKET_BYTES = 27
-"""Around what a QUIC packet carries: flags, connection identifier (8 bytes, as aioquic has it),
-packet number (2), and the tag of its encryption (16)."""
+"""Overhead of a QUIC packet: flags, connection identifier (8 bytes, as aioquic has it), packet
+number (2), and the tag of its encryption (16)."""
 _FIRST_OF_CLIENT, _FIRST_OF_SERVER, _STEP = 2, 3, 4
 """First unidirectional stream IDs of client and server, and the step between stream IDs (RFC 9000,
 section 2.1)."""
 
 
 def quic_on_link(message_bytes: int, mtu: int, ethernet_bytes: int = ETHERNET_BYTES) -> int:
-    """Bytes of all frames that carry a message as a QUIC stream of its own, as aioquic cuts it.
+    """Bytes of all frames that carry a message as one QUIC stream, as aioquic divides it.
 
     Its number takes two bytes, as from the seventeenth on.
     """
@@ -118,7 +118,7 @@ def _answer(
     callers: Callers,
     meeting: Meeting[QuicLink],
 ) -> None:
-    """Take in whoever calls, each in a thread and by a socket of its own."""
+    """Accept each caller, in a thread and on a socket of its own."""
     from testbed.transport.quic_connection import Endpoint, connection_begun, made
 
     endpoints: dict[tuple[str, int], Endpoint] = {}

@@ -78,7 +78,8 @@ class Connection(QuicConnection):
         """As the client's side does with the server's certificate.
 
         Raises:
-            WireError: The client has shown none of this run's, or another's.
+            WireError: The client has presented no certificate of this run, or the certificate of
+                another node.
         """
         certificate = self.tls._peer_certificate
         if certificate is None:
@@ -93,7 +94,7 @@ def made(settings: TransportSettings, original: bytes | None = None) -> Connecti
     """A new connection of this node.
 
     Args:
-        settings: How to talk.
+        settings: Transport settings of the run.
         original: For the server's side: the identifier that the client has chosen for it; None:
             this is the client's side.
     """

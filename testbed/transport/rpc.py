@@ -38,7 +38,7 @@ OPTIONS = [
     ("grpc.enable_http_proxy", 0),
 ]
 PREFIX_BYTES = 5
-"""What gRPC puts before a message."""
+"""Bytes that gRPC puts before a message."""
 HTTP2_FRAME_BYTES = 9
 HTTP2_DATA_BYTES = 1 << 14
 """Most of a message in a DATA frame, as gRPC cuts it (RFC 9113 lets peers agree on more)."""

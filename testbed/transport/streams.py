@@ -295,12 +295,12 @@ class StreamTransport(TransportKind):
 
         Args:
             sock: TCP's.
-            settings: How to talk.
+            settings: Transport settings of the run.
             peer: The node that this one has called; None: this node was called.
 
         Raises:
-            ConnectionLost: The peer is gone.
-            WireError: It does not prove to be of this run.
+            ConnectionLost: The peer has disconnected.
+            WireError: The peer does not prove that it belongs to the run.
         """
         raise NotImplementedError
 
@@ -382,7 +382,7 @@ class StreamTransport(TransportKind):
         address: tuple[str, int],
         using: Callable[[socket.socket], object] = lambda sock: None,
     ) -> Stream:
-        """Call a peer; `using` is told the socket before it is connected."""
+        """Call a peer; `using` receives the socket before it is connected."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         using(sock)
         sock.settimeout(settings.timeout_s)
@@ -426,7 +426,7 @@ class StreamTransport(TransportKind):
             while True:
                 try:
                     sock, address = listener.accept()
-                except OSError:  # Of a caller that is gone already, or the listener is.
+                except OSError:  # The caller has disconnected, or the listener is shut.
                     if callers.is_shut:
                         return
                     continue

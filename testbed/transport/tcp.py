@@ -26,12 +26,12 @@ class TcpStream:
         """Send parts one after the other.
 
         Raises:
-            ConnectionLost: The peer is gone, or took nothing in time.
+            ConnectionLost: The peer has disconnected, or accepted no data in time.
         """
         wire.send_parts(self.sock, *parts)
 
     def receive_into(self, place: memoryview) -> int:
-        """As `testbed.transport.wire.receive_into`."""
+        """Receive bytes as `testbed.transport.wire.receive_into` does."""
         return wire.receive_into(self.sock, place)
 
 

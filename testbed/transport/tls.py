@@ -139,7 +139,7 @@ class TlsStream:
         return str(name)
 
     def send(self, *parts: Buffer) -> None:
-        """Send parts one after the other, each in records of its own.
+        """Send parts one after the other, each in separate records.
 
         Raises:
             ConnectionLost: The peer has disconnected, or accepted no data in time.

@@ -14,8 +14,8 @@ Sequence of frames, seen from the UAV::
             (per round) ◀ BROADCAST  RECEIPT ▶  ◀ START (per iteration) SMASHED ▶  ◀ GRADIENT
             RECEIPT ▶ ADAPTERS ▶
 
-Where paradigms aggregate gradients, ◀ SHARED RECEIPT ▶ come before GRADIENT, or ◀ START in place of
-it; where uploads wait to be allowed, REQUEST ▶ ◀ GRANT come before SMASHED and ADAPTERS, or before
+In paradigms that aggregate gradients, ◀ SHARED RECEIPT ▶ come before GRADIENT, or ◀ START replaces
+it; where uploads wait for permission, REQUEST ▶ ◀ GRANT come before SMASHED and ADAPTERS, or before
 ADAPTERS alone.
 """
 
@@ -39,7 +39,7 @@ TOKEN_BYTES = 16
 _BODY = struct.Struct("<HBBHHIIQdd")
 _CRC = struct.Struct("<I")
 MOST_ITERATIONS = 2**16 - 1
-"""Largest iteration that a header can name."""
+"""Largest iteration number that fits into a header."""
 HEADER_BYTES = _BODY.size + _CRC.size
 PIECE_BYTES = 1 << 14
 """Bytes per wake-up of a receiver; with more, the sender would wait for its receive window."""
@@ -62,7 +62,7 @@ class Kind(enum.IntEnum):
     """UAV to BS: a broadcast or gradient has arrived; contains the arrival time."""
     START = 4
     """BS to UAV: all clients have the broadcast, of adapters or of gradients; contains the emulated
-    time at which all go on."""
+    time at which all continue."""
     SMASHED = 5
     """CA: smashed data, with labels."""
     GRADIENT = 6
@@ -182,10 +182,10 @@ class RoundSizes:
     batches: int
     """Number of batches of the client, I_k."""
     encoded_up: int = -1
-    """The client's adapters; negative: as many bytes as the global ones."""
+    """Bytes of the client's adapters; negative: the same number as for the global ones."""
     encoded_gradient: int = -1
-    """The gradient that only the client itself is sent; negative: as many bytes as the smashed
-    data."""
+    """Bytes of the gradient that only the client itself is sent; negative: the same number as for
+    the smashed data."""
     shared_gradient: int = 0
     """Aggregated gradients of a batch, which all clients are sent; 0: none are aggregated."""
 

@@ -14,12 +14,12 @@ and jumps to the next timer when all sleep.
 A guest does not depend on its user, on the load of the host, or on random numbers: its environment
 is fixed, and addresses and random numbers are repeatable.
 
-A `Template` is a guest whose program has stopped at a certain point; its copies go on from there.
-A copy is a process of the host like any guest, with its own memory, line and log, and a child of
-this process: the kernel clones itself as a sibling.
+A `Template` is a guest whose program has stopped at a certain point; its copies continue from
+there. A copy is a process of the host like any guest, with its own memory, line and log, and a
+child of this process: the kernel clones itself as a sibling.
 
-Nothing is left on the host. The kernel and its helpers end with this process; its memory is an
-unnamed file; the files that it is started from are removed as soon as it runs.
+No files remain on the host. The kernel and its helpers end with this process; its memory is an
+unnamed file; the files from which it is started are removed as soon as it runs.
 """
 
 import contextlib
@@ -128,13 +128,13 @@ class _Conversation:
 
 
 def memory_bytes(share: float = 1.0) -> int:
-    """Memory limit of a guest; the guest only takes what it needs.
+    """Memory limit of a guest; the guest only takes the memory that it needs.
 
     Args:
         share: Share of the limit of a single guest, for several concurrent guests.
 
     Raises:
-        RunError: There is too little memory.
+        RunError: The machine has too little memory.
     """
     free = psutil.virtual_memory().available
     folder = memory_folder()
@@ -234,7 +234,7 @@ class Template:
     """A guest that has started its program, and copies of which continue the program.
 
     The program reads `testbed.system.inside.TEMPLATE`, which returns once per copy. The template
-    itself does not go on, and never ends by itself; a copy that fails does not affect it.
+    itself does not continue, and never ends by itself; a copy that fails does not affect it.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class Template:
             self._stack = stack.pop_all()
 
     def close(self) -> None:
-        """End the template; its copies go on."""
+        """End the template; its copies continue."""
         self._stack.close()
 
     def fits(self, kernel: Kernel, argv: Sequence[str], *, share: float, starts_ns: int) -> bool:
@@ -362,9 +362,9 @@ def _attend(
 
     Args:
         guest: The guest.
-        line: Its line.
+        line: The line between the guest and the host.
         folder: Files for its start, removed as soon as it is ready; None: it is ready.
-        callbacks: What it reports to.
+        callbacks: Functions to which it reports.
         answer: Return 0 as soon as this can be read.
     """
     with contextlib.ExitStack() as stack:
@@ -398,7 +398,7 @@ def environment() -> dict[str, str]:
 
 
 def _job(argv: Sequence[str], cwd: Path) -> dict[str, Any]:
-    """What init needs to start a command."""
+    """The data that init needs to start a command."""
     umask = os.umask(0)
     os.umask(umask)
     return {

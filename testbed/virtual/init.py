@@ -50,11 +50,11 @@ PINNED = {
     "/proc/sys/net/core/rmem_max": "4194304",
     "/proc/sys/net/core/wmem_max": "4194304",
 }
-"""Fixed values of settings. Those of `tcp_mem` and `udp_mem`, the memory pages for all sockets, are
-derived by the kernel from its memory, and so from the host's: these are of a guest of 16 GiB.
-`rmem_max` and `wmem_max` limit the buffers that programs ask for: these are the defaults of Linux
-from 6.18 on, so that programs find the same whatever the guest's kernel is. Socket tables are set
-on the kernel's command line."""
+"""Fixed values of settings. The kernel would derive those of `tcp_mem` and `udp_mem`, the memory
+pages for all sockets, from its memory, and therefore from the host's: these are of a guest of 16
+GiB. `rmem_max` and `wmem_max` limit the buffers that programs ask for: these are the defaults of
+Linux from 6.18 on, so that programs find the same values with every kernel of the guest. Socket
+tables are set on the kernel's command line."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -1,16 +1,18 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Prose that users read: pages of the documentation, help texts, page templates, messages.
+"""Prose that users read: documentation, help texts, page templates, messages, docstrings.
 
 Inline code is kept in backticks; code blocks, formulas and tables of numbers are no prose.
 """
 
 import ast
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +26,18 @@ END = re.compile(
     r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!\bvs\.)(?<!\bal\.)(?<!\beq\.)(?<!\beqs\.)\s+(?=[A-Z`“\"(])"
 )
 WORD = re.compile(r"[A-Za-z][a-z’'-]+")
+ENTRY = re.compile(r"- |    [*\w]+(, [*\w]+)*: |(Args|Attributes|Raises|Returns|Yields):$")
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A paragraph, a heading, a cell of a table, a help text or a message."""
+    """A paragraph, a heading, a cell of a table, a help text, a message or part of a docstring."""
 
     where: str
     """File and line, or command and option."""
     text: str
     kind: str
-    """`text`, `heading`, `cell`, `help`, `page` or `message`."""
+    """`text`, `heading`, `cell`, `help`, `page`, `message` or `docstring`."""
 
     def sentences(self) -> list[str]:
         """The text, cut behind full stops, question and exclamation marks."""
@@ -151,6 +154,41 @@ def of_strings(path: Path) -> Iterator[Passage]:
             )
 
 
+def of_docstrings(path: Path) -> Iterator[Passage]:
+    """Docstrings of a program, one passage per paragraph and per entry of a list or section.
+
+    These are the docstrings of the module, its classes and functions, and the strings below
+    assignments. The name in front of an entry is not part of the passage.
+    """
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for before, here in pairwise([None, *getattr(node, "body", [])] if _named(node) else []):
+            if not isinstance(here, ast.Expr) or not isinstance(here.value, ast.Constant):
+                continue
+            text = here.value.value
+            if isinstance(text, str) and isinstance(before, None | ast.Assign | ast.AnnAssign):
+                for below, part in _parts(text):
+                    where = f"{path.relative_to(ROOT)}:{here.lineno + below}"
+                    yield Passage(where, part, "docstring")
+
+
+def _named(node: ast.AST) -> bool:
+    return isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+
+
+def _parts(docstring: str) -> Iterator[tuple[int, str]]:
+    """Line, counted from 0, and text of each paragraph and entry, without diagrams."""
+    start, words, diagram = 0, "", False
+    for number, line in enumerate([*inspect.cleandoc(docstring).splitlines(), ""]):
+        entry = ENTRY.match(line)
+        if words and (entry or not line):
+            yield start, words.replace("``", "`")
+            diagram, words = words.endswith("::"), ""
+        diagram = diagram and (not line or line.startswith(" "))
+        if not diagram:
+            start = start if words else number
+            words = f"{words} {line[entry.end() if entry else 0 :].strip()}".strip()
+
+
 def everything() -> Iterator[Passage]:
     """All prose."""
     for page in documentation():
@@ -161,3 +199,4 @@ def everything() -> Iterator[Passage]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             yield from of_strings(path)
+            yield from of_docstrings(path)

@@ -32,6 +32,13 @@ def test_long_sentences_are_found_but_not_in_cells() -> None:
     assert found(text, "cell") == []
 
 
+def test_long_sentences_of_docstrings_are_allowed_but_habits_are_not() -> None:
+    text = "The rate is " + ", ".join(["larger than a mean"] * 15) + "."
+    assert len(found(text)) == 1
+    assert found(text, "docstring") == []
+    assert len(found(f"Nobody {text}", "docstring")) == 1
+
+
 def test_standard_checks_apply() -> None:
     assert found("The the rate is constant.") != []
 
@@ -57,3 +64,68 @@ def test_every_kind_of_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
     monkeypatch.setattr(passages, "ROOT", tmp_path)
     assert [p.text for p in passages.of_strings(page)] == ["the field `…` must be positive here"]
+
+
+def test_docstrings_are_read_by_paragraph_and_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source.py"
+    source.write_text(
+        """'''A module
+of ``two`` lines: one.
+
+- First
+  entry.
+- Second.
+
+A diagram::
+
+    no: prose
+
+Behind it.
+'''
+RATE = 1.0
+'Of a constant.'
+print('no docstring')
+'no docstring either'
+
+
+class Link:
+    '''A link.
+
+    Args:
+        rate: In bit/s, which
+            note: may be 0.
+
+    Raises:
+        ValueError: Negative.
+    '''
+
+    delay: float = 0.0
+    'A delay.'
+
+    async def send(self) -> None:
+        'A coroutine.'
+        self.sent = 0
+        'An attribute.'
+"""
+    )
+    monkeypatch.setattr(passages, "ROOT", tmp_path)
+    read = {(p.where, p.kind, p.text) for p in passages.of_docstrings(source)}
+    assert read == {
+        (f"source.py:{line}", "docstring", text)
+        for line, text in {
+            1: "A module of `two` lines: one.",
+            4: "First entry.",
+            6: "Second.",
+            8: "A diagram::",
+            12: "Behind it.",
+            15: "Of a constant.",
+            21: "A link.",
+            24: "In bit/s, which note: may be 0.",
+            28: "Negative.",
+            32: "A delay.",
+            35: "A coroutine.",
+            37: "An attribute.",
+        }.items()
+    }

@@ -155,7 +155,7 @@ def rule_of(name: str, parameters: Mapping[str, Any]) -> Rule:
     """The rule of that name: built-in or of another package (`testbed.aggregators`).
 
     Raises:
-        InputError: It has no such parameters, or not these values; or it is unknown, or cannot be
+        InputError: The rule does not take these parameters or values, is unknown, or cannot be
             loaded.
     """
     rule: Rule = AGGREGATORS.make(name, parameters)

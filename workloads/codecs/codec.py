@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a format of tensors on the wire is. No torch here."""
+"""The interface of a format of tensors on the wire. Without torch."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["smashed", "gradient", "adapters"]
 Direction = Literal["smashed", "gradient", "adapters_up", "adapters_down"]
-"""A kind of transfer that has a codec of its own."""
+"""A kind of transfer whose codec can be set separately."""
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 

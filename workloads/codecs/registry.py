@@ -26,8 +26,8 @@ def codec_of(name: str, parameters: Mapping[str, Any]) -> Codec:
     """The codec of that name: built-in or of another package (`testbed.codecs`).
 
     Raises:
-        InputError: It has no such parameters, or not these values; or it is unknown, cannot be
-            loaded, or is no codec.
+        InputError: The codec does not take these parameters or values, is unknown, cannot be
+            loaded, or is not a codec.
     """
     codec: Codec = CODECS.make(name, parameters)
     for method in ("size", "encode", "decode"):

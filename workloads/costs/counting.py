@@ -24,15 +24,15 @@ FLOAT32_BYTES = 4
 LAYER_NORM_FLOPS = 10
 """FLOPs of a LayerNorm per element: twice fvcore's count, which reproduces the paper's table II."""
 BATCH_NORM_FLOPS, FROZEN_NORM_FLOPS = 10, 4
-"""FLOPs of batch normalisation per element, likewise: with the statistics of the batch, or with
-given ones."""
+"""FLOPs of batch normalisation per element: with the statistics of the batch, or with given ones.
+"""
 
 
 def count(config: ModelConfig) -> SplitProfile:
-    """Count products and convolutions (2 FLOP per multiply-add, LoRA unmerged, attention unfused),
-    LayerNorms and batch normalisation.
+    """Count products and convolutions (2 FLOP per product and sum, LoRA not merged, attention not
+    fused), LayerNorms and batch normalisation.
 
-    Backward passes are counted with the gradients of activations and of what is trained only.
+    Backward passes are counted with the gradients of activations and of trained parameters only.
 
     Raises:
         InputError: The model is unknown.

@@ -43,7 +43,7 @@ class SplitProfile:
     `adapter_bytes`."""
 
     def __post_init__(self) -> None:
-        """Set missing sizes: of headers to 0, of all parameters to that of the client's."""
+        """Set missing sizes: headers to 0, all parameters to those of the client."""
         if not self.trainable_bytes:
             object.__setattr__(self, "trainable_bytes", max(self.adapter_bytes, default=0))
         if not self.adapter_header_bytes:
@@ -61,7 +61,8 @@ class SplitProfile:
 
 @dataclass(frozen=True)
 class RankedProfile(SplitProfile):
-    """The costs of clients whose adapters differ in rank; its own are those of the largest."""
+    """The costs of clients whose adapters differ in rank; its own values are those of the largest
+    rank."""
 
     by_rank: Mapping[int, SplitProfile] = field(default_factory=dict)
 

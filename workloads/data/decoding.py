@@ -3,10 +3,10 @@
 
 """Decoding of pictures with Pillow: any supported format and mode to RGB from 0 to 1.
 
-Of several frames or pages, the first is read. EXIF orientation is applied. Transparency and colour
-profiles are ignored. 16-bit grey is divided by 65535; 16-bit colours are read with 8 bits, as
-Pillow does. Floating-point values must be from 0 to 1, and 32-bit integers, whose range is not
-known, are refused.
+If a file has several frames or pages, the first is read. EXIF orientation is applied. Transparency
+and colour profiles are ignored. 16-bit grey is divided by 65535; 16-bit colours are read with 8
+bits, as Pillow does. Floating-point values must be from 0 to 1, and 32-bit integers, whose range is
+not known, are refused.
 """
 
 from io import BytesIO
@@ -24,14 +24,14 @@ Image.init()
 
 
 class UnreadableError(ValueError):
-    """A picture cannot be read; the message says why, in one line."""
+    """A picture cannot be read; the message gives the reason, in one line."""
 
 
 def decoded(data: bytes) -> Tensor:
     """The pixels of a picture, [3, H, W], float32 from 0 to 1.
 
     Raises:
-        UnreadableError: It is broken, truncated, or its values have no known range.
+        UnreadableError: The picture is broken, truncated, or its values have no known range.
     """
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as file:

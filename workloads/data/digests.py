@@ -29,7 +29,7 @@ def data_digests(root: Path, has_texts: bool = False) -> dict[str, str]:
         One digest per table file, and one for the pictures of each folder; by relative path.
 
     Raises:
-        InputError: It is not a folder, or a file cannot be read.
+        InputError: The path is not a folder, or a file cannot be read.
     """
     if has_texts and root.is_file():
         return {root.name: content_digest(root)}

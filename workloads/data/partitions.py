@@ -96,7 +96,7 @@ def partition(labels: Indices, clients: int, config: DataConfig) -> list[Indices
 
     Raises:
         InputError: There are too few samples for the number of clients, or a plug-in's partition
-            fails or returns something else than indices for each client.
+            fails or does not return indices for each client.
     """
     if len(labels) < clients:
         raise InputError(
@@ -117,7 +117,7 @@ def _checked(parts: Sequence[Any], samples: int, clients: int) -> list[Indices]:
     """A plug-in's answer, sorted.
 
     Raises:
-        ValueError: It is not one array of different indices for each client.
+        ValueError: The result is not one array of different indices for each client.
     """
     arrays = [np.asarray(part) for part in parts]
     if len(arrays) != clients:

@@ -35,7 +35,7 @@ def part_of(name: str) -> str:
     """The part that a name belongs to: train, test or validation; empty if it names none.
 
     Raises:
-        InputError: It names several parts.
+        InputError: The name contains keywords of several parts.
     """
     found = {_PART_OF[word] for word in _words(name) if word in _PART_OF}
     if len(found) > 1:
@@ -44,14 +44,14 @@ def part_of(name: str) -> str:
 
 
 def names_only_a_part(name: str) -> bool:
-    """Whether a name has no words besides keywords: `Train`, `test_0`, but not `test tube`."""
+    """Whether a name consists of keywords only: `Train`, `test_0`, but not `test tube`."""
     words = _words(name)
     return bool(words) and all(word in _PART_OF for word in words)
 
 
 def part_of_file(file: Path, root: Path) -> str:
-    """The part of a file below a folder, by its own name or else by the nearest folder that names
-    one."""
+    """The part of a file below a folder, by its own name or otherwise by the nearest folder that
+    names one."""
     for name in reversed(file.relative_to(root).parts):
         if part := part_of(name):
             return part

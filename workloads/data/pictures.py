@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What all sources of pictures have in common: labels, the model's size, and what is held out."""
+"""Common parts of all sources of pictures: labels, the model's size, and held-out samples."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,7 @@ Indices = npt.NDArray[np.int64]
 READ_AHEAD = 256
 """Encoded pictures in memory while all are decoded."""
 HELD_OUT_SHARE = 0.1
-"""Of each class, where a source has no part of its own to evaluate on."""
+"""Fraction of each class that is held out if a source has no separate part for evaluation."""
 
 
 class Pictures:
@@ -101,7 +101,7 @@ class EncodedPictures(Pictures):
 
 
 def is_held_out(labels: Indices, seed: int) -> npt.NDArray[np.bool_]:
-    """Which of a set's samples are held out, shape [N]: of each class the same share, by seed."""
+    """Mask of a set's held-out samples, shape [N]: the same fraction of each class, by seed."""
     random = np.random.default_rng([seed, 0x4E1D])
     chosen = np.zeros(len(labels), dtype=np.bool_)
     for label in np.unique(labels):

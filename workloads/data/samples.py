@@ -31,7 +31,7 @@ CIFAR_RECORD = 2 + 3 * 32 * 32
 """Bytes of a record: coarse label, fine label, then 32 x 32 pixels of red, green, blue."""
 
 SHOWN = 8
-"""Most classes whose names are in a message."""
+"""Largest number of classes that a message names."""
 
 TOPICS = 4
 FOLLOWERS = 4

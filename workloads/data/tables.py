@@ -33,7 +33,7 @@ def table_files(root: Path) -> Division[Path] | None:
     """Table files of a folder by their use; None if there are no tables.
 
     Raises:
-        InputError: It is ambiguous which files are for training.
+        InputError: It is not clear which files are for training.
     """
     if (root / "state.json").is_file():
         return Division(_arrow_files(root), None)

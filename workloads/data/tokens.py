@@ -6,7 +6,7 @@
 Texts are text files (one document each), JSON lines, or tables with a column of texts. Their tokens
 are joined in the order of the files, with the token of the end of a text after each document if the
 tokenizer has one, and cut into sequences: sequence i has tokens i · length to (i + 1) · length, so
-that every token but the first is predicted once. What remains at the end is not used.
+that every token but the first is predicted once. The remainder at the end is not used.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ class TokenSequences:
     labels: Indices
     """Zeros, because sequences have no labels; shape [N]."""
     described: str
-    """Where the sequences are from, in words."""
+    """Description of the source of the sequences."""
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Tokens [n, length] and the next tokens [n, length]."""

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Examination of real data before a run: what is recognised, and whether all pictures can be read.
+"""Examination of real data before a run: the recognised data set, and whether all pictures can be
+read.
 
 The result is kept in the cache folder under the digests of the data, so that the pictures are
 decoded once, and a later run of the same data does not import torch.
@@ -42,7 +43,7 @@ def data_line(
     evaluates: bool,
     cache: Path,
 ) -> str:
-    """What is recognised in a data set: classes, samples, and which parts they are from.
+    """Description of a data set: classes, samples, and the parts they are from.
 
     Args:
         model: The model that is trained.

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Export of what was trained: adapters that `peft` can load with the same backbone, or the
+"""Export of the trained parameters: adapters that `peft` can load with the same backbone, or the
 network's own parameters."""
 
 import json
@@ -26,8 +26,8 @@ def export_peft(
     `PeftModel.from_pretrained(net, folder)` then computes the same logits, where `net` is timm's
     (or the package's, or transformers') model of that name, classes and image size with the
     backbone's weights. Without adapters, `model.safetensors` has all that was trained by the names
-    of `net`, for `net.load_state_dict(tensors, strict=False)`. What stays with each client
-    (`workload.batch_norm`) is left as in the backbone.
+    of `net`, for `net.load_state_dict(tensors, strict=False)`. Tensors that stay with each client
+    (`workload.batch_norm`) have the values of the backbone.
 
     Args:
         state: The state of `ServerLearner.state`, or `adapters.safetensors` of a run.

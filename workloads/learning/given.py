@@ -28,7 +28,7 @@ FIELD = "workload.weights"
 COUNTER = "num_batches_tracked"
 """Counter of batches of a layer with batch normalisation, which has no effect here."""
 SHOWN = 3
-"""Most names of tensors in a message."""
+"""Largest number of tensors that a message names."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,15 @@ class Given:
     has_head: bool
     """Whether training begins with the head of the weights."""
     misfit: str
-    """How the head of the weights differs from the model's, in words; empty if training begins with
-    it, or begins with a new one on request."""
+    """Difference of the head of the weights from the model's, in words; empty if training begins
+    with it, or begins with a new one on request."""
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """The tensor of that name in float32.
 
         Raises:
-            InputError: It has another shape, is not floating-point, or has values that are not
-                finite.
+            InputError: The tensor has another shape, is not floating-point, or has values that are
+                not finite.
         """
         found, *others = [own for own in self.names[name] if own in self.tensors]
         tensor = self.tensors[found]
@@ -85,7 +85,7 @@ def given_weights(model: SplitModel) -> Given:
     """The weights that the configuration of a model names.
 
     Raises:
-        InputError: They are unavailable, belong to another model, or have no head that fits
+        InputError: The weights are unavailable, belong to another model, or have no head that fits
             although `head` is `file`; the message is one line.
     """
     config, names, head = model.config, model.names, model.head_name
@@ -170,7 +170,7 @@ def _unwrapped(
 
 
 def _misfit(model: SplitModel, tensors: Mapping[str, Tensor]) -> str:
-    """How the head of the weights differs from the model's, in words; empty if it fits."""
+    """Difference of the head of the weights from the model's, in words; empty if it fits."""
     wanted, found = model.head_shapes, {}
     for name in [*wanted, *(n for n in tensors if n.startswith(f"{model.head_name}."))]:
         if own := next((n for n in model.names.get(name, [name]) if n in tensors), ""):

@@ -32,7 +32,7 @@ from workloads.learning.stopwatch import Stopwatch
 
 
 class Trainees:
-    """A part of what is trained: vectors with their gradients and optimiser."""
+    """A part of the trained values: vectors with their gradients and optimiser."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class Trainees:
 
         Args:
             layout: Layout of the global model.
-            start: Position of `values` in its vector.
+            start: Position of `values` in the vector.
             values: Elements of the vector, shape [n].
             training: Configuration.
-            own: Likewise layout, position and elements of what stays with the client.
+            own: Layout, position and elements of the tensors that stay with the client.
             round_: The round, which the learning rate may depend on.
         """
         self.values = values
         """Elements of the layout's vector from `start` on, shape [n]."""
         self.tensors: dict[str, Tensor] = {}
-        """Views of all values by name; their gradients are views of those of the vectors."""
+        """Views of all values by name; their gradients are views of the vectors' gradients."""
         self.statistics: set[str] = set()
         """Names of the tensors that layers change themselves."""
         self._trained: list[Tensor] = []
@@ -67,7 +67,7 @@ class Trainees:
         if own is not None:
             self._add(*own)
         self._proximal = training.proximal
-        # What stays with a client has no global counterpart.
+        # Tensors that stay with a client have no global counterpart.
         self._start = [run.clone() for run in self._trained[:global_runs]] if self._proximal else []
         self._clip_norm = training.clip_norm
         self._accumulate = training.accumulate
@@ -201,7 +201,7 @@ class ClientLearner:
         return self._trainees.values.detach().cpu()
 
     def own(self) -> dict[str, Tensor]:
-        """What stays with this client on its side, by name; see `SplitModel.own`."""
+        """Tensors that stay with this client on its side, by name; see `SplitModel.own`."""
         return self._model.own.views(self._own[: self._model.own.cuts[self._split]].cpu())
 
     def load_own(self, tensors: Mapping[str, Tensor]) -> None:
@@ -210,13 +210,14 @@ class ClientLearner:
 
 
 def initial_own(model: SplitModel) -> Tensor:
-    """Initial values of what stays with a client; shape [model.own.size], on the model's device."""
+    """Initial values of the tensors that stay with a client; shape [model.own.size], on the model's
+    device."""
     own = initial_trainables(model.own, model.config.seed, given=model.given)
     return own.to(model.device)
 
 
 def _load(into: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-    """Copy tensors into those of the same names.
+    """Copy tensors into tensors of the same names.
 
     Raises:
         InputError: A tensor is unknown or has another shape.
@@ -296,7 +297,8 @@ class ServerLearner:
         self._clients = tuple(clients)
         self._vector = initial_trainables(model.layout, model.config.seed, model.loras, model.given)
         self._own = {client: initial_own(model) for client in clients if model.own.size}
-        """What stays with each client, of which its own side is not up to date: see `load_own`."""
+        """Tensors that stay with each client; those of the client's side are not up to date: see
+        `load_own`."""
         self._rule = rule_of(training.aggregation, training.aggregation_parameters)
         self._memory: dict[str, Tensor] = {}
         self._splits: dict[int, int] = {}
@@ -408,7 +410,7 @@ class ServerLearner:
             own = torch.cat([adapters.detach().cpu(), server_side]).double()
             if client not in self.diverged and not torch.isfinite(own).all():
                 self.diverged.append(client)
-            # What a client of smaller rank does not have stays as it is.
+            # Values that a client of smaller rank does not have do not change.
             layout = self._layouts[client]
             if self._training.buffer > 1:
                 share = weight(staleness, **dict(self._training.asynchronous, mixing=1.0))
@@ -618,9 +620,9 @@ class ServerLearner:
         self._vector = after.float()
 
     def state(self) -> dict[str, Tensor]:
-        """The global state by the names of the unsplit model: what is trained on both sides, and
-        the head; the state of the aggregation rule; and under `clients.K.NAME` what stays with
-        client K.
+        """The global state by the names of the unsplit model: trained tensors of both sides, and
+        the head; the state of the aggregation rule; and under `clients.K.NAME` the tensors that
+        stay with client K.
 
         A run can continue from it after any round: optimisers are reset in each round, and batches
         depend only on seed, client, round and iteration.
@@ -649,7 +651,8 @@ class ServerLearner:
             self.load_own(client, own_tensors(state, client))
 
     def load_own(self, client: int, tensors: Mapping[str, Tensor]) -> None:
-        """Take what stays with a client, by name: a result of `ClientLearner.own`, or more."""
+        """Load the tensors that stay with a client, by name: a result of `ClientLearner.own`, or
+        more."""
         if client in self._own:
             _load(self._model.own.views(self._own[client]), tensors)
 
@@ -675,6 +678,6 @@ class ServerLearner:
 
 
 def own_tensors(state: Mapping[str, Tensor], client: int) -> dict[str, Tensor]:
-    """What stays with a client, by name, in a result of `ServerLearner.state`."""
+    """Tensors that stay with a client, by name, in a result of `ServerLearner.state`."""
     prefix = f"{OWN}{client}."
     return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}

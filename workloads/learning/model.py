@@ -3,10 +3,10 @@
 
 """A network with adapters or trained as a whole, which can be split after any of its parts.
 
-What is trained is one vector (`Layout`), part by part: adapters, or the network's own parameters,
-and the statistics of batch normalisation that are averaged; then the head. The rest is frozen. A
-split point u is a position in that vector: the client's part is its beginning, the server's part
-its end, and a change of u only moves this position.
+All trained values are one vector (`Layout`), part by part: adapters, or the network's own
+parameters, and the statistics of batch normalisation that are averaged; then the head. The rest is
+frozen. A split point u is a position in that vector: the client's part is its beginning, the
+server's part its end, and a change of u only moves this position.
 """
 
 import json
@@ -167,7 +167,8 @@ class Dropout:
         """Names of the batches whose rows are equal, consecutive parts; empty: no dropout."""
 
     def noise(self, layer: str, x: Tensor) -> Tensor | None:
-        """Factors with the shape of x: 0 for dropped elements, else the scale; None: no dropout."""
+        """Factors with the shape of x: 0 for dropped elements, otherwise the scale; None: no
+        dropout."""
         if self._kept == 1 or not self.batches:
             return None
         noise = torch.empty(len(self.batches), x.numel() // len(self.batches))
@@ -422,10 +423,9 @@ class SplitModel(nn.Module):
                 staying = {name: trained.pop(name) for name in list(trained) if name in affine}
                 own[part] = staying | own[part]
         self.layout = _layout(shapes)
-        """What is trained and belongs to the global model."""
+        """Trained tensors that belong to the global model."""
         self.own = _layout(own)
-        """What is trained and stays with each client, with the same split points; mostly
-        nothing."""
+        """Trained tensors that stay with each client, with the same split points; mostly none."""
         self.statistics = frozenset(
             entry.name for entry in (*self.layout.entries, *self.own.entries) if entry.is_statistic
         )
@@ -512,7 +512,8 @@ class SplitModel(nn.Module):
         """The shapes of the network's own parameters, by the part that computes with them.
 
         Raises:
-            InputError: Two parts compute with the same parameter, or the head with that of a part.
+            InputError: Two parts compute with the same parameter, or the head with a parameter of a
+                part.
         """
         shapes: list[dict[str, tuple[int, ...]]] = [{} for _ in traced.layers]
         for name, parameter in self.net.named_parameters():
@@ -679,7 +680,7 @@ def _check_buffers(net: nn.Module, made: Mapping[str, Tensor], config: ModelConf
 
 
 def _tied_names(net: nn.Module) -> dict[str, tuple[str, ...]]:
-    """By the name of each parameter: this name, and those of the same tensor."""
+    """For each parameter, by name: its name, and the other names of the same tensor."""
     groups: dict[int, list[str]] = {}
     for name, parameter in net.named_parameters(remove_duplicate=False):
         groups.setdefault(id(parameter), []).append(name)
@@ -700,11 +701,12 @@ class _Traced:
         in order; the embedding belongs to the first part. Only layers whose input are samples: a
         module that uses the weights of a layer directly cannot have an adapter there."""
         self.norms: list[list[str]] = []
-        """Likewise, of layers in `SplitModel.norms`."""
+        """Names of the called layers in `SplitModel.norms`, of each part and of the final layers.
+        """
         self.single: list[str] = []
-        """Those of them whose input has one value per sample and channel."""
+        """Names of those layers whose input has one value per sample and channel."""
         self.parameters: list[set[int]] = []
-        """Likewise, identities of the parameters on which the result of a part depends, if all are
+        """Identities of the parameters on which the result of each part depends, if all are
         trained."""
         own = model.net
         hooks = [
@@ -801,7 +803,7 @@ def initial_trainables(
     loras: Mapping[str, Adapter] | None = None,
     given: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """Initial values of what is trained; shape [layout.size], float32, on the CPU.
+    """Initial trained values; shape [layout.size], float32, on the CPU.
 
     A is uniform in ±1/sqrt(in) as in the LoRA reference code, where a convolution has as many
     inputs as values of a kernel; B is 0, the head's weight is normal with standard deviation 0.02

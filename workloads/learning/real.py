@@ -59,7 +59,7 @@ class Settings:
     codecs: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Names and parameters of the codecs of directions that do not have the one above."""
     error_feedback: bool = True
-    """Whether clients add what the encoding of adapters omitted to later ones."""
+    """Whether clients add the values that the encoding of adapters omitted to later adapters."""
 
     @classmethod
     def from_json(cls, tree: Mapping[str, object]) -> "Settings":
@@ -255,11 +255,11 @@ class RealClient:
         return {"wire_errors": self._up.errors}
 
     def state(self) -> bytes:
-        """What stays with this client on its side, as a safetensors file."""
+        """Tensors that stay with this client on its side, as a safetensors file."""
         return bytes(safetensors.torch.save(self._learner.own()))
 
     def restore(self, state: bytes) -> None:
-        """Continue from what stays with this client in a state of the server.
+        """Continue from the tensors that stay with this client in a state of the server.
 
         Raises:
             InputError: The state belongs to another model.
@@ -341,7 +341,8 @@ class RealServer:
         self._adapters = {k: memoryview(bytearray(of_client[k].adapters_up)) for k in self._samples}
 
     def _prepare_broadcast(self, client: int, part: Tensor) -> None:
-        """Encode a client's part of the global adapters, and keep what it receives."""
+        """Encode a client's part of the global adapters, and keep the values that the client
+        receives."""
         if self._down_codec is None:
             self._sent[client], self._starts[client] = as_bytes(part), part
             return
@@ -381,7 +382,7 @@ class RealServer:
     def pass_size(self, waiting: int, rest_s: float) -> int:
         """The number of clients that one pass can serve in time if this is faster, otherwise 1.
 
-        If the first client is late in any case, as many as possible are served together.
+        If the first client is late in any case, the largest possible number is served together.
         """
         times = self._times
         if times is None or not times.pays:
@@ -518,7 +519,7 @@ class RealServer:
         self._learner.load_state(safetensors.torch.load(state))
 
     def take_own(self, client: int, state: bytes) -> None:
-        """Take what stays with a client on its side: a result of `RealClient.state`."""
+        """Load the tensors that stay with a client on its side: a result of `RealClient.state`."""
         self._learner.load_own(client, safetensors.torch.load(state))
 
     def close(self) -> None:

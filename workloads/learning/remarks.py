@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a run must say about its backbone, from the metadata of the backbone's file. Without
-torch."""
+"""Remarks that a run must print about its backbone, from the metadata of the backbone's file.
+Without torch."""
 
 import json
 import struct
@@ -15,7 +15,7 @@ HEAD = "head"
 
 
 def remarks_on(config: ModelConfig, file: Path) -> list[str]:
-    """What a run must say about a backbone, in lines."""
+    """Remarks that a run must print about a backbone, in lines."""
     with file.open("rb") as raw:
         [size] = struct.unpack("<Q", raw.read(8))
         known = json.loads(raw.read(size))["__metadata__"]

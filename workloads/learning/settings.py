@@ -27,7 +27,7 @@ class TrainingConfig:
     momentum: float = 0.9
     """Momentum of `sgd`."""
     schedule: Literal["constant", "cosine", "step", "linear"] = "constant"
-    """How the learning rate changes from round to round, see `factor`."""
+    """Schedule of the learning rate over the rounds, see `factor`."""
     warmup: int = 0
     """Rounds in which the learning rate rises."""
     step_rounds: int = 1

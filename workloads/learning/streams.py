@@ -65,15 +65,15 @@ class Sender:
 class AdapterUploads:
     """The sending end of a client's adapters: the encoded difference to the received ones.
 
-    With error feedback, what the encoding of a difference omitted is added to the next one; it is
-    kept from round to round.
+    With error feedback, values that the encoding of a difference omitted are added to the next one;
+    they are kept from round to round.
     """
 
     codec: Codec
     feeds_back: bool
     left_out: Tensor | None = None
-    """What has been omitted so far, shape [n]; a client's part of another split point has other
-    elements at its end."""
+    """Values that have been omitted so far, shape [n]; a client's part of another split point has
+    other elements at its end."""
 
     def encode(self, trained: Tensor, received: Tensor) -> memoryview:
         """Encode adapters [n] that began as the received ones; both float32 on the CPU."""

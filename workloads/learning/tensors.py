@@ -28,7 +28,7 @@ def read_tensors(path: Path, field: str) -> dict[str, Tensor]:
         field: Field that names the file, for error messages.
 
     Raises:
-        InputError: It is not a valid safetensors file.
+        InputError: The file is not a valid safetensors file.
     """
     if path.exists() and not path.is_file():
         raise InputError(f"{field}: {path} is not a regular file")

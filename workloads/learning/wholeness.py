@@ -25,9 +25,9 @@ LARGEST_ERROR = {"float32": 1e-3, "bfloat16": 0.1}
 def check_whole(model: SplitModel) -> None:
     """Compare the parts of a loaded model with its whole network, on random samples.
 
-    Adapters and head are random and not zero, so that a part that passes them by is found as well.
-    A network whose own `forward` cannot be called with samples alone is not compared, and a line
-    says so.
+    Adapters and head are random and not zero, so that a part that does not use them is found as
+    well. A network whose own `forward` cannot be called with samples alone is not compared, and a
+    line reports this.
 
     Raises:
         InputError: The logits differ, or the chain's own `whole` cannot be computed.
@@ -89,7 +89,7 @@ def _whole(model: SplitModel, samples: Tensor) -> Any:
 
 
 def _logits(answer: Any) -> Tensor:
-    """The logits in what a network answers with: a tensor, the first of several, or `logits`."""
+    """The logits in the output of a network: a tensor, the first of several, or `logits`."""
     answer = getattr(answer, "logits", answer)
     answer = answer[0] if isinstance(answer, tuple | list) else answer
     if not isinstance(answer, Tensor):

@@ -83,11 +83,11 @@ class ClientWork(Protocol):
         """Observations of the round."""
 
     def state(self) -> bytes:
-        """What stays with this client on its side, as a safetensors file, outside of emulated
-        time."""
+        """Tensors that stay with this client on its side, as a safetensors file, outside of
+        emulated time."""
 
     def restore(self, state: bytes) -> None:
-        """Continue from what stays with this client in a result of `ServerWork.state`."""
+        """Continue from this client's own tensors in a result of `ServerWork.state`."""
 
     def close(self) -> None:
         """Release all resources; this is the last call."""
@@ -148,7 +148,7 @@ class ServerWork(Protocol):
         the client began."""
 
     def apply_buffer(self) -> None:
-        """In an asynchronous run with a buffer, change the global model by what it has."""
+        """In an asynchronous run with a buffer, apply the buffered updates to the global model."""
 
     def keep(self) -> None:
         """In an asynchronous run, keep the current global state for an evaluation."""
@@ -170,8 +170,8 @@ class ServerWork(Protocol):
         """Continue from a global state returned by `state`."""
 
     def take_own(self, client: int, state: bytes) -> None:
-        """Take what stays with a client on its side, a result of `ClientWork.state`, before an
-        evaluation or `state`."""
+        """Load the tensors that stay with a client on its side, a result of `ClientWork.state`,
+        before an evaluation or `state`."""
 
     def close(self) -> None:
         """Release all resources; this is the last call."""

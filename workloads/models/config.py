@@ -72,7 +72,8 @@ class ModelConfig:
 
 
 def plugin_model(model: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What determines a model in addition to its name, for keys of caches; empty for timm's models.
+    """Data that determine a model in addition to its name, for keys of caches; empty for timm's
+    models.
 
     For a package's model, these are the package, its parameters, the contents of files and folders
     that these name, and the versions of all installed packages, which it may import. For a language
@@ -95,7 +96,7 @@ def named_files(value: Any) -> dict[str, str]:
     """Digests of the contents of all files and folders that texts in a JSON value name.
 
     Raises:
-        InputError: One of them cannot be read.
+        InputError: One of the files cannot be read.
     """
     if isinstance(value, str):
         path = Path(value).expanduser()

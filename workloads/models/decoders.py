@@ -5,9 +5,9 @@
 
 Masks, positions and rotary embeddings of each block are those with which the network's own
 `forward` calls it: they are recorded once for the length of the sequences, so sliding windows and
-types of layers are transformers' own. Attention is its implementation `eager`: it computes all
-products of a sequence, masked or not, as they are counted, and knows all that the families need,
-such as soft-capping.
+types of layers are transformers' own. Attention uses the implementation `eager`: it computes all
+products of a sequence, masked or not, as they are counted, and supports all features of the
+families, such as soft-capping.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ LENGTH = 128
 
 @dataclass(frozen=True)
 class Names:
-    """Where the network of a family has its pieces."""
+    """Names of the pieces in the network of a family."""
 
     blocks: str = "layers"
     norm: str = "norm"
@@ -80,7 +80,7 @@ def check_parameters(config: ModelConfig) -> None:
     transformers would accept them without effect. Files of configurations may have such values.
 
     Raises:
-        InputError: There is such a name.
+        InputError: The parameters contain such a name.
     """
     if "folder" in config.parameters:
         return
@@ -134,7 +134,8 @@ def decoder_chain(config: ModelConfig, net: Any) -> Chain:
 
 
 class _Context:
-    """What the network's own `forward` passes to each block in addition to the hidden state."""
+    """Arguments that the network's own `forward` passes to each block in addition to the hidden
+    state."""
 
     def __init__(self, body: Any, names: Names, length: int) -> None:
         blocks = getattr(body, names.blocks)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which language model `workload.model: hf:…` names: its configuration, its files and its
-vocabulary. Without torch and transformers."""
+"""The language model of `workload.model: hf:…`: its configuration, its files and its vocabulary.
+Without torch and transformers."""
 
 import json
 import os
@@ -38,7 +38,7 @@ class LanguageModel:
     configuration: Mapping[str, Any]
     """Content of its `config.json`, with `model_type`."""
     vocabulary: int
-    """Number of tokens that it knows."""
+    """Number of tokens in its vocabulary."""
     folder: Path | None
     """Folder of its files; None: it is a family with parameters."""
 
@@ -47,7 +47,7 @@ class LanguageModel:
         """The folder, if it has weights in safetensors format; None: it has no weights.
 
         Raises:
-            InputError: It only has pickled weights.
+            InputError: The folder has pickled weights only.
         """
         if self.folder is None:
             return None
@@ -62,13 +62,13 @@ class LanguageModel:
 
     @property
     def tokenizer(self) -> str | None:
-        """The folder, if it has a tokenizer."""
+        """The model's folder, if it contains a tokenizer."""
         has_one = self.folder and any((self.folder / name).is_file() for name in TOKENIZERS)
         return str(self.folder) if has_one else None
 
 
 def is_language(model: str) -> bool:
-    """Whether a name of a model is that of a language model of transformers."""
+    """Whether a model's name denotes a language model of transformers."""
     return model.startswith(PREFIX)
 
 
@@ -123,7 +123,7 @@ def language_model(
 
 
 def weight_files(path: Path, field: str) -> list[Path]:
-    """The safetensors files of weights: a file itself, or those of a model's folder.
+    """The safetensors files of weights: a single file, or those of a model's folder.
 
     Raises:
         InputError: A folder has no such files, or its index names files that it does not have.
@@ -149,7 +149,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
     """The files of a folder on which its tokenizer may depend.
 
     Raises:
-        InputError: It has no tokenizer.
+        InputError: The model has no tokenizer.
     """
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise InputError(
@@ -191,7 +191,7 @@ def _from_hub(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        # What is in the cache already needs no network.
+        # Cached files need no network.
         try:
             return Path(snapshot_download(name, allow_patterns=FETCHED, local_files_only=True))
         except Exception:

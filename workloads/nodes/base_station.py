@@ -43,7 +43,7 @@ from workloads.nodes.uav import settle
 
 
 class BaseStation(Station):
-    """Does what the orchestrator orders."""
+    """Executes the orders of the orchestrator."""
 
     def serve(self) -> None:
         """Run rounds until the orchestrator sends `Stop`."""

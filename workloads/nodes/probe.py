@@ -27,7 +27,7 @@ def exchange(
 
     Raises:
         ConnectionLost: The peer has disconnected or is too slow.
-        WireError: The peer sent something else.
+        WireError: The peer sent another message.
     """
     place = memoryview(bytearray(max((probe.payload_bytes for probe in probes), default=0)))
     received = []

@@ -51,7 +51,7 @@ class Task:
     credit_s: float
     """Burst credit in real seconds, see `EmulatedClock.depart`."""
     probes: tuple[Probe, ...]
-    """Probes of its links."""
+    """Probes of the end's links."""
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any]) -> "Task":

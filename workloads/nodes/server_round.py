@@ -105,7 +105,7 @@ class Task:
 
 @dataclass(frozen=True, order=True)
 class Work:
-    """Queued real work: first that of services that have begun, then the earliest due time."""
+    """Queued real work: first that of services that have begun, then by due time."""
 
     ahead: bool
     due_s: float
@@ -115,8 +115,8 @@ class Work:
 
 
 class KeptStates:
-    """States of an asynchronous run that are kept for evaluations: what is due is kept before the
-    next update changes the state, thus never after the last one."""
+    """States of an asynchronous run that are kept for evaluations. A state that is due is kept
+    before the next update changes it, so none is kept after the last update."""
 
     def __init__(self, keeping: Keeping, start_s: float, keep: Callable[[], object]):
         self.evaluations: list[tuple[int, float, int]] = []
@@ -435,7 +435,7 @@ class EmulatedServerRound:
             self._send_word(client, Kind.START, start.at)
 
     def _switch(self, variant: int) -> None:
-        """Let the links have the rates of broadcasts, or those of gradients."""
+        """Set the rates of the links to those of broadcasts, or of gradients."""
         if variant != self.variant:
             self.variant = variant
             self.station.control.send(SwitchDownlinks(variant))
@@ -443,8 +443,8 @@ class EmulatedServerRound:
     def _mark(self, clients: tuple[int, ...]) -> None:
         """Mark gradients by their place in the service order.
 
-        Before them come packets to clients without a gradient: the acknowledgements of what these
-        upload, which would otherwise wait for all gradients. Without any gradient, DSCP is 0.
+        Packets to clients without a gradient have priority: the acknowledgements of their uploads,
+        which would otherwise wait for all gradients. Without any gradient, DSCP is 0.
         """
         places = {client: max(HIGHEST_DSCP - n, 1) for n, client in enumerate(clients, 1)}
         for client, marked in self.marked.items():

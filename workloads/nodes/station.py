@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What the base station's program and each of its rounds share."""
+"""State that the base station's program shares with each of its rounds."""
 
 from dataclasses import dataclass, field
 

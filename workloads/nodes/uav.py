@@ -76,7 +76,7 @@ class Stopwatch:
         Args:
             start_s: Start of the step.
             duration_s: Modelled duration.
-            work_s: Real seconds of the work.
+            work_s: Duration of the work, in real seconds.
 
         Raises:
             ConnectionLost: `until_s` is earlier.

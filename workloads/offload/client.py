@@ -190,11 +190,11 @@ class OffloadClient(ZeroClient):
         return notes
 
     def state(self) -> bytes:
-        """What stays with this client on its side."""
+        """Tensors that stay with this client on its side."""
         return bytes(self._ask("state")().data[0])
 
     def restore(self, state: bytes) -> None:
-        """Continue from what stays with this client in a global state."""
+        """Continue from the tensors that stay with this client in a global state."""
         self._ask("restore", data=[state])()
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ class OffloadServer(ZeroServer):
         return notes
 
     def take_own(self, client: int, state: bytes) -> None:
-        """Take what stays with a client on its side."""
+        """Load the tensors that stay with a client on its side."""
         self._ask("take_own", [client], [state])()
 
     def evaluate(self, kept: int = -1) -> Evaluation:

@@ -60,7 +60,7 @@ def answered(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def rests_while_waiting(place: Path, guest: int) -> None:
-    """Let the worker stop a guest while all its nodes wait for answers.
+    """Allow the worker to stop a guest while all its nodes wait for answers.
 
     Args:
         place: Folder of the requests.
