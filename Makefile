@@ -39,6 +39,7 @@ lint: setup-dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/reuse lint --lines
+	$(BIN)/python tests/prose/lint.py
 
 # Both at once: neither keeps all cores busy.
 checked: setup-dev

@@ -236,7 +236,7 @@ def _pool(function: Work, task: dict[str, Any], jobs: Sequence[Job], workers: in
 
 
 def _end_with_parent() -> None:
-    """End this process of a pool when its parent ends: it would wait for jobs for ever.
+    """End this process of a pool when its parent ends, because it would wait for jobs without end.
 
     A signal on the parent's death would be missed during imports.
     """

@@ -86,7 +86,7 @@ class PointOptions(SessionRequest):
 
 
 class Emulate(Section):
-    """Which cells of a study are emulated, and how they differ from the predicted ones."""
+    """The points of a study that are emulated, and their differences from the predicted points."""
 
     where: dict[str, list[Label]] = Field(default={})
     """By axis: the values to emulate (default: all)."""

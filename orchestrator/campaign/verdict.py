@@ -148,7 +148,7 @@ def series_axis(study: Study, points: pd.DataFrame) -> str | None:
 def _metrics(study: Study, points: pd.DataFrame) -> list[str]:
     """The metrics of sentences: those that are compared or drawn, else the latency.
 
-    What a target costs is left to the race to the target.
+    The cost of a target is described by the race to the target.
     """
     asked = list(dict.fromkeys(study.shown.values())) or [COLUMNS[0]]
     if study.target is not None:

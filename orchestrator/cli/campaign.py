@@ -147,12 +147,15 @@ def _report(folder: "CampaignFolder") -> None:
 
     from orchestrator.campaign.report import write_campaign_report
     from orchestrator.campaign.results import write_results
-    from orchestrator.campaign.summary import answers
+    from orchestrator.campaign.verdict import conclusions, problems
 
     campaign = folder.campaign()
     results = write_results(folder, campaign)
-    for line in answers(campaign, pd.read_parquet(results / "curves.parquet")):
-        out.print(line, markup=False, highlight=False)
+    points, validity, curves = (
+        pd.read_parquet(results / f"{name}.parquet") for name in ("points", "validity", "curves")
+    )
+    for line in [*conclusions(campaign, points, curves), *problems(points, validity)]:
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
     out.print(f"results: {results}")
     out.print(f"report: {write_campaign_report(folder, campaign)}")
 

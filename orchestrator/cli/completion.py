@@ -3,7 +3,7 @@
 
 """Values that shell completion offers: files, scenario keys and their values, and names.
 
-Each function takes the text before the cursor. What it needs is imported when it is called, because
+Each function takes the text before the cursor. It imports modules when it is called, because
 every command imports this module.
 """
 

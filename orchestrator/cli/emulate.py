@@ -179,7 +179,7 @@ def _with_note(others: Sequence[int], show: Progress) -> Progress:
     """Show progress, and once the run begins, warn that another emulation is running."""
     notes = [
         f"testbed: note: another emulation runs on this machine (PID {pid}); if they disturb each "
-        "other, the run's validity says so"
+        "other, the checks of the run report it"
         for pid in others[:1]
     ]
 
@@ -277,6 +277,7 @@ def compare(
     from orchestrator.cli.tables import comparison_tables
     from orchestrator.records.learned import read_trajectory
     from orchestrator.reporting.comparison import write_comparison
+    from orchestrator.reporting.comparison_verdict import invalid, verdict
     from testbed.system.files import check_folder, check_writable, write_json
 
     check_writable("out", page)
@@ -296,6 +297,10 @@ def compare(
     for table in comparison_tables(comparison):
         out.print(table)
         out.print()
+    sentences = verdict(comparison)
+    if names := invalid(comparison):
+        sentences.append(f"Not valid: {', '.join(names)}.")
+    out.print(" ".join(sentences), markup=False, highlight=False, soft_wrap=True)
     for line in comparison.lacks:
         print(f"testbed: {line}", file=sys.stderr)
     if figures is not None:

@@ -4,7 +4,7 @@
 """Help texts of commands: usage, arguments, options by section, and examples.
 
 A command's docstring may end with `Examples:` and one command line per line. These lines are shown
-as they are. Of an option with several long names, the first one is shown: the others are former
+unchanged. If an option has several long names, only the first one is shown. The others are former
 names, which still work.
 """
 

@@ -82,7 +82,7 @@ def cross_check(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Output folder of the page, the JSON file, the figures and the trace for Perfetto.",
+            help="Output folder of the page, JSON file, figures and trace for Perfetto.",
             autocompletion=completion.folders,
         ),
     ] = None,

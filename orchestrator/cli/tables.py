@@ -141,7 +141,7 @@ def budget_table(done: "Emulation") -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("round", justify="right")
     for part in parts:
-        table.add_column(f"{part} ms", justify="right")
+        table.add_column(f"{'protocol' if part == 'framing' else part} ms", justify="right")
     for index, budget in enumerate(budgets):
         table.add_row(str(index), *(f"{1e3 * budget[p]:+z.2f}" for p in parts))
     return table

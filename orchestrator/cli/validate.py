@@ -119,6 +119,7 @@ def validate(
     from orchestrator.studies.validation import study
     from orchestrator.studies.validation.outcome import Request
     from orchestrator.studies.validation.space import default_space, load_space
+    from orchestrator.studies.validation.verdict import verdict
     from orchestrator.theory.models import model as check_model
     from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
@@ -153,7 +154,7 @@ def validate(
             write(found, output)
     if json_file is not None:
         write_json(json_file, found.to_json())
-    for line in validation_lines(found):
+    for line in [*validation_lines(found), " ".join(verdict(found))]:
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     if output is not None:
         out.print(f"written to {output}")

@@ -26,14 +26,9 @@ EXECUTIONS = {
     "predicted_wire": "predicted, frames",
     "predicted": "predicted, payload",
 }
-<<<<<<< HEAD
 """Name of the execution by kind of timeline, best first."""
 CROSS_CHECK = "cross-check.json"
 _FORMER_CROSS_CHECK = "opinions.json"
-=======
-"""Name of the execution by kind of timeline, best first."""
-CROSS_CHECK = "opinions.json"
->>>>>>> h-w-code
 MOST_JSON_BYTES = 256 << 20
 """Size limit of a JSON file."""
 

@@ -104,7 +104,7 @@ def cell_sentences(table: pd.DataFrame, slot_s: float) -> str:
 
 
 def grants_sentence(table: pd.DataFrame) -> str:
-    """How many transport blocks were granted and lost, and how long data waited for them."""
+    """A sentence with the numbers of granted and lost transport blocks, and the waiting time."""
     said = []
     for direction, (way, _) in WAYS.items():
         own = table[table["direction"] == direction]

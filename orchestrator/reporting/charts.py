@@ -42,9 +42,9 @@ class TimeChart:
 
     title: str
     note: str
-    """A paragraph above the charts that says what the curves are."""
+    """A paragraph above the charts that explains the curves."""
     columns: dict[str, str]
-    """The title of each column's chart, by the name of the column."""
+    """The title of the chart of each column, by the name of the column."""
     curves: Callable[[Run], Curves | None]
     """The curves of a run; None where it has none, and the section is left out."""
     remark: Callable[[Run], str] = lambda run: ""

@@ -371,7 +371,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(403)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse every invalid request alike, without information."""
+        """Reject every invalid request in the same way, without information."""
         self.close_connection = True
         self._answer(403, "text/plain", b"")
 

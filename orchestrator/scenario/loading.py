@@ -54,7 +54,7 @@ def own_or(path: Path, what: str) -> Path:
     `paper`.
 
     Args:
-        path: The path as it was given.
+        path: The path from the user.
         what: Kind of file: `scenario` or `campaign`.
     """
     own = OWN / f"{what}s" / f"{path.name}.yaml"

@@ -313,7 +313,7 @@ def run(
 
     Writes `verdicts.json`, `verdicts.csv`, `radios.csv`, `report.html`, and for each figure a CSV,
     and a PNG and a PDF with Shannon's rates and with LTE. A channel on which a UAV is out of
-    range with a radio is omitted from the means of a figure, and a sentence says so.
+    range with a radio is omitted from the means of a figure, and a sentence on the page reports it.
 
     Args:
         names: Names from `FIGURES`, or `all`.

@@ -39,9 +39,9 @@ class Statement:
     figure: str
     text: str
     paper: str
-    """What the paper says of the size."""
+    """The size according to the paper."""
     quantity: str
-    """What is measured, with its unit."""
+    """The measured quantity, with its unit."""
     measure: Callable[[Any], float]
     """The value, from the outcomes of a figure's study, or from the rounds of figure 3."""
     holds: float | None

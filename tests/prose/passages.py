@@ -180,6 +180,8 @@ def _parts(docstring: str) -> Iterator[tuple[int, str]]:
     start, words, diagram = 0, "", False
     for number, line in enumerate([*inspect.cleandoc(docstring).splitlines(), ""]):
         entry = ENTRY.match(line)
+        if line == "Examples:":
+            return
         if words and (entry or not line):
             yield start, words.replace("``", "`")
             diagram, words = words.endswith("::"), ""

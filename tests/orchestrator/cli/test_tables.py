@@ -22,7 +22,7 @@ def headings(*rounds: dict[str, float]) -> list[str]:
 
 
 def test_what_only_the_air_adds_has_a_column_where_it_does() -> None:
-    usual = ["start", "framing", "compute", "injection", "order", "rest"]
+    usual = ["start", "protocol", "compute", "injection", "order", "rest"]
     assert headings({"framing": 0.1}, {}) == ["round", *(f"{part} ms" for part in usual)]
     assert "delay ms" in headings({}, {"delay": 0.01})
     assert "loss ms" not in headings({}, {"delay": 0.01})
