@@ -158,8 +158,6 @@ def _project() -> dict[str, str]:
     settings = {"copyright": f"{about['name']} {version(about['name'])}"}
     if "Repository" in urls:
         settings["repo_url"] = urls["Repository"]
-    if "Documentation" in urls:
-        settings["site_url"] = urls["Documentation"]
     return settings
 
 

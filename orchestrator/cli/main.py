@@ -173,12 +173,13 @@ def main() -> None:
     except (RunError, ChannelError) as error:
         _exit(1, str(error))
     except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
         if not (remedy := _how_to_install(error.name or "")):
             raise
         how = f"pip install '{PACKAGE}[full]', or `make setup` in its folder"
         if LANGUAGE in remedy:  # It is not part of [full].
             how = f"pip install '{PACKAGE}{LANGUAGE}'"
-        _exit(1, f"{error.name} is not installed; {remedy}: {how}")
+        _exit(1, f"{missing} is not installed; {remedy}: {how}")
     except BrokenPipeError:
         # The reader of our output has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -142,7 +142,9 @@ SCHEDULE = Addition(
                 '        _word("SFL-SS", "computing and gradients in turn", r"(?i:SFL-SS)"),\n',
             )
         ],
-        "README.md": [before("| `sfl-pp` |", "| `sfl-ss` | sequential | sequential | | |\n")],
+        "docs/paradigms.md": [
+            before("| `sfl-pp` |", "| `sfl-ss` | sequential | sequential | | |\n")
+        ],
     },
     check_schedule,
     {"docs/glossary.md": "orchestrator.reporting.glossary"},
@@ -520,7 +522,7 @@ def _latency(run: Run, round_: int) -> Figure | None:
             ),
             after('    "budget": _budget,\n', '    "latency": _latency,\n'),
         ],
-        "docs/report.md": [after("writes `gantt`", ", `latency`")],
+        "docs/report.md": [after("`gantt`", ", `latency`")],
     },
     check_figure,
 )
@@ -528,7 +530,8 @@ def _latency(run: Run, round_: int) -> Figure | None:
 
 def check_command(_):
     testbed = [sys.executable, "-m", "orchestrator"]
-    assert "cores Say how many cores" in " ".join(output([*testbed, "--help"], ROOT).split())
+    listed = " ".join(output([*testbed, "--help"], ROOT).split())
+    assert "cores Print the number of CPU cores." in listed
     assert output([*testbed, "cores"], ROOT) == f"{os.cpu_count()}\n"
 
 
@@ -539,7 +542,11 @@ COMMAND = Addition(
                 "def host(",
                 '''\
 def cores() -> None:
-    """Say how many cores there are."""
+    """Print the number of CPU cores.
+
+    Examples:
+        testbed cores
+    """
     import os
 
     print(os.cpu_count())
@@ -549,9 +556,9 @@ def cores() -> None:
             )
         ],
         "orchestrator/cli/main.py": [after("machine.clean, machine.host", ", machine.cores")],
-        "README.md": [before("testbed clean  ", "testbed cores\n")],
     },
     check_command,
+    {"docs/cli.md": "orchestrator.cli.reference"},
 )
 
 
@@ -584,7 +591,7 @@ def first_best(scenario: Scenario) -> Decide:
                 '        "agent": "orchestrator.policies.registry:trained",\n',
                 '        "first-best": "orchestrator.policies.registry:first_best",\n',
             ),
-            before("`equal`: 1/K each", "`first-best`: twice as much to UAV 1; "),
+            before("`equal`: a share of 1/K", "`first-best`: twice as much to UAV 1; "),
         ],
     },
     check_policy,

@@ -243,7 +243,6 @@ REFUSED = [
     for option, row in rows.items()
     if isinstance(row, tuple)
 ]
-OPTIONS["opinions"] = OPTIONS["cross-check"]  # its former name
 
 
 def commands() -> Iterator[tuple[str, Any]]:
