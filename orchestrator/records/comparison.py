@@ -33,6 +33,11 @@ MOST_NAMED = 3
 """Most keys whose values may name a result; if more differ, its folder does."""
 MOST_LETTERS = 24
 """Longest value in a name, characters."""
+SESSION_COLUMNS = [
+    *("run", "direction", "seconds", "offered_mbps", "carried_mbps", "share"),
+    *("most_queued_bytes", "valid"),
+]
+"""Columns of `Comparison.sessions`, which has no rows if no session had a slot."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ class Comparison:
                         "valid": session.valid,
                     }
                 )
-        return pd.DataFrame(rows)
+        return pd.DataFrame(rows, columns=SESSION_COLUMNS)
 
     @cached_property
     def differing(self) -> dict[str, list[Any]]:

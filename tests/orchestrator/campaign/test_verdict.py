@@ -203,8 +203,8 @@ def test_problems_name_failed_checks_and_what_is_missing() -> None:
     validity = pd.DataFrame(rows, columns=["point", "check", "value", "ok"]).assign(limit=0.02)
     invalid, failed, absent = problems(pd.concat([found, missing]), validity)
     assert invalid.startswith("2 of 5 points are not valid: ")
-    assert "(worst 73.5 %, limit 2 %) in 2 points; " in invalid
-    assert invalid.endswith("(worst 10 %, limit 2 %) in 1 point.")
+    assert "(worst 74 %, limit 2.0 %) in 2 points; " in invalid
+    assert invalid.endswith("(worst 10 %, limit 2.0 %) in 1 point.")
     assert (failed, absent) == ("1 of 5 points failed.", "1 of 5 points is missing.")
     fine = found.assign(valid=True, status="finished")
     assert problems(fine, validity[validity["ok"]]) == []

@@ -59,7 +59,7 @@ def test_the_fastest_result_and_the_steps_that_make_the_difference() -> None:
     assert verdict(found) == [
         "pipesfl is faster: a round takes 4.500 s on average, 31 % less than with cpsfl (6.500 s).",
         "Compared with cpsfl, the UAV that finishes last in a round of pipesfl spends 3.000 s less "
-        "on CA (smashed data up) and 1.000 s more on waiting.",
+        "on CA (smashed data uplink) and 1.000 s more on waiting.",
         "The scenarios differ in paradigm.",
     ]
 
@@ -87,7 +87,7 @@ def test_equal_latencies_are_equal() -> None:
         "cpsfl and pipesfl are equally fast: 6.500 s per round. sfl-pp is the slowest (9.500 s)."
     )
     assert second.startswith("Compared with sfl-pp, ")
-    assert second.endswith("spends 3.000 s less on CA (smashed data up).")
+    assert second.endswith("spends 3.000 s less on CA (smashed data uplink).")
 
 
 def test_only_common_rounds_are_compared() -> None:

@@ -229,7 +229,7 @@ def test_findings_fit_a_log_file():
     for part in (
         long.paper,
         long.criterion,
-        "ours (+1.00 %)",
+        "ours (+1.0 %)",
         "0 of 1 statements of the paper hold here",
     ):
         assert part.strip() in words
