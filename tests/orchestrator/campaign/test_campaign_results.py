@@ -266,8 +266,8 @@ def test_the_page_names_failed_checks_first(done: CampaignFolder, tmp_path: Path
     words = PageParts(text)
     (problem,) = re.findall(r"<li><b>(.*?)</b></li>", text)
     assert problem == (
-        "1 of 10 points is not valid: CPU time taken by other guests (worst 10 %, limit 5.0 %) in 1 "
-        "point."
+        "1 of 10 points is not valid: CPU time taken by other guests (worst 10 %, limit 5.0 %) in "
+        "1 point."
     )
     table = words.words("validity")
     assert table.index("1 of 2") < table.index("2 of 2")

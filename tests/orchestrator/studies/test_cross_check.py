@@ -126,7 +126,7 @@ def test_the_verdict_names_the_largest_difference_and_its_step(check: CrossCheck
     agree, largest, _ = verdict(replace(check, timelines=check.timelines | {KERNEL: kernel}))
     assert agree.startswith("The engine with frames, ns-3's packets and the kernel's links agree")
     assert "agree within 25 %" in agree
-    assert "from the kernel's links: −20.0" in largest
+    assert "from the kernel's links: −20 %" in largest
     assert "“server forward and backward” (S): −" in largest
     only = {PAYLOAD: check.timelines[PAYLOAD], WIRE: kernel, PACKETS: kernel}
     assert len(verdict(replace(check, timelines=only))) == 2, "no difference to explain"
