@@ -3,7 +3,7 @@
 
 """Transport of frames between the base station and the UAVs.
 
-The package is the interface between node programs and transports. Scheduling is not part of it.
+The package is the interface between node programs and transports. It does not schedule anything.
 
 A program has one `Link` a peer and speaks whole frames of `testbed.transport.wire` over it; which
 transport (`TransportKind`) carries them, and over how many connections, is the scenario's choice:
