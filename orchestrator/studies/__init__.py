@@ -4,5 +4,6 @@
 """Studies: questions that need many runs, such as figures, overheads, cross-checks and validation.
 
 A study defines what is varied and what is plotted. Campaigns compute the points. `validation` finds
-the region in which an analytical model is accurate. The models are in `orchestrator.theory`.
+the region in which an analytical model is accurate. The analytical models are in
+`orchestrator.theory`.
 """
