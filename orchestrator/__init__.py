@@ -3,7 +3,7 @@
 
 """Decisions, predictions, emulated runs, comparisons and campaigns.
 
-The code of links is in `testbed`, and the code of nodes is in `workloads`.
+The code for links is in `testbed`, and the code for nodes is in `workloads`.
 
 This package is also the public interface: `import orchestrator as tb`, then `tb.predict("paper")`.
 Names are imported when they are first used; `docs/api.md` describes them.

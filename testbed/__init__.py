@@ -3,5 +3,5 @@
 
 """Shared definitions and the emulated network.
 
-`core` describes rounds; experiments are defined in `orchestrator`.
+`core` describes rounds. Experiments are defined in `orchestrator`.
 """

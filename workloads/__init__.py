@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Computing and communication of nodes.
+"""Computation and communication of nodes.
 
-Node programs, learning and its costs; decisions and predictions are made in `orchestrator`.
+The package contains node programs, learning and its costs. Decisions and predictions are made in
+`orchestrator`.
 """

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Comparison of timelines, and the causes of their differences.
+"""Comparison of timelines, and analysis of the causes of their differences.
 
-Joins, error budgets, byte accounts and statistics of records; no plots and no execution.
+The package joins timelines and computes error budgets, byte accounts and statistics of records. The
+package does not plot or execute anything.
 """

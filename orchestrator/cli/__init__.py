@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The commands, options, tables and progress displays of the command line `testbed`.
+"""Commands, options, tables and progress displays of the command-line program `testbed`.
 
-Everything that a command does can also be called from Python without it.
+Everything that a command does can also be done from Python without this package.
 """

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Emulation of scenarios on real links, and the validity of its results.
+"""Emulation of scenarios on real links, and checks of the validity of the results.
 
 An emulated network executes rounds of split learning (`rounds`) or sessions of programs
 (`session`). The package also contains calibration, validity checks, dilation, hosts and virtual
-time. The files of a run are in `orchestrator.records`.
+time. The code for the files of a run is in `orchestrator.records`.
 """

@@ -3,6 +3,6 @@
 
 """Prediction of the duration of a round, slot by slot.
 
-The engine and its inputs: plans, participants, faults, rates of links, their losses and delays, and
-TCP's windows. It contains no measurements.
+The package contains the engine and its inputs: plans, participants, faults, the rates, losses and
+delays of links, and TCP's windows. It contains no measurements.
 """

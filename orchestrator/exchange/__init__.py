@@ -3,5 +3,5 @@
 
 """Import and export of channel traces and flights in the formats of other tools.
 
-These are readers and writers of files; the channel itself is in `orchestrator.scenario`.
+The package only reads and writes files. The channel itself is in `orchestrator.scenario`.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Measured flights, channels that are fitted to them, and forecasts of other flights.
+"""Measured flights, channels that are fitted to them, and forecasts for other flights.
 
-Readers of the log files of radios are in `orchestrator.exchange`.
+The functions that read the log files of radios are in `orchestrator.exchange`.
 """

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Simulation of the same rounds with ns-3's packets.
+"""Simulation of the same rounds packet by packet with ns-3.
 
-This is the driver of the simulation; its C++ code is in `ns3_scenarios`.
+The package contains the Python driver of the simulation. The C++ code is in `ns3_scenarios`.
 """

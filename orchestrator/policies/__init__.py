@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Policies that decide a round's split points and shares.
+"""Policies that decide the split points and shares of a round.
 
-They are functions from a situation to an allocation, found by name; they do not emulate.
+Policies are functions from a situation to an allocation and are selected by name. They do not
+emulate anything.
 """

@@ -3,6 +3,6 @@
 
 """Runs and sessions on disk: directories, manifests, tables.
 
-Records of a run in progress, and functions that write, find and read them; `orchestrator.reporting`
-presents them.
+The package contains the records of a run in progress, and functions that write, find and read them.
+`orchestrator.reporting` presents the records.
 """

@@ -3,5 +3,5 @@
 
 """Presentation of results: pages, plots, traces.
 
-It only shows values from records and calculates no new ones.
+The package only presents values from records. It does not compute new results.
 """

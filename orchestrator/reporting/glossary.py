@@ -22,10 +22,10 @@ SPDX-License-Identifier: MIT
 
 # Glossary
 
-This page explains the terms of the pages that the testbed writes, for readers of these pages. Each
-page also explains the terms that it uses. Clients and iterations count from 1. Rounds and slots
-count from 0. Times are seconds of emulated time. `python -m orchestrator.reporting.glossary` prints
-this page.
+This page explains the terms that are used on the pages that the testbed writes. It is for readers
+of these pages. Each of them also explains the terms that it uses. Clients and iterations are
+counted from 1, and rounds and slots from 0. Times are in seconds of emulated time. The command
+`python -m orchestrator.reporting.glossary` prints this page.
 """
 
 
@@ -41,13 +41,13 @@ class Term:
 
 def _steps() -> Iterator[Term]:
     meanings = {
-        "SM": "the base station broadcasts to each client its part of the adapters; all clients "
-        "begin when the slowest client has received its part",
-        "CF": "the client computes the forward pass of the first u stages",
+        "SM": "the base station broadcasts the adapters, so that each client receives its part; "
+        "all clients begin computing when the slowest client has received its part",
+        "CF": "the client computes the forward pass through the first u stages",
         "CA": "the client sends its activations and labels (smashed data) to the base station",
-        "S": "the base station computes the forward and backward pass of the other stages",
+        "S": "the base station computes the forward and backward passes through the other stages",
         "SG": "the base station sends the gradient of the smashed data to the client",
-        "CB": "the client computes the backward pass",
+        "CB": "the client computes the backward pass through its stages",
         "CM": "after the last iteration, the client sends its adapters to the base station",
     }
     for step, meaning in meanings.items():
@@ -62,76 +62,101 @@ def _word(name: str, meaning: str, pattern: str | None = None) -> Term:
 TERMS: dict[str, tuple[Term, ...]] = {
     "Steps of a round": tuple(_steps()),
     "Symbols": (
+        _word("u", "split point: number of stages of the model that the client computes", r"\bu\b"),
+        _word("K", "number of UAVs; each UAV is a client", r"\bK\b(?! needs| factor)"),
         _word(
-            "u", "split point: the number of stages of the model that the client computes", r"\bu\b"
+            "I",
+            "local iterations: number of times that the steps CF to CB are repeated in a round",
+            r"\bI\b",
         ),
-        _word("K", "number of UAVs, which are the clients", r"\bK\b(?! needs| factor)"),
-        _word("I", "local iterations: the number of repetitions of CF to CB in a round", r"\bI\b"),
-        _word("τ0", "length of a slot, 0.1 s in the paper", "τ0|τ₀"),
+        _word("τ0", "length of a slot (0.1 s in the paper)", "τ0|τ₀"),
         _word(
             "α, β, ρ",
-            "shares of each client in server computing, bandwidth and transmit power",
+            "shares of each client in the server's computing capacity, the bandwidth and the "
+            "transmit power",
             r"[αβρ]\b|\b(?:alpha|beta|rho)\b",
         ),
-        _word("λ", "weight of energy in the objective, in s/J", "λ"),
-        _word("ς", "ratio of backward to forward computing", "ς"),
-        _word("τ2, τ3, τ_PP", "closed forms of the latency of a round", "τ2|τ3|τ_PP|tau[23]"),
-        _word("objective", "latency of a round plus λ times the largest energy of a client, in s"),
+        _word("λ", "weight of the energy in the objective, in s/J", "λ"),
+        _word(
+            "ς", "ratio of the computing time of the backward pass to that of the forward pass", "ς"
+        ),
+        _word(
+            "τ2, τ3, τ_PP",
+            "the paper's closed forms for the latency of a round",
+            "τ2|τ3|τ_PP|tau[23]",
+        ),
+        _word(
+            "objective", "latency of a round plus λ times the largest energy of any client, in s"
+        ),
     ),
     "Rounds": (
         _word(
-            "slot", "period in which the channel, and therefore the rate of every link, is constant"
+            "slot",
+            "time interval in which the channel, and therefore the rate of every link, is constant",
         ),
         _word(
-            "smashed data", "activations at the split point, which a client sends with their labels"
+            "smashed data",
+            "activations at the split point, which a client sends together with the labels",
         ),
         _word(
             "adapter",
-            "low-rank matrices (LoRA) that are trained in addition to frozen weights; in names of "
-            "steps and keys: all parameters that a client trains",
+            "low-rank matrices (LoRA) that are trained while the original weights stay frozen; in "
+            "the names of steps and keys: all parameters that a client trains",
         ),
         _word(
             "lag",
-            "time that the computing and the transfers for the next gradient of a client have "
-            "taken; clients with a larger lag are served earlier",
+            "total duration of the computing steps and transfers that lead to the next gradient "
+            "of a client; clients with a larger lag are served first",
         ),
         _word(
             "gate",
-            "condition for computing or sending: there is none, or the data of all clients must "
-            "have arrived",
+            "condition under which the server begins to compute or send: it waits until the data "
+            "of all clients have arrived",
         ),
         _word(
             "backhaul",
-            "wired link between an edge server and the cloud; in the error budget: the two "
-            "transfers over this link at the end of a round",
+            "wired link between an edge server and the cloud; in the error budget: the time of "
+            "the two transfers over this link at the end of a round",
         ),
-        _word("paradigm", "rule that shares and orders the server's computing and its downlink"),
+        _word(
+            "paradigm",
+            "rule that determines how clients share the server's computing and downlink, and in "
+            "which order they are served",
+        ),
         _word(
             "CPSFL",
-            "parallel computing, sequential gradients, larger lag first",
+            "paradigm with parallel computing and sequential transmission of gradients; the "
+            "client with the larger lag is served first",
             r"\bCPSFL\b|\bcpsfl\b",
         ),
         _word(
             "PipeSFL",
-            "sequential computing, larger lag first, parallel gradients",
+            "paradigm with sequential computing, in which the client with the larger lag is served "
+            "first, and parallel transmission of gradients",
             r"(?i:\bPipeSFL\b)",
         ),
-        _word("SFL-PP", "computing and gradients in parallel", r"(?i:\bSFL-PP\b)"),
+        _word(
+            "SFL-PP",
+            "paradigm with parallel computing and parallel transmission of gradients",
+            r"(?i:\bSFL-PP\b)",
+        ),
         _word(
             "SFL-PS, SFL-SP",
-            "vanilla: sequential gradients (PS) or sequential computing (SP), first come first "
-            "served, with synchronised clients",
+            "vanilla paradigms with sequential transmission of gradients (PS) or sequential "
+            "computing (SP); clients are served first come, first served, and wait for each other "
+            "in every iteration",
             r"(?i:\bSFL-(?:PS|SP)\b)",
         ),
         _word(
             "AT",
-            "intra-round asynchronous training: no client waits for all others; '-no-at' means "
-            "without AT",
+            "intra-round asynchronous training: no client waits for the others within a round; "
+            "'-no-at' means without AT",
             r"\bAT\b|-no-at",
         ),
         _word(
             "PS",
-            "priority scheduling: larger lag first; '-no-ps' means without PS",
+            "priority scheduling: the client with the larger lag is served first; '-no-ps' means "
+            "without PS",
             r"w/o PS|-no-ps|without PS",
         ),
     ),
@@ -141,31 +166,38 @@ TERMS: dict[str, tuple[Term, ...]] = {
             "modulation and coding scheme of LTE, from 0 (robust) to 28 (most bits per resource "
             "block)",
         ),
-        _word("resource block", "180 kHz of an LTE cell: the unit that the scheduler assigns"),
+        _word(
+            "resource block",
+            "180 kHz of the bandwidth of an LTE cell: the smallest unit that the scheduler assigns",
+        ),
         _word("TTI", "transmission time interval of LTE, 1 ms: the duration of a transport block"),
         _word(
             "RSRP",
-            "reference signal received power: the mean power of one subcarrier of LTE's "
-            "reference signals at the UAV",
+            "reference signal received power: mean power of a subcarrier that carries LTE's "
+            "reference signals, as received by the UAV",
         ),
         _word("SNR", "signal-to-noise ratio"),
-        _word("block error rate", "share of the transport blocks that cannot be decoded"),
-        _word("goodput", "rate of the data that are received without errors"),
+        _word("block error rate", "fraction of the transport blocks that cannot be decoded"),
+        _word("goodput", "rate at which data are received without errors"),
         _word(
             "path loss exponent",
-            "the factor n of a path loss of 10 n log10(distance) dB",
+            "factor n in a path loss of 10 n log10(distance) dB",
             r"(?i:\bexponents?\b)",
         ),
         _word(
             "shadowing",
-            "slow variation of the received level, which is correlated along the path of a UAV",
+            "slow variation of the received signal level, which is correlated along the flight "
+            "path of a UAV",
         ),
         _word(
             "decorrelation distance",
-            "length of the path after which the correlation of shadowing is 1/e",
+            "distance along the flight path after which the correlation of the shadowing has "
+            "dropped to 1/e",
             r"(?i:\bdecorrelat)",
         ),
-        _word("scatter", "variation of the level that is independent from one value to the next"),
+        _word(
+            "scatter", "variation of the signal level that is independent for each measured value"
+        ),
     ),
     "Fits and forecasts": (
         _word(
@@ -176,33 +208,36 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word(
             "cross-validation",
             "CV: the likelihood of each segment of the flights is computed with parameters that "
-            "were fitted to all other segments",
+            "have been fitted to all other segments",
             r"(?i:cross-validation)|\bCV\b",
         ),
-        _word("residual", "a measured value minus the expected value"),
+        _word("residual", "measured value minus expected value"),
         _word(
             "90 % band",
-            "the range between the 5 % and the 95 % quantile",
+            "range between the 5 % quantile and the 95 % quantile",
             r"90 % band|band of 90 %",
         ),
         _word(
             "CRPS",
-            "continuous ranked probability score: the integral of the squared difference "
-            "between the forecast distribution and that of the measured value; smaller values are "
-            "better",
+            "continuous ranked probability score: integral of the squared difference between the "
+            "cumulative distribution of the forecast and that of the measured value; smaller "
+            "values are better",
         ),
         _word(
             "KS distance",
-            "Kolmogorov-Smirnov distance: the largest difference between two "
-            "cumulative distributions, from 0 to 1",
+            "Kolmogorov-Smirnov distance: largest difference between two cumulative distributions, "
+            "from 0 to 1",
         ),
-        _word("Rician factor", "power of the direct path divided by that of all other paths"),
+        _word(
+            "Rician factor",
+            "power of the direct path divided by the total power of all other paths",
+        ),
     ),
     "Predicted and measured": (
-        _word("payload", "only the bytes of the tensors, as in the paper"),
+        _word("payload", "only the bytes of the transferred tensors are counted, as in the paper"),
         _word(
             "with frames",
-            "with all bytes on the link: payload and protocol bytes",
+            "all bytes on the link are counted: payload and protocol bytes",
             r"(?i:with frames|predicted, frames|engine, frames|\bwire\b)",
         ),
         _word(
@@ -212,27 +247,27 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word(
             "message framing",
-            "headers of the testbed's messages, labels and receipts",
+            "headers of the testbed's messages, together with labels and receipts",
         ),
-        _word("emulated time", "time in the emulated network: real time divided by dilation"),
-        _word("dilation", "factor by which emulated time is slower than real time"),
-        _word("overrun", "time by which a computing step exceeded its model"),
+        _word("emulated time", "time in the emulated network: real time divided by the dilation"),
+        _word("dilation", "factor by which emulated time passes more slowly than real time"),
+        _word("overrun", "time by which a computing step took longer than the modelled time"),
         _word(
             "error budget",
-            "the difference between measured and predicted latency by cause: start of the round, "
-            "protocol bytes, delay, loss, computing, rate injection, order of service, clock "
-            "offsets of several machines, unexplained",
+            "difference between measured and predicted latency, divided into its causes: start of "
+            "the round, protocol bytes, delay, loss, computing, rate injection, order of service, "
+            "clock offsets between several machines, and an unexplained part",
         ),
-        _word(
-            "injector", "the process that sets the rate of every link at the start of every slot"
-        ),
+        _word("injector", "process that sets the rate of every link at the start of every slot"),
         _word(
             "calibration",
-            "transfers over every link before a run, whose durations are compared with the rates",
+            "transfers over every link before a run; their durations are compared with the rates "
+            "of the links",
         ),
         _word(
             "valid",
-            "every check is within its limit; do not use the results of a run that is not valid",
+            "a run is valid if every check is within its limit; do not use the results of a run "
+            "that is not valid",
             r"(?i:\bvalid(?:ity)?\b)",
         ),
         _word("CI95", "95 % confidence interval of a mean", r"(?i:ci95|95 % conf)"),

@@ -3,5 +3,5 @@
 
 """Scenarios: keys, channels, links and costs.
 
-Descriptions are read and checked here; the package does not predict or run them.
+The package reads and checks scenarios. It does not predict or execute them.
 """

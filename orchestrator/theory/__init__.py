@@ -3,5 +3,5 @@
 
 """The paper's closed forms, bounds and theorems, and their comparison with the engine.
 
-It contains no measurements.
+The package contains no measurements.
 """

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Nodes of one run on several machines, as if they were on one.
+"""Nodes of one run on several machines, used as if they were on a single machine.
 
-Streams, clocks, and a world that consists of parts; `testbed.runtimes` makes each part.
+The package contains streams, clocks, and a world that consists of one part per machine.
+`testbed.runtimes` creates each part.
 """

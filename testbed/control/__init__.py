@@ -3,5 +3,6 @@
 
 """Communication between orchestrator, nodes and injector, outside of the emulated links.
 
-Messages and their sockets; each receiver implements how it handles a message.
+The package contains the messages and their sockets. Each receiver implements how it handles a
+message.
 """

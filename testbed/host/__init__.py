@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Capabilities of this machine, and what is missing.
+"""Capabilities of this machine, and a list of those that are missing.
 
-This package only examines the host; other packages use its capabilities.
+This package only examines the host. Other packages use the capabilities.
 """

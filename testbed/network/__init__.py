@@ -3,5 +3,6 @@
 
 """Emulated links, the injector that sets their rates in every slot, and captures.
 
-Devices, queues, loss and delay of frames; the content of frames does not matter here.
+The package handles devices and queues, and the loss and delay of frames. It does not depend on the
+content of frames.
 """

@@ -3,7 +3,8 @@
 
 """Start, isolation and clean-up of node programs.
 
-Namespaces and containers; the node programs are in `workloads.nodes`.
+The package contains the runtimes, which use namespaces or containers. The node programs are in
+`workloads.nodes`.
 
 A runtime's `start` creates a `World`: one network namespace per node, connected by the fabric, with
 the node programs running in them. Node programs reach the orchestrator through `connect_control`.

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Functions of the operating system beyond the standard library.
+"""Operating system functions that the standard library does not provide.
 
-System calls, atomic files, detection of leftovers; nothing here depends on links or nodes.
+The package contains system calls, atomic file operations, and the detection of leftovers. It does
+not depend on links or nodes.
 """

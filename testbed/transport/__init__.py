@@ -3,7 +3,7 @@
 
 """Transport of frames between the base station and the UAVs.
 
-The interface between node programs and transports; scheduling is not part of it.
+The package is the interface between node programs and transports. It does not schedule anything.
 
 A program has one `Link` per peer and sends whole frames of `testbed.transport.wire` over it; the
 scenario selects the transport (`TransportKind`) that carries them, and the number of connections:

@@ -138,7 +138,7 @@ SCHEDULE = Addition(
         ],
         "orchestrator/reporting/glossary.py": [
             before(
-                '        _word("SFL-PP"',
+                '        _word(\n            "SFL-PP"',
                 '        _word("SFL-SS", "computing and gradients in turn", r"(?i:SFL-SS)"),\n',
             )
         ],

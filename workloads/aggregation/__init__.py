@@ -3,5 +3,6 @@
 
 """Aggregation of the clients' models.
 
-Rules on plain vectors; `workloads.learning` trains and stores these vectors.
+The package contains aggregation rules, which operate on plain vectors. `workloads.learning` trains
+and stores these vectors.
 """

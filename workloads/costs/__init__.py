@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Costs of each split of a model: FLOPs, bytes, seconds on this machine.
+"""Costs of each split point of a model: FLOPs, bytes, and seconds on this machine.
 
-This package only counts and measures; it does not train.
+This package only counts and measures. It does not train.
 """

@@ -3,5 +3,6 @@
 
 """Training data of the clients.
 
-Data sets, their partition among clients, and batches; training is in `workloads.learning`.
+The package contains data sets, their partition among clients, and batches. The code for training is
+in `workloads.learning`.
 """

@@ -3,5 +3,5 @@
 
 """Split models, their trained parameters, and their training.
 
-This package uses no network and no clock: the same passes can run in one process.
+This package uses no network and no clock, so the same passes can also run in a single process.
 """

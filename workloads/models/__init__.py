@@ -3,6 +3,6 @@
 
 """Networks that can be split.
 
-Model families of timm, language models of transformers, and models of other packages as chains;
-`workloads.learning` trains them.
+The package represents model families from timm, language models from transformers, and models from
+other packages as chains. `workloads.learning` trains them.
 """

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Programs of the base station and the UAVs.
+"""Programs that run on the base station and the UAVs.
 
-They communicate over links; their tensors come from `workloads.learning`.
+These programs communicate over links. The code that computes their tensors is in
+`workloads.learning`.
 """

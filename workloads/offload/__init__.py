@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Computing of the passes of nodes in virtual time by the host.
+"""Execution of the nodes' passes on the host in virtual time.
 
-`client` sends a node's requests to the host, `worker` is the program on the host that answers them,
-and `host` starts it; the passes themselves are in `workloads.learning`.
+`client` sends a node's requests to the host. `worker` is the program on the host that answers these
+requests, and `host` starts this program. The passes themselves are in `workloads.learning`.
 """
