@@ -25,6 +25,7 @@ from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.cluster import HERE, Progress, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
+from orchestrator.reporting.legend import COLOURS, STYLES
 from orchestrator.reporting.plots import WIDTH_IN
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
 from testbed.core.errors import InputError, RunError
@@ -63,12 +64,12 @@ ENTRIES = {
         style=("#777777", "-"),
     ),
     "fixed-ra": Entry("DRL, fixed shares", 122.3, FIXED_RA, ("#777777", ":")),
-    "pipesfl": Entry("PipeSFL, DRL", None, OURS, ("#0072b2", "-")),
-    "drl-": Entry("DRL without trajectories", 108.6, OURS, ("#d55e00", ":")),
-    "fixed-u": Entry("DRL, u = 2", None, OURS, ("#d55e00", "--")),
-    "drl": Entry("DRL", 105.8, OURS, ("#d55e00", "-")),
-    "static": Entry("Best static", style=("#cc79a7", "-")),
-    "planner": Entry("Planner", style=("#009e73", "-")),
+    "pipesfl": Entry("PipeSFL, DRL", None, OURS, (STYLES["pipesfl"][0], "-")),
+    "drl-": Entry("DRL without trajectories", 108.6, OURS, (STYLES["cpsfl"][0], ":")),
+    "fixed-u": Entry("DRL, u = 2", None, OURS, (STYLES["cpsfl"][0], "--")),
+    "drl": Entry("DRL", 105.8, OURS, (STYLES["cpsfl"][0], "-")),
+    "static": Entry("Best static", style=(COLOURS[0], "-")),
+    "planner": Entry("Planner", style=(COLOURS[2], "-")),
 }
 """By value of the campaign's axis `policy`."""
 
