@@ -139,7 +139,7 @@ def forecasts(names: list[str], work: Path, offered_bps: float) -> Iterator[str]
             *("fitted flights", "forecast flight", "RSRP in the 90 % band", "CRPS of RSRP, dB"),
             *("uplink SNR in the band", "median goodput, forecast, Mb/s"),
             *("median goodput, measured, Mb/s", "KS distance of the goodput"),
-            *("goodput of the minutes in the band", "error of the total data"),
+            *("minutes with goodput in the band", "error in the total volume of data"),
         ],
         rows,
     )

@@ -87,7 +87,7 @@ def case(uavs: int, keys: dict[str, Any], slots: int) -> tuple[Scenario, Channel
 
 
 def compared(uavs: int, keys: dict[str, Any], slots: int) -> dict[str, Any]:
-    """Sums of goodput in bit/s, and the largest difference of a UAV, by direction."""
+    """Sums of goodput in bit/s, and the largest difference for any UAV, by direction."""
     scenario, channel = case(uavs, keys, slots)
     radio = radio_access(scenario, channel)
     model = radio.link_rates(fixed_allocation(scenario), channel.values, in_turns=False)
@@ -141,7 +141,7 @@ def main() -> None:
     }
     head = ["case"]
     for way in ("uplink", "downlink"):
-        head += [f"{way}: ns-3, Mb/s", "model, Mb/s", "largest difference of a UAV"]
+        head += [f"{way}: ns-3, Mb/s", "model, Mb/s", "largest difference for any UAV"]
     head.append("blocks lost")
     table = Table(*head)
     for cells in rows(found):
