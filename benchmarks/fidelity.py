@@ -532,30 +532,31 @@ def published(measured: dict[str, Any]) -> str:
         if row["figure"] == "round latency, error"
     }
     lines = [
-        "| rates | links | broadcasts | uploads | gradients | a round's latency |",
+        "| rates | links | broadcasts | uploads | gradients | latency of a round |",
         "|---|---|---|---|---|---|",
     ]
     ours = (
         ("the paper's", "this testbed", "paper"),
         ("the paper's", "this testbed, virtual time", "virtual paper"),
-        ("jump each slot", "this testbed", "fading"),
-        ("jump each slot", "this testbed, virtual time", "virtual fading"),
+        ("jump in each slot", "this testbed", "fading"),
+        ("jump in each slot", "this testbed, virtual time", "virtual fading"),
     )
     for rates, links, part in ours:
         cells = [cell(f"{part}: {what}") for what in ("broadcasts", "uploads", "gradients")]
         lines.append(f"| {rates} | {links} | {' | '.join(cells)} | {latencies.get(part, '–')} |")
-    for rates, how in (("jump each slot", "fading"), ("constant", "constant")):
+    for rates, how in (("jump in each slot", "fading"), ("constant", "constant")):
         for links in BASELINES:
             found = cell(f"baselines: {links}, {how} uploads")
             lines.append(f"| {rates} | {links} | | {found} | | |")
     load = (
-        f"other programs took up to {100 * measured['cpu_taken_by_others']:.0f} % of the CPU time"
+        f"other programs used up to {100 * measured['cpu_taken_by_others']:.0f} % of the CPU time"
     )
     quiet = f"{load}: the machine was not idle" if measured["loaded"] else load
     lines.append(
-        "\nErrors of transfers against the integral of rates, median / 95th percentile, and the "
-        f"largest of a round's latency against `predicted_wire`, in %. {measured['machine']}; "
-        f"{measured['date']}, revision {measured['revision']}; on the real clock, {quiet}."
+        "\nAll values are in %. The values for transfers are the median and the 95th percentile of "
+        "the error against the integral of the rates. The last column is the largest error of a "
+        f"round's latency against `predicted_wire`. Machine: {measured['machine']}; date: "
+        f"{measured['date']}; revision: {measured['revision']}. With the real clock, {quiet}."
     )
     return "\n".join(lines)
 

@@ -108,7 +108,7 @@ def measured(name: str, split: int | None, size: int, clients: int, device: str)
 def shown(result: dict[str, Any]) -> Table:
     """What the console shows of a model."""
     times = result["times_ms"]
-    found = f"a trained tensor differs by {result['apart']:.1e} of its norm at most"
+    found = f"trained tensors differ by at most {result['apart']:.1e} of their norm"
     table = Table(f"{result['model']}, u = {result['split']}", *times, box=None, caption=found)
     for step in times["cpu"]:
         table.add_row(step, *(f"{each[step]:.2f} ms" for each in times.values()))
@@ -121,8 +121,8 @@ def publish(record: dict[str, Any]) -> None:
     for result in record["models"]:
         cpu, gpu = result["times_ms"].values()
         lines += [
-            f"`{result['model']}`, u = {result['split']}, batches of {result['batch']}; a trained "
-            f"tensor differs by {result['apart']:.1e} of its norm at most:",
+            f"`{result['model']}`, u = {result['split']}, batches of {result['batch']}; trained "
+            f"tensors differ by at most {result['apart']:.1e} of their norm:",
             "",
             "| | CPU, ms | GPU, ms |",
             "|---|---|---|",
