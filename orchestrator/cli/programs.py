@@ -85,7 +85,7 @@ def up(
             "--downlink",
             metavar="|".join(Downlink),
             help="Division of the downlink. dedicated: each UAV has its own shares of bandwidth "
-            "and power. shared: the UAV that receives has the whole cell.",
+            "and power. shared: a UAV that is receiving uses the full bandwidth and power.",
             show_default="shared if radio.lte.scheduler is equal, otherwise dedicated",
         ),
     ] = None,

@@ -88,7 +88,7 @@ def validate(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Random seed of the drawn points.")
+        int, typer.Option(min=0, metavar="N", help="Random seed with which the points are drawn.")
     ] = 1,
     overrides: Overrides = None,
     json_file: JsonFile = None,
@@ -97,8 +97,8 @@ def validate(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Output folder of the page, the JSON and the YAML files. An interrupted "
-            "validation in it is resumed.",
+            help="Output folder for the page, the JSON and the YAML files. An interrupted "
+            "validation in this folder is resumed.",
             autocompletion=completion.folders,
         ),
     ] = None,
