@@ -38,7 +38,7 @@ These arguments have the same form everywhere:
 
 - A *scenario* is a `Scenario`, a YAML file, or the name of an included scenario: `paper`,
   `quickstart`, `hundred`.
-- A *trace* is an NPZ file, or a mapping with the arrays of one: `gain` [K, S] (linear), `slot_s`,
+- A *trace* is an NPZ file, or a mapping with the same arrays: `gain` [K, S] (linear), `slot_s`,
   and `position` [K, S, 3] (m) if known.
 - A *policy* is a name as in `allocation.policy`, or a function from a `Situation` to an
   `Allocation`.

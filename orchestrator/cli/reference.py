@@ -17,9 +17,9 @@ from orchestrator.cli.main import app
 
 HEAD = """# Command line
 
-This page lists all commands of `testbed`, with their options and exit statuses. `python -m
-orchestrator.cli.reference` generates it from the help texts of the commands. `testbed COMMAND
---help` prints the same texts.
+This page lists all commands of `testbed`, with their options and exit statuses.
+`python -m orchestrator.cli.reference` generates it from the help texts of the commands.
+`testbed COMMAND --help` prints the same texts.
 
 Results are printed on stdout. Progress, notes and errors are printed on stderr. An error is one
 line that begins with `testbed: ` and names the option, the key or the file.

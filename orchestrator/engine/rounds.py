@@ -51,7 +51,7 @@ TOO_WEAK = "the signal is too weak"
 
 @dataclass(frozen=True)
 class Situation:
-    """The information at the start of a round, on which its allocation is decided."""
+    """The information that is available at the start of a round to decide on its allocation."""
 
     index: int
     """Index of the round, from 0."""

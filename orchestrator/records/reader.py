@@ -103,7 +103,7 @@ class Run:
     tables: dict[str, pd.DataFrame]
     """Tables by file stem; missing files have no entry."""
     absent: dict[str, str]
-    """The reason, as one sentence, why a section cannot be shown, by file stem."""
+    """By file stem: one sentence that explains why a section of the report cannot be shown."""
 
     @cached_property
     def predicted(self) -> Timeline:
@@ -158,12 +158,14 @@ class Run:
 
     @property
     def prediction(self) -> str | None:
-        """The prediction that the measurement is compared with: with frames, if it exists."""
+        """Name of the prediction with which the measurement is compared: `predicted_wire` if it
+        exists, otherwise `predicted`."""
         return next((kind for kind in ("predicted_wire", "predicted") if kind in self.tables), None)
 
     @property
     def parts(self) -> list[str]:
-        """The parts of the error budget that the run has, known ones in their order."""
+        """Names of the parts of the run's error budget. Built-in parts come first, in their usual
+        order."""
         if "budget" not in self.tables:
             return []
         have = self.tables["budget"]["part"].unique().tolist()

@@ -872,7 +872,7 @@ class Data(Section):
 
 class Asynchronous(Section):
     """The rule by which an asynchronous paradigm merges updates into the global model. Without a
-    buffer (Xie et al. 2019), the new model is (1 - a) global + a client, where `client` is the
+    buffer (Xie et al. 2019), the new model is (1 - a) · global + a · client, where `client` is the
     model of the client and a = mixing · s(t). With a buffer (Nguyen et al. 2022), the new model is
     global + server_learning_rate · d, where d is the mean of s(t) · (client - received) over the
     buffered updates, and `received` is the global model that the client received. The staleness t
@@ -1147,8 +1147,8 @@ class Workload(Section):
     data: Data = Data()
     evaluate_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Number of rounds between evaluations of the global model on held-out data. Further
-    evaluations take place before the first and after the last round. With 0, the model is never
-    evaluated for this key."""
+    evaluations take place before the first and after the last round. With 0, there are no such
+    evaluations."""
     evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
     """Largest number of held-out samples per evaluation."""
     aggregation: str = Field(default="fedavg", exclude_if=lambda rule: rule == "fedavg")
@@ -1634,8 +1634,8 @@ class Limits(Section):
     """Largest error of the assumed offset between the clocks of two machines, in real seconds, if
     nodes run on several machines."""
     late_frames: Limit = Field(default=0.01, exclude_if=lambda limit: limit == 0.01)
-    """Share of a link's frames that arrived at least one millisecond (real time) later than the
-    delay in section `links` allows."""
+    """Share of a link's frames that arrived at least one millisecond (real time) later than section
+    `links` allows."""
     cpu_steal: Limit = 0.05
     """Share of CPU time that other guests on the same host used."""
     cpu_others: Limit = 0.5

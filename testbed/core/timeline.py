@@ -94,19 +94,21 @@ class Round:
     spans: npt.NDArray[np.void]
     """Structured array of dtype `SPAN`, sorted by client, then start."""
     lost: Sequence[Loss] = ()
-    """Clients dropped from the round; the last step of each may be incomplete."""
+    """Clients dropped from the round. The last step of such a client may be incomplete."""
     backhaul: Sequence[BackhaulTransfer] = ()
-    """Transfers between edge servers and cloud at the end of the round, by direction, then edge
-    server; none without `topology`."""
+    """Transfers between edge servers and cloud at the end of the round, sorted by direction and
+    then by edge server. There are none without `topology`."""
 
     @property
     def common_split(self) -> int:
-        """The split point as tables show it: u, or `DIFFERING` if clients have different ones."""
+        """The split point u as shown in tables, or `DIFFERING` if the clients have different split
+        points."""
         return DIFFERING if isinstance(self.split, tuple) else int(self.split)
 
     @property
     def clients(self) -> list[int]:
-        """Clients of the round, from 1: those with steps or with a loss in it."""
+        """Numbers of the clients that have steps in the round or were lost in it, counted from
+        1."""
         lost = {loss.client for loss in self.lost}
         return sorted(lost | set(self.spans["client"].tolist()))
 
@@ -172,21 +174,23 @@ class Timeline:
     ended: RunEnds | None = None
     """The reason if there are fewer rounds than requested."""
     downlink_is_open: bool = False
-    """Whether the rounds are on a trace of downlink rates of which it is not known if they are
-    those of links or of the whole cell."""
+    """Whether the rounds use a trace of downlink rates that does not state whether they are the
+    rates of links or of the whole cell."""
     trace_has_rates: bool = False
-    """Whether the rounds are on a trace of rates."""
+    """Whether the rounds use a trace of rates."""
 
     @property
     def end_s(self) -> float:
-        """End of the last round, or the time at which the run ended in the next one."""
+        """End of the last round. If the run ended during the next round: the time at which it
+        ended."""
         if self.ended is not None:
             return self.ended.at_s
         return self.rounds[-1].end_s
 
     @property
     def longest_s(self) -> float:
-        """The longest time between the ends of consecutive rounds, or from the start to the end."""
+        """Longest time between the ends of two consecutive rounds; without rounds, the duration of
+        the whole run."""
         ends_s = [0.0, *(round_.end_s for round_ in self.rounds), self.end_s]
         return max(after - before for before, after in pairwise(ends_s))
 
