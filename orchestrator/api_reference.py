@@ -9,6 +9,7 @@
 import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -153,7 +154,7 @@ def _prose(docstring: str) -> str:
     for paragraph in docstring.split("\n\n"):
         title, _, rest = paragraph.partition("\n")
         if title in ("Args:", "Returns:", "Raises:"):
-            text = inspect.cleandoc(rest)
+            text = textwrap.dedent(rest)
             entries = re.sub(r"\n(?= )\s*", " ", text).split("\n")
             if title == "Returns:":
                 entries = [" ".join(entries)]

@@ -252,8 +252,8 @@ def serve_worker(
         bool,
         typer.Option(
             "--machine",
-            help="Also compute emulated points, in a single worker process. Use it once per "
-            "machine.",
+            help="Also compute emulated points, in a single worker process. Start only one such "
+            "worker per machine.",
         ),
     ] = False,
 ) -> None:

@@ -172,11 +172,12 @@ def allocation_of(scenario: Scenario, action: Action) -> Allocation:
 
 
 class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # unseen by mypy
-    """Rounds of split federated learning over a UAV network, one per step.
+    """A Gymnasium environment in which each step is a round of split federated learning over a UAV
+    network.
 
-    The reward is minus the round's objective, in s; `info` has its parts. A reset executes round 0
-    with equal shares, so that there is a first observation. `reset(seed=n)` uses the trace of seed
-    n.
+    The reward is minus the round's objective, in s; `info` contains its parts. A reset executes
+    round 0 with equal shares, so that there is a first observation. `reset(seed=n)` uses the trace
+    of seed n.
 
     Args:
         scenario: A scenario or its file (default: the paper's).

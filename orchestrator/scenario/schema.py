@@ -208,8 +208,8 @@ class Uavs(Section):
     )
     """Inner and outer radius of each ring around the base station."""
     ring: list[Annotated[int, Field(ge=1)]] | None = None
-    """The ring of each UAV, counted from 1. Default: the UAVs are distributed evenly, and the
-    remaining ones are in the last ring."""
+    """Number of the ring in which each UAV flies, counted from 1. Default: the UAVs are distributed
+    evenly, and the remaining ones are in the last ring."""
     compute_flops: Flops | list[Flops] | Spread[Flops] = 2.5e12
     """Computing speed of each UAV, κ_k f_k, in FLOP/s."""
     compute_power_w: Power | list[Power] | Spread[Power] = 16.0
@@ -316,7 +316,7 @@ LTE_BLOCKS = {1.4e6: 6, 3e6: 15, 5e6: 25, 10e6: 50, 15e6: 75, 20e6: 100}
 
 
 class Lte(Section):
-    """An LTE cell (`radio.access: lte`) (see docs/lte.md)."""
+    """An LTE cell, for `radio.access: lte` (see docs/lte.md)."""
 
     resource_blocks: Annotated[int, Field(ge=6, le=100)] | None = None
     """Number of resource blocks that the scheduler assigns, in each direction. Default: all
@@ -362,7 +362,7 @@ many countries."""
 
 
 class Wifi(Section):
-    """A Wi-Fi cell (`radio.access: wifi`) (see docs/radio.md)."""
+    """A Wi-Fi cell, for `radio.access: wifi` (see docs/radio.md)."""
 
     standard: WifiStandard = "n"
     """Wi-Fi standard: 802.11n, 802.11ac or 802.11ax."""
@@ -619,9 +619,9 @@ class Directions(Section):
     """A value for each direction of the links: one number for all UAVs, or one per UAV."""
 
     up: Delay | list[Delay] = 0.0
-    """From the UAVs to the base station."""
+    """Value for the uplink, from the UAVs to the base station."""
     down: Delay | list[Delay] = 0.0
-    """From the base station to the UAVs."""
+    """Value for the downlink, from the base station to the UAVs."""
 
 
 class IndependentLoss(Section):
@@ -707,9 +707,9 @@ class DirectedLoss(Section):
     """Frame loss for each direction."""
 
     up: OneLoss = 0.0
-    """From the UAVs to the base station."""
+    """Frame loss in the uplink, from the UAVs to the base station."""
     down: OneLoss = 0.0
-    """From the base station to the UAVs."""
+    """Frame loss in the downlink, from the base station to the UAVs."""
 
 
 def _kind_of(value: object) -> str:
@@ -1002,9 +1002,9 @@ class Workload(Section):
         default="swin_large_patch4_window7_224",
         pattern=r"^([A-Za-z0-9_.-]+|hf:[^\x00-\x20][^\x00-\x1f]*)$",
     )
-    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA, ConvNeXt, ResNet, VGG, EfficientNet, MobileNet or
-    RegNet of timm; a model that a package registers as `testbed.models`; or a language model of
-    transformers, `hf:FOLDER` or `hf:FAMILY`. See docs/learning.md, docs/plugins.md and
+    """The model: a Swin, Swin V2, ViT, DeiT, BEiT, EVA, ConvNeXt, ResNet, VGG, EfficientNet,
+    MobileNet or RegNet of timm; a model that a package registers as `testbed.models`; or a language
+    model of transformers, `hf:FOLDER` or `hf:FAMILY`. See docs/learning.md, docs/plugins.md and
     docs/language-models.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in model, or the configuration of a family of language models."""
@@ -1037,10 +1037,10 @@ class Workload(Section):
     gradient_aggregation: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, exclude_if=lambda share: share == 0
     )
-    """Share φ of the samples of a batch whose gradients are averaged over the clients, weighted by
-    their numbers of samples, and broadcast once (EPSL, Lin et al. 2024; SFL-GA with φ = 1). It
-    requires a paradigm in which gradients wait for all clients, such as `sfl-sp` (see
-    docs/protocols.md)."""
+    """Share φ of the samples of a batch whose gradients are aggregated. These gradients are
+    averaged over the clients, weighted by the clients' numbers of samples, and broadcast once
+    (EPSL, Lin et al. 2024; SFL-GA with φ = 1). A value above 0 requires a paradigm in which
+    gradients wait for all clients, such as `sfl-sp` (see docs/protocols.md)."""
     lora_rank: Rank | list[Rank] = 8
     """Rank of the adapters, which are applied to linear layers or convolutions. A list has one
     number per UAV (HetLoRA): the global adapters have the largest rank, and each UAV trains a part
@@ -1108,8 +1108,8 @@ class Workload(Section):
     accumulate: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, exclude_if=lambda batches: batches == 1
     )
-    """Number of batches per step of the optimiser, whose gradients are averaged. At the end of a
-    round, an additional step uses the remaining batches."""
+    """Number of batches per step of the optimiser. The gradients of these batches are averaged. At
+    the end of a round, an additional step uses the remaining batches."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Weight decay of the optimiser."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -1502,7 +1502,7 @@ class Edge(Section):
 
     uavs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     """Numbers of the UAVs that the edge server serves, counted from 1. Each UAV belongs to one edge
-    server, which is the centre of the rings `uavs.rings_m`."""
+    server. The position of this edge server is the centre of its rings `uavs.rings_m`."""
     position_m: tuple[Metres, Metres, Metres] | None = None
     """Coordinates x, y, z. Default: `base_station.position_m`."""
     tx_power_w: Watts | None = None
@@ -1596,8 +1596,8 @@ class Limits(Section):
     middle and highest rate, each reduced by the error that a pause of 2 ms on this machine can
     cause. Default in virtual time: 0.01."""
     injector_lateness_s: Limit = 0.005
-    """Delay of rate changes after the boundary of their slot, in real seconds (99th percentile).
-    Default in virtual time: 0.00001."""
+    """Delay between the boundary of a slot and the rate changes for this boundary, in real seconds
+    (99th percentile). Default in virtual time: 0.00001."""
     radio_lateness_s: Limit = Field(default=0.005, exclude_if=lambda limit: limit == 0.005)
     """Delay of ns-3's radio relative to the clock, in real seconds (99th percentile of the largest
     delay in each slot). Default in virtual time: 0.0001."""
@@ -1620,16 +1620,17 @@ class Limits(Section):
     """Part of a round's latency that the error budget cannot explain, as a share of the latency.
     Default in virtual time: 0.01."""
     transfer_error: Limit = 0.03
-    """Error of transfers relative to the integral of the rates of their links (95th percentile),
-    with a tolerance of one packet at the end, without the broadcast. If links delay or lose frames,
-    only transfers that end too early count. Default in virtual time: 0.02."""
+    """Relative error of transfers, compared with the integral of the rates of their links (95th
+    percentile). One packet at the end of a transfer is tolerated, and the broadcast is not
+    included. If links delay or lose frames, only transfers that end too early count. Default in
+    virtual time: 0.02."""
     broadcast_error: Limit = Field(default=0.25, exclude_if=lambda limit: limit == 0.25)
-    """The same as `transfer_error`, for the broadcast. Its transfers all begin at the same time and
-    may overload a machine for some milliseconds. With the real clock, 2 ms of each transfer are
-    tolerated. Default in virtual time: 0.05."""
+    """The same as `transfer_error`, but for the broadcast. The transfers of a broadcast all begin
+    at the same time and may overload a machine for some milliseconds. With the real clock, 2 ms of
+    each transfer are tolerated. Default in virtual time: 0.05."""
     loss_deviation: Limit = Field(default=5.0, exclude_if=lambda limit: limit == 5.0)
     """Difference between the number of frames that a link lost and the expected number, in standard
-    deviations. If links delay or lose frames, it replaces `rest_share`."""
+    deviations. If links delay or lose frames, this limit replaces `rest_share`."""
     clock_error_s: Limit = Field(default=0.001, exclude_if=lambda limit: limit == 0.001)
     """Largest error of the assumed offset between the clocks of two machines, in real seconds, if
     nodes run on several machines."""
@@ -1676,8 +1677,8 @@ class Emulation(Section):
         default=VIRTUAL_DATE, exclude_if=lambda given: given == VIRTUAL_DATE
     )
     """Date at which the clock of a guest starts with `clock: virtual`, at 0:00 UTC, for example
-    `2026-11-25`. Programs that check certificates need a date on which these are valid. From
-    2000-01-01 to 2199-12-31."""
+    `2026-11-25`. Programs that check certificates need a date on which the certificates are valid.
+    From 2000-01-01 to 2199-12-31."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Number of real seconds per emulated second. Links and modelled computing are slowed down by
     this factor. `auto`: the smallest factor at which, according to the prediction, this machine

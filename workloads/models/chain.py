@@ -29,9 +29,9 @@ class Images:
     size: int
     """Height and width in pixels."""
     mean: tuple[float, float, float] = MEAN
-    """Mean of the channels, which is subtracted."""
+    """Mean of each channel, which is subtracted from the values."""
     deviation: tuple[float, float, float] = DEVIATION
-    """Standard deviation of the channels, by which values are divided."""
+    """Standard deviation of each channel, by which the values are divided."""
 
     labels = 1
     """Number of labels per sample."""
