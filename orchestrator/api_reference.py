@@ -30,7 +30,7 @@ print(timeline.summary())
 print(tb.compare(timeline, tb.predict(scenario, rounds=5, policy="equal")))
 ```
 
-All names below are attributes of `orchestrator`. Each is imported when it is first used, so
+All names below are attributes of `orchestrator`. Each name is imported when it is first used, so
 `import orchestrator` is fast. Functions return when their result is complete. They can be called
 from a script, a notebook, another thread or a coroutine. Two notebooks in
 [examples](../examples/README.md) use them.

@@ -177,7 +177,7 @@ class Network:
 
     @property
     def checks(self) -> pd.DataFrame:
-        """Validity checks, one row per check: check, limit, value, ok, detail.
+        """Validity checks. One row per check, with the columns check, limit, value, ok and detail.
 
         It is empty until the context has been left.
         """

@@ -58,7 +58,8 @@ def run(
         bool,
         typer.Option(
             "--live",
-            help="Serve a page that shows the progress of the run, on this machine only.",
+            help="Serve a web page that shows the progress of the run. Only this machine can "
+            "access it.",
         ),
     ] = False,
     capture: Annotated[

@@ -102,7 +102,7 @@ Learned = Annotated[
         "--learned",
         metavar="DIR",
         help="Output folder of a `testbed learn` run. The times of these rounds are assigned to "
-        "its loss values. Give one folder per random seed.",
+        "the loss values of that run. Give one folder per random seed.",
         autocompletion=completion.folders,
     ),
 ]

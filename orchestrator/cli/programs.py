@@ -97,7 +97,9 @@ def up(
     ] = False,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Serve a page that shows the links, on this machine only."),
+        typer.Option(
+            "--live", help="Serve a web page that shows the links. Only this machine can access it."
+        ),
     ] = False,
     scheduler: HostScheduler = None,
     key: SchedulerKey = None,

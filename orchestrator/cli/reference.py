@@ -21,8 +21,8 @@ This page lists all commands of `testbed`, with their options and exit statuses.
 `python -m orchestrator.cli.reference` generates it from the help texts of the commands.
 `testbed COMMAND --help` prints the same texts.
 
-Results are printed on stdout. Progress, notes and errors are printed on stderr. An error is one
-line that begins with `testbed: ` and names the option, the key or the file.
+Results are printed on stdout. Progress, notes and errors are printed on stderr. An error message is
+one line that begins with `testbed: ` and names the option, the key or the file.
 
 Shell completion offers commands, options, files, scenario keys and their values. To install it,
 run `testbed --install-completion` once, and start a new shell.

@@ -50,7 +50,8 @@ class RadioAccess(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether only active links share the band. This concerns uplinks and parallel gradients.
+        """Whether only the active uplinks, or the active downlinks of parallel gradients, share the
+        band.
 
         Then compiled code asks `radio_kernel.shared_bps`, and the engine predicts synchronous
         rounds over links that neither delay nor lose.
@@ -74,7 +75,7 @@ class RadioAccess(Protocol):
         """
 
     def of_clients(self, chosen: Ints) -> Self:
-        """The radio of some of the UAVs, by their indices from 0."""
+        """The radio for only some of the UAVs, which are given by their indices, counted from 0."""
 
     def bands(self) -> Any:
         """The radio in the form that compiled code needs; see `radio_kernel`."""

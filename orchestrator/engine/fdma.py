@@ -132,7 +132,7 @@ class Fdma:
 
 @dataclass(frozen=True)
 class ShannonFdma(Fdma):
-    """Shannon's rate of a share of the band, eqs. (1), (2), (19): the paper's radio."""
+    """The paper's radio, with Shannon's rate for a share of the band, eqs. (1), (2) and (19)."""
 
     def rate_bps(self, hz: Array, snr: Array) -> Array:
         """See `Fdma.rate_bps`."""

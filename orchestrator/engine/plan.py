@@ -52,8 +52,8 @@ class Allocation:
             object.__setattr__(self, "split", points[0] if same else points)
 
     def among(self, clients: Collection[int] | None) -> "Allocation":
-        """The allocation for only some of the clients. They also get the shares of the other
-        clients."""
+        """The allocation for only some of the clients. These clients also get the shares of the
+        other clients."""
         if clients is None:
             return self
         order = tuple(clients) if isinstance(clients, Sequence) else tuple(sorted(clients))
@@ -84,12 +84,12 @@ class RoundPlan:
     paradigm: Paradigm
     allocation: Allocation
     cf_s: Array
-    """Client's forward pass of one batch."""
+    """Duration of the client's forward pass for one batch."""
     cb_s: Array
-    """Client's backward pass of one batch."""
+    """Duration of the client's backward pass for one batch."""
     s_s: Array
-    """Server's forward and backward pass of one batch: with the client's share, or with the whole
-    server under sequential computing."""
+    """Duration of the server's forward and backward pass for one batch, with the client's share of
+    the server, or with the whole server if computing is sequential."""
     sm_bytes: npt.NDArray[np.int64]
     """Bytes of the adapters that the base station broadcasts, shape [K]."""
     ca_bytes: npt.NDArray[np.int64]
@@ -103,7 +103,7 @@ class RoundPlan:
     iteration: τ_CB(0) = ς τ_CF(1).
     """
     compute_power_w: Array | float
-    """Computing power ω f³ of each UAV, shape [K], or of all."""
+    """Computing power ω f³ of each UAV, shape [K], or one value for all UAVs."""
     energy_weight: float
     """Weight λ of the objective."""
     shared_bytes: npt.NDArray[np.int64] | None = None
@@ -133,7 +133,8 @@ class RoundPlan:
 
     @property
     def iterations_of_update(self) -> int:
-        """Iterations I of an update of an asynchronous run, the largest if clients differ."""
+        """Number of iterations I of an update in an asynchronous run. If clients differ, it is the
+        largest number."""
         return self.iterations // self.updates
 
     @property

@@ -63,7 +63,7 @@ class Situation:
     channel: SlotTrace
     """Slots up to the one in which the round starts; no future slots."""
     clients: Collection[int] | None = None
-    """Participating clients, from 1; None: all."""
+    """Numbers of the participating clients, counted from 1. None: all clients."""
 
 
 Decide = Callable[[Situation], Allocation]

@@ -131,14 +131,15 @@ class Run:
 
     @property
     def checks(self) -> pd.DataFrame:
-        """Validity checks of the run, one row per check: check, limit, value, ok, detail."""
+        """Validity checks of the run. One row per check, with the columns check, limit, value, ok
+        and detail."""
         columns = ["check", "limit", "value", "ok", "detail"]
         return pd.DataFrame(self.manifest.get("validity") or [], columns=columns)
 
     @property
     def budget(self) -> pd.DataFrame:
-        """Differences between measured and predicted latency in s: index round, one column per
-        cause."""
+        """Differences between measured and predicted latency, in s. The index is the round, and
+        there is one column per cause."""
         if "budget" not in self.tables:
             return pd.DataFrame()
         table = self.tables["budget"].pivot_table(index="round", columns="part", values="seconds")
@@ -173,7 +174,8 @@ class Run:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """One row per round: latency, objective and energy of each kind; NaN for missing ones."""
+        """One row per round: latency, objective and energy for each kind of timeline. Missing
+        values are NaN."""
         columns = ["round", "paradigm", "split"]
         values = ["start_s", "latency_s", "max_energy_j", "objective"]
         table = self.tables.get("rounds")

@@ -423,7 +423,8 @@ class FittedDirection(Section):
     offset_db: Decibels
     """Gain in dB that is added to the gain of the model."""
     shadowing_db: Deviation
-    """Standard deviation of shadowing in dB, which is correlated along the path of the UAV."""
+    """Standard deviation of the shadowing, in dB. The shadowing is correlated along the path of the
+    UAV."""
     decorrelation_m: Annotated[float, Field(ge=1e-3, le=1e6)]
     """Distance at which the correlation of shadowing is 1/e."""
     scatter_db: Deviation = 0.0
@@ -683,7 +684,7 @@ class SnrLoss(Section):
 
 
 class OfTrace(Section):
-    """The value of each slot is a column of the trace; docs/delay-and-loss.md names the columns."""
+    """A column of the trace contains the value for each slot (see docs/delay-and-loss.md)."""
 
     model: Literal["trace"]
     """`trace`."""
@@ -704,7 +705,7 @@ OneLoss = Probability | list[Probability] | Annotated[LossModel, Field(discrimin
 
 
 class DirectedLoss(Section):
-    """Frame loss for each direction."""
+    """Frame loss for each direction of the links."""
 
     up: OneLoss = 0.0
     """Frame loss in the uplink, from the UAVs to the base station."""
@@ -794,7 +795,7 @@ IDEAL_LINKS = Links()
 
 
 class Profile(Section):
-    """Costs per sample for each split u = 1, 2, …; independent of the batch size."""
+    """Costs per sample for each split u = 1, 2, … They do not depend on the batch size."""
 
     client_forward_flops: list[Work] = Field(min_length=1, max_length=MOST_SPLITS)
     """Work of the client's forward pass for one sample, Ψ_CF."""
@@ -879,8 +880,9 @@ class Asynchronous(Section):
     is the number of changes of the global model since the client received it."""
 
     updates: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Number of updates per round from all UAVs together. A round ends when they have arrived;
-    faster UAVs contribute more of them. Default: four times the number of participating UAVs."""
+    """Number of updates per round from all UAVs together. A round ends when these updates have
+    arrived. Faster UAVs contribute more updates. Default: four times the number of participating
+    UAVs."""
     mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Weight of an update with staleness 0."""
     staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
@@ -1082,8 +1084,8 @@ class Workload(Section):
         default="constant", exclude_if=lambda schedule: schedule == "constant"
     )
     """Schedule by which the learning rate decreases from round to round: `cosine` and `linear`
-    decrease it to `learning_rate_last`, `step` by `learning_rate_decay` every `learning_rate_step`
-    rounds (see docs/learning.md)."""
+    decrease it to `learning_rate_last`; `step` multiplies it by `learning_rate_decay` every
+    `learning_rate_step` rounds (see docs/learning.md)."""
     learning_rate_warmup: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=0, exclude_if=lambda rounds: rounds == 0
     )
@@ -1118,8 +1120,8 @@ class Workload(Section):
     wire_dtype: str = "float32"
     """Encoding of smashed data and gradients on the links: `float32`, `float16`, `bfloat16`,
     `int8`, `int4`, `top-k`, or a codec that a package registers as `testbed.codecs` (see
-    docs/learning.md). `codecs` overrides it for each direction and sets the encoding of
-    adapters."""
+    docs/learning.md). The section `codecs` overrides this key for each direction, and it sets the
+    encoding of adapters."""
     wire_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of the codec, by name."""
     codecs: Codecs = Field(default=PLAIN_CODECS, exclude_if=lambda codecs: codecs == PLAIN_CODECS)
@@ -1129,9 +1131,8 @@ class Workload(Section):
     weights: str | None = None
     """Frozen weights of the model: a safetensors file, or `pretrained`, which downloads them from
     timm's hub. Default: they are drawn with the random seed. For a language model, a folder with
-    safetensors files is also allowed, `pretrained` downloads the model and its weights from the
-    Hugging Face hub, and the default is the weights in the folder of the model, if there are
-    any."""
+    safetensors files is also allowed, and `pretrained` downloads the model and its weights from the
+    Hugging Face hub. If the folder of a language model contains weights, they are the default."""
     head: Literal["file", "new"] | None = Field(default=None, exclude_if=lambda head: head is None)
     """Head with which training begins: `file` takes it from `weights`, whose head must fit
     `classes`; `new` draws it with the random seed. Default: `file` if the head in `weights` fits;
@@ -1147,7 +1148,7 @@ class Workload(Section):
     data: Data = Data()
     evaluate_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Number of rounds between evaluations of the global model on held-out data. Further
-    evaluations take place before the first and after the last round. With 0, there are no such
+    evaluations take place before the first and after the last round. 0 disables these
     evaluations."""
     evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
     """Largest number of held-out samples per evaluation."""
@@ -1437,14 +1438,14 @@ class Uploads(Section):
     sharing: Sharing | None = None
     """`parallel`: all clients upload at the same time, each in its share of the uplink;
     `sequential`: the clients upload one after the other, each with the full bandwidth of the
-    uplink. Default: that of the paradigm, which is `parallel` for all built-in ones."""
+    uplink. Default: the setting of the paradigm, which is `parallel` for all built-in paradigms."""
     order: UploadOrder | None = None
     """Order of sequential uploads: `first-come`: by the time at which they are ready; `scheduled`:
     strictly in the order in which `participation.rule` has chosen the clients, or in the order of
-    their numbers if all clients take part. Default: that of the paradigm."""
+    their numbers if all clients take part. Default: the order of the paradigm."""
     adapters_wait_for_all: bool | None = None
     """Whether the upload of adapters starts only when all clients have finished their last backward
-    pass. Default: that of the paradigm, which is false for all built-in ones."""
+    pass. Default: the setting of the paradigm, which is false for all built-in paradigms."""
 
 
 UPLOADS_OF_PARADIGM = Uploads()
@@ -1547,8 +1548,8 @@ class Participation(Section):
     """The choice of the clients that take part in a round."""
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Number of UAVs per round. Default: all of them, or the number that a plug-in rule or `fedcs`
-    chooses."""
+    """Number of UAVs that take part in each round. Default: all of them, or the number that a
+    plug-in rule or `fedcs` chooses."""
     rule: str = "random"
     """Rule that chooses the clients when a round starts: `random`: clients drawn with the random
     seed; `by-channel`: the clients with the best uplinks; `round-robin`: all clients in turn;
@@ -1556,10 +1557,10 @@ class Participation(Section):
     candidates that are drawn with the random seed (see docs/protocols.md); or a rule that a package
     registers as `testbed.participation` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = {}
-    """Parameters of `fedcs` or a plug-in rule."""
+    """Parameters of the rule `fedcs` or of a plug-in rule."""
     deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Time in emulated seconds after which a round continues without stragglers. It requires
-    `faults.on_loss: drop`. Default: a round waits for all clients."""
+    """Time in emulated seconds after which a round continues without stragglers. A deadline
+    requires `faults.on_loss: drop`. Default: a round waits for all clients."""
 
     @model_validator(mode="after")
     def _rule_known(self) -> "Participation":
@@ -1588,13 +1589,14 @@ class Objective(Section):
 class Limits(Section):
     """Limits within which a run is valid; a run that exceeds one is marked as not valid.
 
-    With the clock `virtual`, some defaults are tighter. They are given for each key.
+    With the clock `virtual`, some defaults are tighter. The descriptions of the keys give these
+    defaults.
     """
 
     calibration_error: Limit = 0.03
-    """Rate error of the worst link before the run. It is the median of the errors at the lowest,
-    middle and highest rate, each reduced by the error that a pause of 2 ms on this machine can
-    cause. Default in virtual time: 0.01."""
+    """Largest rate error of a link, measured before the run. The rate error of a link is the median
+    of its errors at the lowest, middle and highest rate, each reduced by the error that a pause of
+    2 ms on this machine can cause. Default in virtual time: 0.01."""
     injector_lateness_s: Limit = 0.005
     """Delay between the boundary of a slot and the rate changes for this boundary, in real seconds
     (99th percentile). Default in virtual time: 0.00001."""
@@ -1625,9 +1627,9 @@ class Limits(Section):
     included. If links delay or lose frames, only transfers that end too early count. Default in
     virtual time: 0.02."""
     broadcast_error: Limit = Field(default=0.25, exclude_if=lambda limit: limit == 0.25)
-    """The same as `transfer_error`, but for the broadcast. The transfers of a broadcast all begin
-    at the same time and may overload a machine for some milliseconds. With the real clock, 2 ms of
-    each transfer are tolerated. Default in virtual time: 0.05."""
+    """Relative error of the transfers of a broadcast, defined as for `transfer_error`. These
+    transfers all begin at the same time and may overload a machine for some milliseconds. With the
+    real clock, 2 ms of each transfer are tolerated. Default in virtual time: 0.05."""
     loss_deviation: Limit = Field(default=5.0, exclude_if=lambda limit: limit == 5.0)
     """Difference between the number of frames that a link lost and the expected number, in standard
     deviations. If links delay or lose frames, this limit replaces `rest_share`."""
@@ -1706,8 +1708,8 @@ class Emulation(Section):
     nagle: bool = False
     """Whether TCP delays small segments until earlier ones are acknowledged."""
     initial_window: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Initial congestion window of TCP in segments, also after an idle period. Default: that of the
-    kernel, ten segments."""
+    """Initial congestion window of TCP in segments, also after an idle period. Default: the
+    kernel's value, ten segments."""
     one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Former name of `links.one_way_delay_s`, with one number for all links."""
     rate_counts: Literal["frame", "payload"] = "frame"
@@ -1717,8 +1719,8 @@ class Emulation(Section):
     """Whether every link is measured at its lowest, middle and highest rate before the run or
     session."""
     docker_image: str = "host"
-    """Image of the nodes with the Docker runtime: `host`, the read-only file system of this
-    machine, which needs no build; or the name of an image."""
+    """Image of the nodes with the Docker runtime. `host`: the read-only file system of this
+    machine, so that no image must be built; otherwise the name of an image."""
     limits: Limits = Limits()
 
     @model_validator(mode="after")
@@ -1767,7 +1769,7 @@ LASTING = ("link-outage", "partition", "slow-node")
 
 
 class FaultEvent(Section):
-    """One fault. See docs/faults.md for the kinds."""
+    """One fault. See docs/faults.md for the kinds of faults."""
 
     kind: FaultKind
     """Kind of the fault."""
@@ -1775,8 +1777,8 @@ class FaultEvent(Section):
     """Nodes that the fault affects: `uav1`, `uav2`, …, and for `slow-node` also `bs`. A `bs-crash`
     needs no nodes."""
     round: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
-    """Round, counted from 0, from whose start `at_s` is measured. Default: `at_s` is measured from
-    the start of the run."""
+    """Number of the round, counted from 0, from whose start `at_s` is measured. Default: `at_s` is
+    measured from the start of the run."""
     at_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """Time of the fault in emulated seconds, rounded to the nearest slot boundary."""
     duration_s: Duration | None = None
@@ -1905,7 +1907,7 @@ class Scenario(Section):
     `first-come`, `shortest-job-first`, `longest-remaining-work-first`, `round-robin`, or one that a
     package registers as `testbed.orders` (see docs/service-orders.md)."""
     order_parameters: dict[str, float] = Field(default={}, exclude_if=lambda given: not given)
-    """Parameters of a service order from a plug-in. All of them are numbers."""
+    """Parameters of a service order from a plug-in. All parameters are numbers."""
     uploads: Uploads = Field(
         default=UPLOADS_OF_PARADIGM, exclude_if=lambda section: section == UPLOADS_OF_PARADIGM
     )

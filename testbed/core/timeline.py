@@ -85,14 +85,14 @@ class Round:
     """Split point u, or one u_k per client if they differ."""
     start_s: float
     latency_s: float
-    """Time from the start of the broadcast to the end of the last adapter upload; in an
-    asynchronous run, from the end of the round before."""
+    """Time from the start of the broadcast to the end of the last adapter upload. In an
+    asynchronous run, this time begins at the end of the previous round."""
     energy_j: npt.NDArray[np.float64]
     """Total energy consumption of each client in the round, shape [K]."""
     objective: float
     """Latency + energy weight · largest client energy."""
     spans: npt.NDArray[np.void]
-    """Structured array of dtype `SPAN`, sorted by client, then start."""
+    """Structured array of dtype `SPAN`, sorted by client and then by start time."""
     lost: Sequence[Loss] = ()
     """Clients dropped from the round. The last step of such a client may be incomplete."""
     backhaul: Sequence[BackhaulTransfer] = ()
@@ -114,8 +114,8 @@ class Round:
 
     @property
     def cut(self) -> npt.NDArray[np.bool_]:
-        """Mask of the steps that a loss, or the end of an asynchronous run, cut off at their
-        `end_s`, shape [len(spans)]."""
+        """Mask of the steps that ended early, at their `end_s`, because of a loss or the end of an
+        asynchronous run. Its shape is [len(spans)]."""
         cut = np.zeros(len(self.spans), bool)
         if not len(self.spans):
             return cut
@@ -135,7 +135,7 @@ class Round:
         return self.start_s + self.latency_s
 
     def to_json(self) -> dict[str, Any]:
-        """The round as the documented JSON object."""
+        """The round as a JSON object in the documented format."""
         columns = [self.spans[name].tolist() for name in SPAN.names or ()]
         cut = self.cut.tolist()
         return {
@@ -168,7 +168,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Consecutive rounds."""
+    """Consecutive rounds, predicted or measured."""
 
     rounds: Sequence[Round]
     ended: RunEnds | None = None
@@ -217,11 +217,12 @@ class Timeline:
         return html
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The rounds as the documented list of JSON objects."""
+        """The rounds as a list of JSON objects in the documented format."""
         return [round_.to_json() for round_ in self.rounds]
 
     def frame(self) -> "pd.DataFrame":
-        """All spans as one table: round, paradigm, then the columns of `SPAN` with step names."""
+        """All spans as one table, with the columns round and paradigm, and then those of `SPAN`.
+        Steps are given by their names."""
         import pandas as pd
 
         spans = np.concatenate([np.empty(0, SPAN), *(np.asarray(r.spans) for r in self.rounds)])
@@ -233,7 +234,8 @@ class Timeline:
         return table
 
     def summary(self) -> "pd.DataFrame":
-        """One row per round: round, paradigm, split, start_s, latency_s, max_energy_j, objective.
+        """One row per round, with the columns round, paradigm, split, start_s, latency_s,
+        max_energy_j and objective.
 
         `split` is one number, or a tuple with one number per client if they differ.
         """

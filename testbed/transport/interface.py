@@ -105,7 +105,7 @@ class MarkedLink(Link, Protocol):
 class TransportKind:
     """A transport, which connects nodes, and its properties that the testbed needs.
 
-    The defaults are those of frames on one TCP connection without encapsulation.
+    The defaults are for frames that are sent over one TCP connection without encapsulation.
     """
 
     name: str
@@ -171,10 +171,10 @@ class TransportKind:
         return head_bytes + payload_bytes
 
     def link_bytes(self, framing: Framing, head_bytes: int, payload_bytes: int) -> int:
-        """Bytes on a link that a frame causes. The arguments are those of `message_bytes`."""
+        """Bytes that a frame causes on a link. The arguments are those of `message_bytes`."""
         return framing.on_link(self.message_bytes(head_bytes, payload_bytes))
 
     def opening_bytes(self, framing: Framing) -> int:
-        """Bytes on a link in one direction that the opening of a connection from the sender of this
-        direction causes."""
+        """Bytes that the opening of a connection causes in one direction of a link, if the sender
+        in this direction opens the connection."""
         return framing.opening()
