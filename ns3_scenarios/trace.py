@@ -127,7 +127,7 @@ or rates in bit/s, depending on the radio access that is made for the trace."""
 
 
 def both_ways(values: SlotValues) -> tuple[Array, Array]:
-    """The values of the uplink and of the downlink, shape [K, S] each."""
+    """The values of the uplink and those of the downlink, each with shape [K, S]."""
     if isinstance(values, TwoWay):
         up, down = values.values
         return up, down

@@ -64,12 +64,14 @@ def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) ->
     """Read a scenario.
 
     Args:
-        path: A YAML file; or if it does not exist, the name of a scenario that comes with the
-            testbed, such as `paper` and `quickstart`.
-        overrides: Items `dotted.key=value`, as for `--set`, or a mapping from dotted keys.
+        path: Path of a YAML file. If this file does not exist: name of a scenario that the testbed
+            includes, such as `paper` or `quickstart`.
+        overrides: Items `dotted.key=value`, as for `--set`, or a mapping from dotted keys to
+            values.
 
     Raises:
-        InputError: The file or a field is wrong; one line names it and the allowed values.
+        InputError: The file or a field is not valid. The message is one line that names it and the
+            allowed values.
     """
     if not isinstance(overrides, Mapping):
         return load_file(Path(path), overrides)
@@ -87,15 +89,15 @@ def predict(
 ) -> Timeline:
     """Predict rounds with the slot-level engine, from t = 0 and without a gap between them.
 
-    Where a planned fault ends the run early, the timeline's `ended` gives the reason.
+    If a planned fault ends the run early, `ended` of the timeline gives the reason.
 
     Args:
         scenario: A scenario, or an argument of `load`.
-        trace: Channel to replay. Default: ns-3 makes the scenario's own.
+        trace: Channel trace to replay. Default: ns-3 generates the channel of the scenario.
         policy: Policy that decides on split and shares. Default: the scenario's `allocation`.
         rounds: Number of rounds. Default: `rounds` of the scenario.
-        wire: Whether to count the bytes of frames, and the delay and loss of links, as `run` does
-            for `predicted_wire`; otherwise only the payload, as in the paper.
+        wire: Whether to take the size of whole frames and the delay and loss of links into account,
+            as `run` does for `predicted_wire`. Otherwise, only the payload counts, as in the paper.
         progress: Called with a description of the current step, its progress, and its total.
 
     Raises:
@@ -136,7 +138,7 @@ def run(
 
     Args:
         scenario: A scenario, or an argument of `load`.
-        trace: Channel to replay. Default: ns-3 makes the scenario's own.
+        trace: Channel trace to replay. Default: ns-3 generates the channel of the scenario.
         policy: Policy that decides on split and shares. Default: the scenario's `allocation`.
         out: Run directory to write, with a report. Default: a temporary one, which is removed at
             the end.
@@ -144,7 +146,8 @@ def run(
         overwrite: Whether an earlier run in `out` is replaced.
         resume: Whether to resume a killed or failed run in `out`.
         capture: Whether to capture whole frames, or only their headers, into `out`.
-        scheduler: Address of a Dask scheduler on whose hosts nodes live. Default: this machine.
+        scheduler: Address of a Dask scheduler. The nodes run on the hosts of this scheduler.
+            Default: this machine.
         key: Key file of the scheduler.
         progress: Called with a description of the current step, its progress, and its total.
 
@@ -152,7 +155,7 @@ def run(
         The result of `read_run` for the run directory.
 
     Raises:
-        InputError: Something does not fit, or this machine cannot run the scenario.
+        InputError: An argument does not fit, or this machine cannot run the scenario.
         RunError: The run failed; its measurements until then are in `out`.
     """
     from orchestrator.emulated.guests import from_outside
@@ -342,17 +345,18 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
     """Join two timelines step by step.
 
     Args:
-        left: A timeline, or a run, of which the measured rounds are used.
+        left: A timeline, or a run, whose measured rounds are used.
         right: The timeline or run with which `left` is compared.
 
     Returns:
-        One row per step of either, by round, client, iteration, step: `left_start_s`, `left_s`
-        (duration), `right_start_s`, `right_s`, `difference_s` (right minus left). NaN where only
-        the other has the step, e.g. after the loss of a client.
+        One row per step of either timeline, sorted by round, client, iteration and step:
+        `left_start_s`, `left_s` (duration), `right_start_s`, `right_s`, `difference_s` (right minus
+        left). If one timeline does not have a step, its values are NaN, e.g. after the loss of a
+        client.
 
     Raises:
-        InputError: The meaning of the downlink rates of their trace is not known, and one has a
-            sequential, the other a parallel downlink.
+        InputError: One timeline has a sequential downlink, the other a parallel one, and it is not
+            known whether the downlink rates of their trace are those of links or of the whole cell.
     """
     from testbed.core.paradigm import paradigm
     from testbed.core.timeline import STEPS

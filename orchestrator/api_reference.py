@@ -9,6 +9,7 @@
 import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -29,7 +30,7 @@ print(timeline.summary())
 print(tb.compare(timeline, tb.predict(scenario, rounds=5, policy="equal")))
 ```
 
-All names below are attributes of `orchestrator`. Each is imported when it is first used, so
+All names below are attributes of `orchestrator`. Each name is imported when it is first used, so
 `import orchestrator` is fast. Functions return when their result is complete. They can be called
 from a script, a notebook, another thread or a coroutine. Two notebooks in
 [examples](../examples/README.md) use them.
@@ -38,7 +39,7 @@ These arguments have the same form everywhere:
 
 - A *scenario* is a `Scenario`, a YAML file, or the name of an included scenario: `paper`,
   `quickstart`, `hundred`.
-- A *trace* is an NPZ file, or a mapping with the arrays of one: `gain` [K, S] (linear), `slot_s`,
+- A *trace* is an NPZ file, or a mapping with the same arrays: `gain` [K, S] (linear), `slot_s`,
   and `position` [K, S, 3] (m) if known.
 - A *policy* is a name as in `allocation.policy`, or a function from a `Situation` to an
   `Allocation`.
@@ -153,7 +154,7 @@ def _prose(docstring: str) -> str:
     for paragraph in docstring.split("\n\n"):
         title, _, rest = paragraph.partition("\n")
         if title in ("Args:", "Returns:", "Raises:"):
-            text = inspect.cleandoc(rest)
+            text = textwrap.dedent(rest)
             entries = re.sub(r"\n(?= )\s*", " ", text).split("\n")
             if title == "Returns:":
                 entries = [" ".join(entries)]

@@ -34,28 +34,30 @@ File = int | IO[Any] | None
 
 
 class Network:
-    """The emulated network of a scenario, whose links follow the channel while the context lasts.
+    """The emulated network of a scenario, as a context manager. The links follow the channel until
+    the context is left.
 
         with tb.Network("quickstart") as net:
             server = net["bs"].popen(["python3", "-m", "http.server", "8000"])
             net.run(10)
         print(net.valid, net.carried.groupby(["client", "direction"]).sum())
 
-    The commands of the scenario's `nodes` run from the beginning, and are in `programs`. Programs
-    that still run at the end of the context are ended.
+    The commands in `nodes` of the scenario are started at the beginning and are in `programs`.
+    Programs that still run at the end of the context are ended.
 
     Args:
         scenario: A scenario, or an argument of `load`.
-        trace: Channel to replay. Default: ns-3 makes the scenario's own.
+        trace: Channel trace to replay. Default: ns-3 generates the channel of the scenario.
         out: Output folder, as with `testbed up`. Default: a temporary one.
-        downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: each sender has
-            all of them, in the airtime that the others do not use. Default: `shared` where
-            `radio.lte.scheduler` is `equal`, otherwise `dedicated`.
+        downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: each transfer
+            uses all of W_D and P_S, in the airtime that the other transfers leave free. Default:
+            `shared` if `radio.lte.scheduler` is `equal`, otherwise `dedicated`.
         capture: Whether to capture every link into `out`.
         overwrite: Whether an earlier session in `out` is replaced.
 
     Raises:
-        InputError: When the context is entered: something does not fit; the message names it.
+        InputError: When the context is entered: an argument or a key does not fit. The message
+            names it.
         RunError: When the context is entered: this machine does not support the network.
     """
 
@@ -143,7 +145,8 @@ class Network:
 
     @property
     def rates(self) -> pd.DataFrame:
-        """The rates of links, one row per slot, client and direction (`up`, `down`): `rate_bps`.
+        """The rates of the links, `rate_bps`. One row per slot, client and direction (`up`,
+        `down`).
 
         During the session it contains the complete slots so far; all slots after the context has
         ended.
@@ -152,7 +155,8 @@ class Network:
 
     @property
     def carried(self) -> pd.DataFrame:
-        """The bytes on links, in the same rows: `offered_bytes`, `carried_bytes`, `queued_bytes`.
+        """The bytes on the links, `offered_bytes`, `carried_bytes` and `queued_bytes`, in the same
+        rows.
 
         Offered bytes are those that the slot's rate allows; queued bytes were waiting at the end of
         the slot.
@@ -173,7 +177,7 @@ class Network:
 
     @property
     def checks(self) -> pd.DataFrame:
-        """Validity checks, one row per check: check, limit, value, ok, detail.
+        """Validity checks. One row per check, with the columns check, limit, value, ok and detail.
 
         It is empty until the context has been left.
         """

@@ -41,7 +41,7 @@ def bundle(
     with_data: Annotated[
         bool,
         typer.Option(
-            "--with-data", help="Include the data sets and the weights that scenarios name."
+            "--with-data", help="Include the data sets and the weights that the scenarios use."
         ),
     ] = False,
 ) -> None:
@@ -83,7 +83,7 @@ def verify(
         typer.Option(
             metavar="real|virtual",
             help="Clock with which rounds of a run are emulated again.",
-            show_default="virtual if possible, otherwise that of the run",
+            show_default="virtual if possible, otherwise the clock of the run",
             autocompletion=completion.words("real", "virtual"),
         ),
     ] = None,
@@ -98,7 +98,7 @@ def verify(
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Check a bundle: predict it again, emulate a sample, and explain the differences.
+    """Check a bundle: predict everything again, emulate a sample, and explain the differences.
 
     The exit status is 1 if a difference is too large.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.campaign.folder import CampaignFolder
 
 app = Application(
-    help="""Run many scenarios that one file describes, on one or several machines.
+    help="""Run the scenarios that a campaign file describes, on one or several machines.
 
     Examples:
         testbed campaign run quickstart --out runs/campaign
@@ -81,7 +81,7 @@ def run(
 ) -> None:
     """Compute all points of a campaign that are not finished.
 
-    An interrupted campaign is therefore resumed, also without `--resume`.
+    An interrupted campaign is therefore resumed even without `--resume`.
 
     Examples:
         testbed campaign run quickstart --out runs/campaign
@@ -252,8 +252,8 @@ def serve_worker(
         bool,
         typer.Option(
             "--machine",
-            help="Also compute emulated points, in a single worker process. Use it once per "
-            "machine.",
+            help="Also compute emulated points, in a single worker process. Start only one such "
+            "worker per machine.",
         ),
     ] = False,
 ) -> None:

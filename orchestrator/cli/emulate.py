@@ -58,7 +58,8 @@ def run(
         bool,
         typer.Option(
             "--live",
-            help="Serve a page that shows the progress of the run, on this machine only.",
+            help="Serve a web page that shows the progress of the run. Only this machine can "
+            "access it.",
         ),
     ] = False,
     capture: Annotated[
@@ -249,8 +250,8 @@ def compare(
         str | None,
         typer.Option(
             metavar="MEASURE=VALUE",
-            help="Compare when each result reaches a target, such as accuracy=0.8, loss=1.2 or "
-            "perplexity=30.",
+            help="Compare the times at which the results reach a target, such as accuracy=0.8, "
+            "loss=1.2 or perplexity=30.",
             autocompletion=completion.words("accuracy=", "loss=", "perplexity="),
         ),
     ] = None,
@@ -323,7 +324,7 @@ def perfetto(
         ),
     ] = Path("trace.json"),
 ) -> None:
-    """Export the timelines of a run for https://ui.perfetto.dev.
+    """Export the timelines of a run for the viewer at https://ui.perfetto.dev.
 
     Examples:
         testbed perfetto runs/first --out first.json

@@ -103,8 +103,8 @@ def import_(
         typer.Option(
             "--column",
             metavar="NAME=COLUMN[:UNIT]",
-            help="Column of the file that contains a quantity, and its unit. For example "
-            "time=t:ms, or rate_bps=link*:Mbit/s with one column per UAV.",
+            help="Column of the file that contains a quantity, and its unit. Examples: "
+            "time=t:ms, or rate_bps=link*:Mbit/s for one column per UAV.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -146,7 +146,7 @@ def import_(
         float | None,
         typer.Option(
             metavar="DBM",
-            help="Transmit power in dBm, from which gains are computed for a column rsrp_dbm.",
+            help="Transmit power in dBm, which is used to compute gains from a column rsrp_dbm.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -161,7 +161,7 @@ def import_(
         typer.Option(
             metavar="M|lowest",
             help="Height of the ground above sea level, in m, which is subtracted from heights. "
-            "lowest: the lowest height of the file.",
+            "lowest: the lowest height in the file.",
             rich_help_panel=_PLACES,
         ),
     ] = None,
@@ -377,7 +377,8 @@ def export_trace(
 ) -> None:
     """Export the rates of a trace for other tools.
 
-    A trace of gains needs `--scenario`, whose radio and shares turn gains into rates.
+    A trace of gains needs `--scenario`. The radio and the shares of this scenario turn gains into
+    rates.
 
     Examples:
         testbed export-trace links.npz --out links

@@ -28,7 +28,7 @@ Output = Annotated[
     typer.Option(
         "--out",
         metavar="DIR",
-        help="Output folder of the web page and its data.",
+        help="Output folder for the web page and its data.",
         autocompletion=completion.folders,
     ),
 ]
@@ -39,7 +39,8 @@ def fit(
         list[Path],
         typer.Argument(
             metavar="FLIGHT.npz",
-            help="Measured flight that `testbed import` has written, or trace with positions.",
+            help="File of a measured flight, written by `testbed import`, or a trace with "
+            "positions.",
             autocompletion=FLIGHTS,
         ),
     ],
@@ -140,7 +141,8 @@ def forecast(
         typer.Option(
             "--flight",
             metavar="OTHER.npz",
-            help="Flight whose radio is forecast. Only its positions are used.",
+            help="Flight whose received power and rate are forecast. The forecast uses only its "
+            "positions.",
             autocompletion=FLIGHTS,
         ),
     ],
@@ -152,7 +154,8 @@ def forecast(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --reveal: earlier forecast (JSON) that is compared, instead of a new one.",
+            help="With --reveal: compare this earlier forecast (JSON) with the measured values, "
+            "instead of a new forecast.",
             autocompletion=JSON_FILES,
         ),
     ] = None,
@@ -168,7 +171,7 @@ def forecast(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Flight of the fit that has the same radio as OTHER. Give at most one.",
+            help="Flight in the fit that has the same radio as OTHER. Give at most one.",
         ),
     ] = None,
     overrides: Overrides = None,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from testbed.virtual.kernel import Kernel
 
 app = Application(
-    help="""Build the Linux kernel for virtual time, and show it.
+    help="""Build the Linux kernel for virtual time, or show its status.
 
     Examples:
         testbed kernel build
@@ -57,7 +57,7 @@ def build(
         ),
     ] = None,
 ) -> None:
-    """Build the kernel for virtual time, and keep it in the cache of the user.
+    """Build the kernel for virtual time, and keep it in the user's cache.
 
     The build takes some minutes.
 
@@ -78,7 +78,7 @@ def build(
 
 @app.command(cls=_Status)
 def status(json_file: JsonFile = None) -> None:
-    """Show the built kernel, or what is missing to build one.
+    """Show the kernel for virtual time, or what is missing to build it.
 
     Examples:
         testbed kernel status

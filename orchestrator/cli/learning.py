@@ -46,9 +46,10 @@ def learn(
     overrides: Overrides = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Train a scenario without a network, so that its losses can be timed under many networks.
+    """Train the model of a scenario without emulating a network.
 
-    The options `--learned` of `predict` and `compare` use the output folder.
+    The option `--learned` of `predict` and `compare` then assigns times to its loss values, for any
+    network.
 
     Examples:
         testbed learn quickstart --set workload.evaluate_every=1 --out runs/learned
@@ -92,7 +93,8 @@ def train(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Output folder. An earlier training of the same agent in it is resumed.",
+            help="Output folder. An earlier training run of the same agent in this folder is "
+            "resumed.",
             autocompletion=completion.folders,
         ),
     ],
@@ -100,7 +102,7 @@ def train(
         str,
         typer.Option(
             metavar="|".join(VARIANTS),
-            help="What the agent decides. drl: split point and shares. drl-: the same without "
+            help="Decisions of the agent. drl: split point and shares. drl-: the same without "
             "trajectories as input. fixed-ra: split point only. fixed-u: shares only.",
             autocompletion=completion.words(*VARIANTS),
         ),
@@ -118,8 +120,8 @@ def train(
         bool,
         typer.Option(
             "--emulated",
-            help="Train on the emulated network instead of the engine. Such a training cannot be "
-            "resumed.",
+            help="Train on the emulated network instead of the engine. Such a training run "
+            "cannot be resumed.",
         ),
     ] = False,
 ) -> None:
@@ -230,7 +232,8 @@ def export(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Run directory. With tensorboard and mlflow, also a file of `predict --json`.",
+            help="Run directory. With --to tensorboard or mlflow, it may also be a file written "
+            "by `predict --json`.",
             autocompletion=completion.files(".json"),
         ),
     ],
@@ -239,7 +242,7 @@ def export(
         typer.Option(
             "--out",
             metavar="FOLDER",
-            help="Folder to create. With mlflow, the folder mlruns, to which a run is added.",
+            help="Folder to create. With --to mlflow: the folder mlruns, to which a run is added.",
             autocompletion=completion.folders,
         ),
     ],

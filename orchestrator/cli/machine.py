@@ -25,7 +25,7 @@ def doctor(
     ] = None,
     key: SchedulerKey = None,
 ) -> None:
-    """Check what this machine supports, and how to install what is missing.
+    """Check what this machine supports, and print how to install missing parts.
 
     Examples:
         testbed doctor
@@ -63,7 +63,7 @@ def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> 
 
 
 def clean() -> None:
-    """Remove what killed runs have left on this machine, and list it.
+    """Remove and list everything that killed runs have left on this machine.
 
     Runs that are in progress are not affected.
 

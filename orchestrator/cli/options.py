@@ -83,7 +83,8 @@ WaitQuiet = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Wait until other processes are idle, at most for this time, such as 90s, 10m or 1h.",
+        help="Wait for at most this time, such as 90s, 10m or 1h, until other processes are "
+        "idle. Then start.",
     ),
 ]
 JsonFile = Annotated[
@@ -100,8 +101,8 @@ Learned = Annotated[
     typer.Option(
         "--learned",
         metavar="DIR",
-        help="Folder of `testbed learn`: its losses get the times of these rounds. Give one folder "
-        "per random seed.",
+        help="Output folder of a `testbed learn` run. The times of these rounds are assigned to "
+        "the loss values of that run. Give one folder per random seed.",
         autocompletion=completion.folders,
     ),
 ]

@@ -21,7 +21,7 @@ from orchestrator.cli.options import (
 )
 from testbed.core.errors import InputError
 
-_RADIO = "Options for rates of a radio of ns-3"
+_RADIO = "Options for rates of an ns-3 radio"
 RADIOS = ("ns3-lte", "ns3-wifi")
 TRACES = completion.files(".npz")
 
@@ -29,7 +29,12 @@ TRACES = completion.files(".npz")
 def trace(
     scenario: ScenarioFile,
     slots: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of slots of the trace (`slot_s` each).")
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of slots in the trace. Each slot lasts `slot_s` seconds.",
+        ),
     ],
     output: Annotated[
         Path,
@@ -146,7 +151,8 @@ def predict(
         bool,
         typer.Option(
             "--wire",
-            help="Include headers, one-way delay and packet loss, instead of payload bits only.",
+            help="Take headers, one-way delay and packet loss into account. By default, only "
+            "payload bits count.",
         ),
     ] = False,
     learned: Learned = None,

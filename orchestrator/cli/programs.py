@@ -85,7 +85,7 @@ def up(
             "--downlink",
             metavar="|".join(Downlink),
             help="Division of the downlink. dedicated: each UAV has its own shares of bandwidth "
-            "and power. shared: the UAV that receives has the whole cell.",
+            "and power. shared: a UAV that is receiving uses the full bandwidth and power.",
             show_default="shared if radio.lte.scheduler is equal, otherwise dedicated",
         ),
     ] = None,
@@ -97,7 +97,9 @@ def up(
     ] = False,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Serve a page that shows the links, on this machine only."),
+        typer.Option(
+            "--live", help="Serve a web page that shows the links. Only this machine can access it."
+        ),
     ] = False,
     scheduler: HostScheduler = None,
     key: SchedulerKey = None,

@@ -17,12 +17,12 @@ from orchestrator.cli.main import app
 
 HEAD = """# Command line
 
-This page lists all commands of `testbed`, with their options and exit statuses. It is written by
-`python -m orchestrator.cli.reference` from the help texts of the commands. `testbed COMMAND --help`
-prints the same texts.
+This page lists all commands of `testbed`, with their options and exit statuses.
+`python -m orchestrator.cli.reference` generates it from the help texts of the commands.
+`testbed COMMAND --help` prints the same texts.
 
-Results are printed on stdout. Progress, notes and errors are printed on stderr. An error is one
-line that begins with `testbed: ` and names the option, the key or the file.
+Results are printed on stdout. Progress, notes and errors are printed on stderr. An error message is
+one line that begins with `testbed: ` and names the option, the key or the file.
 
 Shell completion offers commands, options, files, scenario keys and their values. To install it,
 run `testbed --install-completion` once, and start a new shell.
@@ -32,9 +32,10 @@ run `testbed --install-completion` once, and start a new shell.
 EXIT_STATUS = {
     "0": "The command was successful. A run that is not valid is also a success, unless "
     "`testbed run --strict` is used.",
-    "1": "The command failed while it ran, for example because a node ended or the disk was full. "
-    "`testbed verify` and `testbed campaign verify`: a result differs from the stored one. "
-    "`testbed campaign run`: a point failed. `testbed up`: a command in a node failed.",
+    "1": "The command failed while it ran, for example because a node ended unexpectedly or the "
+    "disk was full. `testbed verify` and `testbed campaign verify`: a result differs from the "
+    "stored one. `testbed campaign run`: a point failed. `testbed up`: a command in a node "
+    "failed.",
     "2": "The input is not valid: a command, an option, a scenario or a file. Nothing was written. "
     "`testbed kernel build`: a tool that the build needs is missing.",
     str(NOT_VALID): "`testbed run --strict`: the run is complete, but not valid.",

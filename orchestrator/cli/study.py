@@ -48,7 +48,7 @@ def theory(
 ) -> None:
     """Compare the closed forms, bounds and theorems of the paper with the engine.
 
-    The comparison is for the first round of the scenario.
+    The comparison uses the first round of the scenario.
 
     Examples:
         testbed theory paper
@@ -82,7 +82,8 @@ def cross_check(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Output folder of the page, JSON file, figures and trace for Perfetto.",
+            help="Output folder for the page, the JSON file, the figures and the trace for "
+            "Perfetto.",
             autocompletion=completion.folders,
         ),
     ] = None,
@@ -101,7 +102,7 @@ def cross_check(
             "--delay-ms",
             metavar="MS[,MS...]",
             help="One-way delays of the links that ns-3 simulates, in ms: one number, or several "
-            "with commas.",
+            "numbers separated by commas.",
             show_default="`links.one_way_delay_s` of the scenario",
         ),
     ] = None,
@@ -185,7 +186,7 @@ def overhead(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Output folder of the page, the tables (CSV) and the figures.",
+            help="Output folder for the page, the tables (CSV) and the figures.",
             autocompletion=completion.folders,
         ),
     ] = None,
@@ -288,7 +289,8 @@ def reproduce(
 ) -> None:
     """Reproduce the table and the figures of the paper, and compare the values.
 
-    Figure 8 can be resumed: it keeps its finished points in the output folder.
+    An interrupted computation of figure 8 can be resumed, because the output folder contains its
+    finished points.
 
     Examples:
         testbed reproduce table2 fig3

@@ -52,7 +52,7 @@ def validate(
             min=16,
             max=1_000_000,
             metavar="N",
-            help="Number of points that are drawn and predicted by the engine.",
+            help="Number of points to draw and to predict with the engine.",
         ),
     ] = 4000,
     packets: Annotated[
@@ -60,13 +60,13 @@ def validate(
         typer.Option(
             min=0,
             metavar="N",
-            help="Number of these points that ns-3 simulates packet by packet.",
+            help="Number of these points to simulate packet by packet with ns-3.",
             show_default="1 % of --samples",
         ),
     ] = None,
     kernel: Annotated[
         int,
-        typer.Option(metavar="M", min=0, help="Number of these points that are emulated."),
+        typer.Option(metavar="M", min=0, help="Number of these points to emulate."),
     ] = 0,
     tolerance: Annotated[
         float | None,
@@ -88,7 +88,7 @@ def validate(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Random seed of the drawn points.")
+        int, typer.Option(min=0, metavar="N", help="Random seed with which the points are drawn.")
     ] = 1,
     overrides: Overrides = None,
     json_file: JsonFile = None,
@@ -97,8 +97,8 @@ def validate(
         typer.Option(
             "--out",
             metavar="DIR",
-            help="Output folder of the page, the JSON and the YAML files. An interrupted "
-            "validation in it is resumed.",
+            help="Output folder for the page, the JSON and the YAML files. An interrupted "
+            "validation in this folder is resumed.",
             autocompletion=completion.folders,
         ),
     ] = None,

@@ -42,16 +42,16 @@ class RadioAccess(Protocol):
 
     @property
     def decides(self) -> frozenset[str]:
-        """The shares of an allocation that change a link's rate: `beta`, `rho`."""
+        """Names of the shares of an allocation that change a link's rate: `beta`, `rho`."""
 
     @property
     def without_shares(self) -> str:
-        """Reason and place of the requirement of equal shares, for the end of the message that
-        refuses others."""
+        """End of the error message for unequal shares: where and why shares must be equal."""
 
     @property
     def is_shared(self) -> bool:
-        """Whether uplinks, and parallel gradients, divide the band among those that are active.
+        """Whether only the active uplinks, or the active downlinks of parallel gradients, share the
+        band.
 
         Then compiled code asks `radio_kernel.shared_bps`, and the engine predicts synchronous
         rounds over links that neither delay nor lose.
@@ -59,7 +59,7 @@ class RadioAccess(Protocol):
 
     @property
     def least_beta(self) -> float:
-        """The smallest share of the bandwidth with which a link can carry anything."""
+        """The smallest share of the bandwidth with which a link has a rate above 0."""
 
     def link_rates(
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
@@ -75,10 +75,10 @@ class RadioAccess(Protocol):
         """
 
     def of_clients(self, chosen: Ints) -> Self:
-        """The radio of some of the UAVs, by their indices from 0."""
+        """The radio for only some of the UAVs, which are given by their indices, counted from 0."""
 
     def bands(self) -> Any:
-        """The radio as compiled code takes it; see `radio_kernel`."""
+        """The radio in the form that compiled code needs; see `radio_kernel`."""
 
 
 def mean_rates(values: SlotValues, rates: Callable[[Array, Array], LinkRates]) -> LinkRates:

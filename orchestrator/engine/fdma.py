@@ -19,7 +19,7 @@ from orchestrator.scenario.schema import Scenario
 @dataclass(frozen=True)
 class Fdma:
     """Frequency-division multiple access: every UAV has a fixed share of the bandwidth, whether or
-    not the others send.
+    not other UAVs send.
 
     Bandwidths in Hz, powers in W.
     """
@@ -58,7 +58,8 @@ class Fdma:
         )
 
     def rate_bps(self, hz: Array, snr: Array) -> Array:
-        """The rate of a band at a signal-to-noise ratio; arrays of shapes that go together."""
+        """The rate of a band at a signal-to-noise ratio. The shapes of the arrays must be
+        compatible."""
         raise NotImplementedError
 
     def link_rates(
@@ -78,15 +79,18 @@ class Fdma:
         return replace(self, uplink_power_w=self.uplink_power_w[chosen])
 
     def uplink_bps(self, beta: Array, gain: Array) -> Array:
-        """R_U, eq. (rate_uplink): each client in its share of the band. Gain and result [K, S]."""
+        """R_U, eq. (rate_uplink): each client in its share of the band. Gain and result have shape
+        [K, S]."""
         return self._bps(beta * self.uplink_hz, self.uplink_power_w, gain)
 
     def broadcast_bps(self, gain: Array) -> Array:
-        """R_D, eq. (rate_downlink_broadcast): all of band and power. Gain and result [K, S]."""
+        """R_D, eq. (rate_downlink_broadcast): with the full bandwidth and power. Gain and result
+        have shape [K, S]."""
         return self._bps(self.downlink_hz, self.downlink_power_w, gain)
 
     def dedicated_bps(self, beta: Array, rho: Array, gain: Array) -> Array:
-        """R'_D, eq. (rate_downlink): shares β of band and ρ of power. Gain and result [K, S]."""
+        """R'_D, eq. (rate_downlink): with shares β of the bandwidth and ρ of the power. Gain and
+        result have shape [K, S]."""
         return self._bps(beta * self.downlink_hz, rho * self.downlink_power_w, gain)
 
     def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
@@ -101,7 +105,7 @@ class Fdma:
 
     @property
     def unit_snr(self) -> Array:
-        """Signal-to-noise ratio of each UAV's link in the whole band, without others, at gain 1:
+        """Signal-to-noise ratio of each UAV's link at gain 1, if the UAV alone uses the whole band:
         uplink and downlink, linear, shape [2, K]."""
         up = self._snr(self.uplink_hz, self.uplink_power_w, np.ones(1))
         down = self._snr(self.downlink_hz, self.downlink_power_w, np.ones_like(up))
@@ -128,7 +132,7 @@ class Fdma:
 
 @dataclass(frozen=True)
 class ShannonFdma(Fdma):
-    """Shannon's rate of a share of the band, eqs. (1), (2), (19): the paper's radio."""
+    """The paper's radio, with Shannon's rate for a share of the band, eqs. (1), (2) and (19)."""
 
     def rate_bps(self, hz: Array, snr: Array) -> Array:
         """See `Fdma.rate_bps`."""

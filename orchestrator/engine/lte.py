@@ -205,7 +205,7 @@ class Lte:
 
     @property
     def unit_snr(self) -> Array:
-        """Signal-to-noise ratio of each UAV's link in the whole band, without others, at gain 1:
+        """Signal-to-noise ratio of each UAV's link at gain 1, if the UAV alone uses the whole band:
         uplink and downlink, linear, shape [2, K]."""
         up = self._uplink_snr / self.blocks[0]
         return np.stack([up, np.full_like(up, self._downlink_snr)])

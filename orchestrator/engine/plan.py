@@ -41,8 +41,8 @@ class Allocation:
     rho: Array
     """Shares of the base station's transmit power with parallel transmission, [K]."""
     clients: tuple[int, ...] | None = None
-    """Participating clients, from 1, among which the shares are divided, in the order of scheduled
-    uploads; None: all. Policies do not set it."""
+    """Numbers of the participating clients, counted from 1, in the order of scheduled uploads. The
+    shares are divided among them. None: all clients. Policies do not set it."""
 
     def __post_init__(self) -> None:
         """Replace equal split points by one number."""
@@ -52,8 +52,8 @@ class Allocation:
             object.__setattr__(self, "split", points[0] if same else points)
 
     def among(self, clients: Collection[int] | None) -> "Allocation":
-        """The allocation for some of the clients, which divide the shares of the others among
-        themselves."""
+        """The allocation for only some of the clients. These clients also get the shares of the
+        other clients."""
         if clients is None:
             return self
         order = tuple(clients) if isinstance(clients, Sequence) else tuple(sorted(clients))
@@ -84,12 +84,12 @@ class RoundPlan:
     paradigm: Paradigm
     allocation: Allocation
     cf_s: Array
-    """Client's forward pass of one batch."""
+    """Duration of the client's forward pass for one batch."""
     cb_s: Array
-    """Client's backward pass of one batch."""
+    """Duration of the client's backward pass for one batch."""
     s_s: Array
-    """Server's forward and backward pass of one batch: with the client's share, or with the whole
-    server under sequential computing."""
+    """Duration of the server's forward and backward pass for one batch, with the client's share of
+    the server, or with the whole server if computing is sequential."""
     sm_bytes: npt.NDArray[np.int64]
     """Bytes of the adapters that the base station broadcasts, shape [K]."""
     ca_bytes: npt.NDArray[np.int64]
@@ -99,22 +99,23 @@ class RoundPlan:
     cm_bytes: npt.NDArray[np.int64]
     """Bytes of the adapters that each client sends back, shape [K]."""
     backward_ratio: float
-    """Ratio ς; replaces the client's backward pass before the first iteration: τ_CB(0) = ς τ_CF(1).
+    """Ratio ς. It gives the duration that replaces the client's backward pass before the first
+    iteration: τ_CB(0) = ς τ_CF(1).
     """
     compute_power_w: Array | float
-    """Computing power ω f³ of each UAV, shape [K], or of all."""
+    """Computing power ω f³ of each UAV, shape [K], or one value for all UAVs."""
     energy_weight: float
     """Weight λ of the objective."""
     shared_bytes: npt.NDArray[np.int64] | None = None
-    """Aggregated gradients, which are broadcast and are a part of `sg_bytes`, shape [K]; None: none
-    are aggregated."""
+    """Bytes of the aggregated gradients, shape [K]. They are broadcast and are included in
+    `sg_bytes`. None: no gradients are aggregated."""
     own_gradients: bool = True
-    """Whether clients are also sent separate gradients if any are aggregated."""
+    """Whether each client is also sent gradients of its own if some gradients are aggregated."""
     asks_ca: npt.NDArray[np.bool_] | None = None
     """Whether each client asks before it uploads smashed data, shape [K]; None: no client does."""
     unicast: bool = False
-    """Whether each UAV is sent a separate copy of the broadcast, as by TCP over a radio; the copies
-    divide the downlink."""
+    """Whether each UAV is sent a separate copy of the broadcast, as with TCP over a radio. The
+    copies share the downlink."""
     updates: int = 0
     """Number of updates of all rounds of an asynchronous run; 0 for other rounds.
 
@@ -122,17 +123,18 @@ class RoundPlan:
     an update begins or ends; no client reaches all entries.
     """
     own_iterations: npt.NDArray[np.int64] | None = None
-    """Iterations I_k of each client, or of its updates, shape [K]; I is the largest, and later
-    entries of a client are not reached. None: all do I."""
+    """Iterations I_k of each client, or of its updates, shape [K]; I is the largest of them, and
+    later entries of a client are not used. None: I iterations for all clients."""
     updates_per_round: int = 0
     """Number of updates of each round of an asynchronous run."""
     starts_after: int = 1
-    """Number of updates after which a client of an asynchronous run that waits for them is sent the
-    next model; 1: at once."""
+    """In an asynchronous run: number of updates after which a waiting client is sent the next
+    model; 1: at once."""
 
     @property
     def iterations_of_update(self) -> int:
-        """Iterations I of an update of an asynchronous run, the largest if clients differ."""
+        """Number of iterations I of an update in an asynchronous run. If clients differ, it is the
+        largest number."""
         return self.iterations // self.updates
 
     @property
@@ -149,7 +151,8 @@ class RoundPlan:
 
     @property
     def uplink_shares(self) -> Allocation:
-        """The allocation for the uplinks: with sequential uploads, each has the whole band."""
+        """The allocation for the uplinks. With sequential uploads, each client has the full
+        bandwidth."""
         if self.paradigm.uplink == "parallel":
             return self.allocation
         return replace(self.allocation, beta=np.ones(self.clients))

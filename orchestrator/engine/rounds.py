@@ -51,7 +51,7 @@ TOO_WEAK = "the signal is too weak"
 
 @dataclass(frozen=True)
 class Situation:
-    """The information at the start of a round, on which its allocation is decided."""
+    """The information that is available at the start of a round to decide on its allocation."""
 
     index: int
     """Index of the round, from 0."""
@@ -63,7 +63,7 @@ class Situation:
     channel: SlotTrace
     """Slots up to the one in which the round starts; no future slots."""
     clients: Collection[int] | None = None
-    """Participating clients, from 1; None: all."""
+    """Numbers of the participating clients, counted from 1. None: all clients."""
 
 
 Decide = Callable[[Situation], Allocation]

@@ -17,7 +17,7 @@ from testbed.core.timeline import Round
 
 @dataclass(frozen=True)
 class RoundStart:
-    """The information at the start of a round, on which its clients are chosen."""
+    """The information that is available at the start of a round to choose its clients."""
 
     index: int
     """Index of the round, from 0."""

@@ -136,7 +136,7 @@ class Wifi:
 
     @property
     def unit_snr(self) -> Array:
-        """Signal-to-noise ratio of each UAV's link in the whole band, without others, at gain 1:
+        """Signal-to-noise ratio of each UAV's link at gain 1, if the UAV alone uses the whole band:
         uplink and downlink, linear, shape [2, K]."""
         up = self.uplink_power_w / self.noise_w
         return np.stack([up, np.full_like(up, self.access_point_power_w / self.noise_w)])

@@ -172,17 +172,20 @@ def allocation_of(scenario: Scenario, action: Action) -> Allocation:
 
 
 class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # unseen by mypy
-    """Rounds of split federated learning over a UAV network, one per step.
+    """A Gymnasium environment in which each step is a round of split federated learning over a UAV
+    network.
 
-    The reward is minus the round's objective, in s; `info` has its parts. A reset executes round 0
-    with equal shares, to have something to observe. `reset(seed=n)` uses the trace of seed n.
+    The reward is minus the round's objective, in s; `info` contains its parts. A reset executes
+    round 0 with equal shares, so that there is a first observation. `reset(seed=n)` uses the trace
+    of seed n.
 
     Args:
         scenario: A scenario or its file (default: the paper's).
         rounds: Number of steps after which an episode is truncated (default: never).
-        trajectories: Whether to observe all slots of the last round, or only the last distances.
-        source: Makes the channel of a scenario (default: ns-3).
-        backend: Makes the backend that executes the rounds (default: the engine).
+        trajectories: Whether to observe the trajectories in all slots of the last round; otherwise,
+            only the last distances.
+        source: Function that generates the channel of a scenario (default: ns-3).
+        backend: Function that creates the backend that executes the rounds (default: the engine).
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium declares it so)
@@ -227,7 +230,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Start at t = 0; the first time with the scenario's seed unless one is given."""
+        """Start at t = 0. The first reset uses the seed of the scenario unless `seed` is given."""
         super().reset(seed=seed)
         if seed is not None:
             self._seed = seed
@@ -256,7 +259,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         return self._observe()
 
     def close(self) -> None:
-        """End ns-3's process and the emulated network."""
+        """Stop the process of ns-3 and the emulated network."""
         self._episode.close()
 
     @property

@@ -103,7 +103,7 @@ class Run:
     tables: dict[str, pd.DataFrame]
     """Tables by file stem; missing files have no entry."""
     absent: dict[str, str]
-    """The reason, as one sentence, why a section cannot be shown, by file stem."""
+    """By file stem: one sentence that explains why a section of the report cannot be shown."""
 
     @cached_property
     def predicted(self) -> Timeline:
@@ -131,14 +131,15 @@ class Run:
 
     @property
     def checks(self) -> pd.DataFrame:
-        """Validity checks of the run, one row per check: check, limit, value, ok, detail."""
+        """Validity checks of the run. One row per check, with the columns check, limit, value, ok
+        and detail."""
         columns = ["check", "limit", "value", "ok", "detail"]
         return pd.DataFrame(self.manifest.get("validity") or [], columns=columns)
 
     @property
     def budget(self) -> pd.DataFrame:
-        """Differences between measured and predicted latency in s: index round, one column per
-        cause."""
+        """Differences between measured and predicted latency, in s. The index is the round, and
+        there is one column per cause."""
         if "budget" not in self.tables:
             return pd.DataFrame()
         table = self.tables["budget"].pivot_table(index="round", columns="part", values="seconds")
@@ -158,12 +159,14 @@ class Run:
 
     @property
     def prediction(self) -> str | None:
-        """The prediction that the measurement is compared with: with frames, if it exists."""
+        """Name of the prediction with which the measurement is compared: `predicted_wire` if it
+        exists, otherwise `predicted`."""
         return next((kind for kind in ("predicted_wire", "predicted") if kind in self.tables), None)
 
     @property
     def parts(self) -> list[str]:
-        """The parts of the error budget that the run has, known ones in their order."""
+        """Names of the parts of the run's error budget. Built-in parts come first, in their usual
+        order."""
         if "budget" not in self.tables:
             return []
         have = self.tables["budget"]["part"].unique().tolist()
@@ -171,7 +174,8 @@ class Run:
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """One row per round: latency, objective and energy of each kind; NaN for missing ones."""
+        """One row per round: latency, objective and energy for each kind of timeline. Missing
+        values are NaN."""
         columns = ["round", "paradigm", "split"]
         values = ["start_s", "latency_s", "max_energy_j", "objective"]
         table = self.tables.get("rounds")

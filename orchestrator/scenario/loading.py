@@ -39,7 +39,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     Keys that have no effect together with others are logged.
 
     Raises:
-        InputError: The file or a field is wrong; one line names it and the allowed values.
+        InputError: The file or a field is not valid. The message is one line that names it and the
+            allowed values.
     """
     tree = read_tree(path, "scenario")
     for override in overrides:

@@ -27,8 +27,8 @@ from testbed.core.registry import GROUPS
 
 HEAD = """# Scenario keys
 
-This page lists every key of a scenario file, with its default, its bounds and its meaning. It is
-written by `python -m orchestrator.scenario.reference` from the models that validate scenarios.
+This page lists every key of a scenario file, with its default, its bounds and its meaning.
+`python -m orchestrator.scenario.reference` generates it from the models that validate scenarios.
 
 ```sh
 testbed show scenarios/quickstart.yaml --set radio.line_of_sight=probability --set uavs.height_m=50
@@ -36,8 +36,8 @@ testbed init my.yaml
 ```
 
 `--set dotted.key=value` sets a key on the command line and may be repeated. `testbed init` writes a
-scenario with all keys. Units are in the names: `_s` seconds, `_m` metres, `_w` watts, `_hz` hertz,
-`_bps` bit/s, `_flops` FLOP/s (in the costs of a split: FLOP).
+scenario with all keys. The end of a key's name gives its unit: `_s` seconds, `_m` metres, `_w`
+watts, `_hz` hertz, `_bps` bit/s, `_flops` FLOP/s (in the costs of a split: FLOP).
 """
 
 PAGE = re.compile(r"docs/([\w-]+)\.md")

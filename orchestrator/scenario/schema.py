@@ -184,14 +184,14 @@ class BaseStation(Section):
     """Computing speed κ_S f_S, in FLOP/s."""
     device: Device = "cpu"
     """Device on which the emulated server computes: `cpu`, `cuda`, `cuda:N`, or `auto`, a GPU if
-    there is one. In virtual time, the host of the guest also computes on this device."""
+    there is one. In virtual time, processes on the host of the guest use this device."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of CPU threads with which the emulated server computes."""
 
 
 class Uavs(Section):
     """The UAVs. A value per UAV may be one number for all, a list of K numbers, or a distribution
-    such as `{uniform: [0.1, 1]}`, from which values are drawn by seed (see
+    such as `{uniform: [0.1, 1]}`, from which values are drawn with the random seed (see
     docs/heterogeneous-uavs.md)."""
 
     _one_each: ClassVar = ("tx_power_w", "height_m", "compute_flops", "compute_power_w", "ring")
@@ -208,8 +208,8 @@ class Uavs(Section):
     )
     """Inner and outer radius of each ring around the base station."""
     ring: list[Annotated[int, Field(ge=1)]] | None = None
-    """The ring of each UAV, counted from 1. Default: the UAVs are distributed evenly, and the
-    remaining ones are in the last ring."""
+    """Number of the ring in which each UAV flies, counted from 1. Default: the UAVs are distributed
+    evenly, and the remaining ones are in the last ring."""
     compute_flops: Flops | list[Flops] | Spread[Flops] = 2.5e12
     """Computing speed of each UAV, κ_k f_k, in FLOP/s."""
     compute_power_w: Power | list[Power] | Spread[Power] = 16.0
@@ -316,11 +316,11 @@ LTE_BLOCKS = {1.4e6: 6, 3e6: 15, 5e6: 25, 10e6: 50, 15e6: 75, 20e6: 100}
 
 
 class Lte(Section):
-    """An LTE cell (`radio.access: lte`) (see docs/lte.md)."""
+    """An LTE cell, for `radio.access: lte` (see docs/lte.md)."""
 
     resource_blocks: Annotated[int, Field(ge=6, le=100)] | None = None
-    """Number of resource blocks that the scheduler assigns, in each direction. Default: those of
-    the full bandwidth, e.g. 100 for 20 MHz."""
+    """Number of resource blocks that the scheduler assigns, in each direction. Default: all
+    resource blocks of the bandwidth, e.g. 100 for 20 MHz."""
     scheduler: Literal["equal", "shares"] = "equal"
     """`equal`: the UAVs that have data to send get equal numbers of resource blocks; `shares`: each
     UAV has a fixed share of the resource blocks, given by `allocation.beta`."""
@@ -347,10 +347,10 @@ class Lte(Section):
     downlink_order: Literal["application", "mac"] = Field(
         default="application", exclude_if=lambda order: order == "application"
     )
-    """The part that orders sequential gradients. `application`: the program of the base station
-    sends one gradient after the other. `mac`: all gradients are sent as soon as they are computed,
-    and the scheduler of the cell serves their packets by the priority in their DSCP field. `mac`
-    requires `emulation.air: ns3`."""
+    """The part of the system that determines the order of sequential gradients. `application`: the
+    program of the base station sends one gradient after the other. `mac`: all gradients are sent as
+    soon as they are computed, and the scheduler of the cell serves their packets by the priority in
+    their DSCP field. `mac` requires `emulation.air: ns3`."""
 
 
 PLAIN_LTE = Lte()
@@ -362,7 +362,7 @@ many countries."""
 
 
 class Wifi(Section):
-    """A Wi-Fi cell (`radio.access: wifi`) (see docs/radio.md)."""
+    """A Wi-Fi cell, for `radio.access: wifi` (see docs/radio.md)."""
 
     standard: WifiStandard = "n"
     """Wi-Fi standard: 802.11n, 802.11ac or 802.11ax."""
@@ -423,11 +423,13 @@ class FittedDirection(Section):
     offset_db: Decibels
     """Gain in dB that is added to the gain of the model."""
     shadowing_db: Deviation
-    """Standard deviation of shadowing in dB, which is correlated along the path of the UAV."""
+    """Standard deviation of the shadowing, in dB. The shadowing is correlated along the path of the
+    UAV."""
     decorrelation_m: Annotated[float, Field(ge=1e-3, le=1e6)]
     """Distance at which the correlation of shadowing is 1/e."""
     scatter_db: Deviation = 0.0
-    """Standard deviation, in dB, of the part of the gain that is independent in each second."""
+    """Standard deviation, in dB, of the part of the gain that varies independently from second to
+    second."""
     heading_db_per_m_s: Annotated[float, Field(ge=-100, le=100)] = 0.0
     """Gain in dB per m/s of the horizontal velocity away from the base station, e.g. because the
     antenna of a UAV tilts."""
@@ -448,7 +450,7 @@ class Fitted(Section):
     up: FittedDirection
     down: FittedDirection
     correlation: Annotated[float, Field(ge=-1, le=1)] = 0.0
-    """Correlation between the shadowing in both directions."""
+    """Correlation between the shadowing in the uplink and in the downlink."""
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     """SHA-256 that identifies the fit."""
 
@@ -467,9 +469,9 @@ class Radio(Section):
     decides whether the downlink is shared or dedicated."""
 
     access: str = Field(default="shannon", exclude_if=lambda access: access == "shannon")
-    """Rate model of the links: `shannon`, the paper's; `lte`, resource blocks with modulation and
-    coding schemes; `wifi`, one channel for which access point and UAVs contend; or a rate model
-    that a package registers as `testbed.radios` (see docs/plugins.md)."""
+    """Rate model of the links: `shannon`, the rate model of the paper; `lte`, resource blocks with
+    modulation and coding schemes; `wifi`, one channel for which access point and UAVs contend; or a
+    rate model that a package registers as `testbed.radios` (see docs/plugins.md)."""
     access_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in rate model."""
     lte: Lte = Field(default=PLAIN_LTE, exclude_if=lambda lte: lte == PLAIN_LTE)
@@ -490,8 +492,8 @@ class Radio(Section):
     fading: Literal["none", "rayleigh", "rician"] = Field(
         default="none", exclude_if=lambda kind: kind == "none"
     )
-    """Model of small-scale fading, drawn by seed, with the Doppler spread of the UAV's speed
-    (Jakes). The rate of a slot is the mean over its fading blocks."""
+    """Model of small-scale fading, which is drawn with the random seed. Its Doppler spread follows
+    from the UAV's speed (Jakes' model). The rate of a slot is the mean over its fading blocks."""
     fading_block: Literal["tti", "slot"] = Field(
         default="tti", exclude_if=lambda block: block == "tti"
     )
@@ -499,11 +501,13 @@ class Radio(Section):
     rician_k_db: Annotated[float, Field(ge=-40, le=60)] = Field(
         default=10.0, exclude_if=lambda k_db: k_db == 10.0
     )
-    """Power of the direct path relative to that of all others, with Rician fading."""
+    """With Rician fading: ratio of the power of the direct path to the total power of all other
+    paths."""
     doppler_hz: Annotated[float, Field(gt=0, le=1e5)] | None = Field(
         default=None, exclude_if=lambda doppler: doppler is None
     )
-    """Doppler shift of small-scale fading. Default: that of the UAV's speed in each slot."""
+    """Doppler shift of small-scale fading. Default: the shift that follows from the UAV's speed in
+    each slot."""
     cells: Annotated[list[Cell], Field(max_length=MOST_CELLS)] = Field(
         default=[], exclude_if=lambda cells: not cells
     )
@@ -523,18 +527,18 @@ class Radio(Section):
     downlink_is: Literal["link", "cell"] | None = Field(
         default=None, exclude_if=lambda given: given is None
     )
-    """Meaning of `downlink_bps` in a trace of rates: the rate of each link, or the rate of the
-    whole cell, which parallel gradients share by `allocation.rho`. Default: the setting in the
-    trace."""
+    """Meaning of `downlink_bps` in a trace of rates. `link`: the rate of each link. `cell`: the
+    rate of the whole cell, which is divided among parallel gradients by `allocation.rho`. Default:
+    the setting in the trace."""
     channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
     """`rma-av`, another model of docs/channels.md, or one that a package registers as
     `testbed.channels` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of `log-distance` (`exponent`) or of a plug-in channel."""
     fitted: Fitted | None = Field(default=None, exclude_if=lambda fitted: fitted is None)
-    """The fit of `radio.channel: fitted`: the path of a file. Its object `channel` replaces the
-    path when the scenario is loaded. The path is relative to the scenario's file, or with `--set`
-    to the working directory."""
+    """Path of the file that contains the fit, for `radio.channel: fitted`. When the scenario is
+    loaded, the object `channel` in this file replaces the path. The path is relative to the
+    scenario's file. With `--set`, it is relative to the working directory."""
 
     @model_validator(mode="after")
     def _access_known(self) -> "Radio":
@@ -616,9 +620,9 @@ class Directions(Section):
     """A value for each direction of the links: one number for all UAVs, or one per UAV."""
 
     up: Delay | list[Delay] = 0.0
-    """From the UAVs to the base station."""
+    """Value for the uplink, from the UAVs to the base station."""
     down: Delay | list[Delay] = 0.0
-    """From the base station to the UAVs."""
+    """Value for the downlink, from the base station to the UAVs."""
 
 
 class IndependentLoss(Section):
@@ -631,8 +635,8 @@ class IndependentLoss(Section):
 
 
 class GilbertElliott(Section):
-    """Frames are lost in bursts: a channel with a good and a bad state, which may change with each
-    frame."""
+    """Frames are lost in bursts. The channel has a good and a bad state, and the state may change
+    with each frame."""
 
     model: Literal["gilbert-elliott"]
     """`gilbert-elliott`."""
@@ -659,9 +663,9 @@ class SnrLoss(Section):
     """Width of the logistic function: at this distance above the threshold, the frame error rate is
     1/(1 + e), i.e. 27 %."""
     table: list[tuple[float, Annotated[float, Field(ge=0, le=1)]]] | None = None
-    """Replaces the logistic function: pairs of an SNR in dB, in increasing order, and a frame error
-    rate. Values between them are interpolated linearly; outside, the first or the last value
-    applies."""
+    """Table that replaces the logistic function: pairs of an SNR in dB and a frame error rate, in
+    increasing order of the SNR. Values between them are interpolated linearly; outside, the first
+    or the last value applies."""
     retransmissions: Annotated[int, Field(ge=0, le=16)] = 0
     """Maximum number of retransmissions of a frame by the radio (HARQ). A frame is lost if its last
     retransmission fails."""
@@ -680,7 +684,7 @@ class SnrLoss(Section):
 
 
 class OfTrace(Section):
-    """The value of each slot is a column of the trace; docs/delay-and-loss.md names the columns."""
+    """A column of the trace contains the value for each slot (see docs/delay-and-loss.md)."""
 
     model: Literal["trace"]
     """`trace`."""
@@ -701,12 +705,12 @@ OneLoss = Probability | list[Probability] | Annotated[LossModel, Field(discrimin
 
 
 class DirectedLoss(Section):
-    """Frame loss for each direction."""
+    """Frame loss for each direction of the links."""
 
     up: OneLoss = 0.0
-    """From the UAVs to the base station."""
+    """Frame loss in the uplink, from the UAVs to the base station."""
     down: OneLoss = 0.0
-    """From the base station to the UAVs."""
+    """Frame loss in the downlink, from the base station to the UAVs."""
 
 
 def _kind_of(value: object) -> str:
@@ -746,8 +750,8 @@ FrameLoss = Annotated[
 class Links(Section):
     """Delay, jitter and loss of frames on the links, and their queues (see docs/delay-and-loss.md).
 
-    A number holds for all links and both directions; a list has one value per UAV; `up` and `down`
-    give each direction its own value.
+    A number applies to all links and both directions. A list has one value per UAV. `up` and `down`
+    set a separate value for each direction.
     """
 
     one_way_delay_s: OneWayDelay = 0.0
@@ -791,7 +795,7 @@ IDEAL_LINKS = Links()
 
 
 class Profile(Section):
-    """Costs per sample for each split u = 1, 2, …; independent of the batch size."""
+    """Costs per sample for each split u = 1, 2, … They do not depend on the batch size."""
 
     client_forward_flops: list[Work] = Field(min_length=1, max_length=MOST_SPLITS)
     """Work of the client's forward pass for one sample, Ψ_CF."""
@@ -826,9 +830,9 @@ class Data(Section):
     """`synthetic`, or a folder. The folder contains the binary files of CIFAR-100; or images and
     labels in parquet files or in the format in which `datasets` saves to disk; or one folder per
     class. The training part and the held-out part are recognised by the names of files and folders
-    (see docs/learning.md). If there is no held-out part, a tenth of each class is held out, drawn
-    by seed. For language models, a file or folder with texts or arrays of tokens (see
-    docs/language-models.md)."""
+    (see docs/learning.md). If there is no held-out part, a tenth of each class is held out; it is
+    drawn with the random seed. For language models, a file or folder with texts or arrays of tokens
+    (see docs/language-models.md)."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: str = "iid"
@@ -847,11 +851,11 @@ class Data(Section):
         default=0.5, exclude_if=lambda noise: noise == 0.5
     )
     """With feature skew: standard deviation of the noise in the last client's images, in standard
-    deviations of a colour channel; client k has k / K of it."""
+    deviations of a colour channel. The noise of client k is k / K times this value."""
     image_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Column that contains the images, for tables. Default: the only column that fits."""
+    """For tables: column that contains the images. Default: the only column that fits."""
     label_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
-    """Column that contains the labels (integers or strings), for tables. Default: the only column
+    """For tables: column that contains the labels (integers or strings). Default: the only column
     that fits."""
     tokenizer: str | None = Field(default=None, exclude_if=lambda given: given is None)
     """Tokenizer of the texts of a language model: `bytes` (UTF-8), or a folder that transformers
@@ -869,14 +873,16 @@ class Data(Section):
 
 class Asynchronous(Section):
     """The rule by which an asynchronous paradigm merges updates into the global model. Without a
-    buffer (Xie et al. 2019), the new model is (1 - a) global + a client's, with a = mixing · s(t).
-    With a buffer (Nguyen et al. 2022), it is global + server_learning_rate · the mean of the
-    differences by which clients changed the model that they were sent, each multiplied by s(t). The
-    staleness t is the number of changes of the global model since the client was sent it."""
+    buffer (Xie et al. 2019), the new model is (1 - a) · global + a · client, where `client` is the
+    model of the client and a = mixing · s(t). With a buffer (Nguyen et al. 2022), the new model is
+    global + server_learning_rate · d, where d is the mean of s(t) · (client - received) over the
+    buffered updates, and `received` is the global model that the client received. The staleness t
+    is the number of changes of the global model since the client received it."""
 
     updates: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    """Number of updates per round from all UAVs together. A round ends when they have arrived;
-    faster UAVs contribute more of them. Default: four times the number of participating UAVs."""
+    """Number of updates per round from all UAVs together. A round ends when these updates have
+    arrived. Faster UAVs contribute more updates. Default: four times the number of participating
+    UAVs."""
     mixing: Annotated[float, Field(gt=0, le=1)] = 0.6
     """Weight of an update with staleness 0."""
     staleness: Literal["polynomial", "hinge", "constant"] = "polynomial"
@@ -924,8 +930,8 @@ ADAPTERS = ("adapters_up", "adapters_down")
 
 
 class Codecs(Section):
-    """Encodings by direction: each the name of a codec, or a mapping of `name` and the codec's
-    parameters, such as `{name: top-k, share: 0.05}`."""
+    """Encodings for each direction. Each is the name of a codec, or a mapping with `name` and the
+    codec's parameters, such as `{name: top-k, share: 0.05}`."""
 
     smashed: CodecChoice | None = None
     """Encoding of smashed data. Default: `wire_dtype`."""
@@ -998,9 +1004,9 @@ class Workload(Section):
         default="swin_large_patch4_window7_224",
         pattern=r"^([A-Za-z0-9_.-]+|hf:[^\x00-\x20][^\x00-\x1f]*)$",
     )
-    """A Swin, Swin V2, ViT, DeiT, BEiT, EVA, ConvNeXt, ResNet, VGG, EfficientNet, MobileNet or
-    RegNet of timm; a model that a package registers as `testbed.models`; or a language model of
-    transformers, `hf:FOLDER` or `hf:FAMILY`. See docs/learning.md, docs/plugins.md and
+    """The model: a Swin, Swin V2, ViT, DeiT, BEiT, EVA, ConvNeXt, ResNet, VGG, EfficientNet,
+    MobileNet or RegNet of timm; a model that a package registers as `testbed.models`; or a language
+    model of transformers, `hf:FOLDER` or `hf:FAMILY`. See docs/learning.md, docs/plugins.md and
     docs/language-models.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in model, or the configuration of a family of language models."""
@@ -1026,17 +1032,17 @@ class Workload(Section):
     """`modelled`: a step takes the time that follows from the computing speeds; `measured`: a step
     takes the time that it needs on this machine."""
     profile: Literal["auto", "counted"] | Profile = "auto"
-    """FLOPs and bytes of each split. `auto`: the values of the paper's table II for its model, and
-    counted values for other models; `counted`: values counted on the model."""
+    """FLOPs and bytes of each split. `auto`: for the paper's model, the values of the paper's table
+    II; for other models, counted values. `counted`: counted values for every model."""
     backward_ratio: Annotated[float, Field(ge=1e-3, le=1000)] = 2.0
     """Ratio of the work of the backward pass to that of the forward pass, ς."""
     gradient_aggregation: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, exclude_if=lambda share: share == 0
     )
-    """Share φ of the samples of a batch whose gradients are averaged over the clients, weighted by
-    their numbers of samples, and broadcast once (EPSL, Lin et al. 2024; SFL-GA with φ = 1). It
-    requires a paradigm in which gradients wait for all clients, such as `sfl-sp` (see
-    docs/protocols.md)."""
+    """Share φ of the samples of a batch whose gradients are aggregated. These gradients are
+    averaged over the clients, weighted by the clients' numbers of samples, and broadcast once
+    (EPSL, Lin et al. 2024; SFL-GA with φ = 1). A value above 0 requires a paradigm in which
+    gradients wait for all clients, such as `sfl-sp` (see docs/protocols.md)."""
     lora_rank: Rank | list[Rank] = 8
     """Rank of the adapters, which are applied to linear layers or convolutions. A list has one
     number per UAV (HetLoRA): the global adapters have the largest rank, and each UAV trains a part
@@ -1062,12 +1068,12 @@ class Workload(Section):
         default="averaged", exclude_if=lambda choice: choice == "averaged"
     )
     """Statistics of batch normalisation. `averaged`: they are averaged with the parameters;
-    `frozen`: they remain as in the weights; `local`: they and the affine parameters stay at each
-    client (FedBN, Li et al. 2021); `per-client`: only the statistics stay at each client (SiloBN,
-    Andreux et al. 2020)."""
+    `frozen`: they keep the values in the weights; `local`: they and the affine parameters stay at
+    each client (FedBN, Li et al. 2021); `per-client`: only the statistics stay at each client
+    (SiloBN, Andreux et al. 2020)."""
     learning_rate: LearningRate | list[LearningRate] = 1e-3
-    """Learning rate of the optimiser, which restarts in each round. A list has one number per UAV,
-    which applies to both sides of its model."""
+    """Learning rate of the optimiser. The optimiser restarts in each round. A list has one number
+    per UAV, which applies to both sides of its model."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
     """Optimiser of all trained parameters."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
@@ -1078,8 +1084,8 @@ class Workload(Section):
         default="constant", exclude_if=lambda schedule: schedule == "constant"
     )
     """Schedule by which the learning rate decreases from round to round: `cosine` and `linear`
-    decrease it to `learning_rate_last`, `step` by `learning_rate_decay` every `learning_rate_step`
-    rounds (see docs/learning.md)."""
+    decrease it to `learning_rate_last`; `step` multiplies it by `learning_rate_decay` every
+    `learning_rate_step` rounds (see docs/learning.md)."""
     learning_rate_warmup: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=0, exclude_if=lambda rounds: rounds == 0
     )
@@ -1104,8 +1110,8 @@ class Workload(Section):
     accumulate: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, exclude_if=lambda batches: batches == 1
     )
-    """Number of batches per step of the optimiser, whose gradients are averaged. At the end of a
-    round, an additional step uses the remaining batches."""
+    """Number of batches per step of the optimiser. The gradients of these batches are averaged. At
+    the end of a round, an additional step uses the remaining batches."""
     weight_decay: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Weight decay of the optimiser."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -1114,8 +1120,8 @@ class Workload(Section):
     wire_dtype: str = "float32"
     """Encoding of smashed data and gradients on the links: `float32`, `float16`, `bfloat16`,
     `int8`, `int4`, `top-k`, or a codec that a package registers as `testbed.codecs` (see
-    docs/learning.md). `codecs` overrides it for each direction and sets the encoding of
-    adapters."""
+    docs/learning.md). The section `codecs` overrides this key for each direction, and it sets the
+    encoding of adapters."""
     wire_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of the codec, by name."""
     codecs: Codecs = Field(default=PLAIN_CODECS, exclude_if=lambda codecs: codecs == PLAIN_CODECS)
@@ -1123,14 +1129,14 @@ class Workload(Section):
     """Whether UAVs recompute activations in the backward pass. This needs less memory and gives the
     same results."""
     weights: str | None = None
-    """Frozen weights: a safetensors file, or `pretrained`, which downloads them from timm's hub.
-    Default: they are drawn by seed. For a language model, a folder with safetensors files is also
-    allowed, `pretrained` downloads the model and its weights from the Hugging Face hub, and the
-    default is the weights in the folder of the model, if there are any."""
+    """Frozen weights of the model: a safetensors file, or `pretrained`, which downloads them from
+    timm's hub. Default: they are drawn with the random seed. For a language model, a folder with
+    safetensors files is also allowed, and `pretrained` downloads the model and its weights from the
+    Hugging Face hub. If the folder of a language model contains weights, they are the default."""
     head: Literal["file", "new"] | None = Field(default=None, exclude_if=lambda head: head is None)
     """Head with which training begins: `file` takes it from `weights`, whose head must fit
-    `classes`; `new` draws it by seed. Default: the head in `weights` if it fits; otherwise it is
-    drawn by seed, and the run reports this."""
+    `classes`; `new` draws it with the random seed. Default: `file` if the head in `weights` fits;
+    otherwise `new`, and the run reports this."""
     train_head: bool | None = Field(default=None, exclude_if=lambda given: given is None)
     """Whether all parameters of the head are trained, together with the adapters. Default: true;
     with a language model, true only if `adapters` is `full`. A head that is not trained remains as
@@ -1142,7 +1148,8 @@ class Workload(Section):
     data: Data = Data()
     evaluate_every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Number of rounds between evaluations of the global model on held-out data. Further
-    evaluations take place before the first and after the last round. With 0, there are none."""
+    evaluations take place before the first and after the last round. 0 disables these
+    evaluations."""
     evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
     """Largest number of held-out samples per evaluation."""
     aggregation: str = Field(default="fedavg", exclude_if=lambda rule: rule == "fedavg")
@@ -1431,14 +1438,14 @@ class Uploads(Section):
     sharing: Sharing | None = None
     """`parallel`: all clients upload at the same time, each in its share of the uplink;
     `sequential`: the clients upload one after the other, each with the full bandwidth of the
-    uplink. Default: that of the paradigm, which is `parallel` for all built-in ones."""
+    uplink. Default: the setting of the paradigm, which is `parallel` for all built-in paradigms."""
     order: UploadOrder | None = None
     """Order of sequential uploads: `first-come`: by the time at which they are ready; `scheduled`:
-    strictly in the order in which `participation.rule` has chosen the clients, or by number if all
-    of them take part. Default: that of the paradigm."""
+    strictly in the order in which `participation.rule` has chosen the clients, or in the order of
+    their numbers if all clients take part. Default: the order of the paradigm."""
     adapters_wait_for_all: bool | None = None
     """Whether the upload of adapters starts only when all clients have finished their last backward
-    pass. Default: that of the paradigm, which is false for all built-in ones."""
+    pass. Default: the setting of the paradigm, which is false for all built-in paradigms."""
 
 
 UPLOADS_OF_PARADIGM = Uploads()
@@ -1451,7 +1458,7 @@ class Observation(Section):
     """Delay, in slots, after which gains and positions are known."""
     noise_db: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Standard deviation of the measurement error of gains. The errors are independent in each slot
-    and drawn by seed."""
+    and are drawn with the random seed."""
     position_noise_m: Annotated[float, Field(ge=0, le=1000)] = Field(
         default=0.0, exclude_if=lambda given: given == 0
     )
@@ -1460,13 +1467,14 @@ class Observation(Section):
 
 
 class AllocationSection(Section):
-    """The policy that decides split and shares, and the shares of the policy `fixed`."""
+    """The policy that decides on split points and shares, and the shares for the policy `fixed`."""
 
     policy: str = "fixed"
     """`fixed`: the shares below and `workload.split`; `equal`: a share of 1/K for each UAV;
-    `static`: the best decision that never changes; `planner`: a search before each round;
-    `per-client-planner`: the same, with a split point for each client; `agent`: a trained agent; or
-    a policy that a package registers as `testbed.policies` (see docs/plugins.md)."""
+    `static`: the best allocation among those that are the same in all rounds; `planner`: the result
+    of a search before each round; `per-client-planner`: the same search, with a separate split
+    point for each client; `agent`: a trained agent; or a policy that a package registers as
+    `testbed.policies` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of a plug-in policy."""
     observation: Observation = Field(
@@ -1490,11 +1498,12 @@ class AllocationSection(Section):
 
 
 class Edge(Section):
-    """An edge server: a base station with a band of its own, which serves some of the UAVs."""
+    """An edge server, i.e. a base station that serves some of the UAVs in its own frequency
+    band."""
 
     uavs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
     """Numbers of the UAVs that the edge server serves, counted from 1. Each UAV belongs to one edge
-    server, which is the centre of the rings `uavs.rings_m`."""
+    server. The position of this edge server is the centre of its rings `uavs.rings_m`."""
     position_m: tuple[Metres, Metres, Metres] | None = None
     """Coordinates x, y, z. Default: `base_station.position_m`."""
     tx_power_w: Watts | None = None
@@ -1520,8 +1529,8 @@ class Topology(Section):
     edges: list[Edge] = Field(min_length=1, max_length=1000)
     """The edge servers."""
     edge_rounds: Annotated[int, Field(ge=1, le=1000)] = 1
-    """Number of rounds, each with an aggregation, in each edge server before the cloud aggregates
-    the models of the edge servers (κ2 of HierFAVG)."""
+    """Number of rounds that each edge server runs before the cloud aggregates the models of the
+    edge servers. Each of these rounds ends with an aggregation (κ2 of HierFAVG)."""
     backhaul: Backhaul
     """The links between edge servers and cloud."""
 
@@ -1539,19 +1548,19 @@ class Participation(Section):
     """The choice of the clients that take part in a round."""
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Number of UAVs per round. Default: all of them, or the number that a plug-in rule or `fedcs`
-    chooses."""
+    """Number of UAVs that take part in each round. Default: all of them, or the number that a
+    plug-in rule or `fedcs` chooses."""
     rule: str = "random"
-    """Rule that chooses the clients when a round starts: `random`: drawn by seed; `by-channel`: the
-    clients with the best uplinks; `round-robin`: all clients in turn; `fedcs`: as many clients as
-    can finish in time according to the prediction, out of `clients` candidates that are drawn by
-    seed (see docs/protocols.md); or a rule that a package registers as `testbed.participation` (see
-    docs/plugins.md)."""
+    """Rule that chooses the clients when a round starts: `random`: clients drawn with the random
+    seed; `by-channel`: the clients with the best uplinks; `round-robin`: all clients in turn;
+    `fedcs`: as many clients as can finish in time according to the prediction, out of `clients`
+    candidates that are drawn with the random seed (see docs/protocols.md); or a rule that a package
+    registers as `testbed.participation` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = {}
-    """Parameters of `fedcs` or a plug-in rule."""
+    """Parameters of the rule `fedcs` or of a plug-in rule."""
     deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Time in emulated seconds after which a round continues without stragglers. It requires
-    `faults.on_loss: drop`. Default: a round waits for all clients."""
+    """Time in emulated seconds after which a round continues without stragglers. A deadline
+    requires `faults.on_loss: drop`. Default: a round waits for all clients."""
 
     @model_validator(mode="after")
     def _rule_known(self) -> "Participation":
@@ -1570,7 +1579,8 @@ ALL_CLIENTS = Participation()
 
 
 class Objective(Section):
-    """The objective of the paper: latency + energy_weight · largest energy of a client."""
+    """The objective of the paper: latency + energy_weight · largest energy consumption of a
+    client."""
 
     energy_weight: Annotated[float, Field(ge=0, le=1e9)] = 4.0
     """Weight λ, in s/J."""
@@ -1579,22 +1589,23 @@ class Objective(Section):
 class Limits(Section):
     """Limits within which a run is valid; a run that exceeds one is marked as not valid.
 
-    With the clock `virtual`, some defaults are tighter, as their keys say.
+    With the clock `virtual`, some defaults are tighter. The descriptions of the keys give these
+    defaults.
     """
 
     calibration_error: Limit = 0.03
-    """Rate error of the worst link before the run. It is the median of the errors at the lowest,
-    middle and highest rate, each reduced by the error that a pause of 2 ms on this machine can
-    cause. Default in virtual time: 0.01."""
+    """Largest rate error of a link, measured before the run. The rate error of a link is the median
+    of its errors at the lowest, middle and highest rate, each reduced by the error that a pause of
+    2 ms on this machine can cause. Default in virtual time: 0.01."""
     injector_lateness_s: Limit = 0.005
-    """Delay of rate changes after the boundary of their slot, in real seconds (99th percentile).
-    Default in virtual time: 0.00001."""
+    """Delay between the boundary of a slot and the rate changes for this boundary, in real seconds
+    (99th percentile). Default in virtual time: 0.00001."""
     radio_lateness_s: Limit = Field(default=0.005, exclude_if=lambda limit: limit == 0.005)
     """Delay of ns-3's radio relative to the clock, in real seconds (99th percentile of the largest
     delay in each slot). Default in virtual time: 0.0001."""
     unaccounted_packets: Limit = Field(default=0, exclude_if=lambda limit: limit == 0)
-    """Number of packets on a link that ns-3's radio has neither delivered nor lost, and that it
-    does not hold at the end."""
+    """Number of packets on a link that ns-3's radio has neither delivered nor lost, and that are
+    not in its queues at the end."""
     exhausted_slots: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Number of slots for which the rate controller had no rates."""
     dropped_frames: Limit = 0.01
@@ -1611,22 +1622,23 @@ class Limits(Section):
     """Part of a round's latency that the error budget cannot explain, as a share of the latency.
     Default in virtual time: 0.01."""
     transfer_error: Limit = 0.03
-    """Error of transfers relative to the integral of the rates of their links (95th percentile),
-    with a tolerance of one packet at the end, without the broadcast. If links delay or lose frames,
-    only transfers that end too early count. Default in virtual time: 0.02."""
+    """Relative error of transfers, compared with the integral of the rates of their links (95th
+    percentile). One packet at the end of a transfer is tolerated, and the broadcast is not
+    included. If links delay or lose frames, only transfers that end too early count. Default in
+    virtual time: 0.02."""
     broadcast_error: Limit = Field(default=0.25, exclude_if=lambda limit: limit == 0.25)
-    """The same as `transfer_error`, for the broadcast. Its transfers all begin at the same time and
-    may overload a machine for some milliseconds. With the real clock, 2 ms of each transfer are
-    tolerated. Default in virtual time: 0.05."""
+    """Relative error of the transfers of a broadcast, defined as for `transfer_error`. These
+    transfers all begin at the same time and may overload a machine for some milliseconds. With the
+    real clock, 2 ms of each transfer are tolerated. Default in virtual time: 0.05."""
     loss_deviation: Limit = Field(default=5.0, exclude_if=lambda limit: limit == 5.0)
     """Difference between the number of frames that a link lost and the expected number, in standard
-    deviations. If links delay or lose frames, it replaces `rest_share`."""
+    deviations. If links delay or lose frames, this limit replaces `rest_share`."""
     clock_error_s: Limit = Field(default=0.001, exclude_if=lambda limit: limit == 0.001)
     """Largest error of the assumed offset between the clocks of two machines, in real seconds, if
     nodes run on several machines."""
     late_frames: Limit = Field(default=0.01, exclude_if=lambda limit: limit == 0.01)
-    """Share of a link's frames that arrived at least one millisecond (real time) later than the
-    section `links` requires."""
+    """Share of a link's frames that arrived at least one millisecond (real time) later than section
+    `links` allows."""
     cpu_steal: Limit = 0.05
     """Share of CPU time that other guests on the same host used."""
     cpu_others: Limit = 0.5
@@ -1648,7 +1660,7 @@ def _date(value: object) -> str:
 
 
 class Emulation(Section):
-    """Operation of the emulated network."""
+    """Settings of the emulated network."""
 
     runtime: Literal["namespace", "docker"] = "namespace"
     """`namespace`: processes in network namespaces, without root; `docker`: containers, with root.
@@ -1660,18 +1672,19 @@ class Emulation(Section):
     stops while programs compute. With `virtual`, the dilation is 1, there are no overruns, and
     equal runs give identical measurements."""
     air: Literal["links", "ns3"] = Field(default="links", exclude_if=lambda air: air == "links")
-    """Carrier of the frames between nodes: `links`: links of the kernel with the rates of the radio
-    model; `ns3`: the radio access `radio.access` as ns-3 simulates it, packet by packet."""
+    """How frames are transmitted between nodes. `links`: over links of the kernel with the rates of
+    the radio model. `ns3`: through ns-3, which simulates the radio access `radio.access` packet by
+    packet."""
     virtual_date: Annotated[str, BeforeValidator(_date)] = Field(
         default=VIRTUAL_DATE, exclude_if=lambda given: given == VIRTUAL_DATE
     )
     """Date at which the clock of a guest starts with `clock: virtual`, at 0:00 UTC, for example
-    `2026-11-25`. Programs that check certificates need a date on which these are valid. From
-    2000-01-01 to 2199-12-31."""
+    `2026-11-25`. Programs that check certificates need a date on which the certificates are valid.
+    From 2000-01-01 to 2199-12-31."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
-    """Real seconds per emulated second; it slows down links and modelled computing by the same
-    factor. `auto`: the smallest factor at which, according to the prediction, this machine computes
-    fast enough."""
+    """Number of real seconds per emulated second. Links and modelled computing are slowed down by
+    this factor. `auto`: the smallest factor at which, according to the prediction, this machine
+    computes fast enough."""
     overrun_bound: Annotated[float, Field(ge=1e-6, le=1)] = 0.01
     """Largest predicted effect of overruns with `dilation: auto`, as a share of a round's
     latency."""
@@ -1695,8 +1708,8 @@ class Emulation(Section):
     nagle: bool = False
     """Whether TCP delays small segments until earlier ones are acknowledged."""
     initial_window: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Initial congestion window of TCP in segments, also after an idle period. Default: that of the
-    kernel, ten segments."""
+    """Initial congestion window of TCP in segments, also after an idle period. Default: the
+    kernel's value, ten segments."""
     one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Former name of `links.one_way_delay_s`, with one number for all links."""
     rate_counts: Literal["frame", "payload"] = "frame"
@@ -1706,8 +1719,8 @@ class Emulation(Section):
     """Whether every link is measured at its lowest, middle and highest rate before the run or
     session."""
     docker_image: str = "host"
-    """Image of the nodes with the Docker runtime: `host`, the read-only file system of this
-    machine, which needs no build; or the name of an image."""
+    """Image of the nodes with the Docker runtime. `host`: the read-only file system of this
+    machine, so that no image must be built; otherwise the name of an image."""
     limits: Limits = Limits()
 
     @model_validator(mode="after")
@@ -1756,7 +1769,7 @@ LASTING = ("link-outage", "partition", "slow-node")
 
 
 class FaultEvent(Section):
-    """One fault. See docs/faults.md for the kinds."""
+    """One fault. See docs/faults.md for the kinds of faults."""
 
     kind: FaultKind
     """Kind of the fault."""
@@ -1764,8 +1777,8 @@ class FaultEvent(Section):
     """Nodes that the fault affects: `uav1`, `uav2`, …, and for `slow-node` also `bs`. A `bs-crash`
     needs no nodes."""
     round: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
-    """Round, counted from 0, from whose start `at_s` is measured. Default: `at_s` is measured from
-    the start of the run."""
+    """Number of the round, counted from 0, from whose start `at_s` is measured. Default: `at_s` is
+    measured from the start of the run."""
     at_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """Time of the fault in emulated seconds, rounded to the nearest slot boundary."""
     duration_s: Duration | None = None
@@ -1790,7 +1803,8 @@ class FaultEvent(Section):
 
 
 class RandomFaults(Section):
-    """Faults drawn by seed: start times uniform in `within_s`, each on one UAV."""
+    """Faults that are drawn with a random seed. Start times are uniformly distributed in
+    `within_s`, and each fault affects one UAV."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] | None = None
     """Number of faults. Default: a number drawn from a Poisson distribution with `rate_per_s`."""
@@ -1827,7 +1841,7 @@ class Faults(Section):
     events: list[FaultEvent] = []
     """List of faults at given times."""
     random: RandomFaults | None = None
-    """Faults at random times, which are drawn by seed."""
+    """Faults at random times, which are drawn with a random seed."""
     on_loss: Literal["wait", "drop", "abort"] = "wait"
     """Reaction of a round to a client that is considered lost: `wait` for it if it can return,
     `drop` it from the round, or `abort` the run."""
@@ -1893,7 +1907,7 @@ class Scenario(Section):
     `first-come`, `shortest-job-first`, `longest-remaining-work-first`, `round-robin`, or one that a
     package registers as `testbed.orders` (see docs/service-orders.md)."""
     order_parameters: dict[str, float] = Field(default={}, exclude_if=lambda given: not given)
-    """Parameters of a plug-in order, all of them numbers."""
+    """Parameters of a service order from a plug-in. All parameters are numbers."""
     uploads: Uploads = Field(
         default=UPLOADS_OF_PARADIGM, exclude_if=lambda section: section == UPLOADS_OF_PARADIGM
     )
@@ -1923,8 +1937,8 @@ class Scenario(Section):
     )
     """Parameters of plug-in analytical models, by the name of the model (see docs/plugins.md)."""
     nodes: dict[str, NodePrograms] = Field(default={}, exclude_if=lambda nodes: not nodes)
-    """Programs of each node in sessions of `testbed up`, by node: `bs`, `uav1`, … or `uav*` for
-    every UAV."""
+    """Programs to run in each node in sessions of `testbed up`, by name of the node: `bs`, `uav1`,
+    … or `uav*` for every UAV."""
 
     @field_validator("paradigm")
     @classmethod

@@ -34,7 +34,8 @@ FIELD = "analytical_models"
 
 
 class Interval(NamedTuple):
-    """Closed interval of latencies in s; 0 and infinity if there is no bound."""
+    """Closed interval of latencies in s. A missing lower bound is 0, and a missing upper bound is
+    infinity."""
 
     low_s: float
     high_s: float

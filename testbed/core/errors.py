@@ -9,7 +9,7 @@ class InputError(Exception):
     2.
 
     A scenario key is written as it is (`workload.split: …`); an argument of a function is written
-    in backticks (`` `out`: … ``), which the command line replaces by the option.
+    in backticks (`` `out`: … ``), and the command line replaces it with the option.
     """
 
 

@@ -33,8 +33,8 @@ NO_RANK = -(1 << 63)
 class ServiceRequest(NamedTuple):
     """Information about a client when it is enqueued at a sequential resource.
 
-    Measured durations of past steps; durations of future steps are computed from the device profile
-    and the rates of the slot in which the request arrives.
+    Durations of past steps are measured. Durations of future steps are computed from the device
+    profile and the rates in the slot in which the request arrives.
     """
 
     at_downlink: bool
@@ -63,18 +63,18 @@ class ServiceRequest(NamedTuple):
     service_s: float
     """Expected service time at the resource."""
     remaining_s: float
-    """Expected time of the rest of its round without other clients: this service and all steps up
-    to τ_CM."""
+    """Expected duration of the rest of the client's round if there were no other clients: this
+    service and all steps up to τ_CM."""
     gradient_bytes: float
     """Size of the gradient of this iteration."""
     uplink_bytes: float
-    """Smashed data and adapters that the client has still to send."""
+    """Bytes of smashed data and adapters that the client still has to send."""
     downlink_bytes: float
-    """Gradients that the client has still to receive, from this iteration on."""
+    """Bytes of gradients that the client still has to receive, from this iteration on."""
     uplink_bps: float
     """Current rate of the uplink; 0 in an outage."""
     downlink_bps: float
-    """Current rate of the client's gradients."""
+    """Current downlink rate for the client's gradients."""
 
 
 class Ahead(NamedTuple):

@@ -73,13 +73,14 @@ class Paradigm:
 
     @property
     def is_plain(self) -> bool:
-        """Whether uploads start at once in shares of the uplink, and each client is sent all
-        gradients of its own batch, as in the paper."""
+        """Whether, as in the paper, uploads start at once in shares of the uplink, and each client
+        is sent all gradients of its own batch."""
         return not self.asks and self.gradient_aggregation == 0
 
     @property
     def asks_for_first_gradient(self) -> bool:
-        """Whether the order uses τ'_SG(0): larger lag first, for sequential computing."""
+        """Whether the order uses τ'_SG(0). This is so for larger lag first with sequential
+        computing."""
         return self.server_compute == "sequential" and self.order == orders.LARGER_LAG
 
     @property

@@ -85,35 +85,37 @@ class Round:
     """Split point u, or one u_k per client if they differ."""
     start_s: float
     latency_s: float
-    """Time from the start of the broadcast to the end of the last adapter upload; in an
-    asynchronous run, from the end of the round before."""
+    """Time from the start of the broadcast to the end of the last adapter upload. In an
+    asynchronous run, this time begins at the end of the previous round."""
     energy_j: npt.NDArray[np.float64]
     """Total energy consumption of each client in the round, shape [K]."""
     objective: float
     """Latency + energy weight · largest client energy."""
     spans: npt.NDArray[np.void]
-    """Structured array of dtype `SPAN`, sorted by client, then start."""
+    """Structured array of dtype `SPAN`, sorted by client and then by start time."""
     lost: Sequence[Loss] = ()
-    """Clients dropped from the round; the last step of each may be incomplete."""
+    """Clients dropped from the round. The last step of such a client may be incomplete."""
     backhaul: Sequence[BackhaulTransfer] = ()
-    """Transfers between edge servers and cloud at the end of the round, by direction, then edge
-    server; none without `topology`."""
+    """Transfers between edge servers and cloud at the end of the round, sorted by direction and
+    then by edge server. There are none without `topology`."""
 
     @property
     def common_split(self) -> int:
-        """The split point as tables show it: u, or `DIFFERING` if clients have different ones."""
+        """The split point u as shown in tables, or `DIFFERING` if the clients have different split
+        points."""
         return DIFFERING if isinstance(self.split, tuple) else int(self.split)
 
     @property
     def clients(self) -> list[int]:
-        """Clients of the round, from 1: those with steps or with a loss in it."""
+        """Numbers of the clients that have steps in the round or were lost in it, counted from
+        1."""
         lost = {loss.client for loss in self.lost}
         return sorted(lost | set(self.spans["client"].tolist()))
 
     @property
     def cut(self) -> npt.NDArray[np.bool_]:
-        """Mask of the steps that a loss, or the end of an asynchronous run, cut off at their
-        `end_s`, shape [len(spans)]."""
+        """Mask of the steps that ended early, at their `end_s`, because of a loss or the end of an
+        asynchronous run. Its shape is [len(spans)]."""
         cut = np.zeros(len(self.spans), bool)
         if not len(self.spans):
             return cut
@@ -133,7 +135,7 @@ class Round:
         return self.start_s + self.latency_s
 
     def to_json(self) -> dict[str, Any]:
-        """The round as the documented JSON object."""
+        """The round as a JSON object in the documented format."""
         columns = [self.spans[name].tolist() for name in SPAN.names or ()]
         cut = self.cut.tolist()
         return {
@@ -166,27 +168,29 @@ class Round:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Consecutive rounds."""
+    """Consecutive rounds, predicted or measured."""
 
     rounds: Sequence[Round]
     ended: RunEnds | None = None
     """The reason if there are fewer rounds than requested."""
     downlink_is_open: bool = False
-    """Whether the rounds are on a trace of downlink rates of which it is not known if they are
-    those of links or of the whole cell."""
+    """Whether the rounds use a trace of downlink rates that does not state whether they are the
+    rates of links or of the whole cell."""
     trace_has_rates: bool = False
-    """Whether the rounds are on a trace of rates."""
+    """Whether the rounds use a trace of rates."""
 
     @property
     def end_s(self) -> float:
-        """End of the last round, or the time at which the run ended in the next one."""
+        """End of the last round. If the run ended during the next round: the time at which it
+        ended."""
         if self.ended is not None:
             return self.ended.at_s
         return self.rounds[-1].end_s
 
     @property
     def longest_s(self) -> float:
-        """The longest time between the ends of consecutive rounds, or from the start to the end."""
+        """Longest time between the ends of two consecutive rounds; without rounds, the duration of
+        the whole run."""
         ends_s = [0.0, *(round_.end_s for round_ in self.rounds), self.end_s]
         return max(after - before for before, after in pairwise(ends_s))
 
@@ -213,11 +217,12 @@ class Timeline:
         return html
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The rounds as the documented list of JSON objects."""
+        """The rounds as a list of JSON objects in the documented format."""
         return [round_.to_json() for round_ in self.rounds]
 
     def frame(self) -> "pd.DataFrame":
-        """All spans as one table: round, paradigm, then the columns of `SPAN` with step names."""
+        """All spans as one table, with the columns round and paradigm, and then those of `SPAN`.
+        Steps are given by their names."""
         import pandas as pd
 
         spans = np.concatenate([np.empty(0, SPAN), *(np.asarray(r.spans) for r in self.rounds)])
@@ -229,7 +234,8 @@ class Timeline:
         return table
 
     def summary(self) -> "pd.DataFrame":
-        """One row per round: round, paradigm, split, start_s, latency_s, max_energy_j, objective.
+        """One row per round, with the columns round, paradigm, split, start_s, latency_s,
+        max_energy_j and objective.
 
         `split` is one number, or a tuple with one number per client if they differ.
         """

@@ -103,9 +103,9 @@ class MarkedLink(Link, Protocol):
 
 
 class TransportKind:
-    """A transport: it connects nodes, and has the properties that the testbed needs.
+    """A transport, which connects nodes, and its properties that the testbed needs.
 
-    The defaults are those of frames on one TCP connection without encapsulation.
+    The defaults are for frames that are sent over one TCP connection without encapsulation.
     """
 
     name: str
@@ -113,11 +113,12 @@ class TransportKind:
     is_tcp: bool = True
     """Whether TCP carries the frames; if not, UDP does, one datagram per IP packet."""
     has_certificates: bool = False
-    """Whether nodes show each other certificates (`TransportSettings.identity`)."""
+    """Whether nodes present certificates to each other (`TransportSettings.identity`)."""
     round_trips: int = 1
-    """Round trips that it takes to open a connection."""
+    """Number of round trips needed to open a connection."""
     own_bytes: str = "other_bytes"
-    """The column of the byte accounts for bytes on the TCP stream that are in no frame's counts."""
+    """Column of the byte accounts that contains the bytes on the TCP stream that belong to no
+    frame."""
     writes_qlog: bool = False
     """Whether connections log their events (`TransportSettings.qlog`)."""
     marks_packets: bool = False
@@ -153,7 +154,7 @@ class TransportKind:
         raise NotImplementedError
 
     def connect(self, settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
-        """Be the UAV of that number: present oneself to the base station.
+        """Connect to the base station as the UAV with this number.
 
         Raises:
             ConnectionLost: The base station does not answer.
@@ -170,9 +171,10 @@ class TransportKind:
         return head_bytes + payload_bytes
 
     def link_bytes(self, framing: Framing, head_bytes: int, payload_bytes: int) -> int:
-        """Bytes that a link is charged for a frame; arguments as of `message_bytes`."""
+        """Bytes that a frame causes on a link. The arguments are those of `message_bytes`."""
         return framing.on_link(self.message_bytes(head_bytes, payload_bytes))
 
     def opening_bytes(self, framing: Framing) -> int:
-        """Bytes that a link is charged in one direction for opening a connection from there."""
+        """Bytes that the opening of a connection causes in one direction of a link, if the sender
+        in this direction opens the connection."""
         return framing.opening()

@@ -13,7 +13,7 @@ from testbed.transport.wire import Buffer
 
 
 class TcpStream:
-    """TCP's own bytes."""
+    """A byte stream over plain TCP."""
 
     handshake_bytes = 0
     record_bytes = 0

@@ -27,8 +27,8 @@ class Update:
     before: "Tensor"
     """The global model at the beginning of the round."""
     clients: Callable[[], Iterator[tuple[float, "Tensor"]]]
-    """Yields each client's weight, |D_k| divided by the sum over all participants, and its whole
-    model: its own part and its server-side set."""
+    """Yields two values for each client: its weight, i.e. |D_k| divided by the sum over all
+    participants, and its whole model, i.e. its own part and its server-side set."""
     views: Callable[["Tensor"], Mapping[str, "Tensor"]]
     """Returns views of a vector's tensors by name: `NAME.lora_A` [rank, in], `NAME.lora_B` [out,
     rank], and those of the head."""

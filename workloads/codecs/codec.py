@@ -19,8 +19,8 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 @dataclass(frozen=True)
 class Stream:
-    """State of one end of a stream: one client's smashed data or gradients in a round, or its
-    adapters in one transfer."""
+    """State of one end of a stream. A stream consists of one client's smashed data or gradients in
+    a round, or of its adapters in one transfer."""
 
     kind: Kind
     """Type of the tensors."""

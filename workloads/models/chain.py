@@ -29,9 +29,9 @@ class Images:
     size: int
     """Height and width in pixels."""
     mean: tuple[float, float, float] = MEAN
-    """Mean of the channels, which is subtracted."""
+    """Mean of each channel, which is subtracted from the values."""
     deviation: tuple[float, float, float] = DEVIATION
-    """Standard deviation of the channels, the divisor."""
+    """Standard deviation of each channel, by which the values are divided."""
 
     labels = 1
     """Number of labels per sample."""
@@ -72,12 +72,12 @@ class Chain:
     """A network as a sequence of parts that split learning can separate.
 
     The network is the composition of `embed`, `parts`, `finish` and the head. All their tensors are
-    registered in `net`, as parameters or buffers, and they find its layers in `net` whenever they
-    are called, because adapters replace linear layers there.
+    registered in `net`, as parameters or buffers. They must look up its layers in `net` at each
+    call, because adapters replace linear layers there.
     """
 
     net: "nn.Module"
-    """The whole network, whose names are used for weights, adapters and exports."""
+    """The whole network. The names in this network are used for weights, adapters and exports."""
     input: Images | Tokens
     """Format of the input."""
     embed: Step
@@ -92,8 +92,8 @@ class Chain:
     """Name in `net` of the linear layer that computes the logits; it is fully trained."""
     whole: "Callable[[Tensor], Any] | None" = None
     """The whole network in one piece, from a batch of samples to the logits, or to an object with
-    the attribute `logits`. It is compared once with the parts, and a difference is refused. None:
-    `net` itself, if it has a method `forward`."""
+    the attribute `logits`. The whole network is compared once with the parts, and a difference is
+    an error. None: `net` itself, if it has a method `forward`."""
     logits: Step | None = None
     """Computation after the head, such as soft-capping; None: there is none."""
 
