@@ -37,15 +37,15 @@ def test_its_table_has_median_and_95th_percentile(fidelity: ModuleType) -> None:
     record = a_record(fidelity, others=0.01)
     lines = fidelity.published(record).splitlines()
     assert "| the paper's | this testbed | 0.2 / 0.29 | – | – | 0.12 |" in lines
-    assert "| jump each slot | tc HTB | | 50 / 68 | | |" in lines
+    assert "| jump in each slot | tc HTB | | 50 / 68 | | |" in lines
     assert record["date"] in lines[-1]
     assert record["machine"] in lines[-1]
     assert "not idle" not in lines[-1]
     loaded = fidelity.published(a_record(fidelity, others=0.64))
-    assert "other programs took up to 64 % of the CPU time: the machine was not idle" in loaded
+    assert "other programs used up to 64 % of the CPU time: the machine was not idle" in loaded
 
 
-def test_it_is_written_between_readmes_marks(
+def test_it_is_written_between_the_marks_of_the_page(
     fidelity: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "README.md"
