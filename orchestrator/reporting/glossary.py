@@ -155,8 +155,8 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word(
             "PS",
-            "priority scheduling, in which the client with the larger lag is served first; '-no-ps' "
-            "means without PS",
+            "priority scheduling, in which the client with the larger lag is served first; "
+            "'-no-ps' means without PS",
             r"w/o PS|-no-ps|without PS",
         ),
     ),
