@@ -22,10 +22,10 @@ SPDX-License-Identifier: MIT
 
 # Glossary
 
-This page explains the terms that are used on the pages that the testbed writes. It is for readers
-of these pages. Each of them also explains the terms that it uses. Clients and iterations are
-counted from 1, and rounds and slots from 0. Times are in seconds of emulated time. The command
-`python -m orchestrator.reporting.glossary` prints this page.
+This glossary is for readers of the HTML pages that the testbed writes. Each HTML page also explains
+the terms that occur on it. Clients and iterations are counted from 1, and rounds and slots from 0.
+Times are in seconds of emulated time. The command `python -m orchestrator.reporting.glossary`
+prints this page.
 """
 
 
@@ -72,7 +72,7 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word("τ0", "length of a slot (0.1 s in the paper)", "τ0|τ₀"),
         _word(
             "α, β, ρ",
-            "shares of each client in the server's computing capacity, the bandwidth and the "
+            "each client's share of the server's computing capacity, of the bandwidth and of the "
             "transmit power",
             r"[αβρ]\b|\b(?:alpha|beta|rho)\b",
         ),
@@ -101,7 +101,7 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word(
             "adapter",
             "low-rank matrices (LoRA) that are trained while the original weights stay frozen; in "
-            "the names of steps and keys: all parameters that a client trains",
+            "the names of steps and keys, adapters are all parameters that a client trains",
         ),
         _word(
             "lag",
@@ -110,13 +110,13 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word(
             "gate",
-            "condition under which the server begins to compute or send: it waits until the data "
-            "of all clients have arrived",
+            "condition that the data of all clients must have arrived before the server begins to "
+            "compute or send",
         ),
         _word(
             "backhaul",
-            "wired link between an edge server and the cloud; in the error budget: the time of "
-            "the two transfers over this link at the end of a round",
+            "wired link between an edge server and the cloud; in the error budget, backhaul is the "
+            "time of the two transfers over this link at the end of a round",
         ),
         _word(
             "paradigm",
@@ -149,14 +149,14 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word(
             "AT",
-            "intra-round asynchronous training: no client waits for the others within a round; "
+            "intra-round asynchronous training, in which no client waits for others in a round; "
             "'-no-at' means without AT",
             r"\bAT\b|-no-at",
         ),
         _word(
             "PS",
-            "priority scheduling: the client with the larger lag is served first; '-no-ps' means "
-            "without PS",
+            "priority scheduling, in which the client with the larger lag is served first; "
+            "'-no-ps' means without PS",
             r"w/o PS|-no-ps|without PS",
         ),
     ),
@@ -207,8 +207,8 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word(
             "cross-validation",
-            "CV: the likelihood of each segment of the flights is computed with parameters that "
-            "have been fitted to all other segments",
+            "CV: method in which the likelihood of each segment of the flights is computed with "
+            "parameters that have been fitted to all other segments",
             r"(?i:cross-validation)|\bCV\b",
         ),
         _word("residual", "measured value minus expected value"),
@@ -234,10 +234,13 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
     ),
     "Predicted and measured": (
-        _word("payload", "only the bytes of the transferred tensors are counted, as in the paper"),
+        _word(
+            "payload",
+            "bytes of the transferred tensors only, without protocol bytes, as in the paper",
+        ),
         _word(
             "with frames",
-            "all bytes on the link are counted: payload and protocol bytes",
+            "prediction that counts all bytes on the link: payload and protocol bytes",
             r"(?i:with frames|predicted, frames|engine, frames|\bwire\b)",
         ),
         _word(
@@ -251,7 +254,7 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word("emulated time", "time in the emulated network: real time divided by the dilation"),
         _word("dilation", "factor by which emulated time passes more slowly than real time"),
-        _word("overrun", "time by which a computing step took longer than the modelled time"),
+        _word("overrun", "time by which a computing step exceeds its modelled duration"),
         _word(
             "error budget",
             "difference between measured and predicted latency, divided into its causes: start of "
@@ -261,8 +264,8 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word("injector", "process that sets the rate of every link at the start of every slot"),
         _word(
             "calibration",
-            "transfers over every link before a run; their durations are compared with the rates "
-            "of the links",
+            "test transfers over every link before a run, whose durations are compared with the "
+            "rates of the links",
         ),
         _word(
             "valid",
