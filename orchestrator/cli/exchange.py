@@ -138,7 +138,7 @@ def import_(
         str | None,
         typer.Option(
             metavar="VALUE|empty",
-            help="Value that means an outage. empty: an empty cell means an outage.",
+            help="Value that marks an outage. empty: an empty cell marks an outage.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -213,8 +213,8 @@ def import_(
         str | None,
         typer.Option(
             metavar="common|each",
-            help="Time 0 of the UAVs. common: the same instant for all UAVs. each: the first row "
-            "of each UAV.",
+            help="Instant that becomes time 0. common: the same instant for all UAVs. each: the "
+            "first row of each UAV.",
             autocompletion=completion.words("common", "each"),
             rich_help_panel=_BOUNDS,
         ),
@@ -377,8 +377,8 @@ def export_trace(
 ) -> None:
     """Export the rates of a trace for other tools.
 
-    A trace of gains needs `--scenario`. The radio and the shares of this scenario turn gains into
-    rates.
+    A trace of gains needs `--scenario`. Its gains are converted to rates with the radio and the
+    shares of this scenario.
 
     Examples:
         testbed export-trace links.npz --out links

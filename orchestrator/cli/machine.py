@@ -63,7 +63,7 @@ def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> 
 
 
 def clean() -> None:
-    """Remove and list everything that killed runs have left on this machine.
+    """Remove and list everything that killed runs have left behind on this machine.
 
     Runs that are in progress are not affected.
 
