@@ -59,7 +59,7 @@ def build(
 ) -> None:
     """Build the kernel for virtual time, and store it in the user's cache.
 
-    The build takes some minutes.
+    The build takes a few minutes.
 
     Examples:
         testbed kernel build

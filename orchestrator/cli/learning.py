@@ -178,8 +178,8 @@ def evaluate(
 ) -> None:
     """Predict rounds with an allocation policy, and print mean costs and decision times.
 
-    The policy is `allocation.policy` of the scenario. For the policy `per-client-planner`, the gain
-    over the best common split point is also printed.
+    The scenario's key `allocation.policy` sets the policy. For the policy `per-client-planner`,
+    the gain over the best common split point is also printed.
 
     Examples:
         testbed evaluate quickstart --set allocation.policy=planner --rounds 100

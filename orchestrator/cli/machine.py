@@ -102,7 +102,7 @@ def host(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Name of this host in `emulation.placement` of scenarios.",
+            help="Name by which scenarios refer to this host in `emulation.placement`.",
             show_default="hostname of this machine",
         ),
     ] = None,
