@@ -41,7 +41,7 @@ def bundle(
     with_data: Annotated[
         bool,
         typer.Option(
-            "--with-data", help="Include the data sets and the weights that the scenarios use."
+            "--with-data", help="Include the datasets and the weights that the scenarios use."
         ),
     ] = False,
 ) -> None:
@@ -75,14 +75,16 @@ def verify(
     tolerance: Annotated[
         float,
         typer.Option(
-            min=0, metavar="X", help="Largest allowed relative difference of measured latencies."
+            min=0,
+            metavar="X",
+            help="Largest allowed relative difference between measured latencies.",
         ),
     ] = 0.05,
     clock: Annotated[
         str | None,
         typer.Option(
             metavar="real|virtual",
-            help="Clock with which rounds of a run are emulated again.",
+            help="Clock that is used to emulate rounds of a run again.",
             show_default="virtual if possible, otherwise the clock of the run",
             autocompletion=completion.words("real", "virtual"),
         ),
@@ -98,7 +100,7 @@ def verify(
     ] = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Check a bundle: predict everything again, emulate a sample, and explain the differences.
+    """Check a bundle: recompute its predictions, emulate a sample, and explain the differences.
 
     The exit status is 1 if a difference is too large.
 

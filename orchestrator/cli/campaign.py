@@ -60,7 +60,7 @@ Output = Annotated[
 Tolerance = Annotated[
     float,
     typer.Option(
-        min=0, metavar="X", help="Largest allowed relative difference of measured latencies."
+        min=0, metavar="X", help="Largest allowed relative difference between measured latencies."
     ),
 ]
 
@@ -166,9 +166,7 @@ def verify(
     output: Output = None,
     sample: Annotated[
         int | None,
-        typer.Option(
-            min=1, metavar="N", help="Number of points to compute again.", show_default="all"
-        ),
+        typer.Option(min=1, metavar="N", help="Number of points to recompute.", show_default="all"),
     ] = None,
     tolerance: Tolerance = 0.05,
     scheduler: WorkScheduler = None,
@@ -176,7 +174,7 @@ def verify(
     workers: Workers = None,
     json_file: JsonFile = None,
 ) -> None:
-    """Compute finished points again, and print the differences.
+    """Recompute finished points, and print the differences.
 
     The exit status is 1 if there is a difference.
 
@@ -208,7 +206,7 @@ def verify(
 def serve_scheduler(
     host: Annotated[
         str,
-        typer.Option(metavar="IP", help="Address of this machine at which the scheduler listens."),
+        typer.Option(metavar="IP", help="Address of this machine on which the scheduler listens."),
     ],
     key: Annotated[
         Path,

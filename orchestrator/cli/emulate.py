@@ -205,7 +205,7 @@ def report(
         bool, typer.Option("--figures", help="Also write figures (PNG and PDF) to DIR/figures.")
     ] = False,
 ) -> None:
-    """Write the report of a run or a session again.
+    """Regenerate the report of a run or a session.
 
     Examples:
         testbed report runs/first

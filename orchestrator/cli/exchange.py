@@ -93,7 +93,7 @@ def import_(
         typer.Option(
             "--down",
             metavar="FILE",
-            help="File with the downlink of a UAV. Give one file per UAV.",
+            help="File that describes the downlink of a UAV. Give one file per UAV.",
             autocompletion=FILES,
             rich_help_panel=_RATES,
         ),
@@ -103,8 +103,8 @@ def import_(
         typer.Option(
             "--column",
             metavar="NAME=COLUMN[:UNIT]",
-            help="Column of the file that contains a quantity, and its unit. Examples: "
-            "time=t:ms, or rate_bps=link*:Mbit/s for one column per UAV.",
+            help="Column of the file that contains a quantity, and the unit of its values. "
+            "Examples: time=t:ms, or rate_bps=link*:Mbit/s for one column per UAV.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -138,7 +138,7 @@ def import_(
         str | None,
         typer.Option(
             metavar="VALUE|empty",
-            help="Value that means an outage. empty: an empty cell means an outage.",
+            help="Value that marks an outage. empty: an empty cell marks an outage.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -160,8 +160,8 @@ def import_(
         str | None,
         typer.Option(
             metavar="M|lowest",
-            help="Height of the ground above sea level, in m, which is subtracted from heights. "
-            "lowest: the lowest height in the file.",
+            help="Height of the ground above sea level, in m, which is subtracted from all "
+            "heights. lowest: the lowest height in the file.",
             rich_help_panel=_PLACES,
         ),
     ] = None,
@@ -170,7 +170,7 @@ def import_(
         typer.Option(
             "--speed",
             metavar="M/S",
-            help="Speed along paths without times, in m/s.",
+            help="Speed along paths that contain no times, in m/s.",
             rich_help_panel=_PLACES,
         ),
     ] = None,
@@ -213,8 +213,8 @@ def import_(
         str | None,
         typer.Option(
             metavar="common|each",
-            help="Time 0 of the UAVs. common: the same instant for all UAVs. each: the first row "
-            "of each UAV.",
+            help="Instant that becomes time 0. common: the same instant for all UAVs. each: the "
+            "first row of each UAV.",
             autocompletion=completion.words("common", "each"),
             rich_help_panel=_BOUNDS,
         ),
@@ -377,8 +377,8 @@ def export_trace(
 ) -> None:
     """Export the rates of a trace for other tools.
 
-    A trace of gains needs `--scenario`. The radio and the shares of this scenario turn gains into
-    rates.
+    A trace of gains needs `--scenario`. Its gains are converted to rates with the radio and the
+    shares of this scenario.
 
     Examples:
         testbed export-trace links.npz --out links

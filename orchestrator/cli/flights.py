@@ -60,7 +60,7 @@ def fit(
 ) -> None:
     """Fit channel models to measured flights.
 
-    A fit gives the path loss, the shadowing, the antenna pattern and the link curve.
+    A fit estimates the path loss, the shadowing, the antenna pattern and the link curve.
 
     Examples:
         testbed fit flight.npz --json fit.json
@@ -155,7 +155,7 @@ def forecast(
         typer.Option(
             metavar="FILE",
             help="With --reveal: compare this earlier forecast (JSON) with the measured values, "
-            "instead of a new forecast.",
+            "instead of making a new forecast.",
             autocompletion=JSON_FILES,
         ),
     ] = None,

@@ -42,7 +42,7 @@ def build(
             "--source",
             metavar="TARBALL",
             help="Source archive of Linux 6.12.",
-            show_default="the source package of Debian",
+            show_default="Debian's source package",
             autocompletion=completion.files(),
         ),
     ] = None,
@@ -57,9 +57,9 @@ def build(
         ),
     ] = None,
 ) -> None:
-    """Build the kernel for virtual time, and keep it in the user's cache.
+    """Build the kernel for virtual time, and store it in the user's cache.
 
-    The build takes some minutes.
+    The build takes a few minutes.
 
     Examples:
         testbed kernel build

@@ -48,8 +48,8 @@ def learn(
 ) -> None:
     """Train the model of a scenario without emulating a network.
 
-    The option `--learned` of `predict` and `compare` then assigns times to its loss values, for any
-    network.
+    With the option `--learned`, `predict` and `compare` then pair each loss value with the time of
+    the corresponding round, for any network.
 
     Examples:
         testbed learn quickstart --set workload.evaluate_every=1 --out runs/learned
@@ -120,7 +120,7 @@ def train(
         bool,
         typer.Option(
             "--emulated",
-            help="Train on the emulated network instead of the engine. Such a training run "
+            help="Train on the emulated network instead of with the engine. Such a training run "
             "cannot be resumed.",
         ),
     ] = False,
@@ -178,8 +178,8 @@ def evaluate(
 ) -> None:
     """Predict rounds with an allocation policy, and print mean costs and decision times.
 
-    The policy is `allocation.policy` of the scenario. For the policy `per-client-planner`, the gain
-    over the best common split point is also printed.
+    The scenario's key `allocation.policy` sets the policy. For the policy `per-client-planner`,
+    the gain over the best common split point is also printed.
 
     Examples:
         testbed evaluate quickstart --set allocation.policy=planner --rounds 100

@@ -63,7 +63,7 @@ def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> 
 
 
 def clean() -> None:
-    """Remove and list everything that killed runs have left on this machine.
+    """Remove and list everything that killed runs have left behind on this machine.
 
     Runs that are in progress are not affected.
 
@@ -102,7 +102,7 @@ def host(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Name of this host in `emulation.placement` of scenarios.",
+            help="Name by which scenarios refer to this host in `emulation.placement`.",
             show_default="hostname of this machine",
         ),
     ] = None,

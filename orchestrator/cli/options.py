@@ -44,7 +44,7 @@ TraceFile = Annotated[
     typer.Option(
         "--trace",
         metavar="T.npz",
-        help="Channel trace to replay, instead of a generated channel.",
+        help="Channel trace to replay instead of generating a channel.",
         autocompletion=completion.files(".npz"),
     ),
 ]
@@ -83,8 +83,8 @@ WaitQuiet = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Wait for at most this time, such as 90s, 10m or 1h, until other processes are "
-        "idle. Then start.",
+        help="Wait until other processes are idle, but no longer than this time, such as 90s, 10m "
+        "or 1h. Then start.",
     ),
 ]
 JsonFile = Annotated[
@@ -101,8 +101,8 @@ Learned = Annotated[
     typer.Option(
         "--learned",
         metavar="DIR",
-        help="Output folder of a `testbed learn` run. The times of these rounds are assigned to "
-        "the loss values of that run. Give one folder per random seed.",
+        help="Output folder of a `testbed learn` run. Each loss value of that run is paired with "
+        "the time of the corresponding round. Give one folder per random seed.",
         autocompletion=completion.folders,
     ),
 ]

@@ -55,7 +55,7 @@ def trace(
         typer.Option(
             "--trace",
             metavar="T.npz",
-            help="Trace whose gains are used, instead of generated gains.",
+            help="Trace whose gains are used instead of generated ones.",
             autocompletion=TRACES,
             rich_help_panel=_RADIO,
         ),

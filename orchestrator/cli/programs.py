@@ -59,7 +59,7 @@ def up(
             min=0.001,
             metavar="S",
             help="Duration of the session, in seconds of emulated time.",
-            show_default="until all commands end, or Ctrl-C",
+            show_default="until all commands have ended, or until Ctrl-C is pressed",
         ),
     ] = None,
     node: Annotated[
@@ -109,7 +109,7 @@ def up(
 ) -> None:
     """Emulate the network and run your own commands in its nodes.
 
-    Without `--node` and `--seconds`, the session runs until Ctrl-C.
+    Without `--node` and `--seconds`, the session runs until you press Ctrl-C.
 
     Examples:
         testbed up quickstart --seconds 10 --out runs/session

@@ -30,7 +30,7 @@ run `testbed --install-completion` once, and start a new shell.
 """
 
 EXIT_STATUS = {
-    "0": "The command was successful. A run that is not valid is also a success, unless "
+    "0": "The command was successful. A run that is not valid also counts as a success, unless "
     "`testbed run --strict` is used.",
     "1": "The command failed while it ran, for example because a node ended unexpectedly or the "
     "disk was full. `testbed verify` and `testbed campaign verify`: a result differs from the "
@@ -40,9 +40,9 @@ EXIT_STATUS = {
     "`testbed kernel build`: a tool that the build needs is missing.",
     str(NOT_VALID): "`testbed run --strict`: the run is complete, but not valid.",
     "129": "The terminal was closed (SIGHUP).",
-    "130": "The command was ended by Ctrl-C (SIGINT).",
-    "141": "The reader of stdout closed it (SIGPIPE), for example `head`.",
-    "143": "The command was ended by SIGTERM.",
+    "130": "The command was interrupted with Ctrl-C (SIGINT).",
+    "141": "The program that reads stdout, for example `head`, closed it (SIGPIPE).",
+    "143": "The command was terminated by SIGTERM.",
     "other": "`testbed exec`: the exit status of the command that ran in the node, or 128 plus the "
     "number of the signal that ended it.",
 }

@@ -192,7 +192,7 @@ def overhead(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Emulate rounds and list the causes of all bytes and of the latency.
+    """Emulate rounds, and break down the transmitted bytes and the latency by cause.
 
     Examples:
         testbed overhead quickstart --set workload.compute=none

@@ -74,7 +74,7 @@ def validate(
             min=0,
             max=10,
             metavar="X",
-            help="Relative error up to which the model is called valid.",
+            help="Relative error up to which the model is considered valid.",
             show_default="0.05, or 0 for bounds",
         ),
     ] = None,
@@ -88,7 +88,7 @@ def validate(
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Random seed with which the points are drawn.")
+        int, typer.Option(min=0, metavar="N", help="Random seed that determines the points.")
     ] = 1,
     overrides: Overrides = None,
     json_file: JsonFile = None,
