@@ -553,10 +553,11 @@ def published(measured: dict[str, Any]) -> str:
     )
     quiet = f"{load}: the machine was not idle" if measured["loaded"] else load
     lines.append(
-        "\nAll values are in %. The values for transfers are the median and the 95th percentile of "
-        "the error against the integral of the rates. The last column is the largest error of a "
-        f"round's latency against `predicted_wire`. Machine: {measured['machine']}; date: "
-        f"{measured['date']}; revision: {measured['revision']}. With the real clock, {quiet}."
+        "\nAll values are in %. For transfers, the table gives the median and the 95th percentile of "
+        "the error relative to the duration that follows from the integral of the rates. The last "
+        "column is the largest error of a round's latency relative to `predicted_wire`. Machine: "
+        f"{measured['machine']}; date: {measured['date']}; revision: {measured['revision']}. With "
+        f"the real clock, {quiet}."
     )
     return "\n".join(lines)
 
