@@ -64,8 +64,8 @@ def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) ->
     """Read a scenario.
 
     Args:
-        path: Path of a YAML file. If this file does not exist: name of a scenario that is included
-            in the testbed, such as `paper` or `quickstart`.
+        path: Path of a YAML file. If there is no such file, this is the name of a scenario that is
+            included in the testbed, such as `paper` or `quickstart`.
         overrides: Items `dotted.key=value`, as for `--set`, or a mapping from dotted keys to
             values.
 
@@ -349,7 +349,7 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
     """Join two timelines step by step.
 
     Args:
-        left: A timeline; or a run, of which the measured rounds are used.
+        left: A timeline or a run; the measured rounds of a run are used.
         right: The timeline or run with which `left` is compared.
 
     Returns:
@@ -401,8 +401,8 @@ def comparison(
         out: HTML page to write.
 
     Returns:
-        The tables: `table` (one row per result), `rounds`, `steps`, `budgets`, `sessions`, and
-        `differing`, the keys in which the scenarios differ.
+        The tables `table` (one row per result), `rounds`, `steps`, `budgets`, `sessions`, and
+        `differing` (the keys in which the scenarios differ).
 
     Raises:
         InputError: A result cannot be compared, or has no rounds.

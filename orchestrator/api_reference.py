@@ -32,8 +32,8 @@ print(tb.compare(timeline, tb.predict(scenario, rounds=5, policy="equal")))
 
 All names below are attributes of the package `orchestrator`. Each name is imported when it is first
 used, so `import orchestrator` is fast. Functions return when their result is complete. They can be
-called from a script, a notebook, another thread or a coroutine. Two notebooks among the
-[examples](../examples/README.md) use them.
+called from a script, a notebook, another thread or a coroutine. Two of the
+[examples](../examples/README.md) are notebooks that use them.
 
 The following arguments have the same form in all functions:
 

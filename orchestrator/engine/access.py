@@ -34,7 +34,7 @@ class LinkRates(NamedTuple):
 
 
 class RadioAccess(Protocol):
-    """Converts slot values and an allocation to link rates."""
+    """Converts slot values and an allocation into link rates."""
 
     @property
     def uplink_power_w(self) -> Array:
@@ -42,7 +42,7 @@ class RadioAccess(Protocol):
 
     @property
     def decides(self) -> frozenset[str]:
-        """Names of the shares of an allocation that change a link's rate: `beta`, `rho`."""
+        """Names of the shares in an allocation that affect the rate of a link: `beta`, `rho`."""
 
     @property
     def without_shares(self) -> str:

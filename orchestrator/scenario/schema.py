@@ -522,7 +522,7 @@ class Radio(Section):
     a3_hysteresis_db: Annotated[float, Field(ge=0, le=15, multiple_of=0.5)] = Field(
         default=3.0, exclude_if=lambda db: db == 3.0
     )
-    """Difference in received power by which the other cell must be stronger, in steps of 0.5 dB."""
+    """Amount by which the power received from the other cell must be higher, in steps of 0.5 dB."""
     a3_time_to_trigger_s: Annotated[float, Field(ge=0, le=5.12)] = Field(
         default=0.256, exclude_if=lambda time_s: time_s == 0.256
     )
@@ -534,7 +534,7 @@ class Radio(Section):
     rate of the whole cell, which is divided among parallel gradients by `allocation.rho`. Default:
     the setting in the trace."""
     channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
-    """`rma-av`, another model of docs/channels.md, or one that a package registers as
+    """`rma-av`, another built-in model (see docs/channels.md), or one that a package registers as
     `testbed.channels` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of `log-distance` (`exponent`) or of a plug-in channel."""
@@ -667,8 +667,8 @@ class SnrLoss(Section):
     1/(1 + e), i.e. 27 %."""
     table: list[tuple[float, Annotated[float, Field(ge=0, le=1)]]] | None = None
     """Table that replaces the logistic function: pairs of an SNR in dB and a frame error rate, in
-    increasing order of the SNR. Values between them are interpolated linearly; outside, the first
-    or the last value applies."""
+    increasing order of the SNR. Values between the pairs are interpolated linearly; outside their
+    range, the first or the last value applies."""
     retransmissions: Annotated[int, Field(ge=0, le=16)] = 0
     """Maximum number of retransmissions of a frame by the radio (HARQ). A frame is lost if its last
     retransmission fails."""
@@ -773,8 +773,8 @@ class Links(Section):
     at_trace_end: Literal["end", "repeat"] = Field(default="end", exclude_if=lambda at: at == "end")
     """Behaviour of a session at the end of a replayed trace: it ends, or it repeats the trace."""
     queue: Literal["fifo", "fq_codel", "pie", "red"] = "fifo"
-    """Queueing discipline at both ends of a link, if the kernel supports it. The limit of the queue
-    is 100 full frames."""
+    """Queueing discipline at both ends of a link, if the kernel supports it. The queue holds at
+    most 100 frames of full size."""
     ecn: bool = False
     """Whether TCP negotiates explicit congestion notification. If true, queues other than `fifo`
     mark frames instead of dropping them."""
@@ -861,7 +861,7 @@ class Data(Section):
     """For tables: column that contains the labels (integers or strings). Default: the only column
     that fits."""
     tokenizer: str | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Tokenizer of the texts of a language model: `bytes` (UTF-8), or a folder that transformers
+    """Tokenizer for the texts of a language model: `bytes` (UTF-8), or a folder that transformers
     can read. Default: the tokenizer in the model's folder, or `bytes` if there is none."""
     text_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
     """Column of tables, or key in JSON lines, that contains the texts for a language model.
@@ -1092,7 +1092,7 @@ class Workload(Section):
     learning_rate_warmup: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=0, exclude_if=lambda rounds: rounds == 0
     )
-    """Number of rounds at the beginning in which the learning rate rises linearly."""
+    """Number of rounds at the beginning of training in which the learning rate rises linearly."""
     learning_rate_step: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1, exclude_if=lambda rounds: rounds == 1
     )
@@ -1108,8 +1108,8 @@ class Workload(Section):
     clip_norm: Annotated[float, Field(gt=0, le=1e12)] | None = Field(
         default=None, exclude_if=lambda norm: norm is None
     )
-    """Largest 2-norm of a gradient. Gradients with a larger norm are scaled down to it, separately
-    for each side of a client's model. Default: no clipping."""
+    """Largest 2-norm of a gradient. Gradients with a larger norm are scaled down to this norm,
+    separately for each side of a client's model. Default: no clipping."""
     accumulate: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, exclude_if=lambda batches: batches == 1
     )
@@ -1444,9 +1444,9 @@ class Uploads(Section):
     `sequential`: the clients upload one after the other, each with the full bandwidth of the
     uplink. Default: the setting of the paradigm, which is `parallel` for all built-in paradigms."""
     order: UploadOrder | None = None
-    """Order of sequential uploads: `first-come`: by the time at which they are ready; `scheduled`:
-    strictly in the order in which `participation.rule` has chosen the clients, or in the order of
-    their numbers if all clients take part. Default: the order of the paradigm."""
+    """Order of sequential uploads: `first-come`: in the order in which they become ready;
+    `scheduled`: strictly in the order in which `participation.rule` has chosen the clients, or in
+    the order of their indices if all clients take part. Default: the order of the paradigm."""
     adapters_wait_for_all: bool | None = None
     """Whether the upload of adapters starts only when all clients have finished their last backward
     pass. Default: the setting of the paradigm, which is false for all built-in paradigms."""
@@ -1608,8 +1608,8 @@ class Limits(Section):
     """Delay of ns-3's radio relative to the clock, in real seconds (99th percentile of the largest
     delay in each slot). Default in virtual time: 0.0001."""
     unaccounted_packets: Limit = Field(default=0, exclude_if=lambda limit: limit == 0)
-    """Number of packets on a link that ns-3's radio has neither delivered nor lost, and that are
-    not in its queues at the end."""
+    """Number of packets on a link that are unaccounted for at the end: ns-3's radio has neither
+    delivered nor lost them, and they are not in its queues."""
     exhausted_slots: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Number of slots for which the rate controller had no rates."""
     dropped_frames: Limit = 0.01
@@ -1919,7 +1919,7 @@ class Scenario(Section):
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Number of rounds to predict or emulate."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    """Random seed of mobility, fading, weights and data."""
+    """Random seed for mobility, fading, weights and data."""
     slot_s: Annotated[float, Field(ge=1e-3, le=10)] = 0.1
     """Length of a slot, τ0; the channel is constant within a slot."""
     base_station: BaseStation = BaseStation()

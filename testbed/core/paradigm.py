@@ -40,7 +40,7 @@ class Paradigm:
     order: str = orders.FIRST_COME
     """Service order of sequential resources: a name of `testbed.core.orders`."""
     compute_waits_for_all: bool = False
-    """Whether the server starts to compute an iteration only when the smashed data of all clients
+    """Whether the server starts computing an iteration only when the smashed data of all clients
     for this iteration have arrived."""
     transmission_waits_for_all: bool = False
     """Whether the gradients of an iteration are sent only when all of them have been computed."""
@@ -48,8 +48,8 @@ class Paradigm:
     """Parameters of a service order that another package provides."""
     asynchronous: bool = False
     """Whether clients do not wait for each other: their adapters are merged into the global ones
-    when they arrive, and the result is sent back at once. Queues are first-come, first-served,
-    without gates."""
+    when they arrive, and the result is sent back at once. Queues are served in first-come,
+    first-served order, without gates."""
     adapters_wait_for_all: bool = False
     """Whether the upload of adapters starts only when all clients have finished their last backward
     pass."""

@@ -90,7 +90,7 @@ class Round:
     energy_j: npt.NDArray[np.float64]
     """Total energy consumption of each client in the round, shape [K]."""
     objective: float
-    """Latency + energy weight · largest client energy."""
+    """Latency + energy weight · largest energy consumption of a client."""
     spans: npt.NDArray[np.void]
     """Structured array of dtype `SPAN`, sorted by client and then by start time."""
     lost: Sequence[Loss] = ()
@@ -172,10 +172,10 @@ class Timeline:
 
     rounds: Sequence[Round]
     ended: RunEnds | None = None
-    """The reason if there are fewer rounds than requested."""
+    """If there are fewer rounds than requested, the reason."""
     downlink_is_open: bool = False
-    """Whether the rounds use a trace that does not state whether its downlink rates apply to each
-    link or to the whole cell."""
+    """True if the trace of the rounds does not state whether its downlink rates apply to each link
+    or to the whole cell."""
     trace_has_rates: bool = False
     """Whether the rounds use a trace of rates."""
 
@@ -221,8 +221,8 @@ class Timeline:
         return [round_.to_json() for round_ in self.rounds]
 
     def frame(self) -> "pd.DataFrame":
-        """All spans as one table, with the columns round and paradigm, and then those of `SPAN`.
-        Steps are given by their names."""
+        """A table of all spans, with the columns round and paradigm, followed by those of `SPAN`.
+        The steps are given by name."""
         import pandas as pd
 
         spans = np.concatenate([np.empty(0, SPAN), *(np.asarray(r.spans) for r in self.rounds)])

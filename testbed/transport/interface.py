@@ -103,7 +103,7 @@ class MarkedLink(Link, Protocol):
 
 
 class TransportKind:
-    """A transport, which connects nodes, with those of its properties that the testbed needs.
+    """A transport that connects nodes, and the properties of it that the testbed needs to know.
 
     The defaults are for frames that are sent over one TCP connection without encapsulation.
     """
@@ -163,7 +163,7 @@ class TransportKind:
         raise NotImplementedError
 
     def message_bytes(self, head_bytes: int, payload_bytes: int) -> int:
-        """Number of bytes on the TCP stream for a frame.
+        """Number of bytes that a frame occupies on the TCP stream.
 
         Args:
             head_bytes: The frame's header and the bytes that follow it up to the payload.
@@ -172,7 +172,8 @@ class TransportKind:
         return head_bytes + payload_bytes
 
     def link_bytes(self, framing: Framing, head_bytes: int, payload_bytes: int) -> int:
-        """Number of bytes on a link for a frame. The arguments are those of `message_bytes`."""
+        """Number of bytes that a frame occupies on a link. The arguments are those of
+        `message_bytes`."""
         return framing.on_link(self.message_bytes(head_bytes, payload_bytes))
 
     def opening_bytes(self, framing: Framing) -> int:
