@@ -64,13 +64,13 @@ def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) ->
     """Read a scenario.
 
     Args:
-        path: Path of a YAML file. If this file does not exist: name of a scenario that the testbed
-            includes, such as `paper` or `quickstart`.
+        path: Path of a YAML file. If there is no such file, this is the name of a scenario that is
+            included in the testbed, such as `paper` or `quickstart`.
         overrides: Items `dotted.key=value`, as for `--set`, or a mapping from dotted keys to
             values.
 
     Raises:
-        InputError: The file or a field is not valid. The message is one line that names it and the
+        InputError: The file or a field is not valid. The one-line message names the field and the
             allowed values.
     """
     if not isinstance(overrides, Mapping):
@@ -87,21 +87,23 @@ def predict(
     wire: bool = False,
     progress: Progress = silent,
 ) -> Timeline:
-    """Predict rounds with the slot-level engine, from t = 0 and without a gap between them.
+    """Predict rounds with the slot-level engine. Round 0 starts at t = 0, and each of the other
+    rounds starts when the previous one ends.
 
-    If a planned fault ends the run early, `ended` of the timeline gives the reason.
+    If a planned fault ends the run early, the attribute `ended` of the timeline gives the reason.
 
     Args:
-        scenario: A scenario, or an argument of `load`.
+        scenario: A scenario, or the path or name of one, as for `load`.
         trace: Channel trace to replay. Default: ns-3 generates the channel of the scenario.
-        policy: Policy that decides on split and shares. Default: the scenario's `allocation`.
+        policy: Policy that decides on the split point and the shares. Default: the scenario's
+            `allocation`.
         rounds: Number of rounds. Default: `rounds` of the scenario.
         wire: Whether to take the size of whole frames and the delay and loss of links into account,
             as `run` does for `predicted_wire`. Otherwise, only the payload counts, as in the paper.
         progress: Called with a description of the current step, its progress, and its total.
 
     Raises:
-        InputError: The scenario, the trace or the policy does not fit; the message names the field.
+        InputError: The scenario, the trace or the policy is not valid; the message names the field.
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
@@ -137,15 +139,16 @@ def run(
     """Emulate rounds on real links and compare them with the prediction.
 
     Args:
-        scenario: A scenario, or an argument of `load`.
+        scenario: A scenario, or the path or name of one, as for `load`.
         trace: Channel trace to replay. Default: ns-3 generates the channel of the scenario.
-        policy: Policy that decides on split and shares. Default: the scenario's `allocation`.
+        policy: Policy that decides on the split point and the shares. Default: the scenario's
+            `allocation`.
         out: Run directory to write, with a report. Default: a temporary one, which is removed at
             the end.
         rounds: Number of rounds. Default: `rounds` of the scenario.
         overwrite: Whether an earlier run in `out` is replaced.
         resume: Whether to resume a killed or failed run in `out`.
-        capture: Whether to capture whole frames, or only their headers, into `out`.
+        capture: Whether to capture whole frames, or only their headers, in the run directory.
         scheduler: Address of a Dask scheduler. The nodes run on the hosts of this scheduler.
             Default: this machine.
         key: Key file of the scheduler.
@@ -155,8 +158,8 @@ def run(
         The result of `read_run` for the run directory.
 
     Raises:
-        InputError: An argument does not fit, or this machine cannot run the scenario.
-        RunError: The run failed; its measurements until then are in `out`.
+        InputError: An argument is not valid, or this machine cannot run the scenario.
+        RunError: The run failed; the measurements up to that point are in `out`.
     """
     from orchestrator.emulated.guests import from_outside
     from orchestrator.emulated.options import RunOptions, check_options
@@ -218,7 +221,8 @@ def emulate(
     Args:
         scenario: Scenario to emulate.
         trace: Channel to replay; None: ns-3 makes the scenario's own.
-        policy: Policy that decides on split and shares; None: the scenario's `allocation`.
+        policy: Policy that decides on the split point and the shares; None: the scenario's
+            `allocation`.
         out: Run directory to write; None: a temporary one.
         options: Options of the run.
     """
@@ -285,7 +289,7 @@ def play_session(
     """Play a session with these commands in its nodes: the work of `testbed up`.
 
     Args:
-        scenario: A scenario, or an argument of `load`.
+        scenario: A scenario, or the path or name of one, as for `load`.
         trace: Channel to replay; None: ns-3 makes the scenario's own.
         out: Folder to create.
         commands: Commands by node, or `uav*`, which replace the scenario's: a command line for a
@@ -345,18 +349,18 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
     """Join two timelines step by step.
 
     Args:
-        left: A timeline, or a run, whose measured rounds are used.
+        left: A timeline or a run; the measured rounds of a run are used.
         right: The timeline or run with which `left` is compared.
 
     Returns:
         One row per step of either timeline, sorted by round, client, iteration and step:
         `left_start_s`, `left_s` (duration), `right_start_s`, `right_s`, `difference_s` (right minus
-        left). If one timeline does not have a step, its values are NaN, e.g. after the loss of a
-        client.
+        left). If a step is missing from one timeline, e.g. after the loss of a client, the values
+        of this timeline are NaN.
 
     Raises:
-        InputError: One timeline has a sequential downlink, the other a parallel one, and it is not
-            known whether the downlink rates of their trace are those of links or of the whole cell.
+        InputError: One timeline has a sequential downlink, the other a parallel one, and their
+            trace does not state whether its downlink rates apply to each link or to the whole cell.
     """
     from testbed.core.paradigm import paradigm
     from testbed.core.timeline import STEPS
@@ -392,16 +396,16 @@ def comparison(
     """Compare any number of results, as `testbed compare` does.
 
     Args:
-        results: Timelines, runs, and arguments of `testbed compare`: directories of runs, sessions
-            and cross-checks, and files of `--json`. A mapping gives them names.
+        results: Timelines, runs, and paths as for `testbed compare`, i.e. the directories of runs,
+            sessions and cross-checks, and files written with `--json`. A mapping gives them names.
         out: HTML page to write.
 
     Returns:
-        The tables: `table` (one row per result), `rounds`, `steps`, `budgets`, `sessions`, and
-        `differing`, the keys in which scenarios differ.
+        The tables `table` (one row per result), `rounds`, `steps`, `budgets`, `sessions`, and
+        `differing` (the keys in which the scenarios differ).
 
     Raises:
-        InputError: A result cannot be compared, or has no round.
+        InputError: A result cannot be compared, or has no rounds.
     """
     from orchestrator.records.comparison import compare as hold
     from orchestrator.records.results import Result

@@ -30,21 +30,21 @@ print(timeline.summary())
 print(tb.compare(timeline, tb.predict(scenario, rounds=5, policy="equal")))
 ```
 
-All names below are attributes of `orchestrator`. Each name is imported when it is first used, so
-`import orchestrator` is fast. Functions return when their result is complete. They can be called
-from a script, a notebook, another thread or a coroutine. Two notebooks in
-[examples](../examples/README.md) use them.
+All names below are attributes of the package `orchestrator`. Each name is imported when it is first
+used, so `import orchestrator` is fast. Functions return when their result is complete. They can be
+called from a script, a notebook, another thread or a coroutine. Two of the
+[examples](../examples/README.md) are notebooks that use them.
 
-These arguments have the same form everywhere:
+The following arguments have the same form in all functions:
 
 - A *scenario* is a `Scenario`, a YAML file, or the name of an included scenario: `paper`,
   `quickstart`, `hundred`.
 - A *trace* is an NPZ file, or a mapping with the same arrays: `gain` [K, S] (linear), `slot_s`,
   and `position` [K, S, 3] (m) if known.
-- A *policy* is a name as in `allocation.policy`, or a function from a `Situation` to an
-  `Allocation`.
-- *Progress* is a function of three arguments: a description of the current step, its progress, and
-  its total.
+- A *policy* is a name that `allocation.policy` accepts, or a function that maps a `Situation` to
+  an `Allocation`.
+- *Progress* is reported to a function with three arguments: a description of the current step, its
+  progress, and its total.
 """
 
 SHOWN = {

@@ -35,30 +35,31 @@ File = int | IO[Any] | None
 
 class Network:
     """The emulated network of a scenario, as a context manager. The links follow the channel until
-    the context is left.
+    the context is exited.
 
         with tb.Network("quickstart") as net:
             server = net["bs"].popen(["python3", "-m", "http.server", "8000"])
             net.run(10)
         print(net.valid, net.carried.groupby(["client", "direction"]).sum())
 
-    The commands in `nodes` of the scenario are started at the beginning and are in `programs`.
-    Programs that still run at the end of the context are ended.
+    When the context is entered, the commands in the scenario's section `nodes` are started; the
+    attribute `programs` lists them. Programs that are still running when the context is exited are
+    terminated.
 
     Args:
-        scenario: A scenario, or an argument of `load`.
+        scenario: A scenario, or the path or name of one, as for `load`.
         trace: Channel trace to replay. Default: ns-3 generates the channel of the scenario.
         out: Output folder, as with `testbed up`. Default: a temporary one.
         downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: each transfer
-            uses all of W_D and P_S, in the airtime that the other transfers leave free. Default:
+            uses all of W_D and P_S, in the airtime that is not used by other transfers. Default:
             `shared` if `radio.lte.scheduler` is `equal`, otherwise `dedicated`.
-        capture: Whether to capture every link into `out`.
+        capture: Whether to capture the packets on every link and write them to `out`.
         overwrite: Whether an earlier session in `out` is replaced.
 
     Raises:
-        InputError: When the context is entered: an argument or a key does not fit. The message
+        InputError: When the context is entered: an argument or a key is not valid. The message
             names it.
-        RunError: When the context is entered: this machine does not support the network.
+        RunError: When the context is entered: this machine cannot run the network.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Network:
         return Node(node, self._open())
 
     def run(self, seconds: float) -> Literal["time", "trace"]:
-        """Wait for this number of emulated seconds; the first call begins with slot 0.
+        """Wait for this number of emulated seconds; the first call starts slot 0.
 
         Returns:
             `time`; or `trace`, if the channel's trace ended before.
@@ -145,7 +146,7 @@ class Network:
 
     @property
     def rates(self) -> pd.DataFrame:
-        """The rates of the links, `rate_bps`. One row per slot, client and direction (`up`,
+        """The rates of the links (`rate_bps`). One row per slot, client and direction (`up`,
         `down`).
 
         During the session it contains the complete slots so far; all slots after the context has
@@ -155,8 +156,8 @@ class Network:
 
     @property
     def carried(self) -> pd.DataFrame:
-        """The bytes on the links, `offered_bytes`, `carried_bytes` and `queued_bytes`, in the same
-        rows.
+        """The bytes on the links (`offered_bytes`, `carried_bytes` and `queued_bytes`), with one
+        row per slot, client and direction.
 
         Offered bytes are those that the slot's rate allows; queued bytes were waiting at the end of
         the slot.
@@ -166,12 +167,12 @@ class Network:
     @property
     def calibration(self) -> pd.DataFrame | None:
         """Calibration of the links before slot 0, one row per link and level; None if the scenario
-        has none."""
+        disables the calibration."""
         return self._begun().calibration
 
     @property
     def valid(self) -> bool | None:
-        """Whether every check is within its limit; None until the context has been left."""
+        """Whether every check is within its limit; None until the context has been exited."""
         self._begun()
         return self._about.get("valid")
 

@@ -146,7 +146,7 @@ class StagedRound:
 
     @property
     def index(self) -> int:
-        """Index of the round, from 0."""
+        """Index of the round, starting from 0."""
         return self.decision.index
 
     @property

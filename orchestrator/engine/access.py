@@ -34,7 +34,7 @@ class LinkRates(NamedTuple):
 
 
 class RadioAccess(Protocol):
-    """Converts slot values and an allocation to link rates."""
+    """Converts slot values and an allocation into link rates."""
 
     @property
     def uplink_power_w(self) -> Array:
@@ -42,11 +42,12 @@ class RadioAccess(Protocol):
 
     @property
     def decides(self) -> frozenset[str]:
-        """Names of the shares of an allocation that change a link's rate: `beta`, `rho`."""
+        """Names of the shares in an allocation that affect the rate of a link: `beta`, `rho`."""
 
     @property
     def without_shares(self) -> str:
-        """End of the error message for unequal shares: where and why shares must be equal."""
+        """The last part of the error message for unequal shares, which states where and why shares
+        must be equal."""
 
     @property
     def is_shared(self) -> bool:
@@ -59,7 +60,7 @@ class RadioAccess(Protocol):
 
     @property
     def least_beta(self) -> float:
-        """The smallest share of the bandwidth with which a link has a rate above 0."""
+        """The smallest share of the bandwidth at which a link has a rate above 0."""
 
     def link_rates(
         self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
@@ -75,7 +76,8 @@ class RadioAccess(Protocol):
         """
 
     def of_clients(self, chosen: Ints) -> Self:
-        """The radio for only some of the UAVs, which are given by their indices, counted from 0."""
+        """The radio for only some of the UAVs, which are given by their indices, starting from
+        0."""
 
     def bands(self) -> Any:
         """The radio in the form that compiled code needs; see `radio_kernel`."""

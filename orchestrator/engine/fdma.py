@@ -19,7 +19,7 @@ from orchestrator.scenario.schema import Scenario
 @dataclass(frozen=True)
 class Fdma:
     """Frequency-division multiple access: every UAV has a fixed share of the bandwidth, whether or
-    not other UAVs send.
+    not other UAVs transmit.
 
     Bandwidths in Hz, powers in W.
     """
@@ -79,18 +79,18 @@ class Fdma:
         return replace(self, uplink_power_w=self.uplink_power_w[chosen])
 
     def uplink_bps(self, beta: Array, gain: Array) -> Array:
-        """R_U, eq. (rate_uplink): each client in its share of the band. Gain and result have shape
-        [K, S]."""
+        """Uplink rates R_U, eq. (rate_uplink), if each client uses its share of the band. Gain and
+        result have shape [K, S]."""
         return self._bps(beta * self.uplink_hz, self.uplink_power_w, gain)
 
     def broadcast_bps(self, gain: Array) -> Array:
-        """R_D, eq. (rate_downlink_broadcast): with the full bandwidth and power. Gain and result
-        have shape [K, S]."""
+        """Downlink rates R_D, eq. (rate_downlink_broadcast), with the full bandwidth and power.
+        Gain and result have shape [K, S]."""
         return self._bps(self.downlink_hz, self.downlink_power_w, gain)
 
     def dedicated_bps(self, beta: Array, rho: Array, gain: Array) -> Array:
-        """R'_D, eq. (rate_downlink): with shares β of the bandwidth and ρ of the power. Gain and
-        result have shape [K, S]."""
+        """Downlink rates R'_D, eq. (rate_downlink), with shares β of the bandwidth and ρ of the
+        power. Gain and result have shape [K, S]."""
         return self._bps(beta * self.downlink_hz, rho * self.downlink_power_w, gain)
 
     def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
@@ -132,7 +132,7 @@ class Fdma:
 
 @dataclass(frozen=True)
 class ShannonFdma(Fdma):
-    """The paper's radio, with Shannon's rate for a share of the band, eqs. (1), (2) and (19)."""
+    """The paper's radio, with the Shannon rate for a share of the band, eqs. (1), (2) and (19)."""
 
     def rate_bps(self, hz: Array, snr: Array) -> Array:
         """See `Fdma.rate_bps`."""

@@ -29,20 +29,20 @@ Split = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Allocation:
-    """The decision of a round: the split points, and the shares of resources."""
+    """The decision for a round: the split points and the shares of the resources."""
 
     split: Split
     """Number of parts of the model on the client, u; or one u_k per client if they differ."""
     alpha: Array
     """Shares of the server's computing speed, shape [K]."""
     beta: Array
-    """Shares of the uplink bandwidth, and with parallel transmission of the downlink bandwidth,
-    [K]."""
+    """Shares of the uplink bandwidth, and, with parallel transmission, also of the downlink
+    bandwidth, shape [K]."""
     rho: Array
-    """Shares of the base station's transmit power with parallel transmission, [K]."""
+    """Shares of the base station's transmit power, for parallel transmission, shape [K]."""
     clients: tuple[int, ...] | None = None
-    """Numbers of the participating clients, counted from 1, in the order of scheduled uploads. The
-    shares are divided among them. None: all clients. Policies do not set it."""
+    """Indices of the participating clients, starting from 1, in the order of their scheduled
+    uploads. The shares are divided among them. None: all clients. Policies do not set it."""
 
     def __post_init__(self) -> None:
         """Replace equal split points by one number."""
@@ -52,8 +52,8 @@ class Allocation:
             object.__setattr__(self, "split", points[0] if same else points)
 
     def among(self, clients: Collection[int] | None) -> "Allocation":
-        """The allocation for only some of the clients. These clients also get the shares of the
-        other clients."""
+        """The allocation for only some of the clients. The shares of the other clients are divided
+        among them."""
         if clients is None:
             return self
         order = tuple(clients) if isinstance(clients, Sequence) else tuple(sorted(clients))
@@ -77,8 +77,9 @@ class Allocation:
 class RoundPlan:
     """One round for K clients and I local iterations.
 
-    Durations are in emulated seconds, shape [K, I]. Transfers are in bytes: the payload as in the
-    paper, or the frames of the link, depending on `sizing` of `plan_round`.
+    Durations are in emulated seconds, shape [K, I]. Sizes of transfers are in bytes. Depending on
+    the argument `sizing` of `plan_round`, they count only the payload, as in the paper, or the
+    whole frames on the link.
     """
 
     paradigm: Paradigm
@@ -99,8 +100,8 @@ class RoundPlan:
     cm_bytes: npt.NDArray[np.int64]
     """Bytes of the adapters that each client sends back, shape [K]."""
     backward_ratio: float
-    """Ratio ς. It gives the duration that replaces the client's backward pass before the first
-    iteration: τ_CB(0) = ς τ_CF(1).
+    """Ratio ς. The duration τ_CB(0) = ς τ_CF(1) is assumed for the client's backward pass before
+    the first iteration.
     """
     compute_power_w: Array | float
     """Computing power ω f³ of each UAV, shape [K], or one value for all UAVs."""
@@ -112,41 +113,44 @@ class RoundPlan:
     own_gradients: bool = True
     """Whether each client is also sent gradients of its own if some gradients are aggregated."""
     asks_ca: npt.NDArray[np.bool_] | None = None
-    """Whether each client asks before it uploads smashed data, shape [K]; None: no client does."""
+    """Whether each client requests permission before it uploads smashed data, shape [K]; None: no
+    client does."""
     unicast: bool = False
     """Whether each UAV is sent a separate copy of the broadcast, as with TCP over a radio. The
     copies share the downlink."""
     updates: int = 0
-    """Number of updates of all rounds of an asynchronous run; 0 for other rounds.
+    """Total number of updates in all rounds of an asynchronous run; 0 for other runs.
 
     In an asynchronous run, every array but powers has shape [K, updates · I], with adapters where
     an update begins or ends; no client reaches all entries.
     """
     own_iterations: npt.NDArray[np.int64] | None = None
-    """Iterations I_k of each client, or of its updates, shape [K]; I is the largest of them, and
-    later entries of a client are not used. None: I iterations for all clients."""
+    """Number of iterations I_k of each client (in an asynchronous run, of each of its updates),
+    shape [K]. I is the largest of these numbers; entries beyond a client's I_k are not used. None:
+    I iterations for all clients."""
     updates_per_round: int = 0
-    """Number of updates of each round of an asynchronous run."""
+    """Number of updates in each round of an asynchronous run."""
     starts_after: int = 1
     """In an asynchronous run: number of updates after which a waiting client is sent the next
     model; 1: at once."""
 
     @property
     def iterations_of_update(self) -> int:
-        """Number of iterations I of an update in an asynchronous run. If clients differ, it is the
-        largest number."""
+        """Number of iterations I per update in an asynchronous run. If it differs between clients,
+        this is the largest number."""
         return self.iterations // self.updates
 
     @property
     def iterations_of(self) -> npt.NDArray[np.int64]:
-        """Iterations I_k of each client, or of its updates, shape [K]."""
+        """Number of iterations I_k of each client (in an asynchronous run, of each of its updates),
+        shape [K]."""
         if self.own_iterations is not None:
             return self.own_iterations
         return np.full(self.clients, self.iterations // max(1, self.updates))
 
     @property
     def in_turns(self) -> bool:
-        """Whether gradients use the whole downlink one after the other, instead of shares."""
+        """Whether gradients use the whole downlink one after the other, instead of sharing it."""
         return self.paradigm.gradient_transmission == "sequential"
 
     @property

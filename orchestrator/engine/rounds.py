@@ -54,16 +54,16 @@ class Situation:
     """The information that is available at the start of a round to decide on its allocation."""
 
     index: int
-    """Index of the round, from 0."""
+    """Index of the round, starting from 0."""
     start_s: float
     rounds: Sequence[Round]
     """Previous rounds."""
     allocations: Sequence[Allocation]
     """Allocations of the previous rounds."""
     channel: SlotTrace
-    """Slots up to the one in which the round starts; no future slots."""
+    """The slots up to the one in which the round starts, but no future slots."""
     clients: Collection[int] | None = None
-    """Numbers of the participating clients, counted from 1. None: all clients."""
+    """Indices of the participating clients, starting from 1. None: all clients."""
 
 
 Decide = Callable[[Situation], Allocation]
@@ -75,7 +75,7 @@ class Decision:
     """A round that is to be played."""
 
     index: int
-    """Index of the round, from 0."""
+    """Index of the round, starting from 0."""
     start_s: float
     allocation: Allocation
     decision_s: float = 0.0

@@ -20,12 +20,12 @@ class RoundStart:
     """The information that is available at the start of a round to choose its clients."""
 
     index: int
-    """Index of the round, from 0."""
+    """Index of the round, starting from 0."""
     start_s: float
     rounds: Sequence[Round]
     """Previous rounds."""
     channel: SlotTrace
-    """Slots up to the one in which the round starts; no future slots."""
+    """The slots up to the one in which the round starts, but no future slots."""
 
 
 Choose = Callable[[RoundStart], Collection[int]]

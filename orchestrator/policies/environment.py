@@ -175,9 +175,9 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
     """A Gymnasium environment in which each step is a round of split federated learning over a UAV
     network.
 
-    The reward is minus the round's objective, in s; `info` contains its parts. A reset executes
-    round 0 with equal shares, so that there is a first observation. `reset(seed=n)` uses the trace
-    of seed n.
+    The reward is the negative of the round's objective, in s; `info` contains its parts. A reset
+    executes round 0 with equal shares, so that there is a first observation. `reset(seed=n)` uses
+    the trace of seed n.
 
     Args:
         scenario: A scenario or its file (default: the paper's).

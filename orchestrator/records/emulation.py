@@ -116,7 +116,7 @@ class PlayedRound:
 
     @property
     def index(self) -> int:
-        """Index of the round, from 0."""
+        """Index of the round, starting from 0."""
         return self.measured.index
 
 

@@ -103,16 +103,18 @@ class Run:
     tables: dict[str, pd.DataFrame]
     """Tables by file stem; missing files have no entry."""
     absent: dict[str, str]
-    """By file stem: one sentence that explains why a section of the report cannot be shown."""
+    """For each missing file, by its stem: a sentence that explains why a section of the report
+    cannot be shown."""
 
     @cached_property
     def predicted(self) -> Timeline:
-        """The engine's rounds, with payload only."""
+        """The rounds as predicted by the engine; only the payload is counted."""
         return self._timeline("predicted")
 
     @cached_property
     def predicted_wire(self) -> Timeline:
-        """The engine's rounds, with the bytes of the frames on the link."""
+        """The rounds as predicted by the engine; all bytes of the frames on the links are
+        counted."""
         return self._timeline("predicted_wire")
 
     @cached_property

@@ -39,7 +39,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     Keys that have no effect together with others are logged.
 
     Raises:
-        InputError: The file or a field is not valid. The message is one line that names it and the
+        InputError: The file or a field is not valid. The one-line message names the field and the
             allowed values.
     """
     tree = read_tree(path, "scenario")

@@ -174,7 +174,7 @@ class Section(BaseModel):
 
 
 class BaseStation(Section):
-    """The base station, which is the server of split learning."""
+    """The base station, which acts as the server of split learning."""
 
     position_m: tuple[Metres, Metres, Metres] = (0.0, 0.0, 30.0)
     """Coordinates x, y, z; the rings are centred at x, y."""
@@ -184,15 +184,16 @@ class BaseStation(Section):
     """Computing speed κ_S f_S, in FLOP/s."""
     device: Device = "cpu"
     """Device on which the emulated server computes: `cpu`, `cuda`, `cuda:N`, or `auto`, a GPU if
-    there is one. In virtual time, processes on the host of the guest use this device."""
+    there is one. In virtual time, this is a device of the host: processes outside the guest compute
+    on it."""
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     """Number of CPU threads with which the emulated server computes."""
 
 
 class Uavs(Section):
     """The UAVs. A value per UAV may be one number for all, a list of K numbers, or a distribution
-    such as `{uniform: [0.1, 1]}`, from which values are drawn with the random seed (see
-    docs/heterogeneous-uavs.md)."""
+    such as `{uniform: [0.1, 1]}`, from which each UAV's value is drawn (see
+    docs/heterogeneous-uavs.md); the random seed determines these values."""
 
     _one_each: ClassVar = ("tx_power_w", "height_m", "compute_flops", "compute_power_w", "ring")
 
@@ -208,7 +209,7 @@ class Uavs(Section):
     )
     """Inner and outer radius of each ring around the base station."""
     ring: list[Annotated[int, Field(ge=1)]] | None = None
-    """Number of the ring in which each UAV flies, counted from 1. Default: the UAVs are distributed
+    """Index of the ring in which each UAV flies, starting from 1. Default: the UAVs are distributed
     evenly, and the remaining ones are in the last ring."""
     compute_flops: Flops | list[Flops] | Spread[Flops] = 2.5e12
     """Computing speed of each UAV, κ_k f_k, in FLOP/s."""
@@ -217,7 +218,7 @@ class Uavs(Section):
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = Field(
         default=None, exclude_if=lambda seed: seed is None
     )
-    """Random seed of the distributions in this section and in `mobility`. Default: the scenario's
+    """Random seed for the distributions in this section and in `mobility`. Default: the scenario's
     seed."""
     device: Device = "cpu"
     """Device on which the emulated UAVs compute; see `base_station.device`."""
@@ -296,7 +297,7 @@ class Mobility(Section):
     """Standard deviation of the heading around its mean."""
     memory: Annotated[float, Field(ge=0, le=1)] = 0.85
     """Memory of the Gauss–Markov process: with 1, speed and heading never change; with 0, they are
-    independent at each update."""
+    independent from update to update."""
     update_s: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Time between two updates of speed and heading, or between two steps of a plug-in model."""
 
@@ -332,18 +333,19 @@ class Lte(Section):
     """Sum of the antenna gains of the base station and a UAV, in addition to those in the channel
     gain."""
     implementation_margin_db: Annotated[float, Field(ge=0, le=30)] | None = None
-    """Gap to Shannon's limit at which a modulation and coding scheme is chosen. Default: the values
-    of ns-3, 7.43 dB in the uplink and 3 dB in the downlink (see docs/lte.md)."""
+    """Gap to the Shannon limit that is assumed when a modulation and coding scheme is chosen.
+    Default: the values of ns-3, 7.43 dB in the uplink and 3 dB in the downlink (see
+    docs/lte.md)."""
     highest_snr_db: Annotated[float, Field(ge=0, le=60)] | None = Field(
         default=None, exclude_if=lambda db: db is None
     )
-    """Upper limit of the signal-to-noise ratio in both directions, caused by the distortion of
-    sender and receiver (error vector magnitude, section 6.5.2 of TS 36.101 and TS 36.104). Default:
-    no limit."""
+    """Upper limit of the signal-to-noise ratio in both directions, caused by distortion in the
+    transmitter and the receiver (error vector magnitude, section 6.5.2 of TS 36.101 and TS 36.104).
+    Default: no limit."""
     layers: Annotated[int, Field(ge=1, le=2)] = 1
     """Largest number of spatial layers in the downlink; 2 means open-loop 2x2 MIMO."""
     highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
-    """Highest modulation of the downlink. The highest modulation of the uplink is always 64QAM."""
+    """Highest modulation order in the downlink. In the uplink, it is always 64QAM."""
     downlink_order: Literal["application", "mac"] = Field(
         default="application", exclude_if=lambda order: order == "application"
     )
@@ -465,13 +467,13 @@ class Fitted(Section):
 
 
 class Radio(Section):
-    """The radio channel and the rate model: FDMA at Shannon's rate, LTE or Wi-Fi. The paradigm
+    """The radio channel and the rate model: FDMA at the Shannon rate, LTE or Wi-Fi. The paradigm
     decides whether the downlink is shared or dedicated."""
 
     access: str = Field(default="shannon", exclude_if=lambda access: access == "shannon")
     """Rate model of the links: `shannon`, the rate model of the paper; `lte`, resource blocks with
-    modulation and coding schemes; `wifi`, one channel for which access point and UAVs contend; or a
-    rate model that a package registers as `testbed.radios` (see docs/plugins.md)."""
+    modulation and coding schemes; `wifi`, one channel for which the access point and the UAVs
+    contend; or a rate model that a package registers as `testbed.radios` (see docs/plugins.md)."""
     access_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in rate model."""
     lte: Lte = Field(default=PLAIN_LTE, exclude_if=lambda lte: lte == PLAIN_LTE)
@@ -492,8 +494,9 @@ class Radio(Section):
     fading: Literal["none", "rayleigh", "rician"] = Field(
         default="none", exclude_if=lambda kind: kind == "none"
     )
-    """Model of small-scale fading, which is drawn with the random seed. Its Doppler spread follows
-    from the UAV's speed (Jakes' model). The rate of a slot is the mean over its fading blocks."""
+    """Model of small-scale fading; the random seed determines the fading. Its Doppler spread
+    follows from the UAV's speed (Jakes' model). The rate of a slot is the mean over its fading
+    blocks."""
     fading_block: Literal["tti", "slot"] = Field(
         default="tti", exclude_if=lambda block: block == "tti"
     )
@@ -514,12 +517,12 @@ class Radio(Section):
     """Further LTE base stations, which use the same carriers as `base_station` and interfere with
     it. All of them are connected to the server without delay."""
     handover: Literal["a3", "none"] = Field(default="a3", exclude_if=lambda kind: kind == "a3")
-    """Handover rule: `a3`, a UAV changes to a cell that it receives with more power (event A3 of TS
-    36.331); `none`, it stays in the cell that is the strongest in slot 0."""
+    """Handover rule: `a3`, a UAV changes to a cell from which it receives more power (event A3 of
+    TS 36.331); `none`, it stays in the cell that is the strongest in slot 0."""
     a3_hysteresis_db: Annotated[float, Field(ge=0, le=15, multiple_of=0.5)] = Field(
         default=3.0, exclude_if=lambda db: db == 3.0
     )
-    """Difference in received power by which the other cell must be stronger, in steps of 0.5 dB."""
+    """Amount by which the power received from the other cell must be higher, in steps of 0.5 dB."""
     a3_time_to_trigger_s: Annotated[float, Field(ge=0, le=5.12)] = Field(
         default=0.256, exclude_if=lambda time_s: time_s == 0.256
     )
@@ -531,7 +534,7 @@ class Radio(Section):
     rate of the whole cell, which is divided among parallel gradients by `allocation.rho`. Default:
     the setting in the trace."""
     channel: str = Field(default=RMA, exclude_if=lambda name: name == RMA)
-    """`rma-av`, another model of docs/channels.md, or one that a package registers as
+    """`rma-av`, another built-in model (see docs/channels.md), or one that a package registers as
     `testbed.channels` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of `log-distance` (`exponent`) or of a plug-in channel."""
@@ -664,8 +667,8 @@ class SnrLoss(Section):
     1/(1 + e), i.e. 27 %."""
     table: list[tuple[float, Annotated[float, Field(ge=0, le=1)]]] | None = None
     """Table that replaces the logistic function: pairs of an SNR in dB and a frame error rate, in
-    increasing order of the SNR. Values between them are interpolated linearly; outside, the first
-    or the last value applies."""
+    increasing order of the SNR. Values between the pairs are interpolated linearly; outside their
+    range, the first or the last value applies."""
     retransmissions: Annotated[int, Field(ge=0, le=16)] = 0
     """Maximum number of retransmissions of a frame by the radio (HARQ). A frame is lost if its last
     retransmission fails."""
@@ -770,8 +773,8 @@ class Links(Section):
     at_trace_end: Literal["end", "repeat"] = Field(default="end", exclude_if=lambda at: at == "end")
     """Behaviour of a session at the end of a replayed trace: it ends, or it repeats the trace."""
     queue: Literal["fifo", "fq_codel", "pie", "red"] = "fifo"
-    """Queueing discipline at both ends of a link, if the kernel supports it. The limit of the queue
-    is 100 full frames."""
+    """Queueing discipline at both ends of a link, if the kernel supports it. The queue holds at
+    most 100 frames of full size."""
     ecn: bool = False
     """Whether TCP negotiates explicit congestion notification. If true, queues other than `fifo`
     mark frames instead of dropping them."""
@@ -828,16 +831,16 @@ class Data(Section):
 
     source: str = "synthetic"
     """`synthetic`, or a folder. The folder contains the binary files of CIFAR-100; or images and
-    labels in parquet files or in the format in which `datasets` saves to disk; or one folder per
-    class. The training part and the held-out part are recognised by the names of files and folders
-    (see docs/learning.md). If there is no held-out part, a tenth of each class is held out; it is
-    drawn with the random seed. For language models, a file or folder with texts or arrays of tokens
-    (see docs/language-models.md)."""
+    labels in Parquet files or in the format in which the library `datasets` saves to disk; or one
+    folder per class. The training part and the held-out part are recognised by the names of files
+    and folders (see docs/learning.md). If there is no held-out part, a random tenth of each class,
+    determined by the random seed, is held out. For language models, a file or folder with texts or
+    arrays of tokens (see docs/language-models.md)."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: str = "iid"
-    """Distribution of the samples to the clients. `iid`: uniform; `dirichlet`: label skew, with a
-    Dirichlet distribution for each class; `quantity`: quantity skew, with one Dirichlet
+    """Distribution of the samples among the clients. `iid`: uniform; `dirichlet`: label skew, with
+    a Dirichlet distribution for each class; `quantity`: quantity skew, with one Dirichlet
     distribution for all samples; `feature`: feature skew, uniform with noise that grows from client
     to client; or a partition that a package registers as `testbed.partitions` (see
     docs/plugins.md)."""
@@ -858,7 +861,7 @@ class Data(Section):
     """For tables: column that contains the labels (integers or strings). Default: the only column
     that fits."""
     tokenizer: str | None = Field(default=None, exclude_if=lambda given: given is None)
-    """Tokenizer of the texts of a language model: `bytes` (UTF-8), or a folder that transformers
+    """Tokenizer for the texts of a language model: `bytes` (UTF-8), or a folder that transformers
     can read. Default: the tokenizer in the model's folder, or `bytes` if there is none."""
     text_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
     """Column of tables, or key in JSON lines, that contains the texts for a language model.
@@ -1005,9 +1008,9 @@ class Workload(Section):
         pattern=r"^([A-Za-z0-9_.-]+|hf:[^\x00-\x20][^\x00-\x1f]*)$",
     )
     """The model: a Swin, Swin V2, ViT, DeiT, BEiT, EVA, ConvNeXt, ResNet, VGG, EfficientNet,
-    MobileNet or RegNet of timm; a model that a package registers as `testbed.models`; or a language
-    model of transformers, `hf:FOLDER` or `hf:FAMILY`. See docs/learning.md, docs/plugins.md and
-    docs/language-models.md."""
+    MobileNet or RegNet from timm; a model that a package registers as `testbed.models`; or a
+    language model from transformers, `hf:FOLDER` or `hf:FAMILY`. See docs/learning.md,
+    docs/plugins.md and docs/language-models.md."""
     parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in model, or the configuration of a family of language models."""
     classes: Annotated[int, Field(ge=2, le=MOST_CLASSES)] = 100
@@ -1072,8 +1075,8 @@ class Workload(Section):
     each client (FedBN, Li et al. 2021); `per-client`: only the statistics stay at each client
     (SiloBN, Andreux et al. 2020)."""
     learning_rate: LearningRate | list[LearningRate] = 1e-3
-    """Learning rate of the optimiser. The optimiser restarts in each round. A list has one number
-    per UAV, which applies to both sides of its model."""
+    """Learning rate of the optimiser. The optimiser is reset at the start of each round. A list has
+    one number per UAV, which applies to both sides of its model."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
     """Optimiser of all trained parameters."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
@@ -1089,7 +1092,7 @@ class Workload(Section):
     learning_rate_warmup: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         default=0, exclude_if=lambda rounds: rounds == 0
     )
-    """Number of rounds at the beginning in which the learning rate rises linearly."""
+    """Number of rounds at the beginning of training in which the learning rate rises linearly."""
     learning_rate_step: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         default=1, exclude_if=lambda rounds: rounds == 1
     )
@@ -1105,8 +1108,8 @@ class Workload(Section):
     clip_norm: Annotated[float, Field(gt=0, le=1e12)] | None = Field(
         default=None, exclude_if=lambda norm: norm is None
     )
-    """Largest 2-norm of a gradient. Longer gradients are scaled to this norm, separately for each
-    side of a client's model. Default: no clipping."""
+    """Largest 2-norm of a gradient. Gradients with a larger norm are scaled down to this norm,
+    separately for each side of a client's model. Default: no clipping."""
     accumulate: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, exclude_if=lambda batches: batches == 1
     )
@@ -1130,17 +1133,18 @@ class Workload(Section):
     same results."""
     weights: str | None = None
     """Frozen weights of the model: a safetensors file, or `pretrained`, which downloads them from
-    timm's hub. Default: they are drawn with the random seed. For a language model, a folder with
-    safetensors files is also allowed, and `pretrained` downloads the model and its weights from the
-    Hugging Face hub. If the folder of a language model contains weights, they are the default."""
+    timm's hub. Default: random weights, determined by the random seed. For a language model, a
+    folder with safetensors files is also allowed, and `pretrained` downloads the model and its
+    weights from the Hugging Face hub. If the folder of a language model contains weights, they are
+    the default."""
     head: Literal["file", "new"] | None = Field(default=None, exclude_if=lambda head: head is None)
     """Head with which training begins: `file` takes it from `weights`, whose head must fit
-    `classes`; `new` draws it with the random seed. Default: `file` if the head in `weights` fits;
-    otherwise `new`, and the run reports this."""
+    `classes`; `new` initialises it at random, as determined by the random seed. Default: `file` if
+    the head in `weights` fits; otherwise `new`, and the run reports this."""
     train_head: bool | None = Field(default=None, exclude_if=lambda given: given is None)
     """Whether all parameters of the head are trained, together with the adapters. Default: true;
-    with a language model, true only if `adapters` is `full`. A head that is not trained remains as
-    in the weights."""
+    with a language model, true only if `adapters` is `full`. A head that is not trained keeps its
+    initial values."""
     image_size: Annotated[int, Field(ge=16, le=4096)] | None = None
     """Height and width of the input in pixels. Default: that of the model."""
     wire_error: bool = False
@@ -1169,8 +1173,8 @@ class Workload(Section):
     with the batches of all clients."""
     clients_per_pass: Annotated[int, Field(ge=1, le=1000)] = 1
     """Largest number of clients whose waiting batches the server computes in one pass, if
-    measurements show that this is faster. With more than 1, the last bits of the results depend on
-    which batches wait at the same time."""
+    measurements show that this is faster. With a value above 1, the last bits of the results depend
+    on which batches wait at the same time."""
 
     @field_validator("lora_targets")
     @classmethod
@@ -1440,9 +1444,9 @@ class Uploads(Section):
     `sequential`: the clients upload one after the other, each with the full bandwidth of the
     uplink. Default: the setting of the paradigm, which is `parallel` for all built-in paradigms."""
     order: UploadOrder | None = None
-    """Order of sequential uploads: `first-come`: by the time at which they are ready; `scheduled`:
-    strictly in the order in which `participation.rule` has chosen the clients, or in the order of
-    their numbers if all clients take part. Default: the order of the paradigm."""
+    """Order of sequential uploads: `first-come`: in the order in which they become ready;
+    `scheduled`: strictly in the order in which `participation.rule` has chosen the clients, or in
+    the order of their indices if all clients take part. Default: the order of the paradigm."""
     adapters_wait_for_all: bool | None = None
     """Whether the upload of adapters starts only when all clients have finished their last backward
     pass. Default: the setting of the paradigm, which is false for all built-in paradigms."""
@@ -1452,13 +1456,13 @@ UPLOADS_OF_PARADIGM = Uploads()
 
 
 class Observation(Section):
-    """The knowledge that a policy has of the channel when a round starts."""
+    """The information about the channel that a policy has when a round starts."""
 
     delay_slots: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Delay, in slots, after which gains and positions are known."""
     noise_db: Annotated[float, Field(ge=0, le=100)] = 0.0
-    """Standard deviation of the measurement error of gains. The errors are independent in each slot
-    and are drawn with the random seed."""
+    """Standard deviation of the measurement error of gains. The errors are independent from slot to
+    slot, and the random seed determines them."""
     position_noise_m: Annotated[float, Field(ge=0, le=1000)] = Field(
         default=0.0, exclude_if=lambda given: given == 0
     )
@@ -1502,8 +1506,8 @@ class Edge(Section):
     band."""
 
     uavs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1)
-    """Numbers of the UAVs that the edge server serves, counted from 1. Each UAV belongs to one edge
-    server. The position of this edge server is the centre of its rings `uavs.rings_m`."""
+    """Indices of the UAVs that the edge server serves, starting from 1. Each UAV belongs to one
+    edge server. The position of this edge server is the centre of its rings `uavs.rings_m`."""
     position_m: tuple[Metres, Metres, Metres] | None = None
     """Coordinates x, y, z. Default: `base_station.position_m`."""
     tx_power_w: Watts | None = None
@@ -1551,11 +1555,11 @@ class Participation(Section):
     """Number of UAVs that take part in each round. Default: all of them, or the number that a
     plug-in rule or `fedcs` chooses."""
     rule: str = "random"
-    """Rule that chooses the clients when a round starts: `random`: clients drawn with the random
-    seed; `by-channel`: the clients with the best uplinks; `round-robin`: all clients in turn;
-    `fedcs`: as many clients as can finish in time according to the prediction, out of `clients`
-    candidates that are drawn with the random seed (see docs/protocols.md); or a rule that a package
-    registers as `testbed.participation` (see docs/plugins.md)."""
+    """Rule that chooses the clients when a round starts: `random`: clients chosen at random, as
+    determined by the random seed; `by-channel`: the clients with the best uplinks; `round-robin`:
+    all clients in turn; `fedcs`: as many clients as can finish in time according to the prediction,
+    out of `clients` candidates that are chosen at random in the same way (see docs/protocols.md);
+    or a rule that a package registers as `testbed.participation` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of the rule `fedcs` or of a plug-in rule."""
     deadline_s: Duration | None = Field(default=None, exclude_if=lambda given: given is None)
@@ -1598,14 +1602,14 @@ class Limits(Section):
     of its errors at the lowest, middle and highest rate, each reduced by the error that a pause of
     2 ms on this machine can cause. Default in virtual time: 0.01."""
     injector_lateness_s: Limit = 0.005
-    """Delay between the boundary of a slot and the rate changes for this boundary, in real seconds
-    (99th percentile). Default in virtual time: 0.00001."""
+    """Delay from the boundary of a slot to the rate changes that are due at this boundary, in real
+    seconds (99th percentile). Default in virtual time: 0.00001."""
     radio_lateness_s: Limit = Field(default=0.005, exclude_if=lambda limit: limit == 0.005)
     """Delay of ns-3's radio relative to the clock, in real seconds (99th percentile of the largest
     delay in each slot). Default in virtual time: 0.0001."""
     unaccounted_packets: Limit = Field(default=0, exclude_if=lambda limit: limit == 0)
-    """Number of packets on a link that ns-3's radio has neither delivered nor lost, and that are
-    not in its queues at the end."""
+    """Number of packets on a link that are unaccounted for at the end: ns-3's radio has neither
+    delivered nor lost them, and they are not in its queues."""
     exhausted_slots: Annotated[int, Field(ge=0, le=10**9)] = 0
     """Number of slots for which the rate controller had no rates."""
     dropped_frames: Limit = 0.01
@@ -1623,13 +1627,13 @@ class Limits(Section):
     Default in virtual time: 0.01."""
     transfer_error: Limit = 0.03
     """Relative error of transfers, compared with the integral of the rates of their links (95th
-    percentile). One packet at the end of a transfer is tolerated, and the broadcast is not
-    included. If links delay or lose frames, only transfers that end too early count. Default in
+    percentile). A deviation of one packet at the end of a transfer is ignored, and the broadcast is
+    not included. If links delay or lose frames, only transfers that end too early count. Default in
     virtual time: 0.02."""
     broadcast_error: Limit = Field(default=0.25, exclude_if=lambda limit: limit == 0.25)
     """Relative error of the transfers of a broadcast, defined as for `transfer_error`. These
-    transfers all begin at the same time and may overload a machine for some milliseconds. With the
-    real clock, 2 ms of each transfer are tolerated. Default in virtual time: 0.05."""
+    transfers all begin at the same time and may overload a machine for a few milliseconds. With the
+    real clock, an error of 2 ms per transfer is ignored. Default in virtual time: 0.05."""
     loss_deviation: Limit = Field(default=5.0, exclude_if=lambda limit: limit == 5.0)
     """Difference between the number of frames that a link lost and the expected number, in standard
     deviations. If links delay or lose frames, this limit replaces `rest_share`."""
@@ -1637,8 +1641,8 @@ class Limits(Section):
     """Largest error of the assumed offset between the clocks of two machines, in real seconds, if
     nodes run on several machines."""
     late_frames: Limit = Field(default=0.01, exclude_if=lambda limit: limit == 0.01)
-    """Share of a link's frames that arrived at least one millisecond (real time) later than section
-    `links` allows."""
+    """Share of a link's frames that arrived at least one millisecond (real time) later than the
+    section `links` allows."""
     cpu_steal: Limit = 0.05
     """Share of CPU time that other guests on the same host used."""
     cpu_others: Limit = 0.5
@@ -1670,7 +1674,7 @@ class Emulation(Section):
     )
     """`real`: the clock of this machine; `virtual`: the clock of a separate Linux kernel, which
     stops while programs compute. With `virtual`, the dilation is 1, there are no overruns, and
-    equal runs give identical measurements."""
+    repeated runs give identical measurements."""
     air: Literal["links", "ns3"] = Field(default="links", exclude_if=lambda air: air == "links")
     """How frames are transmitted between nodes. `links`: over links of the kernel with the rates of
     the radio model. `ns3`: through ns-3, which simulates the radio access `radio.access` packet by
@@ -1678,7 +1682,7 @@ class Emulation(Section):
     virtual_date: Annotated[str, BeforeValidator(_date)] = Field(
         default=VIRTUAL_DATE, exclude_if=lambda given: given == VIRTUAL_DATE
     )
-    """Date at which the clock of a guest starts with `clock: virtual`, at 0:00 UTC, for example
+    """Date on which the clock of a guest starts with `clock: virtual`, at 0:00 UTC, for example
     `2026-11-25`. Programs that check certificates need a date on which the certificates are valid.
     From 2000-01-01 to 2199-12-31."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
@@ -1692,16 +1696,16 @@ class Emulation(Section):
     """Congestion control of every TCP connection; `testbed doctor` lists the algorithms of the
     kernel. QUIC supports `cubic` and `reno`."""
     mtu: Annotated[int, Field(ge=576, le=9000)] = 1500
-    """Largest IP packet on the links, in bytes."""
+    """Maximum size of an IP packet on the links, in bytes."""
     placement: (
         Literal["spread", "pack"] | dict[str, list[Annotated[str, Field(pattern=NODE)]]] | None
     ) = Field(default=None, exclude_if=lambda placement: placement is None)
-    """Placement of nodes on hosts with `run --scheduler`. `spread` (also the default): over all
-    hosts, in proportion to their cores; `pack`: onto the smallest number of hosts with a core for
-    each node. A mapping from host names to lists of nodes is also allowed."""
+    """Placement of nodes on hosts with `run --scheduler`. `spread` (the default): over all hosts,
+    in proportion to their cores; `pack`: onto the smallest number of hosts with a core for each
+    node. A mapping from host names to lists of nodes is also allowed."""
     transport: str = "tcp"
-    """Transport protocol: `tcp`, another one of docs/overheads.md, or one that a package registers
-    as `testbed.transports` (see docs/plugins.md)."""
+    """Transport protocol: `tcp`, another built-in protocol (see docs/overheads.md), or one that a
+    package registers as `testbed.transports` (see docs/plugins.md)."""
     connection: Literal["kept", "per-transfer"] = "kept"
     """`kept`: one connection per link for the whole run; `per-transfer`: a new connection for each
     transfer, opened by its sender."""
@@ -1720,7 +1724,7 @@ class Emulation(Section):
     session."""
     docker_image: str = "host"
     """Image of the nodes with the Docker runtime. `host`: the read-only file system of this
-    machine, so that no image must be built; otherwise the name of an image."""
+    machine, so that no image needs to be built; otherwise the name of an image."""
     limits: Limits = Limits()
 
     @model_validator(mode="after")
@@ -1777,8 +1781,8 @@ class FaultEvent(Section):
     """Nodes that the fault affects: `uav1`, `uav2`, …, and for `slow-node` also `bs`. A `bs-crash`
     needs no nodes."""
     round: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
-    """Number of the round, counted from 0, from whose start `at_s` is measured. Default: `at_s` is
-    measured from the start of the run."""
+    """Round from whose start `at_s` is measured, given by its index (starting from 0). Default:
+    `at_s` is measured from the start of the run."""
     at_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """Time of the fault in emulated seconds, rounded to the nearest slot boundary."""
     duration_s: Duration | None = None
@@ -1803,15 +1807,16 @@ class FaultEvent(Section):
 
 
 class RandomFaults(Section):
-    """Faults that are drawn with a random seed. Start times are uniformly distributed in
+    """Random faults; a random seed determines them. Start times are uniformly distributed in
     `within_s`, and each fault affects one UAV."""
 
     count: Annotated[int, Field(ge=0, le=10_000)] | None = None
-    """Number of faults. Default: a number drawn from a Poisson distribution with `rate_per_s`."""
+    """Number of faults. Default: a random number with a Poisson distribution, on average
+    `rate_per_s` faults per second."""
     rate_per_s: Annotated[float, Field(ge=0, le=100)] = 0.0
     """Mean number of faults per second, if `count` is not given."""
     kinds: list[FaultKind] = Field(default=["link-outage"], min_length=1)
-    """Kinds of faults, drawn with equal probability."""
+    """Kinds of faults, which occur with equal probability."""
     within_s: Duration = 60.0
     """Time in emulated seconds, from the start of the run, within which the faults begin."""
     duration_s: tuple[Duration, Duration] = (1.0, 5.0)
@@ -1822,7 +1827,7 @@ class RandomFaults(Section):
     )
     """Smallest and largest factor by which slow nodes are slowed down."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Random seed of the faults. Default: the scenario's seed."""
+    """Random seed for the faults. Default: the scenario's seed."""
 
     @model_validator(mode="after")
     def _ranges_in_order(self) -> "RandomFaults":
@@ -1841,9 +1846,9 @@ class Faults(Section):
     events: list[FaultEvent] = []
     """List of faults at given times."""
     random: RandomFaults | None = None
-    """Faults at random times, which are drawn with a random seed."""
+    """Faults at random times; a random seed determines them."""
     on_loss: Literal["wait", "drop", "abort"] = "wait"
-    """Reaction of a round to a client that is considered lost: `wait` for it if it can return,
+    """How a round reacts to a client that is considered lost: `wait` for it if it can return,
     `drop` it from the round, or `abort` the run."""
     loss_timeout_s: Duration = 5.0
     """Time without a message, in emulated seconds, after which a client is considered lost."""
@@ -1914,7 +1919,7 @@ class Scenario(Section):
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Number of rounds to predict or emulate."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1
-    """Random seed of mobility, fading, weights and data."""
+    """Random seed for mobility, fading, weights and data."""
     slot_s: Annotated[float, Field(ge=1e-3, le=10)] = 0.1
     """Length of a slot, τ0; the channel is constant within a slot."""
     base_station: BaseStation = BaseStation()

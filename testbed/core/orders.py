@@ -40,15 +40,15 @@ class ServiceRequest(NamedTuple):
     at_downlink: bool
     """Whether the client waits for the downlink; otherwise it waits for server computing."""
     client: int
-    """Number of the client, from 1."""
+    """Index of the client, starting from 1."""
     clients: int
-    """Number of clients of the run, K."""
+    """Number of clients in the run, K."""
     iteration: int
     """Iteration i, from 1."""
     iterations: int
     """Number of iterations of the client, I_k."""
     enqueued_s: float
-    """Time of arrival since the start of the round."""
+    """Time of arrival, measured from the start of the round."""
     lag_s: float
     """Lag: eq. (12) for the downlink, eq. (22) for computing."""
     client_s: float
@@ -81,7 +81,7 @@ class Ahead(NamedTuple):
     """Remaining work of a client whose smashed data of an iteration have arrived."""
 
     clients: int
-    """Number of clients of the run, K."""
+    """Number of clients in the run, K."""
     iterations: int
     """Number of iterations of the client, I_k."""
     server_s: float
@@ -161,9 +161,9 @@ def request(
 
     Args:
         at_downlink: Whether the client waits for the downlink.
-        client: Number of the client, from 1.
+        client: Index of the client, starting from 1.
         iteration: Iteration i, from 1.
-        enqueued_s: Time of arrival since the start of the round.
+        enqueued_s: Time of arrival, measured from the start of the round.
         client_s: τ_CB(i-1) + τ_CF(i).
         upload_s: τ_CA(i).
         server_s: τ_S(i).

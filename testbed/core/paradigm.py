@@ -25,7 +25,7 @@ Asks = Literal["", "adapters", "all"]
 
 @dataclass(frozen=True)
 class Paradigm:
-    """Sharing, order and gates of server computing and gradient transmission.
+    """How the server's computing and the gradient transmission are shared, ordered and gated.
 
     A *parallel* resource is divided into fixed shares, one per client; a *sequential* one serves
     one client at a time with its full capacity, non-preemptively, in the given order. A gate blocks
@@ -40,17 +40,16 @@ class Paradigm:
     order: str = orders.FIRST_COME
     """Service order of sequential resources: a name of `testbed.core.orders`."""
     compute_waits_for_all: bool = False
-    """Whether server computing of an iteration starts only when all its smashed data have
-    arrived."""
+    """Whether the server starts computing an iteration only when the smashed data of all clients
+    for this iteration have arrived."""
     transmission_waits_for_all: bool = False
-    """Whether gradient transmission of an iteration starts only when all its gradients are
-    computed."""
+    """Whether the gradients of an iteration are sent only when all of them have been computed."""
     order_parameters: tuple[tuple[str, float], ...] = ()
-    """Parameters of a service order from another package."""
+    """Parameters of a service order that another package provides."""
     asynchronous: bool = False
-    """Whether clients do not wait for each other: their adapters are mixed into the global ones
-    when they arrive, and the result is sent back at once. Queues are first-come, first-served,
-    without gates."""
+    """Whether clients do not wait for each other: their adapters are merged into the global ones
+    when they arrive, and the result is sent back at once. Queues are served in first-come,
+    first-served order, without gates."""
     adapters_wait_for_all: bool = False
     """Whether the upload of adapters starts only when all clients have finished their last backward
     pass."""
@@ -58,11 +57,11 @@ class Paradigm:
     """Sharing of the uplink: `sequential` sends smashed data and adapters one after the other, each
     with the whole bandwidth."""
     uplink_order: UploadOrder = "first-come"
-    """Order of sequential uploads: by the time of the request, or `scheduled`: strictly in the
+    """Order of sequential uploads: by the time of the request, or (`scheduled`) strictly in the
     order in which the clients of the round were chosen."""
     gradient_aggregation: float = 0.0
     """Share φ of a batch whose gradients are averaged over the clients and broadcast once, from 0
-    to 1; it needs `transmission_waits_for_all`."""
+    to 1; a value above 0 requires `transmission_waits_for_all`."""
 
     @property
     def asks(self) -> Asks:
@@ -73,19 +72,19 @@ class Paradigm:
 
     @property
     def is_plain(self) -> bool:
-        """Whether, as in the paper, uploads start at once in shares of the uplink, and each client
-        is sent all gradients of its own batch."""
+        """Whether, as in the paper, each client uploads at once in its share of the uplink and
+        receives all gradients of its own batch."""
         return not self.asks and self.gradient_aggregation == 0
 
     @property
     def asks_for_first_gradient(self) -> bool:
-        """Whether the order uses τ'_SG(0). This is so for larger lag first with sequential
-        computing."""
+        """Whether the order uses τ'_SG(0). Only the order `larger-lag` with sequential computing
+        uses it."""
         return self.server_compute == "sequential" and self.order == orders.LARGER_LAG
 
     @property
     def rank(self) -> orders.Rank | None:
-        """The ranking function of the service order; None: it is one of the paper's orders.
+        """The ranking function of the service order; None for the orders of the paper.
 
         Raises:
             InputError: The order is unknown, or an invalid one of another package.

@@ -48,7 +48,7 @@ class Loss:
     """A client that was lost and dropped from a round."""
 
     client: int
-    """Number of the client, from 1."""
+    """Index of the client, starting from 1."""
     lost_s: float
     """Time at which it was dropped; if this was before the round, it has no steps in the round."""
     stopped_s: float
@@ -79,25 +79,25 @@ class Round:
     """One round of one paradigm, predicted or measured."""
 
     index: int
-    """Number of the round, from 0."""
+    """Index of the round, starting from 0."""
     paradigm: str
     split: int | tuple[int, ...]
     """Split point u, or one u_k per client if they differ."""
     start_s: float
     latency_s: float
     """Time from the start of the broadcast to the end of the last adapter upload. In an
-    asynchronous run, this time begins at the end of the previous round."""
+    asynchronous run, the latency is measured from the end of the previous round."""
     energy_j: npt.NDArray[np.float64]
     """Total energy consumption of each client in the round, shape [K]."""
     objective: float
-    """Latency + energy weight · largest client energy."""
+    """Latency + energy weight · largest energy consumption of a client."""
     spans: npt.NDArray[np.void]
     """Structured array of dtype `SPAN`, sorted by client and then by start time."""
     lost: Sequence[Loss] = ()
     """Clients dropped from the round. The last step of such a client may be incomplete."""
     backhaul: Sequence[BackhaulTransfer] = ()
-    """Transfers between edge servers and cloud at the end of the round, sorted by direction and
-    then by edge server. There are none without `topology`."""
+    """Transfers between the edge servers and the cloud at the end of the round, sorted by direction
+    and then by edge server. Without `topology`, there are none."""
 
     @property
     def common_split(self) -> int:
@@ -107,8 +107,8 @@ class Round:
 
     @property
     def clients(self) -> list[int]:
-        """Numbers of the clients that have steps in the round or were lost in it, counted from
-        1."""
+        """Indices, starting from 1, of the clients that have steps in the round or were lost in
+        it."""
         lost = {loss.client for loss in self.lost}
         return sorted(lost | set(self.spans["client"].tolist()))
 
@@ -172,10 +172,10 @@ class Timeline:
 
     rounds: Sequence[Round]
     ended: RunEnds | None = None
-    """The reason if there are fewer rounds than requested."""
+    """If there are fewer rounds than requested, the reason."""
     downlink_is_open: bool = False
-    """Whether the rounds use a trace of downlink rates that does not state whether they are the
-    rates of links or of the whole cell."""
+    """True if the trace of the rounds does not state whether its downlink rates apply to each link
+    or to the whole cell."""
     trace_has_rates: bool = False
     """Whether the rounds use a trace of rates."""
 
@@ -221,8 +221,8 @@ class Timeline:
         return [round_.to_json() for round_ in self.rounds]
 
     def frame(self) -> "pd.DataFrame":
-        """All spans as one table, with the columns round and paradigm, and then those of `SPAN`.
-        Steps are given by their names."""
+        """A table of all spans, with the columns round and paradigm, followed by those of `SPAN`.
+        The steps are given by name."""
         import pandas as pd
 
         spans = np.concatenate([np.empty(0, SPAN), *(np.asarray(r.spans) for r in self.rounds)])

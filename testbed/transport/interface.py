@@ -103,7 +103,7 @@ class MarkedLink(Link, Protocol):
 
 
 class TransportKind:
-    """A transport, which connects nodes, and its properties that the testbed needs.
+    """A transport that connects nodes, and the properties of it that the testbed needs to know.
 
     The defaults are for frames that are sent over one TCP connection without encapsulation.
     """
@@ -117,14 +117,15 @@ class TransportKind:
     round_trips: int = 1
     """Number of round trips needed to open a connection."""
     own_bytes: str = "other_bytes"
-    """Column of the byte accounts that contains the bytes on the TCP stream that belong to no
-    frame."""
+    """Column of the table of byte counts; the bytes on the TCP stream that belong to no frame are
+    added to it."""
     writes_qlog: bool = False
     """Whether connections log their events (`TransportSettings.qlog`)."""
     marks_packets: bool = False
     """Whether its links are of type `MarkedLink`."""
     allowed: Mapping[str, tuple[object, ...]] = {}
-    """Values that the transport supports, by key of a scenario; None: the key must not be set."""
+    """The values that the transport supports for each key of a scenario; None: the key must not be
+    set."""
     least_mtu: int = 0
     """The smallest MTU of a link, in bytes."""
 
@@ -154,7 +155,7 @@ class TransportKind:
         raise NotImplementedError
 
     def connect(self, settings: TransportSettings, client: int, server: tuple[str, int]) -> Link:
-        """Connect to the base station as the UAV with this number.
+        """Connect to the base station as the UAV with this index.
 
         Raises:
             ConnectionLost: The base station does not answer.
@@ -162,7 +163,7 @@ class TransportKind:
         raise NotImplementedError
 
     def message_bytes(self, head_bytes: int, payload_bytes: int) -> int:
-        """Bytes of the TCP stream that carry a frame.
+        """Number of bytes that a frame occupies on the TCP stream.
 
         Args:
             head_bytes: The frame's header and the bytes that follow it up to the payload.
@@ -171,10 +172,11 @@ class TransportKind:
         return head_bytes + payload_bytes
 
     def link_bytes(self, framing: Framing, head_bytes: int, payload_bytes: int) -> int:
-        """Bytes that a frame causes on a link. The arguments are those of `message_bytes`."""
+        """Number of bytes that a frame occupies on a link. The arguments are those of
+        `message_bytes`."""
         return framing.on_link(self.message_bytes(head_bytes, payload_bytes))
 
     def opening_bytes(self, framing: Framing) -> int:
-        """Bytes that the opening of a connection causes in one direction of a link, if the sender
-        in this direction opens the connection."""
+        """Number of bytes sent in one direction of a link when a connection is opened by the sender
+        in this direction."""
         return framing.opening()

@@ -96,7 +96,7 @@ class Header:
 
     kind: Kind
     client: int
-    """Number of the client, from 1."""
+    """Index of the client, starting from 1."""
     iteration: int
     """Iteration, from 1; 0 if not applicable."""
     round: int

@@ -32,7 +32,8 @@ class Codec(Protocol):
     """Encoding of smashed data, gradients and adapters."""
 
     def size(self, values: int) -> int:
-        """Encoded size of `values` values in bytes, which must not depend on their content."""
+        """Size in bytes of this number of values after encoding; it must not depend on their
+        content."""
 
     def encode(self, values: "Tensor", stream: Stream) -> "Buffer":
         """Encode values [N], float32 on the CPU."""

@@ -267,7 +267,7 @@ class ClientData:
     indices: Indices
     """Indices into the data set; their number is |D_k|, the client's weight in aggregation."""
     client: int
-    """Number of the client, from 1."""
+    """Index of the client, starting from 1."""
     batch_size: int
     seed: int
     noise: float = 0.0
@@ -281,7 +281,7 @@ class ClientData:
         samples).
 
         Args:
-            round_index: Number of the round, from 0.
+            round_index: Index of the round, starting from 0.
             iteration: Number of the iteration, from 1.
         """
         samples, labels = self.dataset.batch(self.choice(round_index, iteration))

@@ -69,11 +69,11 @@ Step = Callable[["Tensor"], "Tensor"]
 
 @dataclass(frozen=True)
 class Chain:
-    """A network as a sequence of parts that split learning can separate.
+    """A network as a sequence of parts; split learning can split it between any two of them.
 
     The network is the composition of `embed`, `parts`, `finish` and the head. All their tensors are
-    registered in `net`, as parameters or buffers. They must look up its layers in `net` at each
-    call, because adapters replace linear layers there.
+    registered in `net`, as parameters or buffers. These functions must look up the layers in `net`
+    at each call, because adapters replace linear layers there.
     """
 
     net: "nn.Module"
@@ -84,18 +84,18 @@ class Chain:
     """Computation before the first part."""
     parts: "Sequence[Step | Sequence[Step]]"
     """Stages or blocks in order: the network can be split after each of them. A part that is a
-    sequence is recomputed step by step with `workload.recompute`."""
+    sequence is recomputed step by step if `workload.recompute` is set."""
     finish: Step
     """Computation between the last part and the head, with result [B, C], or [B, length, C] for
     `Tokens`. If it calls the network's head, the head must be the identity there."""
     head: str
     """Name in `net` of the linear layer that computes the logits; it is fully trained."""
     whole: "Callable[[Tensor], Any] | None" = None
-    """The whole network in one piece, from a batch of samples to the logits, or to an object with
-    the attribute `logits`. The whole network is compared once with the parts, and a difference is
-    an error. None: `net` itself, if it has a method `forward`."""
+    """The whole network as one function, which maps a batch of samples to the logits, or to an
+    object with the attribute `logits`. Its output is compared once with that of the parts, and a
+    difference is an error. None: `net` itself, if it has a method `forward`."""
     logits: Step | None = None
-    """Computation after the head, such as soft-capping; None: there is none."""
+    """Computation after the head, such as soft-capping; None if there is no such computation."""
 
 
 def is_transposed(module: "nn.Module") -> bool:
