@@ -554,8 +554,8 @@ def published(measured: dict[str, Any]) -> str:
     quiet = f"{load}: the machine was not idle" if measured["loaded"] else load
     lines.append(
         "\nAll values are in %. For transfers, the table gives the median and the 95th percentile "
-        "of the error relative to the duration that follows from the integral of the rates. The last "
-        "column is the largest error of a round's latency relative to `predicted_wire`. Machine: "
+        "of the error relative to the duration that follows from the integral of the rates. The "
+        "last column is the largest error of a round's latency relative to `predicted_wire`. Machine: "
         f"{measured['machine']}; date: {measured['date']}; revision: {measured['revision']}. With "
         f"the real clock, {quiet}."
     )
