@@ -555,9 +555,9 @@ def published(measured: dict[str, Any]) -> str:
     lines.append(
         "\nAll values are in %. For transfers, the table gives the median and the 95th percentile "
         "of the error relative to the duration that follows from the integral of the rates. The "
-        "last column is the largest error of a round's latency relative to `predicted_wire`. Machine: "
-        f"{measured['machine']}; date: {measured['date']}; revision: {measured['revision']}. With "
-        f"the real clock, {quiet}."
+        "last column is the largest error of a round's latency relative to `predicted_wire`. "
+        f"Machine: {measured['machine']}; date: {measured['date']}; revision: "
+        f"{measured['revision']}. With the real clock, {quiet}."
     )
     return "\n".join(lines)
 
