@@ -3,5 +3,5 @@
 
 """Campaigns: many scenarios that are computed on one or several machines, and their stored results.
 
-The questions that campaigns help to answer are in `orchestrator.studies`.
+The studies that use campaigns are in `orchestrator.studies`.
 """

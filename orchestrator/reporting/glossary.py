@@ -120,8 +120,8 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word(
             "paradigm",
-            "rule that determines how clients share the server's computing and downlink, and in "
-            "which order they are served",
+            "rule that determines how clients share the server's computing capacity and downlink, "
+            "and in which order they are served",
         ),
         _word(
             "CPSFL",
@@ -131,8 +131,8 @@ TERMS: dict[str, tuple[Term, ...]] = {
         ),
         _word(
             "PipeSFL",
-            "paradigm with sequential computing, in which the client with the larger lag is served "
-            "first, and parallel transmission of gradients",
+            "paradigm with sequential computing and parallel transmission of gradients; the client "
+            "with the larger lag is served first",
             r"(?i:\bPipeSFL\b)",
         ),
         _word(
@@ -143,14 +143,14 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word(
             "SFL-PS, SFL-SP",
             "vanilla paradigms with sequential transmission of gradients (PS) or sequential "
-            "computing (SP); clients are served first come, first served, and wait for each other "
-            "in every iteration",
+            "computing (SP); clients are served in first-come, first-served order and wait for each "
+            "other in every iteration",
             r"(?i:\bSFL-(?:PS|SP)\b)",
         ),
         _word(
             "AT",
-            "intra-round asynchronous training, in which no client waits for others in a round; "
-            "'-no-at' means without AT",
+            "intra-round asynchronous training, in which no client waits for other clients during "
+            "a round; '-no-at' means without AT",
             r"\bAT\b|-no-at",
         ),
         _word(
@@ -257,14 +257,14 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word("overrun", "time by which a computing step exceeds its modelled duration"),
         _word(
             "error budget",
-            "difference between measured and predicted latency, divided into its causes: start of "
+            "difference between measured and predicted latency, broken down by cause: start of "
             "the round, protocol bytes, delay, loss, computing, rate injection, order of service, "
             "clock offsets between several machines, and an unexplained part",
         ),
         _word("injector", "process that sets the rate of every link at the start of every slot"),
         _word(
             "calibration",
-            "test transfers over every link before a run, whose durations are compared with the "
+            "test transfers over every link before a run; their durations are checked against the "
             "rates of the links",
         ),
         _word(

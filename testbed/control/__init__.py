@@ -3,6 +3,6 @@
 
 """Communication between orchestrator, nodes and injector, outside of the emulated links.
 
-The package contains the messages and their sockets. Each receiver implements how it handles a
-message.
+The package contains the messages and their sockets. Each receiver implements the handling
+of its messages.
 """

@@ -3,6 +3,6 @@
 
 """Training data of the clients.
 
-The package contains data sets, their partition among clients, and batches. The code for training is
+The package contains datasets, their partition among clients, and batches. The code for training is
 in `workloads.learning`.
 """

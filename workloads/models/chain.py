@@ -93,7 +93,7 @@ class Chain:
     whole: "Callable[[Tensor], Any] | None" = None
     """The whole network as one function, which maps a batch of samples to the logits, or to an
     object with the attribute `logits`. Its output is compared once with that of the parts, and a
-    difference is an error. None: `net` itself, if it has a method `forward`."""
+    difference is an error. None: `net` itself, if it has a `forward` method."""
     logits: Step | None = None
     """Computation after the head, such as soft-capping; None if there is no such computation."""
 
