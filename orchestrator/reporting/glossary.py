@@ -143,8 +143,8 @@ TERMS: dict[str, tuple[Term, ...]] = {
         _word(
             "SFL-PS, SFL-SP",
             "vanilla paradigms with sequential transmission of gradients (PS) or sequential "
-            "computing (SP); clients are served in first-come, first-served order and wait for each "
-            "other in every iteration",
+            "computing (SP); clients are served in first-come, first-served order and wait for "
+            "each other in every iteration",
             r"(?i:\bSFL-(?:PS|SP)\b)",
         ),
         _word(
