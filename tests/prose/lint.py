@@ -69,7 +69,8 @@ def main(pages: list[str]) -> int:
     """Print the faults of pages, or of everything."""
     passages = [p for name in pages for p in of_markdown(Path(name).resolve())]
     found = list(faults(passages if pages else everything()))
-    print(*found, sep="\n" if found else "")
+    for fault in found:
+        print(fault)
     return 1 if found else 0
 
 
