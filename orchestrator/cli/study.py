@@ -107,7 +107,7 @@ def cross_check(
         ),
     ] = None,
 ) -> None:
-    """Compare four ways to compute a round: closed forms, engine, ns-3 and emulation.
+    """Compare a round's latency from closed forms, the engine, ns-3 and the emulation.
 
     Examples:
         testbed cross-check quickstart --set workload.compute=none --out results/cross-check

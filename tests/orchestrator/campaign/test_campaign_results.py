@@ -64,7 +64,7 @@ def test_tables_open_in_one_line_and_have_the_documented_columns(done: CampaignF
         assert described["column_name"].tolist() == columns
         (line,) = re.findall(rf"^\| `{name}\.parquet` \|.*$", documented, re.MULTILINE)
         assert set(re.findall(r"`(\w+)`", line)) == set(own)
-    (line,) = re.findall(r"^Every table begins with (.*?)\.", documented, re.MULTILINE)
+    (line,) = re.findall(r"^The first columns of every table are (.*?)\.", documented, re.MULTILINE)
     assert re.findall(r"`(\w+)`", line) == list(PLACE)
 
 

@@ -90,7 +90,7 @@ def test_behind_a_traces_end_there_are_no_slots_and_slots_are_as_long_as_its(tmp
     assert net.checks.set_index("check").value["exhausted_slots"] == 0
     assert json.loads((tmp_path / "out/scenario.json").read_text())["slot_s"] == 0.2
     assert json.loads((tmp_path / "out/manifest.json").read_text())["ended"] == "context"
-    assert "1.0 s of the channel" in (tmp_path / "out/report.html").read_text()
+    assert "1.0 s of emulated time" in (tmp_path / "out/report.html").read_text()
 
 
 def test_input_for_a_program_that_has_ended_is_not_missed() -> None:

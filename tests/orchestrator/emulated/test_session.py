@@ -29,6 +29,7 @@ from orchestrator.emulated import up as up_module
 from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.up import held
 from orchestrator.emulated.visits import _address
+from orchestrator.reporting.formatting import sentence
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS
 from testbed.network.pcap import frames
@@ -112,7 +113,7 @@ def test_a_transfer_takes_what_the_rates_allow_and_is_in_the_table(tmp_path) -> 
     assert sent[0].acknowledged not in (0, sent[0].sequence)
     assert about["captured"]["missed_packets"] == 0
     assert not (out / "session.sock").exists()
-    assert "Uplink of uav3" in (out / "report.html").read_text()
+    assert "Uplink of UAV 3" in (out / "report.html").read_text()
 
 
 def test_what_a_node_is_like(tmp_path) -> None:
@@ -364,7 +365,7 @@ def test_links_that_are_out_all_the_time_and_dilation_are_named(tmp_path) -> Non
     assert printed.startswith("".join(f"note: {note}\n" for note in notes))
     assert json.loads((up.out / "manifest.json").read_text())["notes"] == notes
     page = (up.out / "report.html").read_text()
-    assert all(f"{note.capitalize()[:60]}" in page for note in notes)
+    assert all(sentence(note)[:60] in page for note in notes)
 
 
 def sleepers(up: Up) -> list[psutil.Process]:

@@ -44,18 +44,23 @@ def constant(*gains: float, slots: int = 400) -> Any:
     return np.repeat(np.array(gains)[:, None], slots, axis=1)
 
 
-def test_a_run_over_lte_is_valid_explained_and_repeats_to_the_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names", [["one"], pytest.param(["one", "two"], marks=pytest.mark.full)], ids=len
+)
+def test_a_run_over_lte_is_valid_explained_and_repeats_to_the_byte(
+    tmp_path: Path, names: list[str]
+) -> None:
     # Six iterations, since waits for single grants are not predicted.
     prepared(tmp_path, constant(1e-10, 3e-11), LTE, local_iterations=6)
-    for name in ("one", "two"):
+    for name in names:
         words = ("--trace", "t.npz", "--rounds", 1, "--out", name, "--json", f"{name}.json")
         done = call(tmp_path, "run", "s.yaml", *words)
         assert done.returncode == 0, done.stderr
         assert "valid: every check is within its limit" in done.stdout
-    one, two = tmp_path / "one", tmp_path / "two"
+    one, two = tmp_path / names[0], tmp_path / names[-1]
     for file in ("radio.bin", *(table.name for table in one.glob("*.parquet"))):
         assert (one / file).read_bytes() == (two / file).read_bytes(), file
-    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    assert Path(f"{one}.json").read_bytes() == Path(f"{two}.json").read_bytes()
 
     found = json.loads((tmp_path / "one.json").read_text())
     (predicted,), (measured,) = found["predicted_wire"], found["measured"]

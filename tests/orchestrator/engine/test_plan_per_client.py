@@ -281,6 +281,7 @@ def test_studies_of_equal_clients_name_the_key() -> None:
 def test_a_run_whose_uavs_keep_what_was_left_out_cannot_be_resumed(tmp_path) -> None:
     codecs = {"adapters_up": "int8"}
     own = scenario(MODEL | {"compute": "real", "codecs": codecs})
+    (tmp_path / "run").mkdir()
     with (
         pytest.raises(InputError, match=r"workload\.codecs\.error_feedback: a run cannot"),
         claimed(tmp_path / "run", own, resume=True),
