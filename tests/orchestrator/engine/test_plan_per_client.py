@@ -292,7 +292,10 @@ def test_a_run_whose_uavs_keep_what_was_left_out_cannot_be_resumed(tmp_path) -> 
         scenario(MODEL | {"compute": "real", "codecs": without}),
         scenario(MODEL | {"codecs": codecs}),
     ):
-        with claimed(tmp_path / "run", fine, resume=True):
+        with (
+            pytest.raises(InputError, match="holds no run that failed or was killed"),
+            claimed(tmp_path / "run", fine, resume=True),
+        ):
             pass
 
 
