@@ -46,6 +46,7 @@ def played(folder: Path, **changes: object) -> dict[str, str]:
     return {path.name: sha256_of(path) for path in kept}
 
 
+@pytest.mark.full
 def test_a_run_leaves_the_same_bytes_whatever_its_guest_was_copied_for_before(
     tmp_path: Path, started: list[guest.Template]
 ) -> None:
