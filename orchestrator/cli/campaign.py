@@ -18,7 +18,9 @@ from orchestrator.cli.options import (
     FILES,
     JsonFile,
     Overwrite,
+    OwnKey,
     Resume,
+    SchedulerAddress,
     SchedulerKey,
     Workers,
     WorkScheduler,
@@ -235,16 +237,8 @@ def serve_scheduler(
 
 @app.command("worker")
 def serve_worker(
-    address: Annotated[
-        str,
-        typer.Argument(
-            metavar="ADDRESS", help="Address of the scheduler, such as tls://10.0.0.1:8786."
-        ),
-    ],
-    key: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Key file of the scheduler.", autocompletion=FILES),
-    ],
+    address: SchedulerAddress,
+    key: OwnKey,
     workers: Workers = None,
     machine: Annotated[
         bool,

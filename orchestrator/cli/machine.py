@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.console import out
-from orchestrator.cli.options import FILES, JsonFile, SchedulerKey
+from orchestrator.cli.options import JsonFile, OwnKey, SchedulerAddress, SchedulerKey
 from testbed.core.errors import InputError, RunError
 
 
@@ -88,16 +88,8 @@ def clean() -> None:
 
 
 def host(
-    address: Annotated[
-        str,
-        typer.Argument(
-            metavar="ADDRESS", help="Address of the scheduler, such as tls://10.0.0.1:8786."
-        ),
-    ],
-    key: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Key file of the scheduler.", autocompletion=FILES),
-    ],
+    address: SchedulerAddress,
+    key: OwnKey,
     name: Annotated[
         str | None,
         typer.Option(

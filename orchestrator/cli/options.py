@@ -54,6 +54,16 @@ HostScheduler = Annotated[
         metavar="ADDRESS", help="Run the nodes on the hosts of the Dask scheduler at this address."
     ),
 ]
+SchedulerAddress = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS", help="Address of the scheduler, such as tls://10.0.0.1:8786."
+    ),
+]
+OwnKey = Annotated[
+    Path,
+    typer.Option(metavar="FILE", help="Key file of the scheduler.", autocompletion=FILES),
+]
 WorkScheduler = Annotated[
     str | None,
     typer.Option(

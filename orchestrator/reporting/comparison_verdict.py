@@ -14,7 +14,7 @@ import pandas as pd
 
 from orchestrator.records.comparison import Comparison
 from orchestrator.records.results import Result
-from orchestrator.reporting.formatting import listed, rounded
+from orchestrator.reporting.formatting import listed, percent
 from orchestrator.reporting.legend import STEP_TITLES
 from testbed.core.timeline import STEPS, Round
 
@@ -105,7 +105,7 @@ def _latency(comparison: Comparison) -> list[str]:
     labels = comparison.labels
     if len(order) == 1:
         error = comparison.table["error"].iloc[best]
-        against = f", {_percent(error)} from the prediction" if np.isfinite(error) else ""
+        against = f", {percent(error)} from the prediction" if np.isfinite(error) else ""
         return [f"A round of {labels[best]} takes {means[best]:.3f} s on average{against}."]
     over: list[str] = []
     if not common:
@@ -125,7 +125,7 @@ def _latency(comparison: Comparison) -> list[str]:
         rank = "the fastest" if len(order) > 2 else "faster"
         sentence = (
             f"{labels[best]} is {rank}: a round takes {means[best]:.3f} s on average, "
-            f"{_percent(1 - means[best] / means[second], sign=False)} less than with "
+            f"{percent(1 - means[best] / means[second], sign=False)} less than with "
             f"{labels[second]} ({means[second]:.3f} s)."
         )
     if len(order) > 2:
@@ -162,7 +162,7 @@ def _sessions(comparison: Comparison) -> list[str]:
         first = ordered.iloc[0]
         if len(ordered) == 1:
             share = first["share"]
-            of = f", {_percent(share, sign=False)} of the capacity" if np.isfinite(share) else ""
+            of = f", {percent(share, sign=False)} of the capacity" if np.isfinite(share) else ""
             found.append(
                 f"The {links} of {first['run']} carry {first['carried_mbps']:.3f} Mb/s{of}."
             )
@@ -188,8 +188,3 @@ def _inputs(comparison: Comparison) -> str:
     if len(keys) <= MOST_KEYS:
         return f"The scenarios differ in {listed(keys)}."
     return f"The scenarios differ in {len(keys)} keys, see the section Differences."
-
-
-def _percent(fraction: float, *, sign: bool = True) -> str:
-    value = 100 * fraction
-    return f"{('−' if value < 0 else '+') if sign else ''}{rounded(abs(value))} %"

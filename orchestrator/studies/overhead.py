@@ -26,7 +26,7 @@ from orchestrator.emulated.validity import validity
 from orchestrator.policies.registry import decider
 from orchestrator.records.emulation import Emulation
 from orchestrator.reporting.formatting import milliseconds
-from orchestrator.reporting.legend import part_title
+from orchestrator.reporting.legend import CAUSE_TITLES, part_title
 from orchestrator.reporting.plots import WIDE_IN, WIDTH_IN, from_zero
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -49,26 +49,6 @@ COLOURS = {
     "handshake_bytes": "#e69f00",
     "other_bytes": "#000000",
 }
-TITLES = {
-    "framing": "testbed framing",
-    "tls": "TLS",
-    "grpc": "gRPC",
-    "quic": "QUIC",
-    "header": "headers",
-    "ack": "acknowledgements",
-    "resent_lost": "retransmissions of lost frames",
-    "resent_dropped": "retransmissions of dropped frames",
-    "resent_spurious": "spurious retransmissions",
-    "handshake": "opening connections",
-    "handshakes": "opening connections",
-    "other": "other bytes",
-    "delay": "delay of the links",
-    "overruns": "computing beyond its model",
-    "slots": "late rate changes",
-    "order": "different service order",
-    "rest": "unexplained",
-}
-"""Titles of purposes of bytes and of parts of the latency, if they differ from their names."""
 EMULATION = ("overruns", "slots", "order", *RADIO_PARTS, "rest")
 """Parts of the latency that come from the emulation instead of protocols."""
 LEAST_PART_S = 5e-6
@@ -230,7 +210,7 @@ def _outcome(value: str, done: Emulation) -> Outcome:
 def title(name: str) -> str:
     """Title of a purpose of bytes (with or without `_bytes`), or of a part of the latency."""
     name = name.removesuffix("_bytes")
-    return TITLES.get(name, part_title(name))
+    return CAUSE_TITLES.get(name, part_title(name))
 
 
 # --- tables --------------------------------------------------------------------------------------

@@ -118,7 +118,10 @@ class _Texts(HTMLParser):
 def of_template(path: Path) -> Iterator[Passage]:
     """Texts of a page's template; expressions appear as `…`."""
     source = path.read_text(encoding="utf-8")
-    lines = lambda match: "\n" * match[0].count("\n")  # noqa: E731
+
+    def lines(match: re.Match[str]) -> str:
+        return "\n" * match[0].count("\n")
+
     source = re.sub(r"\{#.*?#\}|\{%.*?%\}", lines, source, flags=re.S)
     source = re.sub(r"\{\{.*?\}\}", "`…`", source, flags=re.S)
     source = re.sub(r"</?(b|i|em|strong|code|a|span|abbr|sub|sup|wbr)\b[^>]*>", "", source)

@@ -49,7 +49,7 @@ def test_verdict_names_shares_of_bytes_and_what_adds_latency() -> None:
     parts = {"payload": 1.0, "computing": 2.0, "headers": 0.2, "delay": 0.1, "rest": -0.05}
     outcome = overhead_outcome("", up_bytes=bytes_, down_bytes=down, parts_s=parts, measured_s=3.25)
     assert verdict(outcome) == [
-        "The links carry 2.00 MB per round: 90 % payload and 10 % overhead, mostly headers "
+        "The links carry 2.00 MB per round: 90 % payload and 10 % overhead, mostly packet headers "
         "(9.0 %).",
         "A round takes 3.250 s: 1.000 s for the payload and 2.000 s for computing; protocols add "
         "+300.0 ms (+9.2 %), and the emulation −50.0 ms (−1.5 %).",
