@@ -15,6 +15,9 @@ MOST_NAMED = 4
 MOST_CHECKS = 2
 """Most failed checks that a sentence names."""
 
+ROUNDING = 1e-8
+"""Relative errors below this are due to rounding; pages call such latencies equal."""
+
 Checks = Sequence[dict[str, Any]]
 """Entries `validity` of a manifest."""
 
@@ -69,7 +72,7 @@ def latency_sentence(
 
 def compared(error: float) -> str:
     """A relative error as the beginning of a comparison: `1.2 % more than`."""
-    if abs(error) < 5e-6:
+    if abs(error) < ROUNDING:
         return "exactly what"
     return f"{percent(abs(error), sign=False)} {'more' if error > 0 else 'less'} than"
 

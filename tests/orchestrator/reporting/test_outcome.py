@@ -61,6 +61,9 @@ def test_a_latency_is_compared_with_its_prediction() -> None:
     )
     assert "1.2 % less than the engine" in latency_sentence("CPSFL", 5.0, 2, -0.0123, 4.9)
     assert ", exactly what the engine predicts" in latency_sentence("CPSFL", 5.0, 2, 1e-9, 5.0)
+    # Virtual time is accurate to millionths, which are differences nevertheless.
+    assert ", 0.00040 % more than the engine" in latency_sentence("CPSFL", 5.0, 2, 4e-6, 5.0)
+    assert ", < 0.0001 % less than the engine" in latency_sentence("CPSFL", 5.0, 2, -5e-7, 5.0)
 
 
 def test_the_clock_and_the_dilation_are_named() -> None:
