@@ -334,6 +334,7 @@ def _wire_base_station(
         ours += _configure(end, here, there, _mac(link, at_uav=True), shape, source)
         if shape.network and netlink.has_ipv6(shape.mtu):
             ours += _route_v6(end, link_address_v6(link), _mac(link, at_uav=True), shape)
+            ours.append(_multicast_v6(end))
     _transact(bs.netlink, ours, shape)
     if shape.relay:
         _forward(shape)
@@ -613,12 +614,7 @@ def _join(end: End, link: int, shape: Shape) -> list[bytes]:
             for address in (BS_ADDRESS_V6, link_address_v6(link))
         )
         messages += _route_v6(end, BS_ADDRESS_V6, _mac(link, at_uav=False), shape, own)
-        group, bits = _ALL_AT_ONCE_V6
-        # It goes before the kernel's own route, which has no source address to offer.
-        about = _ROUTE.pack(socket.AF_INET6, bits, 0, 0, _LOCAL, _STATIC, _UNIVERSE, _MULTICAST, 0)
-        about += attribute(_DESTINATION, socket.inet_pton(socket.AF_INET6, group))
-        about += attribute(_PRIORITY, u32(1)) + attribute(_SOURCE, own) + over
-        messages.append(message(netlink.NEWROUTE, netlink.CREATE, about))
+        messages.append(_multicast_v6(end, own))
         if shape.relay:
             network, bits = _ALL_LINKS_V6
             to = attribute(_DESTINATION, socket.inet_pton(socket.AF_INET6, network))
@@ -626,6 +622,20 @@ def _join(end: End, link: int, shape: Shape) -> list[bytes]:
             via = attribute(_GATEWAY, bs) + attribute(_SOURCE, own) + over
             messages.append(message(netlink.NEWROUTE, new, about + to + via + _metrics(shape)))
     return messages
+
+
+def _multicast_v6(end: End, source: bytes | None = None) -> bytes:
+    """The message for an end's route of IPv6 multicast, without which none is sent or received.
+
+    The kernel adds its own route up to a second later, with a larger metric and no source address.
+    """
+    group, bits = _ALL_AT_ONCE_V6
+    about = _ROUTE.pack(socket.AF_INET6, bits, 0, 0, _LOCAL, _STATIC, _UNIVERSE, _MULTICAST, 0)
+    about += attribute(_DESTINATION, socket.inet_pton(socket.AF_INET6, group))
+    about += attribute(_PRIORITY, u32(1)) + attribute(_DEVICE, u32(end.index))
+    if source is not None:
+        about += attribute(_SOURCE, source)
+    return message(netlink.NEWROUTE, netlink.CREATE, about)
 
 
 def _route_v6(
