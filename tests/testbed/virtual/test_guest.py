@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -390,22 +391,24 @@ def test_a_signal_ends_the_command_in_order_and_nothing_is_left() -> None:
     until(lambda: not any(p.is_running() for p in family))
 
 
-def test_nothing_is_left_of_a_guest_whose_parent_is_killed(tmp_path: Path) -> None:
-    before = set(Path("/tmp").glob("testbed-guest-*"))
+def test_nothing_is_left_of_a_guest_whose_parent_is_killed() -> None:
     program = "import time; print('up', flush=True)\nwhile True: time.sleep(1)"
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER, sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert family
-    process.kill()
-    process.wait()
-    until(lambda: not any(p.is_running() for p in family))
-    assert set(Path("/tmp").glob("testbed-guest-*")) <= before
+    # Guests of other tests use /tmp at the same time.
+    with tempfile.TemporaryDirectory(prefix="testbed-test-") as folder:
+        runner = RUNNER.replace("share =", f"guest.FOLDERS = {folder!r}\nshare =", 1)
+        process = subprocess.Popen(
+            [sys.executable, "-c", runner, sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert family
+        process.kill()
+        process.wait()
+        until(lambda: not any(p.is_running() for p in family))
+        assert not list(Path(folder).iterdir())
 
 
 def test_a_guest_that_dies_is_one_line_and_its_log() -> None:

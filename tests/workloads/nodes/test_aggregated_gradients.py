@@ -22,7 +22,9 @@ SPLIT = 2
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     given = small_settings(tmp_path_factory.mktemp("backbone"))
     data = replace(given.data, partition="quantity", concentration=1.0)
-    return replace(given, data=data)
+    # AdamW would magnify rounding differences, which depend on the processor.
+    training = replace(given.training, optimiser="sgd", learning_rate=0.05)
+    return replace(given, data=data, training=training)
 
 
 def by_nodes(settings: Settings) -> bytes:
