@@ -382,7 +382,8 @@ def _next_lost(faults: Faults, gone: npt.NDArray[np.bool_]) -> tuple[int, int]:
 def _leave(waits: Ints, own_iterations: Ints, k: int) -> None:
     """No longer wait for a client in any iteration."""
     if own_iterations.size:
-        waits[: own_iterations[k]] -= 1
+        for i in range(own_iterations[k]):  # a slice would compile for seconds
+            waits[i] -= 1
 
 
 @compiled
@@ -480,7 +481,8 @@ def play_round(
     if own_iterations.size:
         for k in range(clients):
             if not gone[k]:
-                waits[: own_iterations[k]] += 1
+                for i in range(own_iterations[k]):
+                    waits[i] += 1
     for k in range(clients):
         if gone[k]:
             continue

@@ -51,6 +51,22 @@ EVERY_ORDER = [
     )
 ]
 """The service orders that are not the paper's."""
+EVERY = EVERY_COMBINATION + EVERY_ORDER
+
+
+def quick(step, among=EVERY):
+    """All schemes as parameters: quick tests take each `step`-th if it is `among` these.
+
+    The engine compiles other machine code for orders that are not the paper's, for seconds.
+    """
+    return [
+        pytest.param(
+            scheme,
+            marks=[pytest.mark.full] * (index % step > 0 or scheme not in among),
+            id=scheme.name,
+        )
+        for index, scheme in enumerate(EVERY)
+    ]
 
 
 def random_case(rng, scheme):

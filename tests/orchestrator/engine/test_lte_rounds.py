@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engine_cases import (
+    EVERY,
     EVERY_COMBINATION,
     EVERY_ORDER,
     assert_equal_to_reference,
+    quick,
     random_faults,
     random_lte_case,
 )
@@ -30,16 +32,6 @@ from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import paradigm
 from workloads.costs.profile import PAPER
 
-EVERY = EVERY_COMBINATION + EVERY_ORDER
-THIRD, SEVENTH = (
-    [
-        pytest.param(scheme, marks=[pytest.mark.full] * (index % step > 0), id=scheme.name)
-        for index, scheme in enumerate(EVERY)
-    ]
-    for step in (3, 7)
-)
-"""All schemes. The quick tests take each third, or each seventh."""
-
 
 def over_radio(rng, case):
     """A case as over ns-3's LTE: TCP with grants, and a broadcast of one copy for each UAV."""
@@ -50,7 +42,7 @@ def over_radio(rng, case):
     return (replace(plan, unicast=True), scenario, *rest), tcp
 
 
-@pytest.mark.parametrize("scheme", THIRD)
+@pytest.mark.parametrize("scheme", quick(3))
 def test_agrees_with_the_reference(scheme):
     rng = np.random.default_rng(4000 + EVERY.index(scheme))
     for _ in range(12):
@@ -58,7 +50,7 @@ def test_agrees_with_the_reference(scheme):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("scheme", THIRD)
+@pytest.mark.parametrize("scheme", quick(3))
 def test_agrees_with_the_reference_in_several_cells(scheme):
     """UAVs change among three cells, some in every slot."""
     rng = np.random.default_rng(9000 + EVERY.index(scheme))
@@ -80,7 +72,7 @@ def test_agrees_with_the_reference_in_many_rounds(scheme):
         assert_equal_to_reference(random_lte_case(rng, scheme))
 
 
-@pytest.mark.parametrize("scheme", SEVENTH)
+@pytest.mark.parametrize("scheme", quick(7, EVERY_COMBINATION))
 def test_agrees_with_the_reference_whatever_goes_wrong(scheme):
     rng = np.random.default_rng(5000 + EVERY.index(scheme))
     for _ in range(12):
@@ -88,7 +80,7 @@ def test_agrees_with_the_reference_whatever_goes_wrong(scheme):
         assert_equal_to_reference(case, random_faults(rng, case[0].clients, *case[3:]))
 
 
-@pytest.mark.parametrize("scheme", SEVENTH)
+@pytest.mark.parametrize("scheme", quick(7, EVERY_ORDER))
 def test_agrees_over_a_radio_that_grants_what_is_sent(scheme):
     rng = np.random.default_rng(9000 + EVERY.index(scheme))
     for n in range(8):

@@ -8,23 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from engine_cases import (
-    EVERY_COMBINATION,
-    EVERY_ORDER,
+    EVERY,
     assert_equal_to_reference,
     by_hand,
+    quick,
     random_case,
     random_faults,
 )
 
 from orchestrator.engine.engine import simulate
 from testbed.core.timeline import STEPS
-
-EVERY = EVERY_COMBINATION + EVERY_ORDER
-FIFTH = [
-    pytest.param(scheme, marks=[pytest.mark.full] * (index % 5 > 0), id=scheme.name)
-    for index, scheme in enumerate(EVERY)
-]
-"""All schemes, of which the quick tests take each fifth."""
 
 
 def uneven_case(rng, scheme):
@@ -35,7 +28,7 @@ def uneven_case(rng, scheme):
     return replace(plan, own_iterations=own), *rest
 
 
-@pytest.mark.parametrize("scheme", FIFTH)
+@pytest.mark.parametrize("scheme", quick(5))
 def test_agrees_with_the_reference(scheme) -> None:
     rng = np.random.default_rng(4000 + EVERY.index(scheme))
     for _ in range(25):
@@ -44,7 +37,7 @@ def test_agrees_with_the_reference(scheme) -> None:
         assert times is None or len(times.spans) == sum(5 * case[0].own_iterations + 2)
 
 
-@pytest.mark.parametrize("scheme", FIFTH)
+@pytest.mark.parametrize("scheme", quick(5))
 def test_agrees_with_the_reference_whatever_goes_wrong(scheme) -> None:
     rng = np.random.default_rng(5000 + EVERY.index(scheme))
     for _ in range(25):
@@ -53,7 +46,7 @@ def test_agrees_with_the_reference_whatever_goes_wrong(scheme) -> None:
 
 
 def test_equal_numbers_given_one_by_one_are_one_number() -> None:
-    plan, *rest = random_case(np.random.default_rng(3), EVERY_COMBINATION[0])
+    plan, *rest = random_case(np.random.default_rng(3), EVERY[0])
     same = replace(plan, own_iterations=np.full(plan.clients, plan.iterations))
     assert simulate(same, *rest).spans.tolist() == simulate(plan, *rest).spans.tolist()
 

@@ -6,9 +6,11 @@
 import numpy as np
 import pytest
 from engine_cases import (
+    EVERY,
     EVERY_COMBINATION,
     EVERY_ORDER,
     assert_equal_to_reference,
+    quick,
     random_faults,
     random_wifi_case,
 )
@@ -21,22 +23,15 @@ from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import paradigm
 from workloads.costs.profile import PAPER
 
-EVERY = EVERY_COMBINATION + EVERY_ORDER
-THIRD = [
-    pytest.param(scheme, marks=[pytest.mark.full] * (index % 3 > 0), id=scheme.name)
-    for index, scheme in enumerate(EVERY)
-]
-"""All schemes. The quick tests take each third."""
 
-
-@pytest.mark.parametrize("scheme", THIRD)
+@pytest.mark.parametrize("scheme", quick(3, EVERY_COMBINATION))
 def test_agrees_with_the_reference(scheme):
     rng = np.random.default_rng(6000 + EVERY.index(scheme))
     ended = [assert_equal_to_reference(random_wifi_case(rng, scheme)) for _ in range(8)]
     assert any(times is not None for times in ended)
 
 
-@pytest.mark.parametrize("scheme", EVERY[::3], ids=lambda scheme: scheme.name)
+@pytest.mark.parametrize("scheme", quick(3, EVERY_ORDER))
 def test_agrees_with_the_reference_whatever_goes_wrong(scheme):
     rng = np.random.default_rng(8000 + EVERY.index(scheme))
     for _ in range(8):
