@@ -1,12 +1,15 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Confidence intervals of means."""
+"""Statistics of comparisons: confidence intervals of means, and which differences count."""
 
 import numpy as np
 from scipy import stats
 
 from orchestrator.engine.plan import Array
+
+NEGLIGIBLE = 1e-4
+"""Relative difference below which two means are regarded as equal."""
 
 
 def half_width(values: Array) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.analysis import learned
-from orchestrator.analysis.statistics import half_width
+from orchestrator.analysis.statistics import NEGLIGIBLE, half_width
 from orchestrator.campaign.spec import COLUMNS, Campaign, Study
 from orchestrator.campaign.summary import answers, axis_columns, of_study, titles
 from orchestrator.emulated.validity import CHECKS
@@ -29,8 +29,6 @@ IS_BEST = {
     "objective": "has the lowest objective",
 }
 """Verb phrases for the best series, by metric."""
-NEGLIGIBLE = 1e-4
-"""Relative difference below which values are regarded as equal."""
 MOST_ITEMS = 4
 """Most values of an axis in a sentence; of more values, their number is given."""
 

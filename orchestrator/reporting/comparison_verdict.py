@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from orchestrator.analysis.statistics import NEGLIGIBLE
 from orchestrator.records.comparison import Comparison
 from orchestrator.records.results import Result
 from orchestrator.reporting.formatting import listed, percent
@@ -20,8 +21,6 @@ from testbed.core.timeline import STEPS, Round
 
 WAITING = "waiting"
 """Column of the time in which the last client has no step."""
-NEGLIGIBLE = 1e-4
-"""Relative difference below which latencies are regarded as equal."""
 MOST_KEYS = 3
 """Most keys that are named; if more keys differ, their number is given."""
 MAIN_SHARE = 0.1

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from orchestrator.reporting.formatting import listed
+from orchestrator.reporting.formatting import listed, percent
 from orchestrator.studies.validation.outcome import Validation
 from orchestrator.theory.models import model
 
@@ -74,7 +74,7 @@ def _bounds(found: Validation) -> str:
     quantity = QUANTITIES.get(found.metric, found.metric)
     tolerance = found.region.tolerance
     count = int((np.abs(errors) > tolerance).sum())
-    within = f", within a tolerance of {_percent(tolerance)}" if tolerance else ""
+    within = f", within a tolerance of {_tolerance(tolerance)}" if tolerance else ""
     holds = (
         f"The interval of {name} contains {quantity}"
         if kind == "an interval"
@@ -91,7 +91,8 @@ def _bounds(found: Validation) -> str:
     parts = [
         f"{'exceeds ' + upper if sign < 0 else 'is below ' + lower} in "
         f"{int((sign * errors > tolerance).sum())} of {_scenarios(len(errors))}; there the bound "
-        f"is too {'low' if sign < 0 else 'high'} by up to {_percent((sign * errors).max())}"
+        f"is too {'low' if sign < 0 else 'high'} by up to "
+        f"{percent((sign * errors).max(), sign=False)}"
         for sign in (-1, 1)
         if (sign * errors > tolerance).any()
     ]
@@ -113,10 +114,11 @@ def _values(found: Validation) -> str:
     right = int((np.abs(errors) <= tolerance).sum())
     share = "all" if right == len(errors) else f"{right} of"
     largest = errors[np.abs(errors).argmax()]
+    median = percent(np.median(np.abs(errors)), sign=False)
     return (
-        f"{name} gives {quantity} within {_percent(tolerance)} in {share} "
-        f"{_scenarios(len(errors))}; the median error is {_percent(np.median(np.abs(errors)))}, "
-        f"the largest is {_percent(largest, sign=True)}."
+        f"{name} gives {quantity} within {_tolerance(tolerance)} in {share} "
+        f"{_scenarios(len(errors))}; the median error is {median}, "
+        f"the largest is {percent(largest)}."
     )
 
 
@@ -127,7 +129,7 @@ def _counterexample(found: Validation) -> str:
     error = found.worst["simplest"]["error"]
     return (
         f"The simplest counterexample has {uavs} UAV{'s' * (uavs > 1)} and {iterations} local "
-        f"iteration{'s' * (iterations > 1)}; its error is {_percent(error, sign=True)}."
+        f"iteration{'s' * (iterations > 1)}; its error is {percent(error)}."
     )
 
 
@@ -135,7 +137,5 @@ def _scenarios(count: int) -> str:
     return f"{count:,} scenario{'s' * (count != 1)}"
 
 
-def _percent(fraction: float, *, sign: bool = False) -> str:
-    value = 100 * float(fraction)
-    mark = "−" if value < 0 else "+" if sign else ""
-    return f"{mark}{abs(value):.3g} %"
+def _tolerance(fraction: float) -> str:
+    return f"{100 * fraction:.3g} %"

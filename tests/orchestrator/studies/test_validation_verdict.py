@@ -97,7 +97,7 @@ def test_a_value_is_judged_by_the_tolerance() -> None:
     found = validation([(1.0, 1.0)] * 3 + [None], [1.0, 1.02, 2.0, 9.0], tolerance=0.05)
     assert verdict(found)[:2] == [
         "τ2 gives the latency of a round within 5 % in 2 of 3 scenarios; the median error is "
-        "1.96 %, the largest is −50 %.",
+        "2.0 %, the largest is −50 %.",
         "1 scenario is not counted because the model does not apply.",
     ]
     exact = validation([(1.0, 1.0)] * 2, [1.0, 1.0], tolerance=0.05)
