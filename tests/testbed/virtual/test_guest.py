@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -372,23 +372,36 @@ def test_namespaces_and_links_are_there_for_ordinary_users(printed: dict[str, st
     assert printed["namespaces"] == "1\n"
 
 
+@contextlib.contextmanager
+def begun(program: str, runner: str = RUNNER) -> "Iterator[subprocess.Popen[str]]":
+    """The runner of a program that has printed `up` inside; the test ends it.
+
+    All processes must then end by themselves. If the test fails, they are killed.
+    """
+    words = [sys.executable, "-c", runner, sys.executable, "-c", program]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        family: list[psutil.Process] = []
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            family = psutil.Process(process.pid).children(recursive=True)
+            assert family
+            yield process
+            until(lambda: not any(p.is_running() for p in family))
+        finally:
+            for each in (process, *family):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+
+
 def test_a_signal_ends_the_command_in_order_and_nothing_is_left() -> None:
     program = (
         "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(130));"
         "import time; print('up', flush=True)\nwhile True: time.sleep(1)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER, sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert family
-    process.send_signal(2)
-    assert process.wait(600) == 130
-    until(lambda: not any(p.is_running() for p in family))
+    with begun(program) as process:
+        process.send_signal(2)
+        assert process.wait(600) == 130
 
 
 def test_nothing_is_left_of_a_guest_whose_parent_is_killed() -> None:
@@ -396,18 +409,8 @@ def test_nothing_is_left_of_a_guest_whose_parent_is_killed() -> None:
     # Guests of other tests use /tmp at the same time.
     with tempfile.TemporaryDirectory(prefix="testbed-test-") as folder:
         runner = RUNNER.replace("share =", f"guest.FOLDERS = {folder!r}\nshare =", 1)
-        process = subprocess.Popen(
-            [sys.executable, "-c", runner, sys.executable, "-c", program],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert family
-        process.kill()
-        process.wait()
-        until(lambda: not any(p.is_running() for p in family))
+        with begun(program, runner) as process:
+            process.kill()
         assert not list(Path(folder).iterdir())
 
 
