@@ -179,6 +179,7 @@ for link, name in socket.if_nameindex():
         heard[1].setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
         group = socket.inet_pton(10, "ff02::42") + struct.pack("i", link)
         heard[2].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, group)
+listens = socket.create_server(("", 4999))
 for each in heard:
     found = (each.recvfrom(99) for _ in range(2))
     print(*sorted(" ".join((text.decode(), sender[0])) for text, sender in found))
@@ -190,7 +191,9 @@ for family, to in ((2, "255.255.255.255"), (2, "239.1.1.1"), (10, "ff02::42")):
 """
     say = """
 import os, socket, time
-time.sleep(0.7)
+while True:
+    try: socket.create_connection(("bs", 4999)).close(); break
+    except ConnectionRefusedError: time.sleep(0.01)
 text = os.environ["TESTBED_NODE"].encode()
 for port, (family, to) in enumerate(((2, "255.255.255.255"), (2, "239.1.1.1"), (10, "ff02::42"))):
     each = socket.socket(family, socket.SOCK_DGRAM)
