@@ -28,6 +28,7 @@ from orchestrator.exchange.files import sampled
 from orchestrator.exchange.importing import Options, imported
 from orchestrator.scenario.loading import load, validate
 from testbed.core.errors import InputError
+from testbed.system import building
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -162,7 +163,7 @@ def by_ns3(movement: Path, nodes: int, slot_s: float, slots: int, folder: Path) 
     """Positions as ns-3's Ns2MobilityHelper reads them."""
     version, wheel = build._wheel()
     libraries = ("mobility", "network", "core")
-    command = build._command("g++", version, wheel, (), libraries)
+    command = ["g++", *building.FLAGS, *build._options(version, wheel, (), libraries)]
     source = (ROOT / "tests" / "support" / "ns2_positions.cc").read_text()
     program = folder / "ns2"
     subprocess.run([*command, "-o", str(program)], input=source, text=True, check=True, timeout=300)

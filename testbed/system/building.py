@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Builds C++ sources of the testbed, once per machine and user.
+
+A result is kept in the user's cache, under a name with a hash of its inputs: the sources, the flags
+and the compiler. If the cache cannot be written, a folder for temporary files takes its place.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+from testbed.system.files import write_whole
+from testbed.system.folders import cache_folder
+
+log = logging.getLogger(__name__)
+
+BUILD_S = 600.0
+"""Time limit of a build in s; a build usually takes some seconds."""
+
+PREBUILT = Path(sys.prefix) / "share" / "uav-sfl-testbed"
+"""Folder of what was built for all users of a Python environment, as in the image that `Dockerfile`
+describes."""
+
+FLAGS = ("-std=c++20", "-O2", "-ffp-contract=off")
+"""No FMA and no -march: results must not depend on compiler or machine, not even in the last bit."""
+LIBRARY = ("-fPIC", "-shared")
+
+
+class BuildError(Exception):
+    """A build failed; the message is one line with the cause, which continues a sentence about what
+    was built."""
+
+
+def compiler() -> str:
+    """Path of g++.
+
+    Raises:
+        BuildError: There is none.
+    """
+    if (found := shutil.which("g++")) is None:
+        raise BuildError("g++ is missing: apt-get install g++")
+    return found
+
+
+def built(
+    name: str,
+    sources: Sequence[Path],
+    inputs: Sequence[Path],
+    options: Sequence[str],
+    *,
+    key: str = "",
+    suffix: str = ".so",
+) -> Path:
+    """Path of what g++ makes of these sources, as one unit; builds it if there is none.
+
+    Safe to call from several processes at once: one builds, the others wait.
+
+    Args:
+        name: First part of the file's name.
+        sources: Files to compile.
+        inputs: All files on which the result depends.
+        options: Options of g++, in addition to the standard input as the source.
+        key: Whatever else the result depends on.
+        suffix: Last part of the file's name.
+
+    Raises:
+        BuildError: g++ is missing, neither the cache nor a folder for temporary files is writable,
+            or the build failed.
+    """
+    command = [compiler(), *FLAGS, *options]
+    digest = hashlib.sha256()
+    for part in (*command, key, _identity(command[0])):
+        digest.update(part.encode() + b"\0")
+    for path in sorted(inputs):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    file = f"{name}-{digest.hexdigest()[:24]}{suffix}"
+    if (PREBUILT / file).exists():
+        return PREBUILT / file
+    try:
+        return _cached(cache_folder() / file, command, sources)
+    except OSError as error:
+        cause = error
+    try:
+        return _cached(_temporary_cache() / file, command, sources)
+    except OSError:
+        raise BuildError(f"the result cannot be kept in a cache: {cause}") from None
+
+
+def _cached(built: Path, command: list[str], sources: list[Path]) -> Path:
+    """The path `built`, once the file exists there.
+
+    Raises:
+        OSError: The folder is not writable.
+    """
+    built.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not built.exists():
+        with (built.parent / "build.lock").open("w") as lock:
+            _hold(lock)
+            if not built.exists():
+                _build(command, sources, built)
+    return built
+
+
+def _temporary_cache() -> Path:
+    """A folder for temporary files that only this user can write.
+
+    Raises:
+        OSError: There is no such folder.
+    """
+    folder = Path(tempfile.gettempdir()) / f"uav-sfl-testbed-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    about = folder.lstat()
+    # Another user could have made it, to place a library there.
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise PermissionError(f"{folder} is not a folder of this user alone")
+    return folder
+
+
+@cache
+def _identity(compiler: str) -> str:
+    command = [compiler, "-dumpfullversion", "-dumpmachine"]
+    return _run(command).stdout
+
+
+def _run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=BUILD_S, **options
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"waited {BUILD_S:g} s for g++ to end") from None
+
+
+def _hold(lock: IO[str]) -> None:
+    """Lock a file; wait while another process holds it."""
+    deadline = time.monotonic() + BUILD_S
+    while True:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise BuildError(
+                    f"waited {BUILD_S:g} s for another process that builds: it holds {lock.name}"
+                ) from None
+            time.sleep(0.1)
+
+
+def _build(command: list[str], sources: list[Path], target: Path) -> None:
+    """Compile the sources as one unit, which parses common headers once; write the target
+    atomically."""
+    unit = "".join(f'#include "{path}"\n' for path in sources)
+
+    log.debug("building %s, once", target)
+
+    def compile_into(path: Path) -> None:
+        made = _run([*command, "-o", str(path)], input=unit, env=os.environ | {"LC_ALL": "C"})
+        if made.returncode:
+            errors = [line for line in made.stderr.splitlines() if "error" in line]
+            reason = (errors or made.stderr.splitlines() or ["no message"])[0]
+            raise BuildError(f"g++ fails: {reason}")
+
+    write_whole(target, compile_into)
