@@ -17,9 +17,8 @@ from ns3_scenarios.trace import SlotValues
 from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.analysis.shared_air import due_ends_s
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import RoundTimes, round_of, service_order_of, simulate
+from orchestrator.engine.engine import BY_RULES, RoundTimes, round_of, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.kernel import BY_RULES
 from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.radio import Rates

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from orchestrator.engine.compiling import Array
+from orchestrator.engine.arrays import Array
 from orchestrator.engine.lte import DELIVERY_TTIS, PACKET_BYTES, RLC_BYTES, TAKEN_TTIS, TTI_S
 from testbed.core.errors import InputError
 from testbed.core.timeline import Round

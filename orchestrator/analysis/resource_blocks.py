@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ns3_scenarios.trace import SlotValues, TwoWay, both_ways
-from orchestrator.engine.compiling import Array, Ints
-from orchestrator.engine.lte import Lte, assigned
-from orchestrator.engine.lte_kernel import turn
+from orchestrator.engine.arrays import Array, Ints
+from orchestrator.engine.lte import Lte, assigned, turn
 from orchestrator.engine.plan import Allocation
 from testbed.core.timeline import CA, CM, SG, SM, Round
 

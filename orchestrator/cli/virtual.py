@@ -49,7 +49,7 @@ def enter(
     from orchestrator.emulated.guests import kernel, play
     from orchestrator.emulated.network import check_air
     from orchestrator.emulated.virtual import prepare
-    from orchestrator.engine.tcp_model import compile_serial_lines
+    from orchestrator.engine.core_library import library
     from orchestrator.scenario.channel import open_source, read_trace
     from testbed.virtual import guest
 
@@ -58,7 +58,7 @@ def enter(
     if plays_rounds:
         prepare(scenario, trace)
     else:
-        compile_serial_lines(scenario)
+        library()  # A guest would need minutes to build it.
         if trace is not None:
             with open_source(scenario, trace):  # describes the trace, or refuses it
                 pass

@@ -40,7 +40,6 @@ def _jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
     from orchestrator.emulated.virtual import run_job
     from orchestrator.engine.plan import link_bytes, payload_bytes
     from orchestrator.engine.rounds import predict
-    from orchestrator.engine.tcp_model import compile_serial_lines
     from orchestrator.records.manifest import environment
     from orchestrator.scenario.channel import ns3_launch, open_source
     from orchestrator.scenario.loading import OWN, load
@@ -48,7 +47,6 @@ def _jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
 
     environment()
     scenario = load(OWN / "scenarios" / "quickstart.yaml", ("emulation.clock=virtual",))
-    compile_serial_lines(scenario)
     with open_source(scenario, None) as source:
         for sizing in (payload_bytes, link_bytes):
             predict(scenario, source, profile_of(scenario), sizing=sizing, rounds=1)

@@ -16,7 +16,7 @@ from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import commands_of
 from orchestrator.emulated.session_request import Read, SessionRequest, nodes_named
 from orchestrator.emulated.up import Outcome, check_playable, play
-from orchestrator.engine.tcp_model import compile_serial_lines
+from orchestrator.engine.core_library import library
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
@@ -57,7 +57,7 @@ def play_request(
                 mode="json", include=set(SessionRequest.model_fields), exclude_unset=True
             ),
         }
-        compile_serial_lines(scenario)
+        library()  # A guest would need minutes to build it.
         in_guest("session", job, share=share, starts_ns=scenario.emulation.starts_ns)
     else:
         _play(scenario, source, out, request)

@@ -13,7 +13,6 @@ from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.engine.rounds import predict
-from orchestrator.engine.tcp_model import compile_serial_lines
 from orchestrator.policies.registry import decider
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
@@ -25,7 +24,7 @@ from testbed.virtual import guest
 
 
 def prepare(scenario: Scenario, trace: Path | None) -> None:
-    """Compile and count in advance, so that a guest finds the results in the caches.
+    """Build and count in advance, so that a guest finds the results in the caches.
 
     In a guest, this takes several times as long, more memory, and some of the virtual time, so that
     the first run would differ from later ones.
@@ -36,7 +35,6 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
     """
     check_air(scenario)
     inputs_of(scenario)
-    compile_serial_lines(scenario)
     with open_source(scenario, trace) as source:
         for sizing in (payload_bytes, link_bytes):
             predict(scenario, source, profile_of(scenario), sizing=sizing, rounds=1)

@@ -4,16 +4,16 @@
 """Interface of a radio access: from a channel and an allocation to the rate of each link in each
 slot.
 
-`orchestrator.engine.radio` makes the radio of a scenario. The engine computes with the radio's
-`bands()`, which `orchestrator.engine.radio_kernel` defines for compiled code.
+`orchestrator.engine.radio` makes the radio of a scenario. Rates are computed in one place, from the
+radio's `bands()`: by ``core/links.h``, for the engine and for the links of the emulation.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
-from ns3_scenarios.trace import SlotValues, TwoWay, both_ways
-from orchestrator.engine.compiling import Ints
-from orchestrator.engine.plan import Allocation, Array
+from ns3_scenarios.trace import SlotValues
+from orchestrator.engine.arrays import Array, Ints
+from orchestrator.engine.core_library import Bands, Links, Slots, rates
+from orchestrator.engine.plan import Allocation
 from orchestrator.engine.slot_impairments import SlotImpairments
 
 
@@ -52,11 +52,7 @@ class RadioAccess(Protocol):
     @property
     def is_shared(self) -> bool:
         """Whether only the active uplinks, or the active downlinks of parallel gradients, share the
-        band.
-
-        Then compiled code asks `radio_kernel.shared_bps`, and the engine predicts synchronous
-        rounds over links that neither delay nor lose.
-        """
+        band."""
 
     @property
     def least_beta(self) -> float:
@@ -79,21 +75,21 @@ class RadioAccess(Protocol):
         """The radio for only some of the UAVs, which are given by their indices, starting from
         0."""
 
-    def bands(self) -> Any:
-        """The radio in the form that compiled code needs; see `radio_kernel`."""
+    def bands(self) -> Bands:
+        """The radio in the form that the compiled part of the engine reads."""
 
 
-def mean_rates(values: SlotValues, rates: Callable[[Array, Array], LinkRates]) -> LinkRates:
-    """The mean rates of slots over their blocks of small-scale fading.
+class Radio:
+    """A radio whose rates follow from its `bands`."""
 
-    Args:
-        values: Values of the trace for each slot.
-        rates: Makes rates out of gains of uplink and downlink, [K, S] each.
-    """
-    up, down = both_ways(values)
-    fading = values.fading if isinstance(values, TwoWay) else None
-    if fading is None:
-        return rates(up, down)
-    blocks = fading.shape[-1]
-    faded = (rates(up * fading[0, ..., b], down * fading[1, ..., b]) for b in range(blocks))
-    return LinkRates(*(sum(each) / blocks for each in zip(*faded, strict=True)))
+    def bands(self) -> Bands:
+        """See `RadioAccess.bands`."""
+        raise NotImplementedError
+
+    def link_rates(
+        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
+    ) -> LinkRates:
+        """See `RadioAccess.link_rates`; by default, all UAVs of a cell share its band."""
+        links = Links(self.bands(), in_turns, shares.beta, shares.rho)
+        uplink, gradient, broadcast = rates(Slots(values, 1.0), links, active or 0)
+        return LinkRates(uplink, broadcast, gradient)

@@ -3,52 +3,39 @@
 
 """The slot-level engine: when every step of a round starts and ends.
 
-A client's round is a loop past two *stations* of the server, computing and downlink:
-
-    SM | CF CA [computing] [downlink] CB | CF CA [computing] [downlink] CB | ... | CM
-
-Between stations a client is on its own: its next arrival follows from durations and from the slot
-integral of its uplink rate. A station is parallel (serves at once, with a share) or sequential
-(serves one at a time with all it has, non-preemptively, from a priority queue), and a gate may hold
-arrivals back until all K clients are there. The paradigm's fields choose; nothing else differs.
-
-Ties. Events that are simultaneous in theory must not be separated by the last bit of a float.
-Therefore moments and lags are compared in whole nanoseconds, while start and end times stay exact.
-All events of one moment happen before a sequential station picks its next client. Larger lag is
-served first, or the lowest rank if the paradigm has another order, then earlier arrival at the
-station, then the lower client number.
+`simulate` predicts any round. The paper's protocol without faults and without a model of TCP is
+played by the compiled fast path (``core/round.h``), everything else by the conductor
+(`orchestrator.engine.conductor`). `simulate_batch` and `simulate_chain` try many allocations on the
+fast path.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import SlotValues, TraceExhausted, TwoWay
+from ns3_scenarios.trace import SlotValues, TraceExhausted
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.asynchronous import play_asynchronously
-from orchestrator.engine.compiling import Ints, compiled, read_only
-from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.kernel import (
-    BY_RULES,
-    EVEN,
-    Faults,
+from orchestrator.engine.arrays import Ints
+from orchestrator.engine.computed import OwnRates, SharedBand
+from orchestrator.engine.conductor import Conductor
+from orchestrator.engine.core_library import (
+    EXHAUSTED,
+    Links,
+    Medium,
     Menu,
     Rules,
+    Slots,
     Work,
-    fill_energy,
-    play_round,
-    play_rounds,
+    library,
+    pointer,
 )
-from orchestrator.engine.medium import medium_of
+from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.orders import machine_code, refused
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, payload_bytes, plan_round
-from orchestrator.engine.protocol_round import play_protocol
-from orchestrator.engine.radio_kernel import links_of
-from orchestrator.engine.slots import EXHAUSTED, Slots
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -56,6 +43,9 @@ from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
 from workloads.costs.profile import SplitProfile
+
+BY_RULES: Ints = np.empty((0, 0, 0), np.int64)
+"""No service order given: the paradigm's rules decide who is served next."""
 
 # --- results -------------------------------------------------------------------------------------
 
@@ -198,69 +188,104 @@ def simulate(
         TraceExhausted: The round lasts longer than the trace.
         InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
-    refused_if_shared = plan.updates or not plan.paradigm.is_plain or (tcp and not tcp.grants)
-    assert not radio.is_shared or not refused_if_shared
-    slots = _slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
-    if plan.updates:
-        return _simulate_asynchronously(plan, radio, gain, slots, start_s, tcp, faults)
-    if faults is not None and faults.absent.all():
+    slots = Slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
+    if plan.paradigm.is_plain and not plan.updates and faults is None and tcp is None:
+        return _plain(plan, radio, slots, float(start_s), service_order)
+    if faults is not None and faults.absent.all() and not plan.updates:
         return _without_clients(plan, start_s, faults)
-    if not plan.paradigm.is_plain:
-        return _simulate_protocol(plan, radio, slots, start_s, tcp, faults)
-    work = Work(
-        plan.cf_s,
-        plan.cb_s,
-        plan.s_s,
-        plan.sm_bytes,
-        plan.ca_bytes,
-        plan.sg_bytes,
-        plan.cm_bytes,
-        float(plan.backward_ratio),
-        EVEN if plan.own_iterations is None else read_only(plan.own_iterations, np.int64),
-    )
+    return _conducted(plan, radio, slots, float(start_s), service_order, faults, tcp)
+
+
+def _plain(
+    plan: RoundPlan, radio: RadioAccess, slots: Slots, start_s: float, service_order: Ints
+) -> RoundTimes:
+    """A round on the fast path."""
+    sizes = plan.sm_bytes, plan.ca_bytes, plan.sg_bytes, plan.cm_bytes
+    durations = plan.cf_s, plan.cb_s, plan.s_s
+    work = Work(durations, sizes, plan.iterations_of, float(plan.backward_ratio))
+    shape = plan.clients, 5 * plan.iterations + 2
+    begin, end, energy_j = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
+    turns = np.ascontiguousarray(service_order) if service_order.size else None
+    medium = Medium(plan.clients) if radio.is_shared else None
     rules, links = _rules(plan.paradigm, plan.unicast), _links(plan, radio)
-    shape = (plan.clients, 5 * plan.iterations + 2)
-    begin, end, energy = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
-    medium = medium_of(plan.clients) if radio.is_shared else None
-    wrong = None if faults is None else _for_kernel(faults)
-    paths = None if tcp is None else tcp.fresh(plan.iterations + 1)
-    order = machine_code(plan.paradigm)
-    latency = play_round(
-        rules,
-        work,
-        links,
-        slots,
-        wrong,
-        paths,
-        medium,
-        float(start_s),
-        order,
-        service_order,
-        begin,
-        end,
+    latency_s = library().engine_round(
+        rules.address,
+        work.address,
+        slots.address,
+        links.address,
+        None if medium is None else medium.address,
+        start_s,
+        pointer(turns),
+        *map(pointer, _powers(plan.compute_power_w, radio)),
+        *map(pointer, (begin, end, energy_j)),
     )
-    if latency == EXHAUSTED:
-        raise TraceExhausted(slots.values.shape[2])
-    if math.isnan(latency):
+    if latency_s == EXHAUSTED:
+        raise TraceExhausted(slots.slots)
+    if math.isnan(latency_s):
         raise refused(plan.paradigm)
-    spans, lost = _spans(plan, begin, end), []
-    if faults is None or wrong is None:
-        compute_w = np.full(plan.clients, plan.compute_power_w, float)
-        fill_energy(work, read_only(compute_w), read_only(radio.uplink_power_w), begin, end, energy)
+    return RoundTimes(
+        spans=_spans(plan, begin, end),
+        end_s=start_s + latency_s,
+        latency_s=latency_s,
+        energy_j=energy_j,
+        objective=latency_s + plan.energy_weight * float(energy_j.max()),
+    )
+
+
+def _powers(compute_w: Array | float, radio: RadioAccess) -> tuple[Array, Array]:
+    """Powers of computing and of uploads in W, [K] each."""
+    uplink_w = np.ascontiguousarray(radio.uplink_power_w, float)
+    return np.full(uplink_w.shape, compute_w, float), uplink_w
+
+
+def _conducted(
+    plan: RoundPlan,
+    radio: RadioAccess,
+    slots: Slots,
+    start_s: float,
+    service_order: Ints,
+    faults: RoundFaults | None,
+    tcp: TcpModel | None,
+) -> RoundTimes:
+    """A round, or all rounds of an asynchronous run, that the conductor plays."""
+    paths = None if tcp is None else tcp.fresh(plan.transfers)
+    links = _links(plan, radio)
+    if radio.is_shared:
+        alone = plan.alone_on_downlink
+        carrier = partial(SharedBand, slots=slots, links=links, paths=paths, alone=alone)
     else:
-        lost = _losses(faults, wrong.lost_s)
+        carrier = partial(OwnRates, slots=slots, links=links, paths=paths)
+    given = service_order if service_order.size and plan.paradigm.is_plain else None
+    times = conducted(Conductor(plan, start_s, carrier, faults, given), radio)
+    return replace(times, windows=None if paths is None else paths.arrays["windows"])
+
+
+def conducted(conductor: Conductor, radio: RadioAccess) -> RoundTimes:
+    """Let a conductor play its round.
+
+    Raises:
+        TraceExhausted: The round lasts longer than the channel.
+    """
+    plan, faults, start_s = conductor.plan, conductor.faults, conductor.start_s
+    spans, lost = conductor.play(), []
+    end_s = conductor.end_s
+    if faults is not None:
+        lost = _losses(faults, conductor.lost_s)
         spans = cut(spans, lost, start_s)
-        if faults.is_empty(lost):
-            latency = faults.deadline_s - start_s
-        energy = energy_of(spans, plan, radio)
+        if not plan.updates and faults.is_empty(lost):
+            end_s = faults.deadline_s
+    counted = spans
+    if plan.updates:
+        counted = spans[spans["start_s"] < end_s]
+        counted["end_s"] = np.minimum(counted["end_s"], end_s)
+    energy_j, latency_s = energy_of(counted, plan, radio), end_s - start_s
     return RoundTimes(
         spans=spans,
-        end_s=start_s + latency,
-        latency_s=latency,
-        energy_j=energy,
-        objective=latency + plan.energy_weight * float(energy.max()),
+        end_s=end_s,
+        latency_s=latency_s,
+        energy_j=energy_j,
+        objective=latency_s + plan.energy_weight * float(energy_j.max()),
         lost=lost,
-        windows=None if paths is None else paths.windows,
     )
 
 
@@ -274,66 +299,6 @@ def _without_clients(plan: RoundPlan, start_s: float, faults: RoundFaults) -> Ro
         energy_j=np.zeros(plan.clients),
         objective=latency_s,
         lost=_losses(faults, faults.lost_s),
-    )
-
-
-def _simulate_asynchronously(
-    plan: RoundPlan,
-    radio: RadioAccess,
-    gain: SlotValues,
-    slots: Slots,
-    start_s: float,
-    tcp: TcpModel | None,
-    faults: RoundFaults | None,
-) -> RoundTimes:
-    links = _links(plan, radio)
-    paths = None if tcp is None else tcp.fresh()
-    spans, end_s, lost_s = play_asynchronously(plan, links, slots, paths, float(start_s), faults)
-    lost = [] if faults is None else _losses(faults, lost_s)
-    if faults is not None:
-        spans = cut(spans, lost, start_s)
-    counted = spans[spans["start_s"] < end_s]
-    counted["end_s"] = np.minimum(counted["end_s"], end_s)
-    energy_j = energy_of(counted, plan, radio)
-    return _times(plan, spans, energy_j, start_s, end_s - start_s, lost)
-
-
-def _simulate_protocol(
-    plan: RoundPlan,
-    radio: RadioAccess,
-    slots: Slots,
-    start_s: float,
-    tcp: TcpModel | None,
-    faults: RoundFaults | None,
-) -> RoundTimes:
-    links = _links(plan, radio)
-    uplinks = links
-    if plan.uplink_shares is not plan.allocation:
-        uplinks = _links(replace(plan, allocation=plan.uplink_shares), radio)
-    paths = None if tcp is None else tcp.fresh()
-    spans, end_s, lost_s = play_protocol(plan, links, uplinks, slots, paths, start_s, faults)
-    lost = [] if faults is None else _losses(faults, lost_s)
-    if faults is not None:
-        spans = cut(spans, lost, start_s)
-    energy_j = energy_of(spans, plan, radio)
-    return _times(plan, spans, energy_j, start_s, end_s - start_s, lost)
-
-
-def _times(
-    plan: RoundPlan,
-    spans: npt.NDArray[np.void],
-    energy_j: Array,
-    start_s: float,
-    latency_s: float,
-    lost: Sequence[Loss],
-) -> RoundTimes:
-    return RoundTimes(
-        spans=spans,
-        end_s=start_s + latency_s,
-        latency_s=latency_s,
-        energy_j=energy_j,
-        objective=latency_s + plan.energy_weight * float(energy_j.max()),
-        lost=lost,
     )
 
 
@@ -362,7 +327,6 @@ def service_order_of(
         service_order[station, served["client"] - 1, served["iteration"] - 1] = np.arange(
             len(served)
         )
-    service_order.flags.writeable = False  # as `_read_only`
     return service_order
 
 
@@ -377,18 +341,6 @@ def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: RadioAccess) 
         ).astype(float)
 
     return plan.compute_power_w * total(CF, CB) + radio.uplink_power_w * total(CA, CM)
-
-
-def _for_kernel(faults: RoundFaults) -> Faults:
-    """Arrays that compiled code reads and writes."""
-    return Faults(
-        faults.absent,
-        faults.stop_s,
-        faults.lost_s.copy(),
-        faults.wrong_s,
-        np.array([wrong == "duplicate-frame" for wrong in faults.wrong]),
-        faults.slow[np.argsort(faults.slow[:, 0], kind="stable")],
-    )
 
 
 def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> npt.NDArray[np.void]:
@@ -544,38 +496,45 @@ def _many(
     splits = np.broadcast_to(split if split.ndim == 2 else split[:, None], (rounds, clients))
     starts, latency = np.empty(rounds), np.zeros(rounds)
     energy, finish = np.empty((rounds, clients)), np.empty((rounds, clients))
-    complete = play_rounds(
-        _rules(costs.paradigm),
-        Menu(
-            costs.cf_s,
-            costs.cb_s,
-            costs.server_s,
-            costs.smashed_bytes,
-            costs.gradient_bytes,
-            costs.adapter_bytes,
-            costs.broadcast_bytes,
-            float(costs.backward_ratio),
-        ),
-        costs.iterations,
-        read_only(costs.compute_power_w),
-        radio.bands(),
-        read_only(radio.uplink_power_w),
-        _slots(gain, slot_s, None),
+
+    def each(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Costs per split and UAV."""
+        return np.broadcast_to(values.reshape(costs.splits, -1), (costs.splits, clients))
+
+    names = "cf_s", "cb_s", "server_s", "smashed_bytes", "gradient_bytes"
+    menu = Menu(
+        **{
+            name: each(getattr(costs, name))
+            for name in (*names, "adapter_bytes", "broadcast_bytes")
+        }
+    )
+    shape, whole = (clients, costs.iterations), np.empty(clients, np.int64)
+    own = np.full(clients, costs.iterations)
+    work = Work(
+        [np.empty(shape) for _ in range(3)],
+        [whole, np.empty(shape, np.int64), np.empty(shape, np.int64), whole.copy()],
+        own,
+        float(costs.backward_ratio),
+    )
+    rules, bands, slots = _rules(costs.paradigm), radio.bands(), Slots(gain, slot_s)
+    equal = np.ones(clients)
+    room = Links(bands, False, equal, equal)
+    medium = Medium(clients) if radio.is_shared else None
+    shares = [np.ascontiguousarray(each, float) for each in (alpha, beta, rho)]
+    powers = _powers(costs.compute_power_w, radio)
+    times = np.empty((2, clients, 5 * costs.iterations + 2))
+    splits = np.ascontiguousarray(splits, np.int64)
+    played = library().engine_rounds(
+        *(each.address for each in (rules, menu, work, bands, slots, room)),
+        None if medium is None else medium.address,
         float(start_s),
         follow,
-        machine_code(costs.paradigm),
-        read_only(splits, np.int64),
-        read_only(alpha),
-        read_only(beta),
-        read_only(rho),
-        medium_of(clients) if radio.is_shared else None,
-        starts,
-        latency,
-        energy,
-        finish,
+        rounds,
+        *map(pointer, (splits, *shares, *powers, times[0], times[1])),
+        *map(pointer, (starts, latency, energy, finish)),
     )
-    if not complete:
-        if np.isnan(latency).any():
+    if played < rounds:
+        if math.isnan(latency[played]):
             raise refused(costs.paradigm)
         raise TraceExhausted(gain.shape[1])
     objective = latency + costs.energy_weight * energy.max(axis=1)
@@ -591,24 +550,13 @@ def _rules(paradigm: Paradigm, unicast: bool = False) -> Rules:
         gated=(paradigm.compute_waits_for_all, paradigm.transmission_waits_for_all),
         by_lag=paradigm.order == LARGER_LAG,
         unicast=unicast,
+        order=machine_code(paradigm),
     )
 
 
-@compiled
-def _links_of(bands: Any, in_turns: bool, beta: Array, rho: Array) -> Any:
-    return links_of(bands, in_turns, beta, rho)
-
-
-def _links(plan: RoundPlan, radio: RadioAccess) -> Any:
-    """The links of a round, for compiled code."""
-    beta, rho = read_only(plan.allocation.beta), read_only(plan.allocation.rho)
-    return _links_of(radio.bands(), plan.in_turns, beta, rho)
-
-
-def _slots(gain: SlotValues, slot_s: float, edges_s: Array | None) -> Slots:
-    edges = np.empty(0) if edges_s is None else edges_s
-    if not isinstance(gain, TwoWay):
-        return Slots(read_only(gain[None]), float(slot_s), read_only(edges))
-    fading = None if gain.fading is None else read_only(gain.fading, np.float32)
-    cells = None if gain.cells is None else read_only(gain.cells, np.int64)
-    return Slots(read_only(gain.values), float(slot_s), read_only(edges), fading, cells)
+def _links(plan: RoundPlan, radio: RadioAccess) -> Links:
+    """The links of a round."""
+    own = plan.uplink_shares
+    uplink = None if own is plan.allocation else own.beta
+    shares = plan.allocation
+    return Links(radio.bands(), plan.in_turns, shares.beta, shares.rho, uplink)

@@ -3,21 +3,23 @@
 
 """Radios whose UAVs have shares of the band, and the paper's, with Shannon's rate."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
 from ns3_scenarios.trace import SlotValues, both_ways
-from orchestrator.engine.access import LinkRates, mean_rates
-from orchestrator.engine.compiling import Ints, read_only
+from orchestrator.engine.access import Radio
+from orchestrator.engine.arrays import Ints
+from orchestrator.engine.core_library import CURVE, SHANNON, Bands, shannon_bps
 from orchestrator.engine.plan import Allocation, Array
-from orchestrator.engine.radio_kernel import FdmaBands
 from orchestrator.scenario.schema import Scenario
+
+__all__ = ["Fdma", "ShannonFdma", "shannon_bps"]
 
 
 @dataclass(frozen=True)
-class Fdma:
+class Fdma(Radio):
     """Frequency-division multiple access: every UAV has a fixed share of the bandwidth, whether or
     not other UAVs transmit.
 
@@ -34,6 +36,8 @@ class Fdma:
     """P_S."""
     uplink_power_w: Array
     """p_k, shape [K]."""
+    curve: int | None = field(default=None, kw_only=True)
+    """Address of a C function from SNR and bandwidth in Hz to bit/s; None: Shannon's rate."""
 
     decides = frozenset({"beta", "rho"})
     without_shares = ""
@@ -57,41 +61,9 @@ class Fdma:
             **more,
         )
 
-    def rate_bps(self, hz: Array, snr: Array) -> Array:
-        """The rate of a band at a signal-to-noise ratio. The shapes of the arrays must be
-        compatible."""
-        raise NotImplementedError
-
-    def link_rates(
-        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
-    ) -> LinkRates:
-        """See `RadioAccess.link_rates`."""
-
-        def rates(up: Array, down: Array) -> LinkRates:
-            broadcast = self.broadcast_bps(down)
-            gradient = broadcast if in_turns else self.dedicated_bps(shares.beta, shares.rho, down)
-            return LinkRates(self.uplink_bps(shares.beta, up), broadcast, gradient)
-
-        return mean_rates(values, rates)
-
     def of_clients(self, chosen: Ints) -> Self:
         """See `RadioAccess.of_clients`."""
         return replace(self, uplink_power_w=self.uplink_power_w[chosen])
-
-    def uplink_bps(self, beta: Array, gain: Array) -> Array:
-        """Uplink rates R_U, eq. (rate_uplink), if each client uses its share of the band. Gain and
-        result have shape [K, S]."""
-        return self._bps(beta * self.uplink_hz, self.uplink_power_w, gain)
-
-    def broadcast_bps(self, gain: Array) -> Array:
-        """Downlink rates R_D, eq. (rate_downlink_broadcast), with the full bandwidth and power.
-        Gain and result have shape [K, S]."""
-        return self._bps(self.downlink_hz, self.downlink_power_w, gain)
-
-    def dedicated_bps(self, beta: Array, rho: Array, gain: Array) -> Array:
-        """Downlink rates R'_D, eq. (rate_downlink), with shares β of the bandwidth and ρ of the
-        power. Gain and result have shape [K, S]."""
-        return self._bps(beta * self.downlink_hz, rho * self.downlink_power_w, gain)
 
     def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
         """Signal-to-noise ratios, linear, [3, K, S]: uplink, downlink of gradients, broadcast."""
@@ -111,40 +83,23 @@ class Fdma:
         down = self._snr(self.downlink_hz, self.downlink_power_w, np.ones_like(up))
         return np.stack([up, down])[..., 0]
 
-    @property
-    def fdma_bands(self) -> FdmaBands:
-        """Bandwidths, powers and noise for compiled code."""
-        return FdmaBands(
-            float(self.uplink_hz),
-            float(self.downlink_hz),
-            float(self.noise_w_per_hz),
-            float(self.downlink_power_w),
-            read_only(self.uplink_power_w),
+    def bands(self) -> Bands:
+        """See `RadioAccess.bands`."""
+        return Bands(
+            SHANNON if self.curve is None else CURVE,
+            self.uplink_power_w,
+            curve=self.curve,
+            uplink_hz=float(self.uplink_hz),
+            downlink_hz=float(self.downlink_hz),
+            noise_w_per_hz=float(self.noise_w_per_hz),
+            downlink_power_w=float(self.downlink_power_w),
         )
 
     def _snr(self, hz: Array | float, power_w: Array | float, gain: Array) -> Array:
         band, power = np.atleast_1d(hz)[:, None], np.atleast_1d(power_w)[:, None]
         return np.asarray(power * gain / (band * self.noise_w_per_hz))
 
-    def _bps(self, hz: Array | float, power_w: Array | float, gain: Array) -> Array:
-        return self.rate_bps(np.atleast_1d(hz)[:, None], self._snr(hz, power_w, gain))
-
 
 @dataclass(frozen=True)
 class ShannonFdma(Fdma):
     """The paper's radio, with the Shannon rate for a share of the band, eqs. (1), (2) and (19)."""
-
-    def rate_bps(self, hz: Array, snr: Array) -> Array:
-        """See `Fdma.rate_bps`."""
-        return shannon_bps(hz, snr)
-
-    def bands(self) -> FdmaBands:
-        """See `RadioAccess.bands`."""
-        return self.fdma_bands
-
-
-def shannon_bps(bandwidth_hz: Array | float, snr: Array) -> Array:
-    """Shannon's rate in bit/s, eqs. (1), (2), (19); arrays of shapes that go together."""
-    # Below, 1 + snr would lose the digits of snr.
-    bits = np.where(snr > 1e-3, np.log2(1 + snr), np.log1p(snr) / np.log(2))
-    return np.asarray(bandwidth_hz * bits)

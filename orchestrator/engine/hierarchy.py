@@ -18,13 +18,11 @@ import numpy as np
 
 from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.access import LinkRates, RadioAccess
-from orchestrator.engine.compiling import read_only
+from orchestrator.engine.core_library import Air, Slots, library
 from orchestrator.engine.plan import Allocation, fixed_allocation, transfer_bytes
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.radio_kernel import GivenBands, link_of, links_of
-from orchestrator.engine.slot_impairments import DOWN, UP, opposite
-from orchestrator.engine.slots import Slots
-from orchestrator.engine.tcp_model import TcpModel, delivered, tcp_model_of
+from orchestrator.engine.slot_impairments import DOWN, UP
+from orchestrator.engine.tcp_model import TcpModel, given_links, tcp_model_of
 from orchestrator.scenario.schema import IDEAL_LINKS, Scenario, Topology, Uavs
 from testbed.core.timeline import BackhaulTransfer, Round
 from workloads.costs.profile import SplitProfile
@@ -201,11 +199,10 @@ class PredictedBackhaul:
 
 def _window_s(tcp: TcpModel, way: Way, bps: float, size: int) -> float:
     """Duration of a transfer over a link with a constant rate and a delay."""
-    side, nothing = UP if way == "up" else DOWN, read_only(np.ones(1))
-    slots = Slots(read_only(np.full((1, 1, 1), bps)), 1e9, read_only(np.empty(0)))
-    links = links_of(GivenBands(False), True, nothing, nothing)
-    link, back = link_of(links, side, 0), link_of(links, opposite(side), 0)
-    return float(delivered(tcp.fresh(1), slots, side, 0, size, 0.0, 0, link, back)[0])
+    slots = Slots(np.full((1, 1), bps), 1e9)
+    air = Air(slots, given_links(1), tcp.fresh(1), None, 0.0)
+    side = UP if way == "up" else DOWN
+    return float(library().engine_transfer(air.address, side, 0, size, 0.0))
 
 
 def rates_at_edges(

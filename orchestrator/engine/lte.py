@@ -15,16 +15,15 @@ signal-to-noise ratio each. Downlink: the base station sends with the same power
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from ns3_scenarios.trace import SlotValues, TwoWay
-from orchestrator.engine.access import LinkRates, mean_rates
-from orchestrator.engine.compiling import Array, Ints, read_only
+from orchestrator.engine import core_library
+from orchestrator.engine.access import Radio
+from orchestrator.engine.arrays import Array, Ints
+from orchestrator.engine.core_library import Bands
 from orchestrator.engine.links import needs_snr
-from orchestrator.engine.lte_kernel import LteBands, LteWay, turn
 from orchestrator.engine.lte_tables import (
     CQI_EFFICIENCY,
     DOWNLINK_TBS_INDEX,
@@ -33,7 +32,6 @@ from orchestrator.engine.lte_tables import (
     Modulation,
     transport_block_bits,
 )
-from orchestrator.engine.plan import Allocation
 from orchestrator.scenario.cells import BLOCK_HZ, noise_w_per_hz
 from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
 from testbed.core.errors import InputError
@@ -70,6 +68,9 @@ DOWNLINK_MARGIN_DB = 3.0
 """Gap at which ns-3's UAVs report a CQI. They report the best scheme with at most 10 % block errors
 (TS 36.213, section 7.2.3), which published link curves for white noise have 1.7 to 3.4 dB above
 Shannon's limit."""
+LEAST_BLOCKS = 4
+"""Smallest number of resource blocks that a UAV gets in the uplink: three with the lowest MCS carry
+7 B, in which ns-3's UAVs start no packet. If there are more UAVs, they are served in turns."""
 DIVERSITY_DB, MULTIPLEXING_DB = 4.2, -2.8
 """Signal-to-noise ratio of a 2x2 antenna system relative to one antenna each: of one layer with
 transmit diversity, and of each of two layers in open-loop spatial multiplexing; Catreux,
@@ -91,7 +92,7 @@ class Steps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lte:
+class Lte(Radio):
     """An LTE cell: FDD, one antenna, or two in the downlink.
 
     Bandwidths in Hz, powers in W.
@@ -159,48 +160,22 @@ class Lte:
         """See `RadioAccess.least_beta`."""
         return 0.0 if self.is_shared else 1 / min(self.blocks)
 
-    def link_rates(
-        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
-    ) -> LinkRates:
-        """See `RadioAccess.link_rates`; by default, all UAVs of a cell share it."""
-        sharing = values.sharing() if isinstance(values, TwoWay) and self.is_shared else None
-        if active is not None or sharing is None:
-            return mean_rates(values, partial(self._rates, shares, in_turns, active))
-        made = {
-            count: mean_rates(values, partial(self._rates, shares, in_turns, count))
-            for count in np.unique(sharing).tolist()
-        }
-        at = [sharing == count for count in made]
-        return LinkRates(*(np.select(at, each) for each in zip(*made.values(), strict=True)))
-
-    def _rates(
-        self, shares: Allocation, in_turns: bool, active: int | None, up: Array, down: Array
-    ) -> LinkRates:
-        """Rates with these gains of uplink and downlink, [K, S] each."""
-        every = np.ones(len(up), np.int64)
-        whole = self._downlink_bps(self.blocks[1] * every, down)
-        if self.is_shared:
-            active = active or len(up)
-            blocks, part = turn(self.blocks[0], active)
-            uplink = part * self._uplink_bps(blocks * every, up)
-            gradient = whole / active
-        else:
-            uplink = self._uplink_bps(assigned(shares.beta, self.blocks[0]), up)
-            gradient = self._downlink_bps(assigned(shares.beta, self.blocks[1]), down)
-        return LinkRates(uplink, whole, whole if in_turns else gradient)
-
     def of_clients(self, chosen: Ints) -> Self:
         """See `RadioAccess.of_clients`."""
         return replace(self, uplink_power_w=self.uplink_power_w[chosen])
 
-    def bands(self) -> LteBands:
+    def bands(self) -> Bands:
         """See `RadioAccess.bands`."""
         up, down = (
-            LteWay(read_only(steps.least_snr), read_only(steps.bps), most)
+            core_library.Steps(np.ascontiguousarray(steps.least_snr), steps.bps, most)
             for steps, most in zip(self.steps, self.blocks, strict=True)
         )
-        return LteBands(
-            up, down, read_only(self._uplink_snr), self._downlink_snr, bool(self.is_shared)
+        return Bands(
+            core_library.LTE,
+            self._uplink_snr,
+            shared=bool(self.is_shared),
+            steps=(up, down),
+            downlink_snr=self._downlink_snr,
         )
 
     @property
@@ -248,18 +223,6 @@ class Lte:
         used = np.where(snr >= blocks * least, blocks, reached)
         step = np.where(used < blocks, 1, _step(steps, snr / np.maximum(used, 1)))
         return used, np.where(used > 0, np.maximum(step, 1), 0)
-
-    def _uplink_bps(self, blocks: Ints, gain: Array) -> Array:
-        """Rates with these numbers of resource blocks [K], or with the numbers that the power
-        reaches."""
-        return self.steps[0].bps[
-            self._uplink_use(blocks[:, None], self._uplink_snr[:, None] * gain)
-        ]
-
-    def _downlink_bps(self, blocks: Ints, gain: Array) -> Array:
-        """Rates with these numbers of resource blocks [K]."""
-        steps = self.steps[1]
-        return steps.bps[blocks[:, None], _step(steps, self._downlink_snr * gain)]
 
 
 def uplink_steps(blocks: int, margin_db: float, packet_bytes: float) -> Steps:
@@ -361,6 +324,13 @@ def packet_bps(block_bits: Ints, packet_bytes: float) -> Array:
     """Bit/s of IP packets of that size, where each TTI carries a transport block of that size."""
     data_bits = np.maximum(block_bits - 8 * RLC_BYTES, 0)
     return np.asarray(data_bits / TTI_S * packet_bytes / (packet_bytes + PACKET_BYTES))
+
+
+def turn(blocks: int, active: int) -> tuple[int, float]:
+    """The uplink of a UAV while `active` UAVs are active: its resource blocks in a TTI in which it
+    sends, and the fraction of all TTIs in which it does; `turn` in ``core/links.h``."""
+    at_once = max(1, min(active, blocks // LEAST_BLOCKS))
+    return blocks // at_once, at_once / active
 
 
 def assigned(beta: Array, blocks: int) -> Ints:

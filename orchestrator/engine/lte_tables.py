@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from orchestrator.engine.compiling import Array, Ints, read_only
+from orchestrator.engine.arrays import Array, Ints, read_only
 
 Modulation = Literal["64QAM", "256QAM"]
 

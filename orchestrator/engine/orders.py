@@ -3,34 +3,18 @@
 
 """Service orders as machine code that the engine calls.
 
-An order's function is compiled to a C function of plain numbers, whose address the engine's kernel
-gets. The kernel is compiled once for all such orders, and separately for the two orders of the
-paper, which need no function.
+An order's function is compiled by numba to a C function of plain numbers, whose address the engine
+gets. The two orders of the paper need none.
 """
 
 from functools import cache, partial
 from typing import Any
 
-import numba
-from numba.core.errors import NumbaError
-from numba.extending import register_jitable
-from numba.types import float64, int64
-
-from orchestrator.engine.compiling import caller_of, cause_of, compiled_plugin
 from testbed.core import orders
 from testbed.core.errors import InputError
 from testbed.core.orders import Ahead
 from testbed.core.paradigm import Paradigm
 from testbed.core.registry import ORDERS
-
-for function in (orders.transfer_s, orders.request, orders.place):
-    register_jitable(function)
-
-SIGNATURE = int64(*[int64] * 5, *[float64] * 11)
-
-
-place_of = caller_of(SIGNATURE)
-"""Calls a function of `machine_code` from compiled code, with a tuple of its arguments."""
 
 
 def machine_code(paradigm: Paradigm) -> int | None:
@@ -40,7 +24,7 @@ def machine_code(paradigm: Paradigm) -> int | None:
     Raises:
         InputError: The order is unknown, or numba cannot compile it.
     """
-    return None if paradigm.order in orders.PAPERS else _c_function(paradigm).address
+    return None if paradigm.order in orders.PAPERS else int(_c_function(paradigm).address)
 
 
 @cache
@@ -51,6 +35,16 @@ def _c_function(paradigm: Paradigm) -> Any:
     upload_s, server_s, gradient_s, as `orders.request` takes them; and those of `Ahead` from
     compute_s on.
     """
+    # numba takes half a second to import.
+    import numba
+    from numba.core.errors import NumbaError
+    from numba.extending import register_jitable
+    from numba.types import float64, int64
+
+    from orchestrator.engine.compiling import cause_of, compiled_plugin
+
+    for function in (orders.transfer_s, orders.request, orders.place):
+        register_jitable(function)
     rank = paradigm.rank
     assert rank is not None
     if isinstance(rank, partial):
@@ -104,7 +98,7 @@ def _c_function(paradigm: Paradigm) -> Any:
             return orders.NO_RANK
 
     try:
-        return numba.cfunc(SIGNATURE)(ranked_place)
+        return numba.cfunc(int64(*[int64] * 5, *[float64] * 11))(ranked_place)
     except NumbaError as error:
         why = f"cannot be compiled by numba: {cause_of(error)}"
         raise ORDERS.unfit(paradigm.order, why) from error

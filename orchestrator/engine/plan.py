@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.scenario.schema import LOADS, Emulation, Scenario, Workload
-from testbed.core.orders import Prospects
+from testbed.core.orders import Ahead, Prospects
 from testbed.core.paradigm import Paradigm
 from testbed.core.registry import failures
+from testbed.core.timeline import SG, SM
 from testbed.transport import wire
 from testbed.transport.framing import ETHERNET_BYTES, Framing
 from testbed.transport.wire import GREETING_BYTES, RoundSizes
@@ -152,6 +153,20 @@ class RoundPlan:
     def in_turns(self) -> bool:
         """Whether gradients use the whole downlink one after the other, instead of sharing it."""
         return self.paradigm.gradient_transmission == "sequential"
+
+    @property
+    def alone_on_downlink(self) -> frozenset[int]:
+        """Steps whose transfers use the whole downlink one after the other: gradients in turns, and
+        then also the adapters of an asynchronous run."""
+        if not self.in_turns:
+            return frozenset()
+        return frozenset((SM, SG) if self.updates else (SG,))
+
+    @property
+    def transfers(self) -> int:
+        """Largest number of transfers of a client in one direction."""
+        shared = 0 if self.shared_bytes is None else self.iterations
+        return self.iterations + max(1, self.updates) + shared
 
     @property
     def uplink_shares(self) -> Allocation:
@@ -390,6 +405,26 @@ def plan_round(
         own_iterations=own_iterations if workload.differs("local_iterations") else None,
         updates_per_round=scenario.updates_per_round,
         starts_after=section.buffer if waits else 1,
+    )
+
+
+def remaining_work(
+    plan: RoundPlan, client: int, iteration: int, uplink_bps: float, downlink_bps: float
+) -> Ahead:
+    """Remaining work of a client in an iteration, both from 1, at these rates."""
+    k, i, last = client - 1, iteration - 1, int(plan.iterations_of[client - 1])
+    later = slice(iteration, last)
+    turns_s = plan.cf_s[k, later] + plan.s_s[k, later] + plan.cb_s[k, later]
+    return Ahead(
+        plan.clients,
+        last,
+        float(plan.s_s[k, i]),
+        float(plan.cb_s[k, i] + turns_s.sum()),
+        float(plan.sg_bytes[k, i]),
+        float(plan.cm_bytes[k] + plan.ca_bytes[k, later].sum()),
+        float(plan.sg_bytes[k, i:last].sum()),
+        uplink_bps,
+        downlink_bps,
     )
 
 

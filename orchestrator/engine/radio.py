@@ -4,8 +4,7 @@
 """The radio access of a scenario: Shannon's rates, LTE, Wi-Fi, a package's, or those of a trace.
 
 `radio_access` makes the radio of a scenario for a trace: the radio of `of_gains` if the trace has
-gains, `Rates` if it has rates. `orchestrator.engine.radio_kernel` has the counterparts for compiled
-code.
+gains, `Rates` if it has rates.
 """
 
 from collections.abc import Mapping
@@ -14,15 +13,14 @@ from typing import Self
 
 import numpy as np
 
-from ns3_scenarios.trace import RateTrace, SlotTrace, SlotValues, both_ways
-from orchestrator.engine.access import LinkRates, RadioAccess
-from orchestrator.engine.compiling import Ints
-from orchestrator.engine.curve import Curve
+from ns3_scenarios.trace import RateTrace, SlotTrace
+from orchestrator.engine.access import Radio, RadioAccess
+from orchestrator.engine.arrays import Ints
+from orchestrator.engine.core_library import GIVEN, Bands
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.links import needs_snr
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array
-from orchestrator.engine.radio_kernel import GivenBands
 from orchestrator.engine.wifi import Wifi
 from orchestrator.scenario.channel import downlink_of, fading_of
 from orchestrator.scenario.schema import Scenario
@@ -30,7 +28,7 @@ from testbed.core.errors import InputError
 
 
 @dataclass(frozen=True)
-class Rates:
+class Rates(Radio):
     """A trace of rates.
 
     Each uplink carries its rate, regardless of the other links in use. The same is true of each
@@ -66,21 +64,13 @@ class Rates:
             raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
         return cls(scenario.fleet.tx_power_w, is_cell=is_cell)
 
-    def link_rates(
-        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
-    ) -> LinkRates:
-        """See `RadioAccess.link_rates`: the slot values, or shares ρ of the cell's values."""
-        up, down = both_ways(values)
-        is_shared = self.is_cell and not in_turns
-        return LinkRates(up, down, shares.rho[:, None] * down if is_shared else down)
-
     def of_clients(self, chosen: Ints) -> Self:
         """See `RadioAccess.of_clients`."""
         return replace(self, uplink_power_w=self.uplink_power_w[chosen])
 
-    def bands(self) -> GivenBands:
+    def bands(self) -> Bands:
         """See `RadioAccess.bands`."""
-        return GivenBands(self.is_cell)
+        return Bands(GIVEN, self.uplink_power_w, shared=self.is_cell)
 
 
 ACCESS: Mapping[str, type[ShannonFdma] | type[Lte] | type[Wifi]] = {
@@ -97,7 +87,13 @@ def of_gains(scenario: Scenario) -> RadioAccess:
     Raises:
         InputError: The rate model of a package cannot be used.
     """
-    return ACCESS.get(scenario.radio.access, Curve).of(scenario)
+    built_in = ACCESS.get(scenario.radio.access)
+    if built_in is not None:
+        return built_in.of(scenario)
+    # numba, which compiles functions of packages, takes half a second to import.
+    from orchestrator.engine.curve import Curve
+
+    return Curve.of(scenario)
 
 
 OF_SHANNON = ("static", "planner", "per-client-planner")

@@ -234,7 +234,7 @@ class EngineBackend:
             the scenario.
 
     Raises:
-        InputError: Links share the band, and delay or lose frames, or rounds are asynchronous.
+        InputError: Links share the band, and delay or lose frames.
     """
 
     def __init__(
@@ -252,9 +252,6 @@ class EngineBackend:
         self._radio = radio = radio_access(scenario, self._channel.now)
         if radio.is_shared and self._tcp is not None and self._tcp.grants is None:
             raise InputError(f"links: must have no delay, jitter or loss {radio.without_shares}")
-        if radio.is_shared and scenario.scheme.asynchronous:
-            raise InputError(f"paradigm: must not be asynchronous {radio.without_shares}")
-        assert scenario.scheme.is_plain or not radio.is_shared  # refused in the scenario
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
         self._rounds: list[Round] = []
@@ -279,7 +276,7 @@ class EngineBackend:
     def _next_of_session(self, decision: Decision) -> Round:
         """A round of an asynchronous run, all of which are predicted with the first one."""
         if not decision.index:
-            session = self._simulate(decision, self._faults_of(decision))
+            session = self.simulate(decision, self._faults_of(decision))
             plan = self.plan(decision.allocation)
             self._rounds = rounds_of(session, plan, self._radio)
             self._ended = None
@@ -295,7 +292,7 @@ class EngineBackend:
 
     def play_whole(self, decision: Decision) -> Round:
         """Predict a round, or all rounds of an asynchronous run as one; see `play`."""
-        round_ = self._simulate(decision, self._faults_of(decision))
+        round_ = self.simulate(decision, self._faults_of(decision))
         self._check(decision, round_)
         self._faults.played(round_)
         return round_
@@ -313,7 +310,7 @@ class EngineBackend:
 
     def play_with(self, decision: Decision, faults: RoundFaults | None) -> Round:
         """Predict a round with these faults instead of those of this timeline."""
-        round_ = self._simulate(decision, faults)
+        round_ = self.simulate(decision, faults)
         self._faults.played(round_)
         return round_
 
@@ -336,7 +333,8 @@ class EngineBackend:
         """Continue after rounds of this timeline that were played before."""
         self._faults.resume(rounds)
 
-    def _simulate(self, decision: Decision, faults: RoundFaults | None) -> Round:
+    def simulate(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """Simulate a round, or all rounds of an asynchronous run as one, with these faults."""
         plan = self.plan(decision.allocation)
         tcp = self.tcp(decision.index)
         times = simulate_on(plan, self._radio, self._channel, decision.start_s, faults, tcp=tcp)

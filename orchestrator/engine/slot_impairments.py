@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace
-from orchestrator.engine.compiling import inlined
 from orchestrator.engine.links import impairments_of
 from orchestrator.scenario.schema import ByDistance, OfTrace, Scenario, SnrLoss
 
@@ -31,7 +30,6 @@ LIGHT_M_S = 299_792_458.0
 CERTAIN = 1 - 1e-12
 
 
-@inlined
 def opposite(way: int) -> int:
     """The direction that carries the acknowledgements of another one."""
     return DOWN if way == UP else UP

@@ -17,17 +17,16 @@ receive each other, and only colliding exchanges are lost.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
 
-from ns3_scenarios.trace import SlotValues
-from orchestrator.engine.access import LinkRates, mean_rates
-from orchestrator.engine.compiling import Array, Ints, read_only
+from orchestrator.engine import core_library
+from orchestrator.engine.access import Radio
+from orchestrator.engine.arrays import Array, Ints
+from orchestrator.engine.core_library import Bands
 from orchestrator.engine.links import needs_snr
-from orchestrator.engine.plan import Allocation
-from orchestrator.engine.wifi_kernel import WifiBands
 from orchestrator.scenario.schema import Scenario, WifiStandard
 from testbed.core.errors import InputError
 
@@ -95,7 +94,7 @@ class Exchanges(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wifi:
+class Wifi(Radio):
     """A Wi-Fi cell: an access point and UAVs on one channel, with one antenna each."""
 
     uplink_power_w: Array
@@ -141,29 +140,15 @@ class Wifi:
         up = self.uplink_power_w / self.noise_w
         return np.stack([up, np.full_like(up, self.access_point_power_w / self.noise_w)])
 
-    def link_rates(
-        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
-    ) -> LinkRates:
-        """See `RadioAccess.link_rates`; in each direction while nothing is sent in the other."""
-        return mean_rates(values, partial(self._rates, in_turns, active))
-
-    def _rates(self, in_turns: bool, active: int | None, up: Array, down: Array) -> LinkRates:
-        active = active or len(up)
-        uplinks, downlinks = (
-            [np.searchsorted(least, gain, side="right") for least, gain in zip(*way, strict=True)]
-            for way in zip(self.least_gain, (up, down), strict=True)
-        )
-        whole = self.bps[1, np.array(downlinks)]
-        uplink = self.bps[active, np.array(uplinks)]
-        return LinkRates(uplink, whole, whole if in_turns else whole / active)
-
     def of_clients(self, chosen: Ints) -> Self:
         """See `RadioAccess.of_clients`."""
         return replace(self, uplink_power_w=self.uplink_power_w[chosen])
 
-    def bands(self) -> WifiBands:
-        """See `RadioAccess.bands`."""
-        return WifiBands(read_only(self.least_gain), read_only(self.bps))
+    def bands(self) -> Bands:
+        """See `RadioAccess.bands`; in each direction, rates hold while nothing is sent in the
+        other."""
+        up, down = (core_library.Steps(least, self.bps) for least in self.least_gain)
+        return Bands(core_library.WIFI, self.uplink_power_w, steps=(up, down))
 
     @cached_property
     def least_gain(self) -> Array:

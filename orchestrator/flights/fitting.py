@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.aerial import EXPONENTS
-from orchestrator.engine.compiling import Array
+from orchestrator.engine.arrays import Array
 from orchestrator.flights.geometry import LOG_DISTANCE, Path
 from orchestrator.flights.likelihood import Estimate, Series, most_likely
 from orchestrator.flights.measured import MeasuredFlight

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.engine.compiling import Array
+from orchestrator.engine.arrays import Array
 from orchestrator.flights.document import Curve, Document, Model, Part, Sealed
 from orchestrator.flights.fitting import ELEVATION, HEADING, TERMS, Flown
 from orchestrator.flights.geometry import LOG_DISTANCE, Path

@@ -11,7 +11,7 @@ import numpy as np
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelTrace, SlotTrace
-from orchestrator.engine.compiling import Array
+from orchestrator.engine.arrays import Array
 from orchestrator.scenario.channel import flown
 from orchestrator.scenario.loading import OWN, load
 from testbed.core.errors import InputError

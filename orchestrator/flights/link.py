@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 
 from ns3_scenarios.aerial import free_space_db
-from orchestrator.engine.compiling import Array, Ints
+from orchestrator.engine.arrays import Array, Ints
 from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, limited, uplink_steps
 from orchestrator.engine.lte_tables import UPLINK_TBS_INDEX, transport_block_bits
 from orchestrator.flights.fitting import LEAST_VALUES, Flown

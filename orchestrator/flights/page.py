@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from orchestrator.engine.compiling import Array
+from orchestrator.engine.arrays import Array
 from orchestrator.flights import document
 from orchestrator.flights.fitting import AS_GOOD, HEADING, TERMS, Fit, Flown, Level
 from orchestrator.flights.forecast import (

@@ -12,7 +12,7 @@ import numpy as np
 
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, ChannelTrace
-from orchestrator.engine.compiling import Array
+from orchestrator.engine.arrays import Array
 from orchestrator.flights import document
 from orchestrator.flights.fitting import (
     AS_GOOD,

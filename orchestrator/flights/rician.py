@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ns3_scenarios.fading import LIGHT_M_S
-from orchestrator.engine.compiling import Array
+from orchestrator.engine.arrays import Array
 from orchestrator.flights.fitting import Flown
 
 DENSEST = 0.5

@@ -1,286 +1,167 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""A round with ns-3's packets: actions of the nodes when messages arrive or steps end.
+"""Transfers of a round as ns-3's packets: a carrier for `orchestrator.engine.conductor`.
 
-Times are integer nanoseconds of emulated time, as in ns-3.
+Times within ns-3 are integer nanoseconds of emulated time.
 """
 
-import heapq
-import itertools
 import math
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ns3_scenarios.packets import Network
 from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.access import LinkRates, RadioAccess
-from orchestrator.engine.engine import round_of_spans
+from orchestrator.engine.conductor import SHARED
+from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import shape_of
-from orchestrator.engine.plan import Array, RoundPlan, prospects_of, round_sizes
-from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rates import first_gradient_s, link_rates, on_channel
+from orchestrator.engine.plan import Array, RoundPlan, round_sizes
+from orchestrator.engine.rates import link_rates, on_channel
+from orchestrator.engine.slot_impairments import UP
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
-from testbed.core.orders import Ahead
-from testbed.core.server_round import (
-    AdaptersArrived,
-    BroadcastReceived,
-    Compute,
-    Computed,
-    GradientDelivered,
-    Instruction,
-    Outlook,
-    SendGradient,
-    ServerRound,
-    SmashedArrived,
-    StartClients,
-)
-from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Round, S
+from testbed.core.timeline import CA, CM, SG, SM
 from testbed.transport import wire
 from testbed.transport.framing import ETHERNET_BYTES
-from testbed.transport.wire import RoundSizes
 from workloads.costs.profile import SplitProfile
 
+if TYPE_CHECKING:
+    from orchestrator.engine.conductor import Conductor, Then
+
 GROWTH_SLOTS = 1024
-UP, DOWN = False, True
+WORD = -2
+"""A message without content: RECEIPT, START and the like."""
 
 ChangeLinks = Callable[["PacketRates", int, bool], None]
-"""Called at the start of a slot, and when the broadcast is over, to give ns-3's links the channel
-of the slot; the last argument is whether the broadcast continues."""
+"""Called at the start of a slot, and when a broadcast begins or is over, to give ns-3's links the
+channel of the slot; the last argument is whether there is a broadcast."""
 
 
-@dataclass(frozen=True)
-class Messages:
-    """Sizes of a round's messages in TCP, and of their payloads, in bytes."""
-
-    adapters: int
-    """The global adapters, from the base station."""
-    adapters_up: int
-    smashed: int
-    gradient: int
-    note: int
-    """Size of RECEIPT and START, which are only a header."""
-    payload: RoundSizes
-
-
-def messages_of(scenario: Scenario, profile: SplitProfile, split: int, client: int = 1) -> Messages:
-    """The message sizes of a client's round for a split point."""
+def message_sizes(
+    scenario: Scenario, profile: SplitProfile, split: int, client: int
+) -> dict[int, int]:
+    """Sizes of a client's messages in TCP in bytes, by step, `SHARED` and `WORD`."""
     sizes = round_sizes(scenario, profile, split, client)
-    return Messages(
-        adapters=wire.message_bytes(sizes.adapters_header + sizes.adapters),
-        adapters_up=wire.message_bytes(sizes.adapters_header + sizes.adapters_up),
-        smashed=wire.message_bytes(sizes.smashed, sizes.labels),
-        gradient=wire.message_bytes(sizes.gradient),
-        note=wire.message_bytes(0),
-        payload=sizes,
-    )
-
-
-@dataclass(frozen=True, order=True)
-class _Due:
-    """An action at a known time."""
-
-    at_ns: int
-    serial: int
-    action: Callable[[], None]
+    return {
+        SM: wire.message_bytes(sizes.adapters_header + sizes.adapters),
+        CA: wire.message_bytes(sizes.smashed, sizes.labels),
+        SG: wire.message_bytes(sizes.gradient),
+        CM: wire.message_bytes(sizes.adapters_header + sizes.adapters_up),
+        SHARED: wire.message_bytes(sizes.shared_gradient),
+        WORD: wire.message_bytes(0),
+    }
 
 
 @dataclass
-class _Uav:
-    """State of a UAV in its current iteration."""
+class PacketLinks:
+    """The links of a run in ns-3."""
 
-    iteration: int = 0
-    backward_ns: int = 0
-    """τ_CB(i-1), ns."""
-    compute_ns: int = 0
-    """τ_CB(i-1) + τ_CF(i), ns."""
+    network: Network
+    change: ChangeLinks
+    now_ns: int = 0
+
+    def __post_init__(self) -> None:
+        """Nothing is on its way."""
+        self.on_its_way: dict[tuple[int, bool], deque[Then | None]] = defaultdict(deque)
+        """What follows each message, by client and whether it goes down; None: nothing, because its
+        client is lost."""
 
 
-class PacketRound:
-    """A round: UAVs act when a message arrives or a computing step ends; the base station follows
-    `testbed.core.server_round`."""
+class Packets:
+    """A carrier over ns-3's packets.
+
+    Args:
+        conductor: The conductor of the round.
+        links: The links of the run.
+        rates: Rates of the links.
+        sizes: Sizes of each client's messages, from client 1 on.
+        progress: Called with the seconds since the start of the round, once per slot.
+    """
+
+    credit_s, end_s, slots, unicasts = 0.0, math.inf, 0, False
 
     def __init__(
         self,
-        index: int,
-        plan: RoundPlan,
-        scenario: Scenario,
-        profile: SplitProfile,
-        network: Network,
-        change: ChangeLinks,
-        source: Channel,
-        start_ns: int,
-        tcp: TcpModel | None = None,
+        conductor: "Conductor",
+        links: PacketLinks,
+        rates: "PacketRates",
+        sizes: list[dict[int, int]],
+        progress: Callable[[float], None],
     ):
-        self.index = index
-        self.plan = plan
-        self.radio = radio_access(scenario, source.now)
-        self.network = network
-        self.change = change
-        self.rates = PacketRates(plan, self.radio, scenario, source, tcp)
-        self.start_ns = self.now_ns = start_ns
-        self.messages = {
-            client: messages_of(scenario, profile, split, client)
-            for client, split in enumerate(plan.allocation.splits.tolist(), 1)
-        }
-        clients = plan.allocation.clients or range(1, plan.clients + 1)
-        self.uavs = {client: _Uav() for client in clients}
-        self.protocol = ServerRound(
-            plan.paradigm,
-            clients,
-            self.rates.first_gradient_ns,
-            outlook=Outlook(self.rates.ahead, start_ns, 1e9),
-            iterations=dict(enumerate(plan.iterations_of.tolist(), 1)),
-        )
-        self.broadcasting = True
-        self.arrivals: dict[tuple[int, bool], deque[Callable[[], None]]] = defaultdict(deque)
-        self.dues: list[_Due] = []
-        self.serial = itertools.count()
-        self.spans: list[tuple[int, int, int, float, float, int]] = []
+        self.conductor, self.links, self.rates, self.sizes = conductor, links, rates, sizes
+        self.progress = progress
+        self.broadcasting = False
+        self._set()
 
-    def play(self, progress: Callable[[float], None]) -> Round:
-        """Simulate the round from the broadcast to the last adapters."""
-        slot_ns = self.rates.slot_ns
-        slot = self.now_ns // slot_ns
-        self._set_rates(slot)
-        for client in self.uavs:
-            self._send(
-                client, DOWN, self.messages[client].adapters, partial(self._broadcast, client)
-            )
-        while not self.protocol.is_over:
-            boundary_ns = (slot + 1) * slot_ns
-            until_ns = min([boundary_ns, *(due.at_ns for due in self.dues[:1])])
-            self.now_ns, arrived = self.network.advance(until_ns)
-            if self.now_ns == boundary_ns:
-                slot += 1
-                self._set_rates(slot)
-                progress((self.now_ns - self.start_ns) / 1e9)
-            for arrival in arrived:
-                self.arrivals[arrival.link, arrival.down].popleft()()
-            while self.dues and self.dues[0].at_ns <= self.now_ns:
-                heapq.heappop(self.dues).action()
-            for instruction in self.protocol.instructions():
-                self._begin(instruction)
-        return round_of_spans(
-            self.index,
-            self.plan,
-            self.radio,
-            self.start_ns / 1e9,
-            np.array(self.spans, dtype=SPAN),
-        )
+    def begin(self, step: int, client: int, way: int, size: int, at_s: float, then: "Then") -> None:
+        """See `Carrier.begin`."""
+        down = way != UP
 
-    # --- the UAV
+        def send(_: float) -> None:
+            if client in self.conductor.protocol.here:
+                self.links.network.send(client, down, self.sizes[client - 1][step])
+                self.links.on_its_way[client, down].append(then)
 
-    def _broadcast(self, client: int) -> None:
-        received = BroadcastReceived(client, self.now_ns)
-        self._note(client, 1, SM, self.start_ns, self.messages[client].payload.adapters)
-        self._send(client, UP, self.messages[client].note, partial(self.protocol.tell, received))
+        if _ns(at_s) <= self.links.now_ns:
+            send(at_s)
+        else:
+            self.conductor.at(client, at_s, send)
 
-    def _forward(self, client: int, start_ns: int) -> None:
-        mine = self.uavs[client]
-        mine.iteration += 1
-        forward_ns = _ns(self.plan.cf_s[client - 1, mine.iteration - 1])
-        if mine.iteration == 1:
-            mine.backward_ns = round(self.plan.backward_ratio * forward_ns)
-        mine.compute_ns = mine.backward_ns + forward_ns
+    def word(self, way: int, client: int, at_s: float, then: "Then") -> None:
+        """See `Carrier.word`."""
+        self.begin(WORD, client, way, 0, at_s, then)
 
-        def done() -> None:
-            self._note(client, mine.iteration, CF, start_ns)
-            sent_ns = self.now_ns
-            self._send(
-                client, UP, self.messages[client].smashed, partial(self._smashed, client, sent_ns)
-            )
+    def advance(self, until_s: float) -> bool:
+        """See `Carrier.advance`."""
+        links, slot_ns = self.links, self.rates.slot_ns
+        until_ns = math.inf if math.isinf(until_s) else _ns(until_s)
+        while links.now_ns < until_ns:
+            boundary_ns = (links.now_ns // slot_ns + 1) * slot_ns
+            links.now_ns, arrived = links.network.advance(int(min(boundary_ns, until_ns)))
+            if links.now_ns == boundary_ns:
+                self._set()
+                self.progress(links.now_ns / 1e9 - self.conductor.start_s)
+            found = False
+            for each in arrived:
+                then = links.on_its_way[each.link, each.down].popleft()
+                if then is not None:
+                    self.conductor.at(each.link, links.now_ns / 1e9, then)
+                    found = True
+            if found:
+                return True
+        return False
 
-        self._at(start_ns + forward_ns, done)
+    def rate(self, way: int, client: int, at_s: float) -> float:
+        """See `Carrier.rate`."""
+        rates = self.rates.of_slot(_ns(at_s) // self.rates.slot_ns)
+        return float((rates.uplink if way == UP else rates.gradient)[client - 1])
 
-    def _gradient(self, client: int, sent_ns: int) -> None:
-        mine, start_ns = self.uavs[client], self.now_ns
-        self._note(client, mine.iteration, SG, sent_ns, self.messages[client].payload.gradient)
-        self._send(
-            client,
-            UP,
-            self.messages[client].note,
-            partial(self._delivered, client, sent_ns, start_ns),
-        )
-        mine.backward_ns = _ns(self.plan.cb_s[client - 1, mine.iteration - 1])
+    def lose(self, client: int) -> None:
+        """See `Carrier.lose`; what TCP has already been given is still carried."""
+        for down in (False, True):
+            waiting = self.links.on_its_way[client, down]
+            self.links.on_its_way[client, down] = deque([None] * len(waiting))
 
-        def done() -> None:
-            self._note(client, mine.iteration, CB, start_ns)
-            if mine.iteration < self.plan.iterations_of[client - 1]:
-                self._forward(client, self.now_ns)
-                return
-            sent_ns = self.now_ns
-            size = self.messages[client].adapters_up
-            self._send(client, UP, size, partial(self._adapters, client, sent_ns))
+    def broadcasts(self, *, now: bool) -> None:
+        """See `Carrier.broadcasts`."""
+        if now != self.broadcasting:
+            self.broadcasting = now
+            self._set()
 
-        self._at(start_ns + mine.backward_ns, done)
-
-    # --- the base station
-
-    def _smashed(self, client: int, sent_ns: int) -> None:
-        mine = self.uavs[client]
-        self._note(client, mine.iteration, CA, sent_ns, self.messages[client].payload.smashed)
-        self.protocol.tell(
-            SmashedArrived(client, mine.iteration, sent_ns, self.now_ns, mine.compute_ns)
-        )
-
-    def _begin(self, instruction: Instruction) -> None:
-        match instruction:
-            case StartClients(clients):
-                self.broadcasting = False
-                self._set_rates(self.now_ns // self.rates.slot_ns)
-                for client in clients:
-                    start = partial(self._forward, client, int(instruction.at))
-                    self._send(client, DOWN, self.messages[client].note, start)
-            case Compute(client, iteration):
-                server_ns = _ns(self.plan.s_s[client - 1, iteration - 1])
-                computed = partial(self._computed, client, iteration, self.now_ns)
-                self._at(self.now_ns + server_ns, computed)
-            case SendGradient(client):
-                arrived = partial(self._gradient, client, self.now_ns)
-                self._send(client, DOWN, self.messages[client].gradient, arrived)
-            case _:
-                raise AssertionError(f"clients cannot be lost here: {instruction}")
-
-    def _computed(self, client: int, iteration: int, start_ns: int) -> None:
-        self._note(client, iteration, S, start_ns)
-        self.protocol.tell(Computed(client, self.now_ns))
-
-    def _delivered(self, client: int, sent_ns: int, arrived_ns: int) -> None:
-        self.protocol.tell(GradientDelivered(client, sent_ns, arrived_ns, self.now_ns))
-
-    def _adapters(self, client: int, sent_ns: int) -> None:
-        self._note(
-            *(client, int(self.plan.iterations_of[client - 1]), CM, sent_ns),
-            self.messages[client].payload.adapters_up,
-        )
-        self.protocol.tell(AdaptersArrived(client))
-
-    # --- time and links
-
-    def _at(self, at_ns: int, action: Callable[[], None]) -> None:
-        """Schedule an action; it is not executed before the current time."""
-        heapq.heappush(self.dues, _Due(max(at_ns, self.now_ns), next(self.serial), action))
-
-    def _send(self, client: int, down: bool, size: int, arrived: Callable[[], None]) -> None:
-        self.network.send(client, down, size)
-        self.arrivals[client, down].append(arrived)
-
-    def _note(self, client: int, iteration: int, step: int, start_ns: int, size: int = 0) -> None:
-        self.spans.append((client, iteration, step, start_ns / 1e9, self.now_ns / 1e9, size))
-
-    def _set_rates(self, slot: int) -> None:
-        self.change(self.rates, slot, self.broadcasting)
+    def _set(self) -> None:
+        """Give ns-3 the channel of the present slot."""
+        slot = self.links.now_ns // self.rates.slot_ns
+        self.links.change(self.rates, slot, self.broadcasting)
         impairments = self.rates.impairments_at(slot, broadcast=self.broadcasting)
         if impairments is not None:
-            self.network.impair(*impairments)
+            self.links.network.impair(*impairments)
 
 
 class PacketRates:
@@ -293,27 +174,32 @@ class PacketRates:
         scenario: Scenario,
         source: Channel,
         tcp: TcpModel | None = None,
+        faults: RoundFaults | None = None,
     ):
         self.plan = plan
         self.radio = radio
         self.source = source
-        self.links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
+        self.faults = faults
         self.tcp = tcp
-        self.carries = self.links
+        self._links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
+        self._carries = self._links
         """Rates that remain if frames are retransmitted."""
         self.slot_ns = _ns(scenario.slot_s)
         shape = shape_of(scenario)
         self.least_bps = shape.lowest_rate(scenario.slot_s)
         # If the scenario's rates are for payload, full frames need rates that are larger by this.
         self.factor = (scenario.emulation.mtu + ETHERNET_BYTES) / shape.frame_bytes
-        self.first_gradients_s = np.empty((plan.clients, 0))
-        self.prospects = prospects_of(plan)
+
+    def of_slot(self, slot: int) -> LinkRates:
+        """Rates of the model in a slot, shape [K] each."""
+        self._grow(slot)
+        return LinkRates(*(each[:, slot] for each in self._links))
 
     def at(self, slot: int, broadcast: bool) -> tuple[list[float], list[float]]:
         """Rates of uplinks and downlinks in a slot, for ns-3's frames."""
         self._grow(slot)
-        downlink = self.carries.broadcast if broadcast else self.carries.gradient
-        return self._carried(self.carries.uplink[:, slot]), self._carried(downlink[:, slot])
+        downlink = self._carries.broadcast if broadcast else self._carries.gradient
+        return self._framed(self._carries.uplink[:, slot]), self._framed(downlink[:, slot])
 
     def impairments_at(self, slot: int, broadcast: bool) -> tuple[Array, Array] | None:
         """Impairments of frames on uplinks and downlinks in a slot; None if all slots are equal.
@@ -338,34 +224,28 @@ class PacketRates:
             raise InputError(f"trace: its {channel.slots} slots end before ns-3's round does")
         return channel
 
-    def first_gradient_ns(self, client: int, arrived_ns: float) -> int:
-        """τ'_SG(0) for smashed data that arrive at a time; 0 if the order does not need it."""
-        if not self.plan.paradigm.asks_for_first_gradient:
-            return 0
-        slot = int(arrived_ns) // self.slot_ns
-        self._grow(slot)
-        return _ns(self.first_gradients_s[client - 1, slot])
+    def silent(self, slot: int) -> list[int]:
+        """Indices of the clients that are silent in a slot, from 0."""
+        found = () if self.faults is None else self.faults.silent
+        return [
+            client - 1
+            for client, first, end in found
+            if first <= slot and (end is None or slot < end)
+        ]
 
-    def ahead(self, client: int, iteration: int, enqueued_ns: float) -> Ahead:
-        """A client's remaining work, at the rates of the slot in which it is enqueued."""
-        slot = int(enqueued_ns) // self.slot_ns
-        self._grow(slot)
-        up, down = self.links.uplink[client - 1, slot], self.links.gradient[client - 1, slot]
-        return self.prospects.ahead(client, iteration, float(up), float(down))
-
-    def _carried(self, rate_bps: Array) -> list[float]:
-        carried = np.where(rate_bps < self.least_bps, 0.0, self.factor * rate_bps)
-        return list(map(float, carried))
+    def _framed(self, rate_bps: Array) -> list[float]:
+        framed = np.where(rate_bps < self.least_bps, 0.0, self.factor * rate_bps)
+        return list(map(float, framed))
 
     def _grow(self, slot: int) -> None:
-        if slot < self.links.uplink.shape[1]:
+        if slot < self._links.uplink.shape[1]:
             return
         channel = self.channel(slot)
-        self.links = link_rates(self.plan, self.radio, channel.values)
-        self.first_gradients_s = first_gradient_s(self.plan, self.links.gradient)
+        values = channel.values if self.faults is None else self.faults.silenced(channel.values)
+        self._links = link_rates(self.plan, self.radio, values)
         self.tcp = on_channel(self.tcp, self.plan, self.radio, channel)
         slots = None if self.tcp is None else self.tcp.slots
-        self.carries = self.links if slots is None else self.links.slowed(slots)
+        self._carries = self._links if slots is None else self._links.slowed(slots)
 
 
 def _ns(seconds: float) -> int:

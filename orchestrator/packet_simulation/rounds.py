@@ -4,8 +4,8 @@
 """Simulates a scenario's rounds with ns-3's packets, in addition to the engine and the kernel.
 
 Nodes are simulated by their messages: the same messages and sizes as in the emulation, over one TCP
-connection per link, with the same modelled computing and the same `testbed.core.schedule`, driven
-by the arrivals of ns-3's packets. Links have the rates of the radio model
+connection per link, with the same modelled computing and the same protocol of the base station
+(`orchestrator.engine.conductor`), driven by the arrivals of ns-3's packets. Links have the rates of the radio model
 (`ns3_scenarios.packets`); or, with LTE that UAVs share, packets pass the radio access that ns-3
 simulates (`ns3_scenarios.radio_packets`), and the model's rates are only those that decisions are
 based on. Times are integer nanoseconds of emulated time, as in ns-3.
@@ -27,12 +27,20 @@ from ns3_scenarios.packets import (
 from ns3_scenarios.radio import LteSettings, WifiSettings
 from ns3_scenarios.radio_packets import RadioPacketNetwork
 from ns3_scenarios.trace import ChannelSource
+from orchestrator.engine.conductor import Conductor
+from orchestrator.engine.engine import conducted, round_of
+from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import impairments_of, shape_of, vary_by_slot
-from orchestrator.engine.plan import link_bytes, plan_round
-from orchestrator.engine.rounds import Decide, Decision, play_rounds
-from orchestrator.engine.tcp_model import tcp_model_of
+from orchestrator.engine.plan import link_bytes, payload_bytes, plan_round
+from orchestrator.engine.rounds import Decide, Decision, EngineBackend, play_rounds
+from orchestrator.packet_simulation.carrier import (
+    ChangeLinks,
+    PacketLinks,
+    PacketRates,
+    Packets,
+    message_sizes,
+)
 from orchestrator.packet_simulation.radio import air_of, settings_of, slot_of
-from orchestrator.packet_simulation.round import ChangeLinks, PacketRates, PacketRound
 from orchestrator.scenario.channel import Channel, ns3_launch
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -86,18 +94,6 @@ def play(
             raise InputError(f"emulation.{field}: ns-3 supports only {supported!r}, not {given!r}")
     if scenario.topology is not None:
         raise InputError("topology: must be absent, because ns-3 simulates one base station")
-    if scenario.scheme.asynchronous:
-        raise InputError(f"paradigm: ns-3 needs synchronous rounds, not {scenario.paradigm!r}")
-    if not scenario.scheme.is_plain:
-        raise InputError(
-            f"{scenario.protocol_key}: ns-3 needs uploads that start at once in shares of the "
-            "uplink, and gradients that are not aggregated"
-        )
-    if scenario.participation.deadline_s is not None:
-        raise InputError("participation.deadline_s: ns-3 needs rounds that wait for all clients")
-    if scenario.faults.events or scenario.faults.random is not None:
-        where = "events" if scenario.faults.events else "random"
-        raise InputError(f"faults.{where}: ns-3 needs rounds without faults")
     if scenario.links.queue != "fifo" or scenario.links.ecn:
         raise InputError("links.queue: ns-3 supports only 'fifo', without links.ecn")
     if emulation.congestion_control not in CONGESTION_CONTROLS:
@@ -133,7 +129,7 @@ def play(
     )
     network, change = _links(scenario, channel, cell, settings)
     with network:
-        backend = PacketBackend(scenario, channel, profile, network, change, progress)
+        backend = PacketBackend(scenario, channel, profile, PacketLinks(network, change), progress)
         done = list(play_rounds(scenario, channel, backend, decide=decide))
         return Played(Timeline(done), network.counts())
 
@@ -185,46 +181,55 @@ def _set_rates(network: PacketNetwork, rates: PacketRates, slot: int, is_broadca
 def _set_gains(
     network: RadioPacketNetwork, scenario: Scenario, rates: PacketRates, slot: int, _: bool
 ) -> None:
-    network.gains(slot, *slot_of(scenario, rates.channel(slot), slot))
+    up, down, position_m = slot_of(scenario, rates.channel(slot), slot)
+    silent = rates.silent(slot)
+    up[:, silent], down[:, silent] = 0.0, 0.0
+    network.gains(slot, up, down, position_m)
 
 
-class PacketBackend:
-    """A backend that simulates rounds packet by packet."""
+class PacketBackend(EngineBackend):
+    """A backend that simulates rounds packet by packet.
+
+    Args:
+        scenario: Scenario of the rounds.
+        channel: Channel.
+        profile: Costs of each split.
+        links: The links of the run in ns-3.
+        progress: Called with the round, and twice the emulated seconds since its start.
+    """
 
     def __init__(
         self,
         scenario: Scenario,
         channel: Channel,
         profile: SplitProfile,
-        network: Network,
-        change: ChangeLinks,
+        links: PacketLinks,
         progress: Progress,
     ):
-        self._scenario = scenario
-        self._channel = channel
-        self._profile = profile
-        self._network = network
-        self._change = change
+        super().__init__(scenario, channel, profile, link_bytes)
+        self._links = links
         self._progress = progress
-        self._now_ns = 0
-        self._tcp = tcp_model_of(scenario)
 
-    def play(self, decision: Decision) -> Round:
-        """Simulate one round, from the end of the previous one."""
-        scenario = self._scenario
-        plan = plan_round(scenario, self._profile, decision.allocation, link_bytes)
-        round_ = PacketRound(
-            decision.index,
-            plan,
-            scenario,
-            self._profile,
-            self._network,
-            self._change,
-            self._channel,
-            self._now_ns,
-            self._tcp,
+    def simulate(self, decision: Decision, faults: RoundFaults | None) -> Round:
+        """See `EngineBackend.simulate`."""
+        scenario, allocation = self._scenario, decision.allocation
+        plan = self.plan(allocation)
+        if faults is not None and faults.absent.all():
+            return super().simulate(decision, faults)
+        rates = PacketRates(
+            plan, self._radio, scenario, self._channel, self.tcp(decision.index), faults
         )
         text = f"ns-3, {which_round(decision.index, scenario.rounds)}"
-        played = round_.play(lambda seconds: self._progress(text, seconds, seconds))
-        self._now_ns = round_.now_ns
-        return played
+        carrier = partial(
+            Packets,
+            links=self._links,
+            rates=rates,
+            sizes=[
+                message_sizes(scenario, self._profile, split, client)
+                for client, split in enumerate(allocation.splits.tolist(), 1)
+            ],
+            progress=lambda seconds: self._progress(text, seconds, seconds),
+        )
+        shown = plan_round(scenario, self._profile, allocation, payload_bytes)
+        conductor = Conductor(plan, decision.start_s, carrier, faults, shown=shown)
+        return round_of(decision.index, plan, conducted(conductor, self._radio))

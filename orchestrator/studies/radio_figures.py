@@ -26,8 +26,7 @@ from rich.text import Text
 from ns3_scenarios.trace import both_ways
 from orchestrator.campaign.cluster import POOL, Progress
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
-from orchestrator.engine.lte import Lte
-from orchestrator.engine.lte_kernel import turn
+from orchestrator.engine.lte import Lte, turn
 from orchestrator.engine.lte_tables import MCS_OF_CQI
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access

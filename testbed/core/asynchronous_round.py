@@ -109,7 +109,6 @@ class AsynchronousRound:
         paradigm: Paradigm,
         clients: Collection[int],
         updates: int,
-        iterations: int,
         start: float,
         lost_at: Mapping[int, float] | None = None,
         *,
@@ -123,7 +122,6 @@ class AsynchronousRound:
             paradigm: Determines the schedule.
             clients: Participating clients, from 1.
             updates: Number of updates of all clients together that must arrive.
-            iterations: Iterations per update, I.
             start: Start time of the run.
             lost_at: Time at which an unfinished client counts as lost.
             drops: Whether the run continues without a lost client.
@@ -140,7 +138,6 @@ class AsynchronousRound:
         self._schedule = Schedule(paradigm, len(clients))
         self._clients = {client: _Client() for client in clients}
         self._missing = updates
-        self._iterations = iterations
         self._version = 0
         self._buffer, self._buffered = buffer, 0
         self._after_aggregation = after_aggregation

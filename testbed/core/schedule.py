@@ -58,6 +58,8 @@ class _Server:
         tick: float | None,
         iterations: Mapping[int, int],
         turns: Collection[int] = (),
+        *,
+        in_places: bool = False,
     ):
         self.resource = resource
         self.sequential = sharing == "sequential"
@@ -66,6 +68,8 @@ class _Server:
         self.tick = tick
         self.iterations = dict(iterations)
         """Number of iterations of each client in the round; empty: the same number for all."""
+        self.place = 0 if in_places and self.sequential else None
+        """The rank that is served next; None: the lowest rank that waits."""
         self.busy = False
         self.serves = 0
         """The client in service, if the resource is sequential and busy."""
@@ -146,6 +150,10 @@ class _Server:
                 heapq.heapify(self.queue)
                 waiting = due[0]
             else:
+                if self.place is not None:
+                    if self.queue[0].rank != self.place:
+                        break
+                    self.place += 1
                 waiting = heapq.heappop(self.queue)
             at = max(waiting.ready, self.free) if self.sequential else waiting.ready
             started.append(Start(self.resource, waiting.client, at))
@@ -162,6 +170,8 @@ class Schedule:
         tick: Unit in which times of arrival are compared; None: they are compared as they are.
         iterations: Number of iterations of each client, if they differ. Gates wait for the clients
             that do the iteration; others have already done theirs.
+        in_places: Whether ranks are places in the order of service, from 0: a sequential resource
+            then waits for the client with the next place.
     """
 
     def __init__(
@@ -170,6 +180,8 @@ class Schedule:
         clients: Collection[int] | int,
         tick: float | None = None,
         iterations: Mapping[int, int] | None = None,
+        *,
+        in_places: bool = False,
     ):
         turns: Collection[int] = ()
         if not isinstance(clients, int):
@@ -177,7 +189,13 @@ class Schedule:
             clients = len(clients)
         own = iterations or {}
         self._compute = _Server(
-            "compute", paradigm.server_compute, paradigm.compute_waits_for_all, clients, tick, own
+            "compute",
+            paradigm.server_compute,
+            paradigm.compute_waits_for_all,
+            clients,
+            tick,
+            own,
+            in_places=in_places,
         )
         self._transmit = _Server(
             "transmit",
@@ -186,6 +204,7 @@ class Schedule:
             clients,
             tick,
             own,
+            in_places=in_places,
         )
         self._upload = _Server("upload", paradigm.uplink, False, clients, tick, {}, turns)
         self._adapters_wait = paradigm.adapters_wait_for_all

@@ -6,8 +6,7 @@
 Theory of operation. A driver passes in all events of the same time and then asks for the
 instructions that follow, so that ties are resolved correctly; it carries them out with its own
 clock and links. One driver is the emulated base station (`workloads.nodes.server_round`), the other
-one is the ns-3 simulation (`orchestrator.packet_simulation.round`). This file uses no sockets,
-threads or clocks.
+one predicts rounds (`orchestrator.rounds.conductor`). This file uses no sockets, threads or clocks.
 
 Sequence for one client, with events (▸) and instructions (◂)::
 
@@ -279,6 +278,7 @@ class ServerRound:
         own_gradients: bool = True,
         tick: float | None = None,
         iterations: Mapping[int, int] | None = None,
+        places: Callable[[Resource, int, int], int] | None = None,
     ):
         """Begin the round.
 
@@ -296,6 +296,9 @@ class ServerRound:
             tick: Unit in which lags and times of arrival are compared, so that rounding errors do
                 not break ties; None: they are compared as they are.
             iterations: Number of iterations of each client. Default: the same number for all.
+            places: Place of a client's iteration in the order in which a resource serves, from 0,
+                in place of the paradigm's order. Sequential resources then wait for the client with
+                the next place.
         """
         self.here = set(clients)
         """Clients that have neither finished nor been lost."""
@@ -308,7 +311,8 @@ class ServerRound:
         if self._mac_orders:
             paradigm = replace(paradigm, gradient_transmission="parallel")
         own = {client: n for client, n in (iterations or {}).items() if client in self.here}
-        self._schedule = Schedule(paradigm, clients, tick, own)
+        self._schedule = Schedule(paradigm, clients, tick, own, in_places=places is not None)
+        self._places = places
         self._tick = tick
         self._own_gradients = own_gradients
         self._computed: dict[int, float] = {}
@@ -440,6 +444,8 @@ class ServerRound:
     def _rank(self, resource: Resource, number: int, at: float) -> float:
         """The rank of a client at a resource: the lowest is served first."""
         client, order = self._clients[number], self._paradigm.order
+        if self._places is not None:
+            return self._places(resource, number, client.iteration)
         if order == orders.FIRST_COME:
             return 0
         if order == orders.LARGER_LAG:

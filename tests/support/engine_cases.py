@@ -274,6 +274,10 @@ def assert_equal_rounds(times, reference):
         (client, iteration, STEPS[step]): (start, end, size)
         for client, iteration, step, start, end, size in times.spans.tolist()
     }
+    # Of clients that are lost together, one may count as begun when the other one is lost.
+    moments = {client + 1: at_s for client, at_s in lost.items()}
+    spans = [s for s in spans if not s[3] == s[4] == moments.get(s[0])]
+    mine = {key: s for key, s in mine.items() if not s[0] == s[1] == moments.get(key[0])}
     assert mine.keys() == {span[:3] for span in spans}
     for client, iteration, step, *rest in spans:
         assert mine[client, iteration, step] == pytest.approx(tuple(rest), rel=1e-9, abs=1e-9)

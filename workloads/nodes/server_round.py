@@ -184,7 +184,6 @@ class EmulatedServerRound:
                 station.setup.paradigm,
                 order.clients,
                 self.terms.updates,
-                self.terms.iterations,
                 clock.start_s,
                 lost_at,
                 drops=faults.drops,

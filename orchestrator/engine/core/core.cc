@@ -1,0 +1,170 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: MIT
+//
+// The C interface of the compiled part of the engine; `orchestrator.engine.core_library` calls it.
+
+#include "medium.h"
+#include "round.h"
+#include "tcp.h"
+
+using namespace engine;
+
+// The links of a round on a channel, for the transfers of `orchestrator.rounds.computed`. Mirror of
+// `core_library.Air`.
+struct Air {
+  const Slots *slots;
+  const Link *links;  // [3, K]
+  Paths *paths;       // null: links neither delay nor lose
+  Medium *medium;     // null: each link has a rate of its own
+  int64_t *slot;      // the slot in which each client's last transfer ended [K]; written to
+  int64_t medium_slot;
+};
+
+extern "C" {
+
+int64_t link_bytes() { return sizeof(Link); }
+
+void engine_links(const Bands *bands, int32_t in_turns, const double *beta, const double *rho,
+                  Link *links) {
+  fill_links(*bands, in_turns, beta, rho, links);
+}
+
+// Fill the rates of all links in the slots from `first` on, [3, K, count]. With `active`, the links
+// of a shared band have the rate with that number of active links, or all of the cell if it is 0.
+void engine_rates(const Slots *slots, const Link *links, int64_t first, int64_t count, int64_t active,
+                  double *bps) {
+  for (int way = UP; way <= BROADCAST; ++way) {
+    for (int64_t k = 0; k < slots->clients; ++k) {
+      const Link &link = links[way * slots->clients + k];
+      for (int64_t s = 0; s < count; ++s) {
+        *bps++ = active && link.shared
+                     ? shared_slot_bps(*slots, link, way, k, first + s, active, 0).bps
+                     : slot_bps(*slots, link, way, k, first + s);
+      }
+    }
+  }
+}
+
+// Shannon's rates of n bands.
+void engine_shannon(const double *hz, const double *snr, int64_t n, double *bps) {
+  for (int64_t i = 0; i < n; ++i) bps[i] = shannon_bps(hz[i], snr[i]);
+}
+
+// The rate of a link at a time; 0 after the end of the trace.
+double engine_rate(const Air *air, int32_t way, int64_t k, double time_s) {
+  const Slots &slots = *air->slots;
+  const int64_t slot = slot_at(slots, time_s, slot_before(slots, time_s));
+  return slot < slots.slots ? slot_bps(slots, air->links[way * slots.clients + k], way, k, slot) : 0.0;
+}
+
+// When a transfer of `size` bytes over a link with a rate of its own ends.
+double engine_transfer(Air *air, int32_t way, int64_t k, int64_t size, double time_s) {
+  const Slots &slots = *air->slots;
+  const Link &link = air->links[way * slots.clients + k];
+  if (air->paths) {
+    const Link &back = air->links[opposite(way) * slots.clients + k];
+    return delivered(*air->paths, slots, way, k, size, time_s, air->slot[k], link, back);
+  }
+  return carried(slots, nullptr, 1, way, k, 8.0 * static_cast<double>(size), time_s, air->slot[k],
+                 link);
+}
+
+// When a message of a single frame arrives.
+double engine_note(Air *air, int32_t way, int64_t k, double time_s) {
+  return note(*air->paths, *air->slots, air->links, way, k, time_s, air->slot[k]);
+}
+
+// When a transfer that begins on shared links is served; `active` links are active then.
+double engine_served(Air *air, int32_t way, int64_t k, int64_t size, double time_s, int64_t active) {
+  const Slots &slots = *air->slots;
+  const int64_t slot = air->slot[k] = slot_at(slots, time_s, air->slot[k]);
+  const Link &link = air->links[way * slots.clients + k];
+  const double bps =
+      slot < slots.slots ? shared_slot_bps(slots, link, way, k, slot, active, 0).bps : 0.0;
+  return served_from(*air->paths, way, k, size, time_s, bps);
+}
+
+double engine_arrival(Air *air, int32_t way, int64_t k, double served_s) {
+  return arrival_of(*air->paths, way, k, served_s);
+}
+
+void engine_clear(Air *air, double start_s) {
+  const Slots &slots = *air->slots;
+  air->medium_slot = slot_before(slots, start_s);
+  for (int64_t k = 0; k < slots.clients; ++k) air->slot[k] = air->medium_slot;
+  if (air->medium) clear(*air->medium, start_s);
+}
+
+void engine_begin(Air *air, int32_t way, int64_t k, double bits, double at_s) {
+  begin_transfer(*air->medium, way, k, bits, at_s);
+}
+
+void engine_end(Air *air, int32_t way, int64_t k) { end_transfer(*air->medium, way, k); }
+
+// Send on shared links until a transfer ends, but no longer than until a moment. Returns 2 k + the
+// direction of that transfer, or -1; `at_s` becomes its end, or infinity if the trace ends before.
+int64_t engine_advance(Air *air, double until_s, double *at_s) {
+  const Ended ended = advance(*air->medium, air->links, *air->slots, air->medium_slot, until_s);
+  *at_s = ended.at_s;
+  return ended.k < 0 ? -1 : 2 * ended.k + ended.way;
+}
+
+double engine_round(const Rules *rules, const Work *work, const Slots *slots, const Link *links,
+                    Medium *medium, double start_s, const int64_t *service_order,
+                    const double *compute_w, const double *uplink_w, double *begin, double *end,
+                    double *energy) {
+  const double latency_s =
+      PlainRound(*rules, *work, *slots, links, medium, start_s, service_order, begin, end).play();
+  if (latency_s < NEVER) fill_energy(*work, compute_w, uplink_w, begin, end, energy);
+  return latency_s;
+}
+
+// Costs of the splits, [u, K]; mirror of `core_library.Menu`.
+struct Menu {
+  const double *cf_s, *cb_s, *server_s;
+  const int64_t *smashed_bytes, *gradient_bytes, *adapter_bytes, *broadcast_bytes;
+};
+
+// Fill starts and latencies [N], energies and finishes [N, K] of N rounds with these splits and
+// shares [N, K]; returns the number of rounds that were played. If it is below N, the latency of the
+// next round is NEVER (the trace was too short) or NaN (the order gave no number). With `follow` each
+// round starts where the one before ended, otherwise all start together. `room` has the arrays of
+// `work`, which are filled here.
+int64_t engine_rounds(const Rules *rules, const Menu *menu, const Work *work, const Bands *bands,
+                      const Slots *slots, Link *links, Medium *medium, double start_s, int32_t follow,
+                      int64_t rounds, const int64_t *split, const double *alpha, const double *beta,
+                      const double *rho, const double *compute_w, const double *uplink_w,
+                      double *begin, double *end, double *starts_s, double *latency_s,
+                      double *energy_j, double *finish_s) {
+  const int64_t clients = work->clients, all = work->iterations, columns = 5 * all + 2;
+  auto room = []<typename T>(const T *array) { return const_cast<T *>(array); };
+  for (int64_t n = 0; n < rounds; ++n) {
+    const double *shares = beta + n * clients;
+    for (int64_t k = 0; k < clients; ++k) {
+      const int64_t at = (split[n * clients + k] - 1) * clients + k;
+      room(work->sm_bytes)[k] = menu->broadcast_bytes[at];
+      room(work->cm_bytes)[k] = menu->adapter_bytes[at];
+      const double server_s =
+          menu->server_s[at] / (rules->parallel[COMPUTING] ? alpha[n * clients + k] : 1.0);
+      for (int64_t i = k * all; i < (k + 1) * all; ++i) {
+        room(work->ca_bytes)[i] = menu->smashed_bytes[at];
+        room(work->sg_bytes)[i] = menu->gradient_bytes[at];
+        room(work->cf_s)[i] = menu->cf_s[at];
+        room(work->cb_s)[i] = menu->cb_s[at];
+        room(work->s_s)[i] = server_s;
+      }
+    }
+    fill_links(*bands, !rules->parallel[DOWNLINK], shares, rho + n * clients, links);
+    starts_s[n] = start_s;
+    latency_s[n] = engine_round(rules, work, slots, links, medium, start_s, nullptr, compute_w,
+                                uplink_w, begin, end, energy_j + n * clients);
+    if (!(latency_s[n] < NEVER)) return n;
+    for (int64_t k = 0; k < clients; ++k) {
+      finish_s[n * clients + k] = end[k * columns + 5 * work->iterations_of[k] + 1] - start_s;
+    }
+    if (follow) start_s += latency_s[n];
+  }
+  return rounds;
+}
+
+}  // extern "C"

@@ -1,0 +1,318 @@
+// SPDX-FileCopyrightText: UAV-SFL testbed authors
+// SPDX-License-Identifier: MIT
+//
+// Rates: from a radio and a round's shares to the rate of each link in each slot.
+//
+// Each radio is stated here once, for the engine and for the rates that links are given; the Python
+// classes (`fdma`, `lte`, `wifi`, `curve`, `radio`) compute the tables that these functions read.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace engine {
+
+using std::int64_t;
+
+constexpr double NEVER = INFINITY;
+constexpr double HALF_NS = 0.5e-9;
+
+enum Direction { UP, DOWN, BROADCAST };
+enum Kind { SHANNON, GIVEN, LTE, WIFI, CURVE };
+
+inline double least(double a, double b) { return b < a ? b : a; }
+inline double most(double a, double b) { return b > a ? b : a; }
+inline int64_t least(int64_t a, int64_t b) { return b < a ? b : a; }
+inline int64_t most(int64_t a, int64_t b) { return b > a ? b : a; }
+inline int side_of(int way) { return way == UP ? UP : DOWN; }
+inline int opposite(int way) { return way == UP ? DOWN : UP; }
+
+// A direction of a radio whose rates are steps: the least SNR or gain of each step but the first,
+// and the rates in bit/s, a row for each number of resource blocks or senders.
+struct Steps {
+  const double *least;
+  const double *bps;
+  int64_t steps;
+  int64_t blocks;
+};
+
+// A radio; mirror of `orchestrator.engine.core_library.Bands`.
+struct Bands {
+  int32_t kind;
+  // GIVEN: whether a rate of the downlink is that of the whole cell. LTE: whether those that are
+  // active share the resource blocks.
+  int32_t shared;
+  int64_t clients;
+  double uplink_hz, downlink_hz, noise_w_per_hz, downlink_power_w;
+  // SHANNON, CURVE: transmit powers [K]. LTE: SNR of each UAV in one resource block at gain 1.
+  const double *uplink;
+  double downlink_snr;
+  Steps up, down;
+  double (*curve)(double snr, double hz);
+};
+
+// One link of a round.
+struct Link {
+  int32_t kind;
+  bool uplink;
+  bool shared;         // with the other links of its direction that send at the same time
+  double hz, snr;      // bandwidth, and SNR at gain 1
+  double part;         // LTE: of all TTIs while all send; GIVEN: of the slots' values
+  int64_t blocks;      // resource blocks while all send
+  int64_t all;         // WIFI: links of its direction while all send
+  Steps steps;
+  double (*curve)(double snr, double hz);
+};
+
+struct Rate {
+  double bps;
+  // The rate is the same for slot values from `from` on and below `below`.
+  double from, below;
+};
+
+// Smallest number of resource blocks that a UAV gets in LTE's uplink: three with the lowest MCS
+// carry 7 B, in which ns-3's UAVs start no packet. If there are more UAVs, they are served in turns.
+constexpr int64_t LEAST_BLOCKS = 4;
+
+// The resource blocks of an LTE uplink in a TTI in which it sends, and the fraction of all TTIs in
+// which it does, while `active` uplinks are active.
+inline int64_t turn(int64_t blocks, int64_t active, double &part) {
+  const int64_t at_once = most(int64_t{1}, least(active, blocks / LEAST_BLOCKS));
+  part = static_cast<double>(at_once) / static_cast<double>(active);
+  return blocks / at_once;
+}
+
+// Shannon's rate in bit/s, eqs. (1), (2), (19).
+inline double shannon_bps(double hz, double snr) {
+  if (snr > 1e-3) return hz * std::log2(1.0 + snr);
+  return hz * (std::log1p(snr) / std::log(2.0));  // 1 + snr would lose the digits of snr
+}
+
+// Fill the links [3, K] of a round under its shares; `in_turns`: each gradient has the whole cell.
+inline void fill_links(const Bands &bands, bool in_turns, const double *beta, const double *rho,
+                       Link *links) {
+  const int64_t clients = bands.clients;
+  for (int way = UP; way <= BROADCAST; ++way) {
+    for (int64_t k = 0; k < clients; ++k) {
+      Link link{};
+      link.kind = bands.kind;
+      link.uplink = way == UP;
+      link.part = 1.0;
+      link.curve = bands.curve;
+      link.steps = way == UP ? bands.up : bands.down;
+      const bool whole = way == BROADCAST || (way == DOWN && in_turns);
+      switch (bands.kind) {
+        case SHANNON:
+        case CURVE:
+          if (way == UP) {
+            link.hz = beta[k] * bands.uplink_hz;
+            link.snr = bands.uplink[k] / (link.hz * bands.noise_w_per_hz);
+          } else if (whole) {
+            link.hz = bands.downlink_hz;
+            link.snr = bands.downlink_power_w / (bands.downlink_hz * bands.noise_w_per_hz);
+          } else {
+            link.hz = beta[k] * bands.downlink_hz;
+            link.snr = rho[k] * bands.downlink_power_w / (link.hz * bands.noise_w_per_hz);
+          }
+          break;
+        case GIVEN:
+          if (way == DOWN && bands.shared && !in_turns) link.part = rho[k];
+          break;
+        case LTE:
+          link.snr = way == UP ? bands.uplink[k] : bands.downlink_snr;
+          link.blocks = link.steps.blocks;
+          link.shared = bands.shared && !whole;
+          if (way == UP && bands.shared) {
+            link.blocks = turn(link.steps.blocks, clients, link.part);
+          } else if (!whole && bands.shared) {
+            link.part = 1.0 / static_cast<double>(clients);
+          } else if (!whole) {
+            link.blocks = static_cast<int64_t>(std::floor(beta[k] * link.steps.blocks + 1e-9));
+          }
+          break;
+        case WIFI:
+          link.steps.least += k * link.steps.steps;
+          link.all = whole ? 1 : clients;
+          link.shared = !whole;
+          break;
+      }
+      links[way * clients + k] = link;
+    }
+  }
+}
+
+// The rate with a number of resource blocks in every TTI. Uplinks concentrate their power: with too
+// little for all blocks, they use the number that it reaches.
+inline Rate blocks_bps(const Link &link, double value, int64_t blocks) {
+  const double *from = link.steps.least;
+  const int64_t steps = link.steps.steps, row = steps + 1;
+  double snr_at_1 = link.snr, snr = link.snr * value;
+  int64_t step = steps, lowest = 0;
+  if (link.uplink) {
+    lowest = 1;
+    if (snr < static_cast<double>(blocks) * from[0]) {
+      const int64_t reached = static_cast<int64_t>(std::floor(snr / from[0]));
+      return {link.steps.bps[reached * row + least(reached, int64_t{1})],
+              static_cast<double>(reached) * from[0] / snr_at_1,
+              static_cast<double>(reached + 1) * from[0] / snr_at_1};
+    }
+    snr /= static_cast<double>(blocks);
+    snr_at_1 /= static_cast<double>(blocks);
+  }
+  while (step > lowest && snr < from[step - 1]) --step;
+  return {link.steps.bps[blocks * row + step], step > 0 ? from[step - 1] / snr_at_1 : 0.0,
+          step < steps ? from[step] / snr_at_1 : NEVER};
+}
+
+// The rate of a Wi-Fi link while `active` links of its direction and `others` of the other contend.
+inline Rate contended_bps(const Link &link, double value, int64_t active, int64_t others) {
+  const double *from = link.steps.least;
+  const int64_t steps = link.steps.steps, row = steps + 1;
+  int64_t step = steps;
+  while (step > 0 && value < from[step - 1]) --step;
+  Rate rate{0.0, step > 0 ? from[step - 1] : 0.0, step < steps ? from[step] : NEVER};
+  if (link.uplink) {
+    rate.bps = link.steps.bps[(active + (others > 0)) * row + step];
+  } else {
+    rate.bps = link.steps.bps[(1 + others) * row + step] / static_cast<double>(active);
+  }
+  return rate;
+}
+
+// The rate of a link in bit/s in a slot in which the channel has that value; of a shared band, while
+// all clients send.
+inline double link_bps(const Link &link, double value) {
+  switch (link.kind) {
+    case SHANNON:
+      return shannon_bps(link.hz, link.snr * value);
+    case GIVEN:
+      return link.part * value;
+    case LTE:
+      return link.part * blocks_bps(link, value, link.blocks).bps;
+    case WIFI:
+      return contended_bps(link, value, link.all, 0).bps;
+    default:
+      return link.curve(link.snr * value, link.hz);
+  }
+}
+
+// The rate of a link of a shared band in bit/s while `active` clients send in its direction and
+// `others` in the other, and the range of slot values in which it is the same. The rate is 0 for each
+// number of clients or for none.
+inline Rate shared_bps(const Link &link, double value, int64_t active, int64_t others) {
+  if (link.kind == WIFI) return contended_bps(link, value, active, others);
+  double part = 1.0 / static_cast<double>(active);
+  int64_t blocks = link.steps.blocks;
+  if (link.uplink) blocks = turn(blocks, active, part);
+  Rate rate = blocks_bps(link, value, blocks);
+  rate.bps = part * rate.bps;
+  return rate;
+}
+
+// A channel trace; mirror of `core_library.Slots`.
+struct Slots {
+  const double *values;  // [ways, K, S]
+  int64_t ways, clients, slots;
+  double slot_s;
+  const double *edges_s;   // [S + 1]; null where slots are multiples of `slot_s`
+  const float *fading;     // power of small-scale fading [2, K, S, B]; null: there is none
+  int64_t blocks;          // B
+  const int64_t *cells;    // number of the cell that serves each client [K, S]; null: there is one
+};
+
+inline double value_of(const Slots &slots, int way, int64_t k, int64_t slot) {
+  const int64_t row = slots.ways > 1 ? side_of(way) : 0;
+  return slots.values[(row * slots.clients + k) * slots.slots + slot];
+}
+
+inline const float *fading_of(const Slots &slots, int way, int64_t k, int64_t slot) {
+  return slots.fading + ((side_of(way) * slots.clients + k) * slots.slots + slot) * slots.blocks;
+}
+
+// The mean rate of a link in a slot, in bit/s; of a shared band, while all clients of its cell send.
+inline double slot_bps(const Slots &slots, const Link &link, int way, int64_t k, int64_t slot) {
+  const double value = value_of(slots, way, k, slot);
+  if (slots.cells && link.shared) {
+    int64_t count = 0;
+    for (int64_t other = 0; other < slots.clients; ++other) {
+      count += slots.cells[other * slots.slots + slot] == slots.cells[k * slots.slots + slot];
+    }
+    return shared_bps(link, value, count, 0).bps;
+  }
+  if (!slots.fading) return link_bps(link, value);
+  const float *powers = fading_of(slots, way, k, slot);
+  double total = 0.0;
+  for (int64_t b = 0; b < slots.blocks; ++b) {
+    total += link_bps(link, value * static_cast<double>(powers[b]));
+  }
+  return total / static_cast<double>(slots.blocks);
+}
+
+// The mean rate of a link in a slot while `active` and `others` send; see `shared_bps`.
+inline Rate shared_slot_bps(const Slots &slots, const Link &link, int way, int64_t k, int64_t slot,
+                            int64_t active, int64_t others) {
+  const double value = value_of(slots, way, k, slot);
+  if (!slots.fading) return shared_bps(link, value, active, others);
+  const float *powers = fading_of(slots, way, k, slot);
+  double total = 0.0;
+  for (int64_t b = 0; b < slots.blocks; ++b) {
+    total += shared_bps(link, value * static_cast<double>(powers[b]), active, others).bps;
+  }
+  return {total / static_cast<double>(slots.blocks), NEVER, -NEVER};
+}
+
+// Start of a slot, in s.
+inline double edge_of(const Slots &slots, int64_t slot) {
+  return slots.edges_s ? slots.edges_s[slot] : static_cast<double>(slot) * slots.slot_s;
+}
+
+// The slot that contains a moment, searched from an earlier one on; a boundary belongs to the new
+// slot.
+inline int64_t slot_at(const Slots &slots, double time_s, int64_t slot) {
+  while (slot < slots.slots && edge_of(slots, slot + 1) <= time_s + HALF_NS) ++slot;
+  return slot;
+}
+
+// A slot at or shortly before a moment, from which `slot_at` can search.
+inline int64_t slot_before(const Slots &slots, double time_s) {
+  int64_t first = 0;
+  if (slots.edges_s) {
+    int64_t low = 0, high = slots.slots + 1;  // the first edge after the moment
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (slots.edges_s[middle] <= time_s) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    first = low - 1;
+  } else {
+    first = static_cast<int64_t>(time_s / slots.slot_s) - 1;
+  }
+  return most(int64_t{0}, first);
+}
+
+// When a link has carried a number of bits: when the integral of its slots' rates reaches them,
+// eq. (3). In an outage the rate is 0 and the transfer waits. `airtime` [3, K, n] is how often a
+// frame is sent in the mean; null stands for once. `slot` becomes the slot of the end.
+inline double carried(const Slots &slots, const double *airtime, int64_t n, int way, int64_t k,
+                      double bits, double time_s, int64_t &slot, const Link &link) {
+  slot = slot_at(slots, time_s, slot);
+  if (bits == 0.0) return time_s;
+  while (slot < slots.slots) {
+    const double edge_s = edge_of(slots, slot + 1);
+    double rate = slot_bps(slots, link, way, k, slot);
+    if (airtime) rate /= airtime[(way * slots.clients + k) * n + least(slot, n - 1)];
+    if (rate > 0.0) {
+      if (bits <= rate * (edge_s - time_s + HALF_NS)) return time_s + bits / rate;
+      bits -= rate * (edge_s - time_s);
+    }
+    time_s = edge_s;
+    ++slot;
+  }
+  return NEVER;
+}
+
+}  // namespace engine
