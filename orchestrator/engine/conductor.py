@@ -19,7 +19,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -152,6 +152,8 @@ class Conductor:
         self.clients = clients
         sized = plan if shown is None else shown
         self._work_s = {CF: plan.cf_s.tolist(), CB: plan.cb_s.tolist(), S: plan.s_s.tolist()}
+        self._is_instant = not plan.s_s.all()
+        """Whether the server computes some batches in no time."""
         self._bytes, self._shown = _sizes(plan), _sizes(sized)
         self._own_iterations = plan.iterations_of.tolist()
         self._asks = [False] * plan.clients if plan.asks_ca is None else plan.asks_ca.tolist()
@@ -162,9 +164,11 @@ class Conductor:
         """What each client does once its upload is allowed."""
         self._shared_s = [0.0] * (plan.clients + 1)
         """When the broadcast of aggregated gradients to each client began."""
-        self._spans: dict[tuple[int, int, int], tuple[float, float, int]] = {}
+        self._spans: dict[tuple[int, int, int], list[Any]] = {}
         """Start, end and bytes of each step, by client, iteration and step."""
         self._arrived = 0
+        self._has_news = True
+        """Whether the base station has been told something since it was last asked."""
         self.carrier = carrier(self)
         self.protocol = self._protocol(service_order)
 
@@ -219,30 +223,42 @@ class Conductor:
         events, protocol, carrier = self._events, self.protocol, self.carrier
         while not protocol.is_over:
             loss_s = protocol.next_loss
-            if carrier.advance(min(events[0][4] if events else math.inf, loss_s)):
+            due_s = events[0][4] if events else math.inf
+            if carrier.advance(due_s if due_s < loss_s else loss_s):
                 continue
             if not events and loss_s == math.inf:
                 self.exhausted()
                 break
-            loss_ns = _ns(loss_s)
-            moment = min(events[0][0], loss_ns) if events else loss_ns
+            loss_ns = math.inf if loss_s == math.inf else _ns(loss_s)
+            moment = events[0][0] if events else loss_ns
             if loss_ns <= moment:
-                self.now_s = loss_s
+                moment, self.now_s = loss_ns, loss_s
             while events and events[0][0] == moment:
                 *_, self.now_s, then = heapq.heappop(events)
                 then(self.now_s)
             if loss_ns <= moment:
-                protocol.tell(TimePassed(loss_s))
+                self._happens(TimePassed(loss_s))
+            if not self._has_news:
+                continue
+            if self._is_instant:
+                self._obey(transmits=False)
+                if events and events[0][0] == moment:
+                    self._has_news = True
+                    continue  # Computing took no time: there is more to this moment.
             self._obey()
-        table = np.array([(*step, *rest) for step, rest in self._spans.items()], SPAN)
-        return np.sort(table, order=["client", "start_s", "end_s"])
+        table = np.empty(len(self._spans), SPAN)
+        columns = zip(*((*step, *rest) for step, rest in self._spans.items()), strict=True)
+        for name, column in zip(table.dtype.names or (), columns, strict=False):
+            table[name] = column
+        return table[np.lexsort((table["end_s"], table["start_s"], table["client"]))]
 
     # --- for carriers
 
     def at(self, client: int, time_s: float, then: Then, order: int = 0) -> None:
         """Schedule what follows at a time that is not in the past; never, if that is infinite."""
         if time_s < EXHAUSTED:
-            entry = _ns(time_s), order, client, next(self._serial), time_s, then
+            moment = int(time_s * 1e9 + 0.5)
+            entry = moment, order, client, next(self._serial), time_s, then
             heapq.heappush(self._events, entry)
 
     def soon(self, client: int, time_s: float, then: Then) -> None:
@@ -282,8 +298,14 @@ class Conductor:
             has = partial(self._has_broadcast, client)
             self._send(client, SM, way, self.start_s, has, copies)
 
-    def _obey(self) -> None:
-        for instruction in self.protocol.instructions():
+    def _happens(self, event: "server_round.Event | asynchronous_round.Event") -> None:
+        """Tell the base station about an event."""
+        self._has_news = True
+        self.protocol.tell(event)  # type: ignore[arg-type]  # each protocol has its own events
+
+    def _obey(self, *, transmits: bool = True) -> None:
+        self._has_news = False
+        for instruction in self.protocol.instructions(transmits=transmits):
             self._do(instruction)
 
     def _do(self, what: "server_round.Instruction | asynchronous_round.Instruction") -> None:
@@ -335,7 +357,7 @@ class Conductor:
                 raise AssertionError(what)
 
     def _computed(self, client: int, end_s: float) -> None:
-        self.protocol.tell(Computed(client, end_s))
+        self._happens(Computed(client, end_s))
 
     def _departs(self, at_s: float) -> float:
         """When the base station begins to send data that it may send from a time on."""
@@ -346,7 +368,7 @@ class Conductor:
 
     def _report(self, client: int, at_s: float, event: "server_round.Event") -> None:
         """Report an event that a client notices at a time."""
-        self.carrier.word(UP, client, at_s, lambda _: self.protocol.tell(event))
+        self.carrier.word(UP, client, at_s, lambda _: self._happens(event))
 
     def _gradient_bytes(self, sizes: "_Sizes", client: int) -> tuple[int, int]:
         """Aggregated gradients and all gradients of a batch, in bytes."""
@@ -395,12 +417,12 @@ class Conductor:
         def arrived(end_s: float) -> None:
             if shown_at_end:
                 self._refused(client, shown_at_end, end_s)
-            self.protocol.tell(SmashedArrived(client, i, start_s, end_s, compute_s))
+            self._happens(SmashedArrived(client, i, start_s, end_s, compute_s))
 
         self._send(client, CA, UP, start_s, arrived)
 
     def _refused(self, client: int, why: str, at_s: float) -> None:
-        self.protocol.tell(Refused(client, at_s, why))
+        self._happens(Refused(client, at_s, why))
 
     def _backward(self, client: int, start_s: float, told_s: float) -> None:
         i = self._iteration[client]
@@ -419,11 +441,11 @@ class Conductor:
 
     def _finished(self, client: int, end_s: float) -> None:
         if self.plan.updates:
-            self.protocol.tell(UpdateArrived(client, end_s))
+            self._happens(UpdateArrived(client, end_s))
             return
         if client in self.protocol.here:
             self.end_s = max(self.end_s, end_s)
-        self.protocol.tell(AdaptersArrived(client, end_s))
+        self._happens(AdaptersArrived(client, end_s))
 
     def _upload(self, client: int, at_s: float, send: Then, *, asks: bool, adapters: bool) -> None:
         """Send after permission, or at once; a client whose process has ended does neither."""
@@ -457,21 +479,24 @@ class Conductor:
         """Carry the only transfer of a step."""
         sizes = self._bytes[step][client - 1]
         size = sizes[min(self._iteration[client], len(sizes)) - 1]
-        self._note(client, step, start_s, math.inf)
+        span = self._note(client, step, start_s, math.inf)
 
         def arrived(end_s: float) -> None:
-            self._note(client, step, start_s, end_s)
+            span[1] = end_s
             then(end_s)
 
         self.carrier.begin(step, client, way, copies * size, start_s, arrived)
 
-    def _note(self, client: int, step: int, start_s: float, end_s: float) -> None:
+    def _note(self, client: int, step: int, start_s: float, end_s: float) -> list[Any]:
+        """Note a step: its start, its end and its bytes."""
         i, size = self._iteration[client], 0
         if step == SG:
             _, size = self._gradient_bytes(self._shown, client)
         elif (sizes := self._shown.get(step)) is not None:
-            size = sizes[client - 1][min(i, len(sizes[client - 1])) - 1]
-        self._spans[client, i, step] = start_s, end_s, size
+            own = sizes[client - 1]
+            size = own[i - 1] if i <= len(own) else own[0]
+        span = self._spans[client, i, step] = [start_s, end_s, size]
+        return span
 
 
 _Sizes = Mapping[int, list[list[int]]]
@@ -498,4 +523,4 @@ def _places(service_order: Ints) -> Callable[[str, int, int], int]:
 
 def _ns(time_s: float) -> int:
     """The nanosecond of a moment: for comparisons only, not for arithmetic."""
-    return math.floor(min(time_s, 9e9) * 1e9 + 0.5)
+    return int(time_s * 1e9 + 0.5)

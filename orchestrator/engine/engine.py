@@ -334,13 +334,13 @@ def energy_of(spans: npt.NDArray[np.void], plan: RoundPlan, radio: RadioAccess) 
     """Energy of each client [K] for the steps that it did: eq. (11)."""
     duration = spans["end_s"] - spans["start_s"]
 
-    def total(*steps: int) -> Array:
-        chosen = np.isin(spans["step"], steps)
-        return np.bincount(
-            spans["client"][chosen] - 1, duration[chosen], minlength=plan.clients
-        ).astype(float)
+    def total(chosen: npt.NDArray[np.bool_]) -> Array:
+        found = np.bincount(spans["client"] - 1, duration * chosen, minlength=plan.clients)
+        return found.astype(float)
 
-    return plan.compute_power_w * total(CF, CB) + radio.uplink_power_w * total(CA, CM)
+    step = spans["step"]
+    computing, sending = total((step == CF) | (step == CB)), total((step == CA) | (step == CM))
+    return plan.compute_power_w * computing + radio.uplink_power_w * sending
 
 
 def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> npt.NDArray[np.void]:

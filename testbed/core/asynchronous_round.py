@@ -155,6 +155,8 @@ class AsynchronousRound:
     @property
     def next_loss(self) -> float:
         """Earliest time at which an unfinished client counts as lost; infinity: never."""
+        if not self._lost_at:
+            return math.inf
         return min((self._lost_at[k] for k in self.here & self._lost_at.keys()), default=math.inf)
 
     def has_broadcast(self, client: int) -> bool:
@@ -210,9 +212,13 @@ class AsynchronousRound:
             case Refused():
                 self._lose(event.client, event.at, event.why)
 
-    def instructions(self) -> list[Instruction]:
-        """Instructions that follow; call it after all events of the same time."""
-        for start in self._schedule.start():
+    def instructions(self, *, transmits: bool = True) -> list[Instruction]:
+        """Instructions that follow; call it after all events of the same time.
+
+        Args:
+            transmits: See `Schedule.start`.
+        """
+        for start in self._schedule.start(transmits=transmits):
             client = self._clients[start.client]
             if start.resource == "compute":
                 client.step = "S"

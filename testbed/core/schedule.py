@@ -263,6 +263,16 @@ class Schedule:
         """
         return {server.resource: server.waiting() for server in self._servers}
 
-    def start(self) -> list[Start]:
-        """Services that begin now; call it after all events of the same time."""
-        return [start for server in self._servers for start in server.start()]
+    def start(self, *, transmits: bool = True) -> list[Start]:
+        """Services that begin now; call it after all events of the same time.
+
+        Args:
+            transmits: Whether the downlink serves, too. A caller whose server needs no time lets it
+                serve once all computing of that time is over.
+        """
+        return [
+            start
+            for server in self._servers
+            if transmits or server is not self._transmit
+            for start in server.start()
+        ]

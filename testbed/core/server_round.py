@@ -342,6 +342,8 @@ class ServerRound:
     @property
     def next_loss(self) -> float:
         """Earliest time at which an unfinished client counts as lost; infinity: never."""
+        if not self._lost_at:
+            return math.inf
         return min((self._lost_at[k] for k in self.here & self._lost_at.keys()), default=math.inf)
 
     def has_broadcast(self, client: int) -> bool:
@@ -487,13 +489,17 @@ class ServerRound:
             return lag + client.gradient
         return lag + self._first_gradient(number, at)
 
-    def instructions(self) -> list[Instruction]:
-        """Instructions that follow; call it after all events of the same time."""
+    def instructions(self, *, transmits: bool = True) -> list[Instruction]:
+        """Instructions that follow; call it after all events of the same time.
+
+        Args:
+            transmits: See `Schedule.start`.
+        """
         if self._without_broadcast is not None and not self._without_broadcast:
             self._without_broadcast = None
             self._instructions.append(StartClients(tuple(sorted(self.here)), self._start_at))
         self._aggregate()
-        starts = self._schedule.start()
+        starts = self._schedule.start(transmits=transmits)
         if self._mac_orders:
             self._sending |= {start.client for start in starts if start.resource == "transmit"}
             order = tuple(sorted(self._sending, key=lambda client: self._clients[client].place))
