@@ -288,6 +288,41 @@ def assert_equal_rounds(times, reference):
     assert {loss.client - 1: loss.lost_s for loss in times.lost} == pytest.approx(lost, abs=1e-9)
 
 
+def ends_of_sharing(transfers, rate, slots, slot_s):
+    """When transfers end that share a band, from event to event, by client and start.
+
+    Args:
+        transfers: Client from 0, start in s, and bits of each.
+        rate: The rate in bit/s of a client in a slot while a number of clients have a rate.
+        slots: Number of slots.
+        slot_s: Length of a slot.
+    """
+    waiting, under_way, ends, now = sorted(transfers, key=lambda u: u[1]), {}, {}, 0.0
+    while waiting or under_way:
+        slot = int(now / slot_s + 1e-9)
+        if slot >= slots:
+            break
+        until = (slot + 1) * slot_s
+        if waiting:
+            until = min(until, waiting[0][1])
+        count = max(1, sum(rate(k, slot, 1) > 0 for k, _ in under_way))
+        rates = {key: rate(key[0], slot, count) for key in under_way}
+        due = {k: now + left / rates[k] for k, left in under_way.items() if rates[k] > 0}
+        first = min(due, key=due.get, default=None)
+        if first is not None and due[first] <= until:
+            until = due[first]
+        for key in under_way:
+            under_way[key] -= rates[key] * (until - now)
+        now = until
+        if first is not None and due[first] <= now:
+            ends[first] = now
+            del under_way[first]
+        while waiting and waiting[0][1] <= now:
+            k, start, bits = waiting.pop(0)
+            under_way[k, start] = bits
+    return ends
+
+
 MB = 125_000  # bytes in a megabit
 
 

@@ -10,8 +10,7 @@ from small_scenario import TREE
 from ns3_scenarios.trace import ChannelTrace, Replay, TwoWay
 from orchestrator.analysis import resource_blocks as module
 from orchestrator.analysis.resource_blocks import resource_blocks
-from orchestrator.engine.lte import Lte
-from orchestrator.engine.lte_kernel import LEAST_BLOCKS
+from orchestrator.engine.lte import LEAST_BLOCKS, Lte
 from orchestrator.engine.plan import Allocation, fixed_allocation
 from orchestrator.engine.rounds import predict
 from orchestrator.scenario.loading import validate

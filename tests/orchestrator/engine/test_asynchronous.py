@@ -120,7 +120,6 @@ class Stepped:
             plan.paradigm,
             clients,
             plan.updates,
-            plan.iterations_of_update,
             0.0,
             lost_at,
             drops=True,
@@ -252,7 +251,7 @@ def test_the_engine_loses_clients_as_the_protocol_does(name: str, seed: int) -> 
 def test_a_protocol_that_may_not_drop_abandons() -> None:
     scenario = small("asfl-ps", 4)
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
-    protocol = AsynchronousRound(plan.paradigm, [1, 2], 4, 2, 0.0, {2: 3.0})
+    protocol = AsynchronousRound(plan.paradigm, [1, 2], 4, 0.0, {2: 3.0})
     assert [type(told) for told in protocol.instructions()] == [SendAdapters]
     assert protocol.next_loss == 3.0
     assert protocol.may_be_lost(2)
@@ -408,7 +407,7 @@ def test_a_loss_does_not_leave_the_others_waiting(seed: int) -> None:
 
 def test_the_buffer_is_applied_when_it_is_full() -> None:
     scenario = small("asfl-pp", 5)
-    protocol = AsynchronousRound(scenario.scheme, [1, 2], 5, 1, 0.0, buffer=2)
+    protocol = AsynchronousRound(scenario.scheme, [1, 2], 5, 0.0, buffer=2)
     told = protocol.instructions()
     now = 0.0
 

@@ -1,17 +1,18 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""LTE as a rate model: by hand, as Python and as compiled code state it, and what it refuses."""
+"""LTE as a rate model: by hand, against a second implementation, and what it refuses."""
 
 import itertools
 import math
 
-import numba
 import numpy as np
 import pytest
 import warm
 import yaml
 from engine_cases import random_lte_case
+from engine_shim import shared_bps
+from reference_engine import Lte as Reference
 
 import orchestrator as tb
 from ns3_scenarios.trace import TwoWay, both_ways
@@ -19,8 +20,7 @@ from orchestrator.engine import engine
 from orchestrator.engine.lte import TTI_S, Lte, assigned, downlink_steps, packet_bps, uplink_steps
 from orchestrator.engine.lte_tables import transport_block_bits
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.radio_kernel import link_bps, link_of, shared_bps
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
+from orchestrator.engine.slot_impairments import DOWN, UP
 from orchestrator.scenario.loading import validate, varied
 from testbed.core.errors import InputError
 from testbed.core.paradigm import paradigm
@@ -253,17 +253,99 @@ def test_some_of_the_uavs_keep_their_powers():
     assert np.ptp(radio.link_rates(equal(2), gain, in_turns=True).uplink) > 0
 
 
-# --- compiled ------------------------------------------------------------------------------------
+# --- a second implementation ---------------------------------------------------------------------
 
 
-@numba.njit
-def compiled_bps(links, way, k, value):
-    return link_bps(link_of(links, way, k), value)
+def cases():
+    """Plans, scenarios and gains: from an outage to a neighbour, and at every step of the rate."""
+    rng = np.random.default_rng(1)
+    for name in ("sfl-pp", "cpsfl") * 12:
+        plan, chosen, *_ = random_lte_case(rng, paradigm(name))
+        values = 10 ** rng.uniform(-18, -8, (2, plan.clients, 60))
+        values[..., ::9] = 0.0
+        yield plan, chosen, TwoWay(values) if rng.random() < 0.5 else values[0]
 
 
-@numba.njit
-def compiled_shared(links, way, k, value, active):
-    return shared_bps(link_of(links, way, k), value, active, 0)
+def by_reference(rate, way, values, *more):
+    """Rates of all links of a direction, [K, S], by a method of the second implementation."""
+    return np.array(
+        [[rate(way, k, float(value), *more) for value in row] for k, row in enumerate(values)]
+    )
+
+
+def test_links_have_the_rates_of_the_second_implementation():
+    for plan, chosen, values in cases():
+        reference = Reference(chosen, plan.allocation)
+        found = Lte.of(chosen).link_rates(plan.allocation, values, in_turns=plan.in_turns)
+        up, down = both_ways(values)
+        gradient = "broadcast" if plan.in_turns else "down"
+        for bps, value, way in (
+            (found.uplink, up, "up"),
+            (found.broadcast, down, "broadcast"),
+            (found.gradient, down, gradient),
+        ):
+            due = by_reference(reference.rate, way, value)
+            assert bps == pytest.approx(due, rel=1e-12)
+
+
+def test_links_share_the_cell_that_serves_them():
+    rng = np.random.default_rng(2)
+    for plan, chosen, values in cases():
+        cells = rng.integers(0, 3, (plan.clients, 60))
+        given = TwoWay(np.stack(both_ways(values)), cells=cells)
+        reference = Reference(chosen, plan.allocation)
+        found = Lte.of(chosen).link_rates(plan.allocation, given, in_turns=False)
+        for bps, value, way in zip(found[::2], both_ways(values), ("up", "down"), strict=True):
+            due = [
+                [
+                    reference.rate(way, k, value[k, s], int((cells[:, s] == cells[k, s]).sum()))
+                    for s in range(60)
+                ]
+                for k in range(plan.clients)
+            ]
+            assert bps == pytest.approx(np.array(due), rel=1e-12)
+
+
+def test_a_slot_with_fading_has_the_mean_rate_of_its_blocks():
+    rng = np.random.default_rng(3)
+    for plan, chosen, values in itertools.islice(cases(), 6):
+        up, down = both_ways(values)
+        powers = rng.exponential(1, (2, *up.shape, 5)).astype(np.float32)
+        given = TwoWay(np.stack([up, down]), fading=powers)
+        reference = Reference(chosen, plan.allocation)
+        for active in (None, 1, 2):
+            if active and not reference.is_shared:
+                continue
+            found = Lte.of(chosen).link_rates(plan.allocation, given, in_turns=False, active=active)
+            for bps, value, way, power in zip(
+                found[::2], (up, down), ("up", "down"), powers, strict=True
+            ):
+                rate = reference.rate if active is None else reference.shared_rate
+                more = () if active is None else (active,)
+                due = np.mean(
+                    [
+                        by_reference(rate, way, value * power[..., block].astype(float), *more)
+                        for block in range(5)
+                    ],
+                    axis=0,
+                )
+                assert bps == pytest.approx(due, rel=1e-9)
+
+
+def test_rates_of_any_number_of_active_uavs_are_those_of_the_second_implementation():
+    seen = set()
+    for plan, chosen, values in cases():
+        radio, reference = Lte.of(chosen), Reference(chosen, plan.allocation)
+        if not radio.is_shared:
+            continue
+        for active in (1, 2, 3, 7, 40):
+            found = radio.link_rates(plan.allocation, values, in_turns=False, active=active)
+            ways = zip((UP, DOWN), ("up", "down"), found[::2], both_ways(values), strict=True)
+            for way, name, bps, value in ways:
+                due = by_reference(reference.shared_rate, name, value, active)
+                assert bps == pytest.approx(due, rel=1e-12)
+                seen |= {(way, rate > 0) for rate in bps.flat}
+    assert seen == set(itertools.product((UP, DOWN), (False, True)))
 
 
 def limited(chosen):
@@ -271,60 +353,52 @@ def limited(chosen):
     return varied(chosen, {"radio.lte.highest_snr_db": 16.0})
 
 
-def cases():
-    """Plans, cells and gains: from an outage to a neighbour, and at every step of the rate."""
-    rng = np.random.default_rng(1)
-    for name in ("sfl-pp", "cpsfl") * 12:
-        plan, chosen, *_ = random_lte_case(rng, paradigm(name))
+def test_a_rate_holds_from_its_least_gain_up_to_the_next_step():
+    rng, seen = np.random.default_rng(4), set()
+    for plan, chosen, values in cases():
         radio = Lte.of(limited(chosen) if rng.random() < 0.3 else chosen)
-        values = 10 ** rng.uniform(-18, -8, (2, plan.clients, 60))
-        values[..., ::9] = 0.0
-        way = TwoWay(values)
-        yield plan, radio, way if rng.random() < 0.5 else values[0]
-
-
-def test_links_have_the_rates_of_compiled_code():
-    for plan, radio, values in cases():
-        links = engine._links(plan, radio)
-        found = radio.link_rates(plan.allocation, values, in_turns=plan.in_turns)
-        up, down = both_ways(values)
-        for rate_bps, value, way in zip(
-            found, (up, down, down), (UP, BROADCAST, DOWN), strict=True
-        ):
-            theirs = [
-                [compiled_bps(links, way, k, each) for each in value[k]]
-                for k in range(plan.clients)
-            ]
-            assert rate_bps == pytest.approx(np.array(theirs), rel=1e-12)
-
-
-def test_rates_of_any_number_of_active_uavs_are_those_of_compiled_code():
-    seen = set()
-    for plan, radio, values in cases():
         if not radio.is_shared:
             continue
-        links, ways = engine._links(plan, radio), both_ways(values)
-        for active in (1, 2, 3, 7, 40):
-            found = radio.link_rates(plan.allocation, values, in_turns=False, active=active)
-            for way, ours in ((UP, found.uplink), (DOWN, found.gradient)):
-                if way == DOWN and plan.in_turns:
-                    continue
-                value = ways[way == DOWN]
-                for k, slot in itertools.product(range(plan.clients), range(value.shape[1])):
-                    at = value[k, slot]
-                    bps, least, below = compiled_shared(links, way, k, at, active)
-                    assert bps == pytest.approx(ours[k, slot], rel=1e-12)
-                    assert least <= at < below
-                    for other in (least * (1 + 1e-12), below * (1 - 1e-12), (least + below) / 2):
-                        if 0 < other < math.inf:
-                            rate_bps, *same = compiled_shared(links, way, k, other, active)
-                            assert rate_bps == bps
-                            assert same == pytest.approx([least, below], rel=1e-9)
-                    # Beyond it, the rate is another, or the number of blocks that are reached.
-                    seen.add((way, bps > 0, math.isinf(below)))
+        links = engine._links(plan, radio)
+        for active, way in itertools.product((1, 2, 3, 7, 40), (UP, DOWN)):
+            if way == DOWN and plan.in_turns:
+                continue
+            value = both_ways(values)[way == DOWN]
+            for k, slot in itertools.product(range(plan.clients), range(0, value.shape[1], 4)):
+                at = value[k, slot]
+                bps, *edges = shared_bps(links, plan.clients, way, k, at, active)
+                least, below = edges
+                assert least <= at < below
+                for other in (least * (1 + 1e-12), below * (1 - 1e-12), (least + below) / 2):
+                    if 0 < other < math.inf:
+                        there = shared_bps(links, plan.clients, way, k, other, active)
+                        assert there.bps == bps
+                        assert [there.least, there.below] == pytest.approx(edges, rel=1e-9)
+                # Beyond it, the rate is another, or the number of blocks that are reached.
+                seen.add((way, bps > 0, math.isinf(below)))
     assert seen == {
         (way, *rest) for way in (UP, DOWN) for rest in ((True, True), (True, False), (False, False))
     }
+
+
+def test_limited_links_have_the_rates_of_their_steps():
+    """Against `use`, which states the steps for what is analysed."""
+    for plan, chosen, values in cases():
+        radio = Lte.of(limited(chosen))
+        active = plan.clients
+        found = radio.link_rates(plan.allocation, values, in_turns=False)
+        for side, bps, value in zip((0, 1), found[::2], both_ways(values), strict=True):
+            blocks = assigned(plan.allocation.beta, radio.blocks[side])
+            part = np.ones(plan.clients)
+            if radio.is_shared:
+                blocks = np.full(plan.clients, radio.blocks[side])
+                part /= active
+                if side == 0:
+                    at_once = max(1, min(active, radio.blocks[0] // 4))
+                    blocks, part = blocks // at_once, part * at_once
+            used, step = radio.use(side, np.arange(plan.clients), blocks, value)
+            due = part[:, None] * radio.steps[side].bps[used, step]
+            assert bps == pytest.approx(due, rel=1e-12)
 
 
 # --- refused -------------------------------------------------------------------------------------
@@ -390,25 +464,13 @@ def test_what_a_cell_cannot_be_asked_is_one_line(tmp_path, keys, says):
     assert not (tmp_path / "out.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [
-        (
-            {"paradigm": "asfl-pp"},
-            "testbed: paradigm: must not be asynchronous where radio.lte.scheduler is 'equal', ",
-        ),
-        (
-            {"links": {"loss": 0.01}},
-            "testbed: links: must have no delay, jitter or loss where radio.lte.scheduler ",
-        ),
-    ],
-)
-def test_what_is_not_predicted_of_a_shared_band_is_one_line(tmp_path, keys, says):
+def test_delay_and_loss_of_a_shared_band_are_refused_in_one_line(tmp_path):
+    says = "testbed: links: must have no delay, jitter or loss where radio.lte.scheduler "
     np.savez(tmp_path / "t.npz", gain=np.full((2, 5000), NEAR), slot_s=0.1)
     words = "predict s.yaml --trace t.npz --rounds 1 --wire --json out.json"
     for scheduler in ("equal", "shares"):
         radio = {"access": "lte", "lte": {"scheduler": scheduler}}
-        tree = {"uavs": {"tx_power_w": [1, 1]}, "radio": radio, **keys}
+        tree = {"uavs": {"tx_power_w": [1, 1]}, "radio": radio, "links": {"loss": 0.01}}
         (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
         done = warm.run(*words.split(), cwd=tmp_path)
         assert done.returncode == (2 if scheduler == "equal" else 0)

@@ -1,155 +1,107 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""An uplink that active UAVs share: compiled code against processor sharing by hand."""
+"""A band that active UAVs share: compiled code against processor sharing by hand."""
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numba
 import numpy as np
 import pytest
-from engine_cases import by_hand, random_case
-from numba.core.caching import NullCache
+from engine_cases import by_hand, ends_of_sharing, random_case
 
 from ns3_scenarios.trace import TraceExhausted
-from orchestrator.engine import engine, radio_kernel
+from orchestrator.engine.core_library import LTE, Bands, Steps
 from orchestrator.engine.engine import simulate, simulate_batch, split_costs
-from orchestrator.engine.kernel import play_round, play_rounds
+from orchestrator.engine.plan import Allocation
 from orchestrator.engine.radio import Rates
-from orchestrator.engine.slot_impairments import UP
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import paradigm
-from testbed.core.timeline import CA, CM
+from testbed.core.timeline import CA, CM, SG
 from workloads.costs.profile import PAPER
 
+CLASSES_BPS = np.array([0.0, 1e6, 3e6, 8e6, 1e7, 2e7, 5e7])
+"""What a UAV that sends alone carries with the slot values of each class, from an outage on."""
+VALUES = np.array([0.0, *10.0 ** (4 * np.arange(1, len(CLASSES_BPS)))])
+BLOCKS = 240
+"""Its parts for one to six UAVs are different numbers, of at least four resource blocks each."""
 
-class Cell(NamedTuple):
-    """A cell, its links, and each of them: slot values are rates of a UAV that sends alone."""
 
-    clients: int
+def equal(active):
+    """The part of a cell that each of those that are active has."""
+    return 1 / active
 
 
-class Overhead(NamedTuple):
+def with_overhead(active):
     """The same where each further UAV costs a tenth of the cell."""
-
-    clients: int
-
-
-SHARES = {
-    Cell: lambda link, value, active: value / active,
-    Overhead: lambda link, value, active: value * (1.1 - 0.1 * active) / active,
-}
+    return (1.1 - 0.1 * active) / active
 
 
-def known_for_this_value(share):
-    """The share as compiled code takes it: the rate changes with each value."""
-    share = numba.njit(share)
-    return lambda link, value, active, others: (share(link, value, active), np.inf, -np.inf)
-
-
-def _is_compiled(function):
-    return hasattr(function, "_cache")  # not where mutants are interpreted
-
-
-@pytest.fixture(autouse=True, scope="module")
-def cells():
-    """The two cells, for this process alone: machine code on disk must not name their classes."""
-    compiled = [each for each in (engine._links_of, play_round, play_rounds) if _is_compiled(each)]
-    keeping = [(each, each._cache) for each in compiled]
-    for function, _ in keeping:
-        function._cache = NullCache()
-    tables = (radio_kernel.LINKS_OF, radio_kernel.LINK_OF, radio_kernel.LINK_BPS)
-    for kind, share in SHARES.items():
-        for table, choice in zip(
-            tables,
-            (
-                lambda bands, in_turns, beta, rho: bands,
-                lambda links, way, k: links,
-                lambda link, value: value,
-            ),
-            strict=True,
-        ):
-            table[kind] = choice
-        radio_kernel.SHARED_BPS[kind] = known_for_this_value(share)
-    yield
-    for function, cache in keeping:
-        function._cache = cache
-    for table in (*tables, radio_kernel.SHARED_BPS):
-        for kind in SHARES:
-            del table[kind]
-
-
-@dataclass(frozen=True)
 class SharedCell(Rates):
-    """A radio whose UAVs share the uplink by one of `SHARES`."""
+    """A radio whose UAVs share the uplink by a function of their number, the downlink equally."""
 
-    kind: Any = Cell
     is_shared = True
+    share = staticmethod(equal)
 
-    def bands(self) -> Any:
-        return self.kind(len(self.uplink_power_w))
+    def bands(self):
+        """A cell of LTE whose rates are those of the classes, whatever the power.
 
-
-def ends_by_hand(uploads, values, slot_s, kind):
-    """When uploads (client, start, bits) that share the cell end, from event to event."""
-    waiting, under_way, ends, now = sorted(uploads, key=lambda u: u[1]), {}, {}, 0.0
-    while waiting or under_way:
-        slot = int(now / slot_s + 1e-9)
-        if slot >= values.shape[1]:
-            break
-        until = (slot + 1) * slot_s
-        if waiting:
-            until = min(until, waiting[0][1])
-        count = max(1, sum(values[k, slot] > 0 for k, _ in under_way))
-        rates = {key: SHARES[kind](None, values[key[0], slot], count) for key in under_way}
-        due = {k: now + left / rates[k] for k, left in under_way.items() if rates[k] > 0}
-        first = min(due, key=due.get, default=None)
-        if first is not None and due[first] <= until:
-            until = due[first]
-        for key in under_way:
-            under_way[key] -= rates[key] * (until - now)
-        now = until
-        if first is not None and due[first] <= now:
-            ends[first] = now
-            del under_way[first]
-        while waiting and waiting[0][1] <= now:
-            k, start, bits = waiting.pop(0)
-            under_way[k, start] = bits
-    return ends
+        The values of a class are 1,000 times its least one, so that the number of resource blocks
+        over which a UAV spreads its power changes no class.
+        """
+        parts = {BLOCKS // active: self.share(active) for active in range(6, 0, -1)}
+        up_bps = np.stack([CLASSES_BPS * parts.get(n, np.nan) for n in range(BLOCKS + 1)])
+        up_bps[0] = 0.0
+        down_bps = np.tile(CLASSES_BPS, (BLOCKS + 1, 1))
+        steps = tuple(Steps(VALUES[1:] / 1e3, bps, BLOCKS) for bps in (up_bps, down_bps))
+        powers = np.ones(len(self.uplink_power_w))
+        return Bands(LTE, powers, shared=True, steps=steps, downlink_snr=1.0)
 
 
-@pytest.mark.parametrize("kind", SHARES)
+class Overhead(SharedCell):
+    share = staticmethod(with_overhead)
+
+
+@pytest.mark.parametrize("cell", [SharedCell, Overhead])
 @pytest.mark.parametrize("name", ["cpsfl", "pipesfl", "sfl-pp", "sfl-ps"])
-def test_uploads_end_as_processor_sharing_has_it(name, kind) -> None:
+def test_transfers_end_as_processor_sharing_has_it(name, cell) -> None:
     rng = np.random.default_rng(len(name))
     for _ in range(5):
         plan, _, _, slot_s, start_s = random_case(rng, paradigm(name))
-        radio = SharedCell(np.ones(plan.clients), kind)
-        values = rng.uniform(1e6, 2e7, (plan.clients, 4000))
-        values[rng.random(values.shape) < 0.05] = 0.0
-        times = simulate(plan, radio, values, slot_s, start_s)
-        up = times.spans[np.isin(times.spans["step"], (CA, CM))]
-        uploads = [(s["client"] - 1, s["start_s"], 8.0 * s["bytes"]) for s in up if s["bytes"]]
-        due = ends_by_hand(uploads, values, slot_s, kind)
-        for span in up:
-            end_s = span["start_s"]
-            if span["bytes"]:
-                end_s = due[span["client"] - 1, span["start_s"]]
-            assert span["end_s"] == pytest.approx(end_s, abs=2e-8)
+        radio = cell(np.ones(plan.clients))
+        classes = rng.integers(1, len(VALUES), (plan.clients, 4000))
+        classes[rng.random(classes.shape) < 0.05] = 0
+        times = simulate(plan, radio, VALUES[classes], slot_s, start_s)
+        for steps, share in (((CA, CM), cell.share), ((SG,), equal)):
+            if steps == (SG,) and plan.in_turns:
+                continue
+            sent = times.spans[np.isin(times.spans["step"], steps)]
+            given = [(s["client"] - 1, s["start_s"], 8.0 * s["bytes"]) for s in sent if s["bytes"]]
+            rates_bps = CLASSES_BPS[classes]
+
+            def rate(k, slot, count, share=share, rates_bps=rates_bps):
+                return rates_bps[k, slot] * share(count)
+
+            due = ends_of_sharing(given, rate, 4000, slot_s)
+            for span in sent:
+                end_s = span["start_s"]
+                if span["bytes"]:
+                    end_s = due[span["client"] - 1, span["start_s"]]
+                assert span["end_s"] == pytest.approx(end_s, abs=2e-8)
 
 
 def test_one_that_sends_alone_has_the_cell_for_itself() -> None:
-    plan, *_ = random_case(np.random.default_rng(4), paradigm("cpsfl"))
-    alone = radio_kernel.link_of(Cell(plan.clients), UP, 0)
-    assert radio_kernel.shared_bps(alone, 8e6, 1, 0)[0] == 8e6
-    assert radio_kernel.shared_bps(alone, 8e6, 4, 0)[0] == 2e6
+    shares = Allocation(1, *[np.full(4, 1 / 4)] * 3)
+    values = np.full((4, 1), VALUES[3])
+    for cell, parts in ((SharedCell, {1: 1.0, 4: 1 / 4}), (Overhead, {1: 1.0, 4: 0.7 / 4})):
+        for active, part in parts.items():
+            rates = cell(np.ones(4)).link_rates(shares, values, in_turns=False, active=active)
+            assert rates.uplink[:, 0] == pytest.approx(np.full(4, 8e6 * part), rel=1e-12)
+            assert rates.gradient[:, 0] == pytest.approx(np.full(4, 8e6 / active), rel=1e-12)
+            assert rates.broadcast[:, 0] == pytest.approx(np.full(4, 8e6), rel=1e-12)
 
 
 def test_a_cell_that_carries_nothing_outlasts_its_trace() -> None:
     plan, *_ = random_case(np.random.default_rng(4), paradigm("cpsfl"))
     radio = SharedCell(np.ones(plan.clients))
-    values = np.full((plan.clients, 50), 1e7)
+    values = np.full((plan.clients, 50), VALUES[4])
     values[:, 1:] = 0.0
     with pytest.raises(TraceExhausted):
         simulate(plan, radio, values, 0.1)
@@ -158,7 +110,7 @@ def test_a_cell_that_carries_nothing_outlasts_its_trace() -> None:
 def test_uploads_that_end_together_do_not_wait_out_the_outage_after_them() -> None:
     """Two of 50 kB at 4 Mb/s each, which fill the slot of 0.1 s before an outage."""
     plan, _ = by_hand("sfl-pp", [0, 0], [0.4, 0.4], [0, 0], [0, 0])
-    values = np.full((2, 50), 8e6)
+    values = np.full((2, 50), VALUES[3])
     values[:, 1:9] = 0.0
     times = simulate(plan, SharedCell(np.ones(2)), values, 0.1)
     ends = times.spans[times.spans["step"] == CA]["end_s"]
@@ -168,7 +120,7 @@ def test_uploads_that_end_together_do_not_wait_out_the_outage_after_them() -> No
 def test_rounds_tried_at_once_share_as_each_by_itself() -> None:
     scenario = validate({"uavs": {"tx_power_w": [1, 1, 1]}}, "three")
     costs, radio = split_costs(scenario, PAPER), SharedCell(np.ones(3))
-    values = np.random.default_rng(1).uniform(1e7, 9e7, (3, 5000))
+    values = VALUES[np.random.default_rng(1).integers(4, len(VALUES), (3, 5000))]
     split, equal = np.array([1, 2, 3, 2]), np.full((4, 3), 1 / 3)
     both = simulate_batch(costs, radio, values, 0.1, 2.0, split, equal, equal, equal)
     assert both.latency_s[1] == both.latency_s[3]

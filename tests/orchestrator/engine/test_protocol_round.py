@@ -3,22 +3,18 @@
 
 """Rounds with gates before adapters, sequential uploads and aggregated gradients."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from engine_cases import EVERY_COMBINATION, EVERY_ORDER, random_case, random_faults
 from small_scenario import TREE
 
 import orchestrator as tb
-from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
-from orchestrator.engine import engine
-from orchestrator.engine.engine import simulate, split_costs
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.engine.engine import split_costs
 from orchestrator.engine.fedcs import greedy
 from orchestrator.engine.plan import (
-    RoundPlan,
     Sizing,
     fixed_allocation,
     link_bytes,
@@ -29,7 +25,6 @@ from orchestrator.engine.plan import (
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import predict
-from orchestrator.packet_simulation.rounds import play as play_packets
 from orchestrator.policies.environment import UavSflEnv
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
@@ -60,60 +55,6 @@ def steps(round_: Round, step: int, edge: str) -> npt.NDArray[np.float64]:
 
 def durations(round_: Round, step: int) -> npt.NDArray[np.float64]:
     return steps(round_, step, "end_s") - steps(round_, step, "start_s")
-
-
-def by_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the events of the protocol decide, whatever the paradigm."""
-    monkeypatch.setattr(engine.Paradigm, "is_plain", False)
-
-
-def outcome(case: tuple[Any, ...], **given: Any) -> Any:
-    try:
-        return simulate(*case, **given)
-    except TraceExhausted as error:
-        return error
-
-
-def with_equal_iterations(plan: RoundPlan) -> RoundPlan:
-    """The plan with the first iteration's durations and sizes in all, as a scenario has them.
-
-    Computing of no duration, after which only the compiled engine waits for others, takes 10 ms.
-    """
-    fields = ("cf_s", "cb_s", "s_s", "ca_bytes", "sg_bytes")
-    first = {name: np.repeat(getattr(plan, name)[:, :1], plan.iterations, 1) for name in fields}
-    return replace(plan, **first | {"s_s": first["s_s"] + 0.01})
-
-
-@pytest.mark.parametrize("faulty", [False, True])
-@pytest.mark.parametrize("each", [5, pytest.param(1, marks=pytest.mark.full)])
-def test_plain_rounds_are_those_of_the_compiled_engine(
-    monkeypatch: pytest.MonkeyPatch, each: int, faulty: bool
-) -> None:
-    rng = np.random.default_rng(39 + faulty)
-    for scheme in [*EVERY_COMBINATION, *EVERY_ORDER][::each]:
-        for _ in range(4):
-            case = random_case(rng, scheme)
-            plan, *rest = case
-            slot_s, start_s = rest[-2:]
-            case = with_equal_iterations(plan), *rest
-            given = {}
-            if faulty:
-                given["faults"] = random_faults(rng, plan.clients, slot_s, start_s)
-            compiled = outcome(case, **given)
-            with monkeypatch.context() as patched:
-                by_events(patched)
-                events = outcome(case, **given)
-            assert type(events) is type(compiled)
-            if isinstance(compiled, TraceExhausted):
-                continue
-            assert events.latency_s == pytest.approx(compiled.latency_s, abs=2e-9)
-            assert events.energy_j == pytest.approx(compiled.energy_j, rel=1e-8, abs=1e-8)
-            assert [loss.client for loss in events.lost] == [x.client for x in compiled.lost]
-            columns = ["client", "iteration", "step", "bytes"]
-            ordered = [np.sort(each.spans, order=columns) for each in (events, compiled)]
-            assert (ordered[0][columns] == ordered[1][columns]).all()
-            for edge in ("start_s", "end_s"):
-                np.testing.assert_allclose(ordered[0][edge], ordered[1][edge], atol=2e-9)
 
 
 # --- a gate before the upload of adapters ---------------------------------------------------------
@@ -412,13 +353,10 @@ def test_what_knows_only_the_papers_protocol_refuses_another(
 ) -> None:
     scenario = small(paradigm="sfl-sp", **keys)
     profile = profile_of(scenario)
-    source = Replay(ChannelTrace(np.repeat(GAIN[:, None], 50, 1), 0.1))
     with pytest.raises(InputError, match=rf"^{named}: decisions"):
         split_costs(scenario, profile)
     with pytest.raises(InputError, match=rf"^{named}: an agent"):
         UavSflEnv(scenario)
-    with pytest.raises(InputError, match=rf"^{named}: ns-3"):
-        next(iter(play_packets(scenario, source, profile)))
 
 
 def test_default_scenarios_say_nothing_of_protocols() -> None:

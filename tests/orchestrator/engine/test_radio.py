@@ -1,22 +1,20 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Radio access as Python and as compiled code state it: both give the same rates."""
+"""Rates of links with fixed shares, against a second implementation."""
 
 import itertools
 
 import numpy as np
 import pytest
 from engine_cases import EVERY_COMBINATION, random_case
+from reference_engine import Fdma
 
 from ns3_scenarios.trace import ChannelTrace, RateTrace, TwoWay, both_ways
-from orchestrator.engine import engine, kernel
 from orchestrator.engine.fdma import ShannonFdma, shannon_bps
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.radio import Rates, check_shares, describe_radio, radio_access
-from orchestrator.engine.radio_kernel import link_bps, link_of
 from orchestrator.engine.rates import OUTAGE_S, first_gradient_s, link_rates
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 
@@ -39,19 +37,43 @@ def cases(scheme, seed):
     ]
 
 
+def rate_of(plan, radio, way, k, value):
+    """The rate of a link in bit/s by the reference engine, or that of a trace."""
+    if way == "down" and plan.in_turns:
+        way = "broadcast"
+    if isinstance(radio, ShannonFdma):
+        return Fdma(radio, plan.allocation).rate(way, k, value)
+    return value * (plan.allocation.rho[k] if way == "down" and radio.is_cell else 1)
+
+
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
-def test_links_have_the_rates_of_compiled_code(scheme) -> None:
+def test_links_have_the_rates_of_the_second_implementation(scheme) -> None:
     for plan, radio, values in cases(scheme, 1):
-        ours, theirs = link_rates(plan, radio, values), engine._links(plan, radio)
+        found = link_rates(plan, radio, values)
         up, down = both_ways(values)
-        for k, slot in itertools.product(range(plan.clients), range(values.shape[1])):
-            for rate_bps, value, way in (
-                (ours.uplink, up, UP),
-                (ours.broadcast, down, BROADCAST),
-                (ours.gradient, down, DOWN),
-            ):
-                expected = link_bps(link_of(theirs, way, k), value[k, slot])
-                assert rate_bps[k, slot] == pytest.approx(expected, rel=1e-12)
+        for bps, value, way in (
+            (found.uplink, up, "up"),
+            (found.broadcast, down, "broadcast"),
+            (found.gradient, down, "down"),
+        ):
+            for k, slot in itertools.product(range(plan.clients), range(value.shape[1])):
+                expected = rate_of(plan, radio, way, k, value[k, slot])
+                assert bps[k, slot] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_slot_with_fading_has_the_mean_rate_of_its_blocks() -> None:
+    (plan, radio, values), *_ = cases(EVERY_COMBINATION[0], 3)
+    powers = np.random.default_rng(3).exponential(1, (2, *values.shape, 7)).astype(np.float32)
+    found = link_rates(plan, radio, TwoWay(np.stack([values, values]), fading=powers))
+    for side, bps, way in ((0, found.uplink, "up"), (1, found.gradient, "down")):
+        blocks = [
+            [
+                np.mean([rate_of(plan, radio, way, k, value * float(p)) for p in row])
+                for value, row in zip(values[k], powers[side, k], strict=True)
+            ]
+            for k in range(plan.clients)
+        ]
+        assert bps == pytest.approx(np.array(blocks), rel=1e-9)
 
 
 def test_a_trace_decides_which_radio_a_scenario_has() -> None:
@@ -126,29 +148,15 @@ def test_a_radio_that_has_no_description_is_named() -> None:
 
 
 @pytest.mark.parametrize("scheme", EVERY_COMBINATION, ids=lambda scheme: scheme.name)
-def test_the_first_lag_is_that_of_compiled_code(scheme) -> None:
+def test_the_first_gradient_takes_what_its_rate_allows(scheme) -> None:
     for plan, radio, values in cases(scheme, 2):
         plan.sg_bytes[:] = np.maximum(plan.sg_bytes, 1)
-        assert_first_lags(plan, radio, values)
-
-
-def assert_first_lags(plan, radio, gain):
-    seconds = first_gradient_s(plan, link_rates(plan, radio, gain).gradient)
-    down = both_ways(gain)[1]
-    work = kernel.Work(
-        *(plan.cf_s, plan.cb_s, plan.s_s, plan.sm_bytes, plan.ca_bytes, plan.sg_bytes),
-        *(plan.cm_bytes, float(plan.backward_ratio)),
-    )
-    links, slots = engine._links(plan, radio), engine._slots(gain, 0.1, None)
-    begin = np.zeros((plan.clients, 5 * plan.iterations + 2))
-    for k, slot in itertools.product(range(plan.clients), range(gain.shape[1])):
-        place = (kernel.COMPUTING, k, 0, slot)
-        lag_s = kernel._lag(work, links, slots, None, *place, begin, begin)
-        own_s = (1 + plan.backward_ratio) * plan.cf_s[k, 0]
-        if down[k, slot] == 0:
-            assert (lag_s, seconds[k, slot]) == (np.inf, OUTAGE_S)
-        elif seconds[k, slot] < OUTAGE_S:
-            assert own_s + seconds[k, slot] == pytest.approx(lag_s, rel=1e-12)
+        seconds = first_gradient_s(plan, link_rates(plan, radio, values).gradient)
+        down = both_ways(values)[1]
+        for k, slot in itertools.product(range(plan.clients), range(down.shape[1])):
+            bps = rate_of(plan, radio, "down", k, down[k, slot])
+            due_s = 8 * plan.sg_bytes[k, 0] / bps if bps else OUTAGE_S
+            assert seconds[k, slot] == pytest.approx(min(due_s, OUTAGE_S), rel=1e-12)
 
 
 def test_a_rate_keeps_the_digits_of_a_tiny_signal() -> None:

@@ -12,29 +12,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_shim import (
+    carried,
+    delivered,
+    given_air,
+    grow,
+    noted,
+    packet_frames,
+    recovery,
+    senders,
+    served_from,
+)
 
 from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay
+from orchestrator.engine.core_library import Paths, Slots
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.radio_kernel import FdmaLink, GivenBands, link_of, links_of
 from orchestrator.engine.rounds import predict
-from orchestrator.engine.slot_impairments import BROADCAST
-from orchestrator.engine.slots import Slots
+from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.engine.tcp_model import (
-    CEILING,
     CONTROLS,
-    IDLE_FROM_S,
     RECEIVER_FRAMES,
-    THRESHOLD,
-    UP,
-    WINDOW,
-    Paths,
     TcpModel,
-    _grow,
-    _packet_frames,
-    _recovery,
-    delivered,
-    note,
-    served_from,
+    given_links,
     tcp_model_of,
 )
 from orchestrator.scenario.loading import validate
@@ -68,11 +67,9 @@ def transport(delay_s: float, losses: tuple[float, ...] | float, control: str, s
     )
 
 
-def noted(paths: Paths, way: int) -> float:
+def noted_s(paths: Paths, way: int) -> float:
     """When a note arrives that is sent at 1 s on links of 1 Mb/s."""
-    slots, one = Slots(np.full((1, 1, 100), 1e6), 0.1, np.empty(0)), np.ones(1)
-    links = links_of(GivenBands(False), True, one, one)
-    return float(note(paths, slots, links, way, 0, 1.0, 0))
+    return noted(given_air(np.full((paths.clients, 100), 1e6), 0.1, paths), way, 0, 1.0)
 
 
 def took_s(
@@ -83,13 +80,11 @@ def took_s(
     pause_s: float = 0.4,
 ) -> list[float]:
     """Transfers of so many bytes, each so long after the one before."""
-    slots, paths = Slots(np.ones((1, 1, 10_000)), 0.1, np.empty(0)), made.fresh()
-    at_s, slot, found = 0.0, 0, []
+    air = given_air(np.full((1, 10_000), rate_bps), 0.1, made.fresh())
+    at_s, found = 0.0, []
     for _ in range(transfers):
         start_s = at_s + pause_s
-        # log2(1 + 1) is 1: the bandwidth is the rate.
-        link = FdmaLink(rate_bps, 1.0)
-        at_s, slot = delivered(paths, slots, UP, 0, on_link, start_s, slot, link, link)
+        at_s = delivered(air, UP, 0, on_link, start_s)
         found.append(at_s - start_s)
     return found
 
@@ -175,42 +170,43 @@ def test_bbr_looks_for_the_shortest_round_trip_ten_seconds_after_it_has_seen_it(
 def test_a_loss_shrinks_a_window_once_until_what_had_left_before_is_acknowledged() -> None:
     """The 41st of 100 frames: 42 more leave until three later ones have shown that it is lost."""
     paths = transport(0.02, 0.01, "cubic").fresh()
-    sender = paths.sender[UP, 0]
-    sender[WINDOW] = 101.9
-    point, early = _recovery(paths, UP, 0, 100, 40, 0.0)
-    assert (sender[WINDOW], sender[CEILING], sender[THRESHOLD]) == (70, 101, 70)  # 0.7 of 101
+    sender = senders(paths)[UP, 0]
+    sender["window"] = 101.9
+    point, early = recovery(paths, UP, 0, 100, 40, 0.0)
+    assert (sender["window"], sender["ceiling"], sender["threshold"]) == (70, 101, 70)  # 0.7 of 101
     assert point == 42
-    assert sender[WINDOW] + early == pytest.approx(42 + 1 + 70 / 101.9 * 56)
+    assert sender["window"] + early == pytest.approx(42 + 1 + 70 / 101.9 * 56)
     # A slow start lets go of two frames for each that is acknowledged.
-    sender[WINDOW] = 140.0
-    assert _recovery(paths, UP, 0, 100, 40, 40.0)[0] == 82
+    sender["window"] = 140.0
+    assert recovery(paths, UP, 0, 100, 40, 40.0)[0] == 82
     # Where fewer than three follow, those that the frames before let go of show it.
-    sender[WINDOW] = 100.0
-    assert _recovery(paths, UP, 0, 100, 99, 0.0)[0] == 99
+    sender["window"] = 100.0
+    assert recovery(paths, UP, 0, 100, 99, 0.0)[0] == 99
     reno = transport(0.02, 0.01, "reno").fresh()
-    reno.sender[UP, 0, WINDOW] = 101.9
-    _recovery(reno, UP, 0, 100, 40, 0.0)
-    assert reno.sender[UP, 0, WINDOW] == 50
-    assert _recovery(transport(0.02, 0.01, "bbr").fresh(), UP, 0, 100, 40, 0.0) == (0, 0.0)
+    senders(reno)[UP, 0]["window"] = 101.9
+    recovery(reno, UP, 0, 100, 40, 0.0)
+    assert senders(reno)[UP, 0]["window"] == 50
+    assert recovery(transport(0.02, 0.01, "bbr").fresh(), UP, 0, 100, 40, 0.0) == (0, 0.0)
 
 
 def test_windows_grow_by_what_is_acknowledged() -> None:
     """By cubic's curve in whole frames, at least as Reno's: 0.53 frames a round trip."""
     paths = transport(0.02, 0.01, "cubic").fresh()
-    sender = paths.sender[UP, 0]
-    sender[WINDOW] = 50.0
-    _recovery(paths, UP, 0, 50, 25, 0.0)
+    sender = senders(paths)[UP, 0]
+    sender["window"] = 50.0
+    recovery(paths, UP, 0, 50, 25, 0.0)
     for trips in range(1, 51):
-        _grow(paths, UP, 0, int(sender[WINDOW]), 1082.0, 0.04, 4e-5)
+        grow(paths, UP, 0, int(sender["window"]), 1082.0, 0.04, 4e-5)
         if trips == 25:
             # W(t) = 50 - 0.4 (K - t)^3 a round trip ahead, K = (15 / 0.4)^(1/3) s, Reno's 13.2.
-            assert sender[WINDOW] == pytest.approx(35 + 13, abs=0.5)
-    assert sender[WINDOW] == pytest.approx(35 + 26, abs=1)
+            assert sender["window"] == pytest.approx(35 + 13, abs=0.5)
+    assert sender["window"] == pytest.approx(35 + 26, abs=1)
     alone = transport(0.02, 0.01, "cubic").fresh()
-    alone.sender[UP, 0, WINDOW], alone.sender[UP, 0, THRESHOLD] = 320.0, math.inf
-    _grow(alone, UP, 0, 320, 300.0, 0.01, 4e-5)
+    sender = senders(alone)[UP, 0]
+    sender["window"], sender["threshold"] = 320.0, math.inf
+    grow(alone, UP, 0, 320, 300.0, 0.01, 4e-5)
     # HyStart: acknowledgements that last more than 11 ms, 275 frames of them.
-    assert alone.sender[UP, 0, WINDOW] == alone.sender[UP, 0, THRESHOLD] == 320 + 275
+    assert sender["window"] == sender["threshold"] == 320 + 275
 
 
 def test_bursts_cost_a_window_less_than_single_losses() -> None:
@@ -224,7 +220,7 @@ def test_bursts_cost_a_window_less_than_single_losses() -> None:
 
 
 def test_a_lost_note_waits_for_a_timeout() -> None:
-    found = [noted(transport(0.01, 0.3, "cubic", seed).fresh(), UP) for seed in range(300)]
+    found = [noted_s(transport(0.01, 0.3, "cubic", seed).fresh(), UP) for seed in range(300)]
     late = [at_s for at_s in found if at_s > 1.011]
     assert min(found) == pytest.approx(1.01)
     assert min(late) == pytest.approx(1.01 + 0.22)
@@ -293,19 +289,19 @@ def test_over_lte_a_packet_takes_a_grant_and_a_transfer_its_windows() -> None:
     made = tcp_model_of(validate(OVER_LTE, "lte"))
     assert made is not None
     paths = made.fresh(4)
-    assert [noted(paths, way) for way in (UP, 1)] == pytest.approx([1.0125, 1.0045])
+    assert [noted_s(paths, way) for way in (UP, DOWN)] == pytest.approx([1.0125, 1.0045])
     # Windows of 10 packets wait 8 ms, those of 20 none.
     sizes = {100: 8e-3, 10: 0.0, 11: 8e-3}
     for packets, waits_s in sizes.items():
         paths = made.fresh(4)
         served_s = served_from(paths, UP, 0, 1500 * packets, 2.0, 12e6)
         assert served_s == pytest.approx(2.0 + 0.0125 + waits_s)
-        assert paths.windows[:, UP, 0, 0] == pytest.approx([waits_s, float(waits_s > 0)])
+        assert paths.arrays["windows"][:, UP, 0, 0] == pytest.approx([waits_s, float(waits_s > 0)])
     # The window is now 20; after a pause of 2 timeouts it is 10 again.
-    paths.sender[UP, 0, IDLE_FROM_S] = 3.0
+    senders(paths)[UP, 0]["idle_from_s"] = 3.0
     assert served_from(paths, UP, 0, 150_000, 3.2, 12e6) == pytest.approx(3.2125)
     assert served_from(paths, UP, 0, 150_000, 5.0, 12e6) == pytest.approx(5.0205)
-    assert paths.windows[0, UP, 0] == pytest.approx([8e-3, 0.0, 8e-3, 0.0])
+    assert paths.arrays["windows"][0, UP, 0] == pytest.approx([8e-3, 0.0, 8e-3, 0.0])
 
 
 FRAME_S, EACH_S = 1e-3, 10e-3
@@ -318,12 +314,9 @@ def on_lines(
     """When so many frames, each a packet, have arrived over a serial line of 12.112 Mb/s whose
     other direction has these rates, by slot."""
     made = replace(transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=receipt_bits)
-    rates = np.array([[[12.112e6] * len(back_bps)], [back_bps]])
-    slots, paths, one = Slots(rates, 0.1, np.empty(0)), made.fresh(), np.ones(1)
-    links = links_of(GivenBands(False), True, one, one)
-    up, down = (link_of(links, way, 0) for way in (UP, 1))
-    end_s, _ = delivered(paths, slots, UP, 0, 1514 * frames, 0.0, 0, up, down)
-    return end_s, paths
+    paths = made.fresh()
+    air = given_air([[[12.112e6] * len(back_bps)], [back_bps]], 0.1, paths)
+    return delivered(air, UP, 0, 1514 * frames, 0.0), paths
 
 
 def test_late_acknowledgements_clock_a_transfer() -> None:
@@ -333,12 +326,11 @@ def test_late_acknowledgements_clock_a_transfer() -> None:
     assert on_lines(14, slow)[0] == pytest.approx(2 * FRAME_S + EACH_S + 4 * FRAME_S)
     end_s, paths = on_lines(30, slow)
     assert end_s == pytest.approx(2 * FRAME_S + 5 * EACH_S + 4 * FRAME_S)
-    assert paths.free_s[1, 0] == pytest.approx(2 * FRAME_S + 15 * EACH_S), "the queue is long"
+    queued_s = 2 * FRAME_S + 15 * EACH_S
+    assert paths.arrays["free_s"][1, 0] == pytest.approx(queued_s), "the queue is long"
     # What waits behind those acknowledgements: a receipt of 880 bits.
-    slots = Slots(np.full((2, 1, 10), 52.8e3), 0.1, np.empty(0))
-    links = links_of(GivenBands(False), True, np.ones(1), np.ones(1))
-    told_s = note(paths, slots, links, 1, 0, end_s, 0)
-    assert told_s == pytest.approx(2 * FRAME_S + 15 * EACH_S + 880 / 52.8e3)
+    told_s = noted(given_air(np.full((1, 10), 52.8e3), 0.1, paths), DOWN, 0, end_s)
+    assert told_s == pytest.approx(queued_s + 880 / 52.8e3)
 
 
 def test_acknowledgements_in_time_cost_a_transfer_nothing() -> None:
@@ -366,16 +358,10 @@ def test_fast_downlinks_take_what_the_kernel_takes(
     made = replace(
         transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=880.0, packet_s=0.25e-3
     )
-    slots, paths, one = (
-        Slots(np.array([[[back_bps]], [[313e6]]]), 1e3, np.empty(0)),
-        made.fresh(),
-        np.ones(1),
-    )
-    links = links_of(GivenBands(False), True, one, one)
-    up, down = (link_of(links, way, 0) for way in (UP, 1))
+    air = given_air([[[back_bps]], [[313e6]]], 1e3, made.fresh())
 
     def took(size: int, begin_s: float) -> float:
-        return float(delivered(paths, slots, 1, 0, size, begin_s, 0, down, up)[0]) - begin_s
+        return delivered(air, DOWN, 0, size, begin_s) - begin_s
 
     assert took(658_868, 0.0) == pytest.approx(first_s, rel=0.1)
     assert took(2_518_316, 17.5) == pytest.approx(second_s, rel=within)
@@ -383,16 +369,14 @@ def test_fast_downlinks_take_what_the_kernel_takes(
 
 def test_a_held_broadcast_takes_what_the_kernel_takes() -> None:
     """Its first window has waited for 15 ms, so round trips seem long and packets get smaller."""
-    slots, one = Slots(np.array([[[1.15e6]], [[313e6]]]), 1e3, np.empty(0)), np.ones(1)
-    links = links_of(GivenBands(False), True, one, one)
-    up, down = (link_of(links, way, 0) for way in (UP, BROADCAST))
     made = replace(
         transport(0.0, 0.0, "cubic"), impaired=False, receipt_bits=880.0, packet_s=0.25e-3
     )
     held, plain = (
         delivered(
-            replace(made, held_s=held_s).fresh(), slots, BROADCAST, 0, 658_868, 0.0, 0, down, up
-        )[0]
+            given_air([[[1.15e6]], [[313e6]]], 1e3, replace(made, held_s=held_s).fresh()),
+            *(BROADCAST, 0, 658_868, 0.0),
+        )
         for held_s in (FILL_S, 0.0)
     )
     assert held == pytest.approx(0.018968, rel=0.04)
@@ -404,7 +388,7 @@ def test_a_held_broadcast_takes_what_the_kernel_takes() -> None:
 def test_the_engine_expects_the_packets_that_links_are_given(bps: float, back_bps: float) -> None:
     shape = Shape(serial=True)
     made = replace(transport(0.0, 0.0, "cubic"), packet_s=shape.packet_s)
-    assert _packet_frames(made.fresh(), bps, back_bps) == shape.packet_frames(bps, back_bps)
+    assert packet_frames(made.fresh(), bps, back_bps) == shape.packet_frames(bps, back_bps)
 
 
 def test_virtual_time_has_a_model_of_acknowledgements() -> None:
@@ -426,3 +410,18 @@ def test_a_gradient_waits_for_the_receipt_of_the_one_before() -> None:
     (round_,) = predict(scenario, Replay(trace), profile_of(scenario), sizing=link_bytes).rounds
     waits_s = [wait for wait in gradients_wait_s(round_) if wait < 1.0]  # not for the gate
     assert waits_s == [pytest.approx(1.408e-3)] * 4
+
+
+@pytest.mark.parametrize(
+    ("airtime", "end_s", "slot"),
+    [(None, 1.5, 1), ([1.0, 4.0, 1.0], 2.3125, 2), ([2.0], 2.625, 2)],
+)
+def test_frames_that_take_more_airtime_leave_a_link_less(
+    airtime: list[float] | None, end_s: float, slot: int
+) -> None:
+    """200 bits over a link of 100, 200 and 160 bit/s, each for a second."""
+    slots, each = Slots(np.array([[100.0, 200.0, 160.0]]), 1.0), None
+    if airtime is not None:
+        nothing = [[0.0] * len(airtime)]
+        each = np.array([nothing, [airtime], nothing])
+    assert carried(slots, given_links(1), each, DOWN, 0, 200.0, 0.0) == (end_s, slot)

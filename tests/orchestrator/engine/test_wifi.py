@@ -1,25 +1,25 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Wi-Fi as a rate model: by hand, as Python and as compiled code state it, and what it refuses."""
+"""Wi-Fi as a rate model: by hand, against a second implementation, and what it refuses."""
 
 import itertools
 import math
 
-import numba
 import numpy as np
 import pytest
 import warm
 import yaml
 from engine_cases import random_wifi_case
+from engine_shim import shared_bps
 from reference_engine import Wifi as Reference
 
 import orchestrator as tb
 from ns3_scenarios.trace import TwoWay, both_ways
 from orchestrator.engine import engine
+from orchestrator.engine.core_library import Links
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.radio_kernel import link_bps, link_of, links_of, shared_bps
-from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
+from orchestrator.engine.slot_impairments import DOWN, UP
 from orchestrator.engine.wifi import SCHEMES, Wifi, contention, exchanges
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.unused import _log_once
@@ -180,14 +180,16 @@ def test_one_that_sends_alone_has_the_channel_and_others_their_part():
 def test_both_directions_contend_for_one_channel():
     """Three uplinks and the access point are four senders, of which the latter serves all UAVs."""
     radio = Wifi.of(scenario())
-    links = links_of(radio.bands(), False, np.ones(3), np.ones(3))
-    up, down = (link_of(links, way, 0) for way in (UP, DOWN))
-    alone = shared_bps(up, NEAR, 3, 0)[0]
-    with_others = shared_bps(up, NEAR, 3, 2)[0]
-    assert with_others == shared_bps(up, NEAR, 3, 1)[0] == shared_bps(up, NEAR, 4, 0)[0]
+    links = Links(radio.bands(), False, np.ones(3), np.ones(3))
+
+    def bps(way, active, others):
+        return shared_bps(links, 3, way, 0, NEAR, active, others).bps
+
+    alone, with_others = bps(UP, 3, 0), bps(UP, 3, 2)
+    assert with_others == bps(UP, 3, 1) == bps(UP, 4, 0)
     assert 0.6 * alone < with_others < 0.75 * alone
-    assert shared_bps(down, NEAR, 2, 3)[0] == pytest.approx(with_others / 2)
-    assert shared_bps(down, NEAR, 1, 3)[0] == pytest.approx(with_others)
+    assert bps(DOWN, 2, 3) == pytest.approx(with_others / 2)
+    assert bps(DOWN, 1, 3) == pytest.approx(with_others)
 
 
 def test_schemes_are_those_of_the_second_engine():
@@ -256,68 +258,83 @@ def test_some_of_the_uavs_keep_their_powers():
     assert radio.bps.shape == (4, 9)
 
 
-# --- compiled ------------------------------------------------------------------------------------
-
-
-@numba.njit
-def compiled_bps(links, way, k, value):
-    return link_bps(link_of(links, way, k), value)
-
-
-@numba.njit
-def compiled_shared(links, way, k, value, active, others):
-    return shared_bps(link_of(links, way, k), value, active, others)
+# --- a second implementation ---------------------------------------------------------------------
 
 
 def cases():
-    """Plans, cells and gains: from an outage to a neighbour."""
+    """Plans, scenarios and gains: from an outage to a neighbour."""
     rng = np.random.default_rng(1)
     for name in ("sfl-pp", "cpsfl") * 6:
         plan, chosen, *_ = random_wifi_case(rng, paradigm(name))
         values = 10 ** rng.uniform(-14, -5, (2, plan.clients, 60))
         values[..., ::9] = 0.0
-        yield plan, Wifi.of(chosen), TwoWay(values) if rng.random() < 0.5 else values[0]
+        yield plan, chosen, TwoWay(values) if rng.random() < 0.5 else values[0]
 
 
-def test_links_have_the_rates_of_compiled_code():
-    for plan, radio, values in cases():
-        links = engine._links(plan, radio)
-        found = radio.link_rates(plan.allocation, values, in_turns=plan.in_turns)
+def by_reference(rate, way, values, *more):
+    """Rates of all links of a direction, [K, S], by a method of the second implementation."""
+    return np.array(
+        [[rate(way, k, float(value), *more) for value in row] for k, row in enumerate(values)]
+    )
+
+
+def test_links_have_the_rates_of_the_second_implementation():
+    for plan, chosen, values in cases():
+        reference = Reference(chosen, plan.allocation)
+        found = Wifi.of(chosen).link_rates(plan.allocation, values, in_turns=plan.in_turns)
         up, down = both_ways(values)
-        for rate_bps, value, way in zip(
-            found, (up, down, down), (UP, BROADCAST, DOWN), strict=True
+        gradient = "broadcast" if plan.in_turns else "down"
+        for bps, value, way in (
+            (found.uplink, up, "up"),
+            (found.broadcast, down, "broadcast"),
+            (found.gradient, down, gradient),
         ):
-            theirs = [
-                [compiled_bps(links, way, k, each) for each in value[k]]
-                for k in range(plan.clients)
-            ]
-            assert rate_bps == pytest.approx(np.array(theirs), rel=1e-12)
+            due = by_reference(reference.rate, way, value)
+            assert bps == pytest.approx(due, rel=1e-9)
 
 
-def test_rates_of_any_number_of_active_uavs_are_those_of_compiled_code():
+def test_rates_of_any_number_of_active_uavs_are_those_of_the_second_implementation():
     seen = set()
-    for plan, radio, values in cases():
-        links, ways = engine._links(plan, radio), both_ways(values)
+    for plan, chosen, values in cases():
+        radio, reference = Wifi.of(chosen), Reference(chosen, plan.allocation)
+        links = engine._links(plan, radio)
         for active in range(1, plan.clients + 1):
             found = radio.link_rates(plan.allocation, values, in_turns=False, active=active)
-            for way, ours in ((UP, found.uplink), (DOWN, found.gradient)):
-                value = ways[way == DOWN]
+            ways = zip((UP, DOWN), ("up", "down"), found[::2], both_ways(values), strict=True)
+            for way, name, bps, value in ways:
+                due = by_reference(reference.shared_rate, name, value, active)
+                assert bps == pytest.approx(due, rel=1e-9)
+                if way == DOWN and plan.in_turns:
+                    continue
+                others = 1 + active % 2
                 for k, slot in itertools.product(range(plan.clients), range(value.shape[1])):
                     at = value[k, slot]
-                    bps, least, below = compiled_shared(links, way, k, at, active, 0)
-                    assert bps == pytest.approx(ours[k, slot], rel=1e-12)
-                    assert least <= at < below
-                    for other in (least, below * (1 - 1e-12), (least + below) / 2):
-                        if other < math.inf:
-                            again = compiled_shared(links, way, k, other, active, 0)
-                            assert again == (bps, least, below)
-                    if least > 0:
-                        weaker = compiled_shared(links, way, k, least * (1 - 1e-12), active, 0)
-                        assert weaker[0] < bps
-                    seen.add((way, bps > 0, math.isinf(below)))
+                    both = shared_bps(links, plan.clients, way, k, at, active, others)
+                    due_bps = reference.shared_rate(name, k, at, active, others)
+                    assert both.bps == pytest.approx(due_bps, rel=1e-9)
+                    seen.add((way, both.bps > 0, math.isinf(both.below)))
     assert seen == {
         (way, *rest) for way in (UP, DOWN) for rest in ((True, True), (True, False), (False, False))
     }
+
+
+def test_a_rate_holds_from_its_least_gain_up_to_the_next_step():
+    for plan, chosen, values in cases():
+        links, active = engine._links(plan, Wifi.of(chosen)), plan.clients
+        for way in (UP, DOWN):
+            value = both_ways(values)[way]
+            for k, slot in itertools.product(range(plan.clients), range(value.shape[1])):
+
+                def there(at, way=way, k=k, links=links, active=active):
+                    return shared_bps(links, active, way, k, at, active)
+
+                own = there(value[k, slot])
+                assert own.least <= value[k, slot] < own.below
+                for other in (own.least, own.below * (1 - 1e-12), (own.least + own.below) / 2):
+                    if other < math.inf:
+                        assert there(other) == own
+                if own.least > 0:
+                    assert there(own.least * (1 - 1e-12)).bps < own.bps
 
 
 # --- refused -------------------------------------------------------------------------------------
@@ -361,7 +378,6 @@ CONTENDS = "where radio.access is 'wifi', whose UAVs contend for one channel"
             {"links.loss": {"model": "snr", "threshold_db": 3}},
             "links.loss: 'snr' needs radio.access 'shannon'",
         ),
-        ("predict", {"paradigm": "asfl-pp"}, f"paradigm: must not be asynchronous {CONTENDS}"),
         ("theory", {}, "radio.access: closed forms need constant rates, which a link does not hav"),
         ("cross-check", {}, "--trace: has no positions; UAVs with Wi-Fi hear each other"),
         ("run", {}, "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate"),

@@ -1,21 +1,18 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a link carries in its slots; machine code on disk is of the very sources that are there."""
+"""Machine code on disk is of the very sources that are there."""
 
 import re
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from orchestrator.engine import compiling
-from orchestrator.engine.kernel import play_round
-from orchestrator.engine.radio_kernel import GivenRates
-from orchestrator.engine.slots import Slots, carried
+from orchestrator.theory.closed_forms import _serve
 
-COMPILES = re.compile(r"^\s*(import|from) numba|import .*\b(compiled|inlined)\b", re.MULTILINE)
+COMPILES = re.compile(r"^\s*(import|from) numba|import .*\bcompiled\b", re.MULTILINE)
 
 
 def test_all_that_is_compiled_is_in_the_folders_that_are_looked_at() -> None:
@@ -32,7 +29,7 @@ def test_all_that_is_compiled_is_in_the_folders_that_are_looked_at() -> None:
 def test_other_sources_have_other_machine_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Path(play_round.stats.cache_path).parent == Path(compiling._machine_code_folder())
+    assert Path(_serve.stats.cache_path).parent == Path(compiling._machine_code_folder())
     for folder in compiling.SOURCES:
         (tmp_path / folder).mkdir(parents=True)
     monkeypatch.setattr(compiling, "ROOT", tmp_path)
@@ -49,7 +46,7 @@ def test_other_sources_have_other_machine_code(
 def test_users_who_cannot_write_next_to_the_sources_get_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container whose image has compiled the engine."""
+    """As in a container whose image has the machine code."""
     own = Path(compiling._machine_code_folder.__wrapped__())
     sources = tmp_path / "sources"
     there = sources / "orchestrator" / "__pycache__" / own.name
@@ -70,16 +67,3 @@ def test_users_who_cannot_write_next_to_the_sources_get_a_copy(
         assert copy.is_relative_to(cache) == cache.is_dir()
         assert [path.name for path in copy.parent.iterdir()] == [copy.name]
         assert (copy / "code").read_text() == "compiled"
-
-
-@pytest.mark.parametrize(
-    ("airtime", "end_s", "slot"),
-    [(None, 1.5, 1), ([1.0, 4.0, 1.0], 2.3125, 2), ([2.0], 2.625, 2)],
-)
-def test_frames_that_take_more_airtime_leave_a_link_less(
-    airtime: list[float] | None, end_s: float, slot: int
-) -> None:
-    """200 bits over a link of 100, 200 and 160 bit/s, each for a second."""
-    given = Slots(np.array([[[100.0, 200.0, 160.0]]]), 1.0, np.empty(0))
-    each = None if airtime is None else np.array([[[0.0] * len(airtime)], [airtime]])
-    assert carried(given, each, 1, 0, 200.0, 0.0, 0, GivenRates(1)) == (end_s, slot)
