@@ -12,7 +12,7 @@ ARGS ?=
 # Without these files, each of the many processes compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint compiled checked site dist lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint site dist lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -41,21 +41,13 @@ lint: setup-dev
 	$(BIN)/reuse lint --lines
 	$(BIN)/python tests/prose/lint.py
 
-# Both at once: neither keeps all cores busy.
-checked: setup-dev
-	@$(MAKE) --no-print-directory -j2 lint compiled
-
-# What all tests need compiled, and each worker would compile in a fresh checkout.
-compiled: setup-dev
-	@$(BIN)/python tests/support/compiled.py
-
 # CI has some more to do than who waits for it.
 QUICK = not full$(if $(CI),, and not ci)
 
-test: checked
+test: lint
 	$(BIN)/python tests/suite.py -m '$(QUICK)'
 
-test-full: checked
+test-full: lint
 	$(BIN)/python tests/suite.py
 
 # The testbed on Debian's stock kernels 6.1 and 6.12, in a virtual machine: minutes under KVM, an hour

@@ -7,14 +7,12 @@
         [--workers N] [--json FILE]
 
 A mutant is a module with one operator, number, argument or statement changed, as mutmut changes
-them. Mutmut itself cannot run here: it keeps all mutants of a function in one process, which
-neither compiled functions nor the programs that tests start would notice. So each mutant is
-written into a copy of the working tree, and the tests that `subjects.toml` names for its module
+them. Mutmut itself cannot run here: it keeps all mutants of a function in one process, which the
+programs that tests start would not notice. So each mutant is written into a copy of the working tree, and the tests that `subjects.toml` names for its module
 run there in a process of their own (`nursery.py`), up to the first that fails; what takes much
 longer than with the unmutated module has failed, too. First come the tests that execute the
-changed line, of these the ones that are fast and have killed most. Machine code is kept by the
-sources that it was compiled from, and bytecode of the mutated file not at all, so nothing compiled
-is used again.
+changed line, of these the ones that are fast and have killed most. Bytecode of the mutated file is
+not kept.
 
 `named.toml` holds mutants found by hand; they come first, and `--named` runs no others.
 `equivalent.toml` lists reviewed survivors that no test could kill, each with the reason.
@@ -40,7 +38,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +72,6 @@ class Subject:
     file: str
     tests: Sequence[str]
     """Arguments of pytest."""
-    interpreted: bool = False
-    """Whether compiled functions run as plain Python, so that none waits for compiling."""
-    then_compiled: bool = False
-    """Whether what survives so is tried compiled, too, which takes each test's first call long:
-    Python forgives what machine code does not, such as a division by zero of NumPy's."""
-    uncached: bool = False
-    """Whether machine code is kept nowhere: each mutant has its own."""
-    compiled_apart: bool = False
-    """Whether nothing of the module is compiled, so that the machine code of before is right."""
 
 
 @dataclass(frozen=True)
@@ -339,10 +328,6 @@ class Place:
         self.end()
         # Threads that wait for each other by spinning would take the time of the other mutants.
         env = os.environ | {"PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1"}
-        if subject.interpreted:
-            env["NUMBA_DISABLE_JIT"] = "1"
-        if subject.uncached:
-            env["NUMBA_CACHE_LOCATOR_CLASSES"] = "ZipCacheLocator"
         given = asdict(subject) | {"folder": str(self.folder), "modules": modules}
         command = [sys.executable, str(HERE / "nursery.py")]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -472,31 +457,21 @@ def main() -> int:
             watched = places[0].watch(subject, tree)
             took = f"{watched.took_s:.1f} s unmutated, watched"
             err.print(f"{subject.name}: {len(drawn)} mutants; {took}", highlight=False)
-            ways = [(subject, watched)]
-            if subject.then_compiled:
-                ways.append(_compiled(subject, places[0], tree))
-            _play(drawn, ways, places, results, err)
+            _play(drawn, subject, watched, places, results, err)
     shares = _show(list(results.outcomes.values()), results.total)
     return int(min(shares, default=1.0) < ENOUGH)
 
 
-def _compiled(subject: Subject, place: Place, tree: str) -> tuple[Subject, Watched]:
-    """The same tests of compiled functions; any of them may be the one that waits for compiling."""
-    name = f"{subject.name}-compiled"
-    compiled = replace(subject, name=name, interpreted=False, uncached=True)
-    watched = place.watch(compiled, tree)
-    return compiled, replace(watched, seconds=dict.fromkeys(watched.seconds, watched.took_s))
-
-
 def _play(
     drawn: Sequence[Mutant],
-    ways: Sequence[tuple[Subject, Watched]],
+    subject: Subject,
+    watched: Watched,
     places: Sequence[Place],
     results: Results,
     err: Console,
 ) -> None:
     """Test every mutant of a module, several side by side; what survives is told at once."""
-    known, subject = reasons(), ways[0][0]
+    known = reasons()
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in drawn:
         waiting.put(mutant)
@@ -507,11 +482,7 @@ def _play(
                 mutant = waiting.get_nowait()
             except queue.Empty:
                 return place.end()
-            by, took_s = "", 0.0
-            for way, watched in ways:
-                if not by:
-                    by, more_s = place.test(way, mutant, watched, results.kills(subject.name))
-                    took_s += more_s
+            by, took_s = place.test(subject, mutant, watched, results.kills(subject.name))
             what = (subject.name, mutant.within, mutant.was, mutant.now)
             outcome = "killed" if by else "equivalent" if what in known else "survived"
             by = by or known.get(what, "")

@@ -40,7 +40,6 @@ LEAST_S, PATIENCE = 10.0, 20.0
 DATA_BYTES = 12 * 2**30
 """A mutant that takes more memory has failed."""
 REPORT, FOUND = Path("report.txt"), Path("found.json")
-ORDERS = "orchestrator.engine.orders"
 
 
 # --- what can be imported before -----------------------------------------------------------------
@@ -94,30 +93,6 @@ def preload(names: Sequence[str], apart: set[str]) -> None:
                 importlib.import_module(name)
     if early := apart & sys.modules.keys():
         raise SystemExit(f"{sorted(early)[0]} was imported before it was mutated")
-
-
-def call_orders() -> None:
-    """Let interpreted code ask service orders, which numba compiles in any case.
-
-    Compiled code calls them at their addresses (`place_of`); so does this, by ctypes.
-    """
-    import numba
-
-    orders: Any = importlib.import_module(ORDERS)
-    kinds = [ctypes.c_int64] * 5 + [ctypes.c_double] * 11
-    as_called, make = ctypes.CFUNCTYPE(ctypes.c_int64, *kinds), orders._c_function
-
-    def c_function(paradigm: Any) -> Any:
-        numba.config.DISABLE_JIT = 0
-        try:
-            return make(paradigm)
-        finally:
-            numba.config.DISABLE_JIT = 1
-
-    def place_of(address: int, numbers: Sequence[float]) -> int:
-        return int(as_called(address)(*map(int, numbers[:5]), *map(float, numbers[5:])))
-
-    orders._c_function, orders.place_of = c_function, place_of
 
 
 def _imported(folder: str) -> list[str]:
@@ -263,12 +238,6 @@ def main() -> None:
     sys.path[:] = [str(folder), str(folder / "tests" / "support"), *map(str, _others(folder))]
     apart = dependents(folder, subject["file"])
     preload(subject["modules"], apart)
-    if subject["interpreted"] and ORDERS not in apart:
-        call_orders()
-    if subject["compiled_apart"]:
-        from orchestrator.engine import compiling
-
-        compiling._machine_code_folder()  # The children's, too: by the sources as they are.
     gc.collect()
     gc.freeze()
     for line in sys.stdin:

@@ -124,33 +124,6 @@ def test_what_imports_the_module_is_not_imported_before_it_is_mutated(
     }
 
 
-INTERPRETED = """
-import sys
-import numpy as np
-sys.path[:0] = sys.argv[1:]
-import nursery
-nursery.call_orders()
-from engine_cases import EVERY_ORDER, random_case
-from reference_engine import reference_round
-from orchestrator.engine import kernel
-from orchestrator.engine.engine import simulate
-
-assert not hasattr(kernel.play_round, "py_func"), "it is compiled"
-rng = np.random.default_rng(1)
-for scheme in EVERY_ORDER:
-    case = random_case(rng, scheme)
-    assert abs(simulate(*case).latency_s - reference_round(*case)[0]) < 1e-9, scheme
-"""
-
-
-def test_interpreted_code_is_told_by_orders_what_compiled_code_is() -> None:
-    folders = [DRIVER.parent, ROOT / "tests" / "support"]
-    env = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", INTERPRETED, *map(str, folders)]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 def test_tests_of_the_line_come_first_and_of_these_what_kills_most_a_second(driver: Any) -> None:
     seconds = {"elsewhere": 0.0, "slow": 1.0, "fast": 0.1, "deadly": 1.0}
     lines = {"elsewhere": [3], "slow": [3, 9], "fast": [9], "deadly": [3, 9]}
