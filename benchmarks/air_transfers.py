@@ -27,11 +27,10 @@ from rich.progress import track
 from rich.table import Table
 from transfers_in_turn import PAUSE_S
 
+from orchestrator.engine.core_library import Air, Slots, library
 from orchestrator.engine.links import shape_of
-from orchestrator.engine.radio_kernel import FdmaLink
 from orchestrator.engine.slot_impairments import UP
-from orchestrator.engine.slots import Slots
-from orchestrator.engine.tcp_model import delivered, tcp_model_of
+from orchestrator.engine.tcp_model import given_links, tcp_model_of
 from orchestrator.scenario.loading import validate
 
 CLIENTS = 10
@@ -59,14 +58,13 @@ def model(tree: dict[str, Any], rate_bps: float, size: int, count: int) -> list[
         on_link = size + math.ceil(size / (shape.mtu - 52)) * (66 if shape.charges_headers else 0)
         if transport is None:
             return [[8 * on_link / rate_bps] * count]
-        paths = transport.fresh()
-        slots = Slots(np.ones((1, CLIENTS, 100_000)), 1.0, np.empty(0))
+        slots = Slots(np.full((CLIENTS, 100_000), rate_bps), 1.0)
+        air = Air(slots, given_links(CLIENTS), transport.fresh(), None, 0.0)
         for k in range(CLIENTS):
-            at_s, slot, took_s = 0.0, 0, []
+            at_s, took_s = 0.0, []
             for _ in range(count):
                 start_s = at_s + PAUSE_S
-                link = FdmaLink(rate_bps, 1.0)  # log2(1 + 1) is 1: the bandwidth is the rate
-                at_s, slot = delivered(paths, slots, UP, k, on_link, start_s, slot, link, link)
+                at_s = library().engine_transfer(air.address, UP, k, on_link, start_s)
                 took_s.append(at_s - start_s)
             found.append(took_s)
     return found

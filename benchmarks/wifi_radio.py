@@ -23,7 +23,6 @@ from rich.progress import track
 from rich.table import Table
 
 from ns3_scenarios.radio import Air, WifiSettings, simulate_wifi
-from orchestrator.engine.radio_kernel import link_of, links_of, shared_bps
 from orchestrator.engine.slot_impairments import DOWN, UP
 from orchestrator.engine.wifi import Wifi
 from orchestrator.packet_simulation.radio import settings_of
@@ -95,14 +94,14 @@ def compared(case: Case, way: Way, seconds: float) -> dict[str, Any]:
         way=way,
     )
     made = simulate_wifi(air, settings).bps.mean(axis=2)
-    links = links_of(Wifi.of(scenario).bands(), False, np.ones(case.uavs), np.ones(case.uavs))
-    sends = (way != "down", way != "up")
-    model = np.zeros((2, case.uavs))
-    for place in (UP, DOWN):
-        for k in range(case.uavs * sends[place]):
-            others = case.uavs * sends[1 - place]
-            link = link_of(links, place, k)
-            model[place, k] = shared_bps(link, float(gain[k, 0]), case.uavs, others)[0]
+    radio, model = Wifi.of(scenario), np.zeros((2, case.uavs))
+    # The access point is one sender for all downlinks.
+    senders = case.uavs * (way != "down") + (way != "up")
+    schemes = (gain[:, :1] >= radio.least_gain).sum(axis=2)
+    if way != "down":
+        model[UP] = radio.bps[senders][schemes[UP]]
+    if way != "up":
+        model[DOWN] = radio.bps[senders][schemes[DOWN]] / case.uavs
     return {"model_bps": model.tolist(), "ns3_bps": made.tolist()}
 
 
