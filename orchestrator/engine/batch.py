@@ -22,8 +22,8 @@ def is_known_beforehand(scenario: Scenario) -> bool:
     """Whether every round has the scenario's own split and shares, all clients, and no faults."""
     decided = scenario.allocation.policy not in {"fixed", "equal"} or selection(scenario)
     dropped = planned(scenario) or scenario.participation.deadline_s is not None
-    scheme, differ = scenario.scheme, scenario.workload.differing_loads
-    return not (decided or scheme.asynchronous or dropped or differ) and scheme.is_plain
+    scheme = scenario.scheme
+    return not (decided or scheme.asynchronous or dropped) and scheme.is_plain
 
 
 def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> BatchTimes:

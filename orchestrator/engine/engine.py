@@ -10,9 +10,11 @@ fast path.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +40,6 @@ from orchestrator.engine.orders import machine_code, refused
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, payload_bytes, plan_round
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, SPAN, Loss, Round, S
@@ -90,11 +91,11 @@ class BatchTimes:
 
 @dataclass(frozen=True)
 class SplitCosts:
-    """Costs of the rounds of one scenario before any decision; arrays have shape [u], and those of
-    the clients' computing [u, K]."""
+    """Costs of the rounds of one scenario before any decision; arrays have shape [u, K]."""
 
-    paradigm: Paradigm
-    iterations: int
+    common: RoundPlan
+    """A round with the first split point and the whole server; its fields without a split point are
+    those of all rounds."""
     cf_s: Array
     cb_s: Array
     server_s: Array
@@ -105,50 +106,116 @@ class SplitCosts:
     """Bytes of the adapters that a client sends."""
     broadcast_bytes: npt.NDArray[np.int64]
     """Bytes of the global adapters that a client receives."""
-    backward_ratio: float
-    compute_power_w: Array
-    """Shape [K]."""
-    energy_weight: float
+    shared_bytes: npt.NDArray[np.int64] | None
+    """Bytes of the aggregated gradients; None: no gradients are aggregated."""
+    asks_ca: npt.NDArray[np.bool_] | None
+    """See `RoundPlan.asks_ca`."""
 
     @property
     def splits(self) -> int:
         """Number of split points."""
         return len(self.cf_s)
 
+    @property
+    def paradigm(self) -> Paradigm:
+        """Paradigm of the rounds."""
+        return self.common.paradigm
+
+    @property
+    def iterations_of(self) -> npt.NDArray[np.int64]:
+        """Number of iterations I_k of each client, shape [K]."""
+        return self.common.iterations_of
+
+    @property
+    def compute_power_w(self) -> Array:
+        """Computing power of each client, shape [K]."""
+        return np.broadcast_to(self.common.compute_power_w, self.common.clients)
+
+    @property
+    def energy_weight(self) -> float:
+        """Weight λ of the objective."""
+        return self.common.energy_weight
+
+    def plan(self, allocation: Allocation) -> RoundPlan:
+        """The plan of a round with this allocation, as `plan_round` makes it."""
+        u, k = allocation.splits - 1, np.arange(self.common.clients)
+        parallel = self.paradigm.server_compute == "parallel"
+        share = allocation.alpha if parallel else np.ones(self.common.clients)
+
+        def each(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.repeat(values[:, None], self.common.iterations, axis=1)
+
+        return replace(
+            self.common,
+            allocation=replace(allocation, clients=self.common.allocation.clients),
+            cf_s=each(self.cf_s[u, k]),
+            cb_s=each(self.cb_s[u, k]),
+            s_s=each(self.server_s[u, k] / share),
+            sm_bytes=self.broadcast_bytes[u, k],
+            ca_bytes=each(self.smashed_bytes[u, k]),
+            sg_bytes=each(self.gradient_bytes[u, k]),
+            cm_bytes=self.adapter_bytes[u, k],
+            shared_bytes=None if self.shared_bytes is None else self.shared_bytes[u, k],
+            asks_ca=None if self.asks_ca is None else self.asks_ca[u, k],
+        )
+
 
 def split_costs(
-    scenario: Scenario, profile: SplitProfile, sizing: Sizing = payload_bytes
+    scenario: Scenario,
+    profile: SplitProfile,
+    sizing: Sizing = payload_bytes,
+    clients: Collection[int] | None = None,
 ) -> SplitCosts:
     """The costs of u = 1, 2, … as `plan_round` counts them.
 
-    Raises:
-        InputError: The protocol of the rounds is not the paper's, or clients differ in batch size,
-            local iterations or rank.
+    Args:
+        scenario: Scenario of the rounds, which are synchronous.
+        profile: Costs of each split.
+        sizing: Function that computes bytes.
+        clients: Indices of the participating clients, from 1, as in `Allocation.among`; the costs
+            are those of these clients alone. None: all clients.
     """
-    if not scenario.scheme.is_plain:
-        raise InputError(
-            f"{scenario.protocol_key}: decisions are computed for the paper's protocol"
-        )
-    for key in scenario.workload.differing_loads:
-        raise InputError(f"workload.{key}: must be one number where split points are compared")
     whole = np.ones(scenario.uavs.count)
+    order = Allocation(1, whole, whole, whole).among(clients).clients
+    at = np.arange(len(whole)) if order is None else np.array(sorted(order)) - 1
     plans = [
-        plan_round(scenario, profile, Allocation(u, whole, whole, whole), sizing)
+        plan_round(scenario, profile, Allocation(u, whole, whole, whole, order), sizing)
         for u in range(1, profile.splits + 1)
     ]
+
+    def costs(values: Callable[[RoundPlan], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        return np.array([values(plan)[at] for plan in plans])
+
+    first = plans[0]
     return SplitCosts(
-        paradigm=scenario.scheme,
-        iterations=scenario.workload.largest("local_iterations"),
-        cf_s=np.array([plan.cf_s[:, 0] for plan in plans]),
-        cb_s=np.array([plan.cb_s[:, 0] for plan in plans]),
-        server_s=np.array([plan.s_s[0, 0] for plan in plans]),
-        smashed_bytes=np.array([plan.ca_bytes[0, 0] for plan in plans]),
-        gradient_bytes=np.array([plan.sg_bytes[0, 0] for plan in plans]),
-        adapter_bytes=np.array([plan.cm_bytes[0] for plan in plans]),
-        broadcast_bytes=np.array([plan.sm_bytes[0] for plan in plans]),
-        backward_ratio=scenario.workload.backward_ratio,
-        compute_power_w=scenario.fleet.compute_power_w,
-        energy_weight=scenario.objective.energy_weight,
+        common=_of_clients(first, at),
+        cf_s=costs(lambda plan: plan.cf_s[:, 0]),
+        cb_s=costs(lambda plan: plan.cb_s[:, 0]),
+        server_s=costs(lambda plan: plan.s_s[:, 0]),
+        smashed_bytes=costs(lambda plan: plan.ca_bytes[:, 0]),
+        gradient_bytes=costs(lambda plan: plan.sg_bytes[:, 0]),
+        adapter_bytes=costs(lambda plan: plan.cm_bytes),
+        broadcast_bytes=costs(lambda plan: plan.sm_bytes),
+        shared_bytes=None if first.shared_bytes is None else costs(attrgetter("shared_bytes")),
+        asks_ca=None if first.asks_ca is None else costs(attrgetter("asks_ca")),
+    )
+
+
+def _of_clients(plan: RoundPlan, at: npt.NDArray[np.int64]) -> RoundPlan:
+    """A plan for only some of the clients, as a round of these alone; `at` counts from 0."""
+    if len(at) == plan.clients:
+        return plan
+    own, order = plan.iterations_of[at], plan.allocation.clients
+    shares = np.ones(len(at))
+    clients = (
+        None if order is None else tuple((np.searchsorted(at, np.array(order) - 1) + 1).tolist())
+    )
+    return replace(
+        plan,
+        allocation=Allocation(1, shares, shares, shares, clients),
+        cf_s=plan.cf_s[at, : own.max()],
+        compute_power_w=np.broadcast_to(plan.compute_power_w, plan.clients)[at],
+        own_iterations=None if np.ptp(own) == 0 else own,
     )
 
 
@@ -496,25 +563,16 @@ def _many(
     splits = np.broadcast_to(split if split.ndim == 2 else split[:, None], (rounds, clients))
     starts, latency = np.empty(rounds), np.zeros(rounds)
     energy, finish = np.empty((rounds, clients)), np.empty((rounds, clients))
-
-    def each(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Costs per split and UAV."""
-        return np.broadcast_to(values.reshape(costs.splits, -1), (costs.splits, clients))
-
     names = "cf_s", "cb_s", "server_s", "smashed_bytes", "gradient_bytes"
-    menu = Menu(
-        **{
-            name: each(getattr(costs, name))
-            for name in (*names, "adapter_bytes", "broadcast_bytes")
-        }
-    )
-    shape, whole = (clients, costs.iterations), np.empty(clients, np.int64)
-    own = np.full(clients, costs.iterations)
+    names += "adapter_bytes", "broadcast_bytes"
+    menu = Menu(**{name: getattr(costs, name) for name in names})
+    common = costs.common
+    shape, whole = (clients, common.iterations), np.empty(clients, np.int64)
     work = Work(
         [np.empty(shape) for _ in range(3)],
         [whole, np.empty(shape, np.int64), np.empty(shape, np.int64), whole.copy()],
-        own,
-        float(costs.backward_ratio),
+        costs.iterations_of,
+        float(common.backward_ratio),
     )
     rules, bands, slots = _rules(costs.paradigm), radio.bands(), Slots(gain, slot_s)
     equal = np.ones(clients)
@@ -522,7 +580,7 @@ def _many(
     medium = Medium(clients) if radio.is_shared else None
     shares = [np.ascontiguousarray(each, float) for each in (alpha, beta, rho)]
     powers = _powers(costs.compute_power_w, radio)
-    times = np.empty((2, clients, 5 * costs.iterations + 2))
+    times = np.empty((2, clients, 5 * common.iterations + 2))
     splits = np.ascontiguousarray(splits, np.int64)
     played = library().engine_rounds(
         *(each.address for each in (rules, menu, work, bands, slots, room)),

@@ -8,14 +8,14 @@ the channel: every transfer has the client's best gain in the longest possible r
 transmission every client also has the full power of the base station. Each relaxation can only
 shorten steps. The relaxed problem for split point u is
 
-    minimise  T + λ E   subject to   c_k + X_k(β_k) + s / α_k <= T,   e + p_k x_k(β_k) <= E,
+    minimise  T + λ E   subject to   c_k + X_k(β_k) + s_k / α_k <= T,   e + p_k x_k(β_k) <= E,
                                      Σ α_k = Σ β_k = 1,   α_k, β_k >= the least share,
 
 with c_k the steps that do not depend on shares, x_k the time of all uploads, X_k the time of all
-transfers that depend on β_k, s the server's work for one client in a round, and e the energy of
+transfers that depend on β_k, s_k the server's work for a client in a round, and e the energy of
 computing. For any weights μ_k, ν_k >= 0 with Σ μ_k = 1 and Σ ν_k = λ, and any prices π, σ >= 0,
 
-    Σ μ_k c_k + λ e + Σ_k min_β [μ_k X_k(β) + ν_k p_k x_k(β) + π β] - π + Σ_k min_α [μ_k s / α
+    Σ μ_k c_k + λ e + Σ_k min_β [μ_k X_k(β) + ν_k p_k x_k(β) + π β] - π + Σ_k min_α [μ_k s_k / α
     + σ α] - σ
 
 is not larger than the minimum (weak duality: the minimiser is one of the points over which each
@@ -152,12 +152,12 @@ class _Mixed(NamedTuple):
 
 def _mixed(rounds: Sequence["_Relaxed"], mu: Array, nu: Array, price: Array) -> _Mixed:
     """The bound for these weights and this price of bandwidth, shape [N, 1]."""
-    work_s = np.mean([round_.server_s for round_ in rounds])
-    server_price = work_s * np.sqrt(mu).sum(axis=1, keepdims=True) ** 2
+    work_s = np.mean(np.stack([round_.server_s for round_ in rounds], axis=-1), axis=-1)
+    server_price = _server_price(work_s, mu)
     terms, times, energies, shares = [], [], [], []
     for round_ in rounds:
         beta, transfers = _cheapest(round_, mu, nu, price)
-        server_s, of_server = np.full_like(mu, round_.server_s), mu * round_.server_s
+        server_s, of_server = np.zeros_like(mu) + round_.server_s, mu * round_.server_s
         if round_.parallel_server:
             alpha = _cheapest_alpha(round_.server_s, mu, server_price)
             server_s = np.asarray(round_.server_s / alpha)
@@ -210,13 +210,14 @@ class _Relaxed:
     gain_down: Array
     fixed_s: Array
     """c, shape [N, K], s."""
-    server_s: float
-    """s, in seconds."""
+    server_s: Array
+    """s, shape [K], in seconds."""
     compute_j: Array
     """e, shape [K], J."""
-    up_bits: float
-    down_bits: float
-    """Bits per round if their time depends on β, otherwise 0."""
+    up_bits: Array
+    """Shape [K]."""
+    down_bits: Array | None
+    """Bits per round if their time depends on β, shape [K]; otherwise None."""
     parallel_server: bool
 
     def transfer_times(self, beta: Array) -> _TransferTimes:
@@ -224,7 +225,7 @@ class _Relaxed:
         radio, gain = self.radio, self.gain
         up_hz = beta * radio.uplink_hz
         up_s, up_slope = _transfer(self.up_bits, up_hz, radio.uplink_power_w, radio, gain)
-        if not self.down_bits:
+        if self.down_bits is None:
             return _TransferTimes(up_s, up_s, up_slope, up_slope)
         down_hz = beta * radio.downlink_hz
         down_s, slope = _transfer(
@@ -248,7 +249,7 @@ def _relaxed(
 ) -> _Relaxed:
     """The relaxed problem for split point u + 1; `alone`: without waiting for other broadcasts."""
     gain, gain_down = both_ways(gains)
-    iterations = costs.iterations
+    iterations = costs.iterations_of
     parallel_down = costs.paradigm.gradient_transmission == "parallel"
     down_bits = 8.0 * iterations * costs.gradient_bytes[u]
     whole = _rate(radio.downlink_hz, radio.downlink_power_w, radio, gain_down)
@@ -264,7 +265,7 @@ def _relaxed(
         server_s=iterations * costs.server_s[u],
         compute_j=costs.compute_power_w * iterations * (costs.cf_s[u] + costs.cb_s[u]),
         up_bits=8.0 * (iterations * costs.smashed_bytes[u] + costs.adapter_bytes[u]),
-        down_bits=down_bits if parallel_down else 0.0,
+        down_bits=down_bits if parallel_down else None,
         parallel_server=costs.paradigm.server_compute == "parallel",
     )
 
@@ -274,7 +275,8 @@ def _dual(round_: _Relaxed, time_weight: float, energy_weight: float) -> Array:
     mu, nu, beta = _weights(round_, time_weight, energy_weight)
     bound = _link_terms(round_, mu, nu, beta)
     if not round_.parallel_server:
-        return np.asarray(bound + mu.sum(axis=1) * round_.server_s)
+        work_s = max(round_.server_s.max(), 1e-300)
+        return np.asarray(bound + (mu * (round_.server_s / work_s)).sum(axis=1) * work_s)
     return np.asarray(bound + _server_terms(round_, mu))
 
 
@@ -335,7 +337,14 @@ def _cheapest(round_: _Relaxed, mu: Array, nu: Array, price: Array) -> tuple[Arr
     return high, round_.transfer_times(high)
 
 
-def _cheapest_alpha(server_s: float, mu: Array, price: Array) -> Array:
+def _server_price(server_s: Array, mu: Array) -> Array:
+    """The optimal price of the server, shape [N, 1], for work [K]."""
+    largest_s = max(server_s.max(), 1e-300)
+    roots = np.sqrt(mu * (server_s / largest_s))
+    return np.asarray(largest_s * roots.sum(axis=1, keepdims=True) ** 2)
+
+
+def _cheapest_alpha(server_s: Array, mu: Array, price: Array) -> Array:
     """Shares α that minimise the server's terms, in closed form."""
     best = np.sqrt(mu * server_s / np.maximum(price, 1e-12))
     return np.clip(best, least_share(mu.shape[1]), 1.0)
@@ -344,7 +353,7 @@ def _cheapest_alpha(server_s: float, mu: Array, price: Array) -> Array:
 def _server_terms(round_: _Relaxed, mu: Array) -> Array:
     """The server's terms, shape [N]: minimal over α in closed form at the optimal price."""
     server_s = round_.server_s
-    price = server_s * (np.sqrt(mu).sum(axis=1, keepdims=True)) ** 2
+    price = _server_price(server_s, mu)
     alpha = _cheapest_alpha(server_s, mu, price)
     return np.asarray((mu * server_s / alpha + price * alpha).sum(axis=1) - price[:, 0])
 
@@ -357,7 +366,7 @@ def _rate(
 
 
 def _transfer(
-    bits: float, bandwidth_hz: Array, power_w: Array | float, radio: ShannonFdma, gain: Array
+    bits: Array, bandwidth_hz: Array, power_w: Array | float, radio: ShannonFdma, gain: Array
 ) -> tuple[Array, Array]:
     """Duration of a transfer, and minus its derivative by the bandwidth's logarithm, s."""
     snr = power_w * gain / (bandwidth_hz * radio.noise_w_per_hz)
