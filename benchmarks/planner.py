@@ -46,7 +46,11 @@ def planned(ahead: Outlook, seed: int) -> Allocation:
 
 def evolved(ahead: Outlook, seed: int) -> Allocation:
     clients = len(ahead.gain)
-    tries = 4 + 3 * 4 * planner.BALANCING_STEPS + planner.GENERATIONS * planner.CHILDREN
+    tries = (
+        4
+        + 3 * 4 * planner.COMPILED.balancing_steps
+        + planner.GENERATIONS * planner.COMPILED.children
+    )
     population = 2 * clients
 
     def made(x: np.ndarray) -> Candidates:
@@ -67,7 +71,7 @@ def evolved(ahead: Outlook, seed: int) -> Allocation:
         updating="deferred",
         rng=seed,
     )
-    return made(found.x[:, None]).allocation(0, ahead.costs.paradigm)
+    return made(found.x[:, None]).allocation(0, ahead.shares)
 
 
 def equal(ahead: Outlook, seed: int) -> Allocation:

@@ -9,7 +9,7 @@ shares (Dirichlet, with log-probabilities before the linear scaling).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Dirichlet
 
 from orchestrator.engine.plan import Allocation
+from orchestrator.engine.radio import of_gains
 from orchestrator.engine.rounds import Decide, Situation
 from orchestrator.policies.environment import (
     Action,
@@ -29,11 +30,11 @@ from orchestrator.policies.environment import (
     Observation,
     UavSflEnv,
     allocation_of,
-    decided_shares,
     engine_backend,
     equal_allocation,
     observe,
 )
+from orchestrator.policies.shares import decided_shares
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -220,7 +221,7 @@ class Policy(nn.Module):
 
     def __init__(
         self, settings: Settings, clients: int, state_size: int, variant: Variant,
-        names: tuple[str, ...], splits: int,
+        names: Sequence[str], splits: int,
     ):  # fmt: skip
         super().__init__()
         self.trunk = Trunk(settings, clients, state_size, variant.trajectories)
@@ -262,9 +263,11 @@ class Value(nn.Module):
 class Agent(nn.Module):
     """Policy and value function, and their training."""
 
-    def __init__(self, scenario: Scenario, variant: Variant, settings: Settings):
+    def __init__(
+        self, scenario: Scenario, names: Sequence[str], variant: Variant, settings: Settings
+    ):
         super().__init__()
-        names, clients = decided_shares(scenario.scheme), scenario.uavs.count
+        clients = scenario.uavs.count
         self.splits = splits = profile_of(scenario).splits
         state_size = splits + (len(names) + 1) * clients + 1
         state_size += 0 if variant.trajectories else clients
@@ -333,9 +336,7 @@ class Agent(nn.Module):
 
 def action_of(scenario: Scenario, made: dict[str, Tensor]) -> Action:
     """The environment's action; undecided parts are the scenario's split and equal shares."""
-    equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
-    action: Action = dict.fromkeys(decided_shares(scenario.scheme), equal)
-    action["split"] = scenario.workload.deepest_split
+    action: Action = {"split": scenario.workload.deepest_split}
     for name, choice in made.items():
         action[name] = int(choice) + 1 if name == "split" else choice[0].double().numpy()
     return action
@@ -399,7 +400,7 @@ def train(
         torch.set_num_threads(1)  # The networks are too small for several threads.
         stack.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(seed)
-        agent = Agent(scenario, kind, settings)
+        agent = Agent(scenario, environment.shares, kind, settings)
         stack.callback(environment.close)
         history: list[list[float]] = [] if saved is None else saved["history"].tolist()
         observation = _start(agent, environment, saved)
@@ -572,7 +573,7 @@ def agent_policy(scenario: Scenario, path: Path) -> Decide:
 
     Args:
         scenario: The scenario to decide for; it must have the same number of UAVs as in training,
-            and a paradigm that divides the same resources.
+            and a paradigm and a radio that divide the same resources.
         path: Path of `agent.pt`, or of its folder.
 
     Raises:
@@ -581,11 +582,14 @@ def agent_policy(scenario: Scenario, path: Path) -> Decide:
     saved = _read(path / CHECKPOINT if path.is_dir() else path)
     identity = saved["identity"]
     trained = Scenario.model_validate_json(identity["scenario"])
-    wanted = (scenario.uavs.count, decided_shares(scenario.scheme))
-    if wanted != (trained.uavs.count, decided_shares(trained.scheme)):
+    radio = of_gains(scenario)
+    shares = decided_shares(scenario.scheme, radio)
+    wanted = scenario.uavs.count, shares
+    if wanted != (trained.uavs.count, decided_shares(trained.scheme, of_gains(trained))):
         raise InputError(
             f"allocation.agent: {path} decides for {trained.uavs.count} UAVs under "
-            f"{trained.paradigm}, not {scenario.uavs.count} under {scenario.paradigm}"
+            f"{trained.paradigm} with {trained.radio.access!r}, not {scenario.uavs.count} under "
+            f"{scenario.paradigm} with {scenario.radio.access!r}"
         )
     splits = profile_of(scenario).splits
     if splits != profile_of(trained).splits:
@@ -594,16 +598,15 @@ def agent_policy(scenario: Scenario, path: Path) -> Decide:
             f"not on the {splits} of {scenario.workload.model}"
         )
     variant = _variant(identity["variant"])
-    agent = Agent(scenario, variant, Settings(**identity["settings"]))
+    agent = Agent(scenario, shares, variant, Settings(**identity["settings"]))
     agent.load_state_dict(saved["networks"])
 
     def decide(now: Situation) -> Allocation:
         if not now.rounds:
             return equal_allocation(scenario)
-        observation = observe(
-            scenario, now.rounds[-1], now.allocations[-1], now.channel, variant.trajectories
-        )
+        last = now.rounds[-1], now.allocations[-1]
+        observation = observe(scenario, shares, *last, now.channel, variant.trajectories)
         made = agent.act(observation, explore=False)
-        return allocation_of(scenario, action_of(scenario, made))
+        return allocation_of(scenario, action_of(scenario, made), radio)
 
     return decide

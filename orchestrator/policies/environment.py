@@ -15,7 +15,7 @@ of fixed size. There is no terminal state: an episode is only truncated, after a
 rounds or at the end of a replayed trace.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,16 +26,16 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted
+from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.plan import Allocation, Array, split_of
-from orchestrator.engine.radio import of_gains
+from orchestrator.engine.radio import of_gains, radio_access
 from orchestrator.engine.rounds import Backend, Decision, EngineBackend
-from orchestrator.policies.shares import scaled
+from orchestrator.policies.shares import decided_shares, scaled
 from orchestrator.scenario.channel import Channel, ns3_source, observed
 from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import ALL_CLIENTS, Scenario
 from testbed.core.errors import InputError, RunEnds
-from testbed.core.paradigm import Paradigm
 from testbed.core.timeline import Round
 
 Observation = dict[str, Any]
@@ -54,13 +54,6 @@ LARGEST = 1e6
 def engine_backend(scenario: Scenario, channel: Channel) -> Iterator[Backend]:
     """A backend that predicts rounds with the slot-level engine."""
     yield EngineBackend(scenario, channel, profile_of(scenario))
-
-
-def decided_shares(paradigm: Paradigm) -> tuple[str, ...]:
-    """Names of the shares that a paradigm does not fix."""
-    alpha = ("alpha",) if paradigm.server_compute == "parallel" else ()
-    rho = ("rho",) if paradigm.gradient_transmission == "parallel" else ()
-    return (*alpha, "beta", *rho)
 
 
 def equal_allocation(scenario: Scenario) -> Allocation:
@@ -95,12 +88,18 @@ def trajectory_of(scenario: Scenario, channel: SlotTrace, round_: Round) -> Floa
 
 
 def observe(
-    scenario: Scenario, round_: Round, allocation: Allocation, channel: SlotTrace, whole: bool
+    scenario: Scenario,
+    shares: Sequence[str],
+    round_: Round,
+    allocation: Allocation,
+    channel: SlotTrace,
+    whole: bool,
 ) -> Observation:
     """The observation of a round: eq. (State_Space_server).
 
     Args:
         scenario: The scenario.
+        shares: Names of the shares that are decided.
         round_: The round.
         allocation: The round's allocation.
         channel: A trace that contains the round's last slot.
@@ -108,7 +107,7 @@ def observe(
             (`distance_m`).
     """
     seen: Observation = {"split": np.int64(allocation.splits[0])}
-    for name in decided_shares(scenario.scheme):
+    for name in shares:
         seen[name] = getattr(allocation, name).astype(np.float32)
     seen["energy_j"] = round_.energy_j.astype(np.float32)
     seen["latency_s"] = np.array([round_.latency_s], np.float32)
@@ -120,7 +119,7 @@ def observe(
     return seen
 
 
-def observation_space(scenario: Scenario, whole: bool) -> spaces.Dict:
+def observation_space(scenario: Scenario, shares: Sequence[str], whole: bool) -> spaces.Dict:
     """The space of the observations that `observe` returns."""
     clients = scenario.uavs.count
 
@@ -128,7 +127,7 @@ def observation_space(scenario: Scenario, whole: bool) -> spaces.Dict:
         return spaces.Box(low, high, shape, np.float32)
 
     seen: dict[str, spaces.Space[Any]] = {"split": _split_space(scenario)}
-    for name in decided_shares(scenario.scheme):
+    for name in shares:
         seen[name] = box((clients,), high=1.0)
     seen["energy_j"], seen["latency_s"] = box((clients,)), box((1,))
     if whole:
@@ -142,30 +141,30 @@ def _split_space(scenario: Scenario) -> spaces.Discrete:
     return spaces.Discrete(profile_of(scenario).splits, start=1)
 
 
-def action_space(scenario: Scenario) -> spaces.Dict:
-    """The split point u, and weights for each resource that the paradigm divides."""
+def action_space(scenario: Scenario, shares: Sequence[str]) -> spaces.Dict:
+    """The split point u, and weights for each of the shares that are decided."""
     clients = scenario.uavs.count
-    weights = {
-        name: spaces.Box(0.0, 1.0, (clients,), np.float32)
-        for name in decided_shares(scenario.scheme)
-    }
+    weights = {name: spaces.Box(0.0, 1.0, (clients,), np.float32) for name in shares}
     return spaces.Dict({"split": _split_space(scenario), **weights})
 
 
-def allocation_of(scenario: Scenario, action: Action) -> Allocation:
+def allocation_of(scenario: Scenario, action: Action, radio: RadioAccess) -> Allocation:
     """The allocation for an action.
 
-    Weights are divided by their sum, and scaled by eq. (Action_trans) to respect the least share.
+    Weights are divided by their sum, and scaled by eq. (Action_trans) to respect the least share,
+    which for the bandwidth is at least that of the radio.
     """
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
 
-    def shares(name: str) -> Array:
+    def shares(name: str, at_least: float = 0.0) -> Array:
         if name not in action:
             return equal
         weights = np.maximum(np.asarray(action[name], float), 1e-9)
-        return scaled(weights / weights.sum())
+        return scaled(weights / weights.sum(), at_least)
 
-    return Allocation(int(action["split"]), shares("alpha"), shares("beta"), shares("rho"))
+    least_beta = min(radio.least_beta, 1 / scenario.uavs.count)
+    beta = shares("beta", least_beta)
+    return Allocation(int(action["split"]), shares("alpha"), beta, shares("rho"))
 
 
 # --- the environment -----------------------------------------------------------------------------
@@ -205,23 +204,18 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             raise InputError("workload.split: must be one number for an agent")
         if scenario.scheme.asynchronous:
             raise InputError("paradigm: an agent needs synchronous rounds")
-        if not scenario.scheme.is_plain:
-            raise InputError(f"{scenario.protocol_key}: an agent needs the paper's protocol")
         if scenario.topology is not None:
             raise InputError("topology: must be absent, because an agent decides for one server")
         if scenario.participation != ALL_CLIENTS:
             raise InputError("participation: an agent needs rounds of all UAVs")
-        radio = of_gains(scenario)
-        for name in sorted({"beta", "rho"} & set(decided_shares(scenario.scheme)) - radio.decides):
-            raise InputError(
-                f"radio.access: an agent decides allocation.{name}, which must be 'equal' "
-                f"{radio.without_shares}"
-            )
+        self.radio = _radio(scenario, source)
+        self.shares = decided_shares(scenario.scheme, self.radio)
+        """Names of the shares in actions."""
         self.scenario = scenario
         self.rounds = rounds
         self.trajectories = trajectories
-        self.observation_space = observation_space(scenario, trajectories)
-        self.action_space = action_space(scenario)
+        self.observation_space = observation_space(scenario, self.shares, trajectories)
+        self.action_space = action_space(scenario, self.shares)
         self._make_source, self._make_backend = source, backend
         self._episode = ExitStack()
         self._seed = scenario.seed
@@ -242,7 +236,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Execute a round."""
-        allocation = allocation_of(self.scenario, action)
+        allocation = allocation_of(self.scenario, action, self.radio)
         last = self.round
         try:
             self._play(Decision(last.index + 1, last.end_s, allocation))
@@ -282,7 +276,9 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
 
     def _observe(self) -> Observation:
         known = observed(self._flown, self._channel.until(self.round.end_s))
-        return observe(self.scenario, self.round, self.allocation, known, self.trajectories)
+        return observe(
+            self.scenario, self.shares, self.round, self.allocation, known, self.trajectories
+        )
 
     def _info(self) -> dict[str, Any]:
         return {
@@ -291,6 +287,18 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
             "max_energy_j": float(self.round.energy_j.max()),
             "objective": self.round.objective,
         }
+
+
+def _radio(scenario: Scenario, source: Callable[[Scenario], ChannelSource]) -> RadioAccess:
+    """The radio of the scenario on the channel that the function makes, which may have rates."""
+    if source is ns3_source:
+        return of_gains(scenario)
+    made = source(scenario)
+    try:
+        return radio_access(scenario, Channel.of(made).now)
+    finally:
+        if hasattr(made, "close"):
+            made.close()
 
 
 def register() -> None:

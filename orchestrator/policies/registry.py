@@ -42,8 +42,7 @@ def policy(
             otherwise on other flights of the scenario's own channel.
 
     Raises:
-        InputError: There is no such policy or agent, a plug-in refuses its parameters, or the
-            given trace has rates.
+        InputError: There is no such policy or agent, or a plug-in refuses its parameters.
     """
     if agent is not None:
         section = scenario.allocation.model_copy(update={"agent": str(agent)})
@@ -136,6 +135,8 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
             )
         if len(points) > 1 and scenario.workload.server_adapters == "shared":
             raise RunError(f"{where}: split must be one number where server_adapters is 'shared'")
+        if len(points) > 1 and scenario.scheme.gradient_aggregation:
+            raise RunError(f"{where}: split must be one number where gradients are aggregated")
         if allocation.clients is not None:
             raise RunError(f"{where}: clients must not be set: `participation` chooses them")
         for share in ("alpha", "beta", "rho"):

@@ -10,16 +10,16 @@ strategy. It starts from the mean of the planner's choices for some of these rou
 adds noise to the best candidates and keeps those with the lowest mean objective over all rounds.
 """
 
+import math
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
 from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted, each_way
 from orchestrator.engine.engine import split_costs
-from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation, Array, fixed_allocation
-from orchestrator.engine.radio import radio_access
+from orchestrator.engine.radio import of_gains, radio_access
 from orchestrator.policies.planner import (
     FORECAST_SLOT_S,
     LONGEST_FORECAST_SLOTS,
@@ -29,6 +29,7 @@ from orchestrator.policies.planner import (
     joined,
     search,
     varied_shares,
+    with_cells_of,
 )
 from orchestrator.policies.shares import lifted
 from orchestrator.scenario.channel import ns3_source
@@ -42,6 +43,9 @@ SPREAD_S = 300.0
 LEAST_SLOTS = 32
 """On a given trace, slots are merged while a round still has this number of them."""
 PLANNED = 8
+SIMULATED_ROUNDS, SIMULATED_GENERATIONS = 8, 12
+"""Largest numbers of rounds and generations where rounds are played one by one, see `Outlook`:
+2,000 rounds, for 6 s at 3 ms each."""
 CHILDREN = 16
 PARENTS = 4
 
@@ -77,26 +81,18 @@ def best_on(
         trace: The trace.
         rounds: Largest number of rounds to optimise for.
         generations: Number of generations.
-
-    Raises:
-        InputError: The trace has rates, with which shares have no effect.
     """
     radio = radio_access(scenario, trace)
-    assert isinstance(radio, ShannonFdma)  # `radio_access` refuses the others
     costs = split_costs(scenario, profile_of(scenario))
     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
     every = candidates([Allocation(u, equal, equal, equal) for u in range(1, costs.splits + 1)])
 
     def sampled(start_s: Array, fine: int, slots: int) -> list[Outlook]:
-        def piece(values: Array, start: int) -> Array:
-            at = (start + np.arange(slots * fine)) % trace.slots
-            return np.asarray(values[:, at].reshape(len(values), slots, fine).mean(axis=-1))
-
         return [
             Outlook(
                 costs,
                 radio,
-                each_way(partial(piece, start=start), trace.values),
+                _merged(trace.values[:, (start + np.arange(slots * fine)) % trace.slots], fine),
                 fine * trace.slot_s,
             )
             for start in (start_s / trace.slot_s).astype(int).tolist()
@@ -133,20 +129,26 @@ def _best_static(scenario_json: str, rounds: int, generations: int) -> Allocatio
 
 def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
     """Rounds on coarse slots, each on its own piece of one trace."""
-    costs, radio = split_costs(scenario, profile_of(scenario)), ShannonFdma.of(scenario)
+    costs, radio = split_costs(scenario, profile_of(scenario)), of_gains(scenario)
     fine = max(1, round(FORECAST_SLOT_S / scenario.slot_s))
     apart, length = round(SPREAD_S / scenario.slot_s), slots * fine
     with ns3_source(scenario) as source:
         gain = source.trace((rounds - 1) * apart + length).values
     starts = range(0, rounds * apart, apart)
 
-    def mean(values: Array) -> Array:
-        return np.asarray(values.reshape(len(values), slots, fine).mean(axis=-1))
-
     def piece(at: int) -> SlotValues:
-        return each_way(mean, gain[:, at : at + length])
+        return _merged(gain[:, at : at + length], fine)
 
     return [Outlook(costs, radio, piece(at), fine * scenario.slot_s) for at in starts]
+
+
+def _merged(values: SlotValues, fine: int) -> SlotValues:
+    """The means of `fine` slots each, and the cells in the first one."""
+
+    def mean(way: Array) -> Array:
+        return np.asarray(way.reshape(len(way), -1, fine).mean(axis=-1))
+
+    return with_cells_of(each_way(mean, values), values, np.arange(0, values.shape[1], fine))
 
 
 def _evolved(
@@ -164,6 +166,12 @@ def _evolved(
         others: Candidates, in addition to the mean of the planner's choices.
     """
 
+    if not rounds[0].is_compiled:
+        rounds = rounds[:: math.ceil(len(rounds) / SIMULATED_ROUNDS)]
+        generations = min(generations, SIMULATED_GENERATIONS)
+    if not rounds[0].shares:
+        generations = 0  # only split points differ
+
     def mean_objective(tried: Candidates) -> Array:
         return np.asarray(np.mean([round_.play(tried).objective for round_ in rounds], axis=0))
 
@@ -176,12 +184,13 @@ def _evolved(
     splits = rounds[0].costs.splits
     split = np.repeat(np.arange(1, splits + 1)[:, None], len(mean[0]), axis=1)
     pool = Candidates(split, *(np.tile(shares, (splits, 1)) for shares in mean))
-    pool = joined([pool, *others])
+    pool = joined([rounds[0].possible(pool), *others])
     worth = mean_objective(pool)
     for _ in range(generations):
         keep = np.argsort(worth, kind="stable")[:PARENTS]
         pool, worth = pool.take(keep), worth[keep]
-        children = varied_shares(pool.take(rng.integers(PARENTS, size=CHILDREN)), rng)
+        parents = pool.take(rng.integers(len(keep), size=CHILDREN))
+        children = varied_shares(rounds[0], parents, rng)
         pool = joined([pool, children])
         worth = np.concatenate([worth, mean_objective(children)])
-    return pool.allocation(int(np.argmin(worth)), rounds[0].costs.paradigm)
+    return pool.allocation(int(np.argmin(worth)), rounds[0].shares)
