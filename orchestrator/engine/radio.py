@@ -96,10 +96,6 @@ def of_gains(scenario: Scenario) -> RadioAccess:
     return Curve.of(scenario)
 
 
-OF_SHANNON = ("static", "planner", "per-client-planner")
-"""Policies that search for shares with the inverse of Shannon's rate."""
-
-
 def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
     """The radio access of a scenario on a channel of this kind.
 
@@ -113,17 +109,7 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
             f"radio.access: {access!r} computes rates from gains, but the trace has rates"
         )
     is_cell = downlink_of(scenario, trace) == "cell"
-    radio: RadioAccess = Rates.of(scenario, is_cell) if is_given else of_gains(scenario)
-    policy = scenario.allocation.policy
-    if access != "shannon" and policy in OF_SHANNON:
-        raise InputError(
-            f"allocation.policy: {policy!r} computes with Shannon's rates, not with {access!r}"
-        )
-    if policy not in ("fixed", "equal") and "beta" not in radio.decides:
-        raise InputError(
-            f"allocation.policy: must be 'fixed' or 'equal' {radio.without_shares}, not {policy!r}"
-        )
-    return radio
+    return Rates.of(scenario, is_cell) if is_given else of_gains(scenario)
 
 
 OF_RATES = "rates of a trace"

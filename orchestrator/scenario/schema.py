@@ -2155,12 +2155,6 @@ class Scenario(Section):
     def _one_load_per_client(self) -> "Scenario":
         for key in PER_CLIENT:
             _one_per_uav(f"workload.{key}", getattr(self.workload, key), self.uavs.count)
-        policy = self.allocation.policy
-        if policy in ("static", "planner", "per-client-planner", "agent"):
-            for key in self.workload.differing_loads:
-                raise ValueError(
-                    f"workload.{key}: must be one number where allocation.policy is {policy!r}"
-                )
         return self
 
     @model_validator(mode="after")
@@ -2347,7 +2341,6 @@ class Scenario(Section):
         if scheme.asks:
             name = "uploads wait for their turn" if scheme.uplink != "parallel" else "uploads wait"
         for field, given, fits in (
-            ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
             ("emulation.air", self.emulation.air, ("links",)),
             ("radio.access", self.radio.access, ("shannon",)),
         ):
@@ -2369,13 +2362,19 @@ class Scenario(Section):
             )
         if workload.differing_splits:
             raise ValueError(f"workload.split: must be one number where {key} is not 0")
+        if self.allocation.policy == "per-client-planner":
+            raise ValueError(
+                f"allocation.policy: must not be 'per-client-planner' where {key} is not 0"
+            )
         for name in ("batch_size", "local_iterations"):
             if workload.differs(name):
                 raise ValueError(f"workload.{name}: must be one number where {key} is not 0")
         if workload.compute_time == "measured":
             raise ValueError(f"workload.compute_time: must be 'modelled' where {key} is not 0")
         profile = workload.profile
-        if isinstance(profile, Profile) and not profile.smashed_bytes[workload.deepest_split - 1]:
+        stays = self.allocation.policy in ("fixed", "equal")
+        splits = slice(workload.deepest_split - 1, workload.deepest_split) if stays else slice(None)
+        if isinstance(profile, Profile) and not all(profile.smashed_bytes[splits]):
             raise ValueError(f"workload.profile.smashed_bytes: must not be 0 where {key} is not 0")
 
     @property
