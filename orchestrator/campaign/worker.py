@@ -243,6 +243,8 @@ def _energy(energy_j: Array) -> pd.DataFrame:
 
 def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "pd.Series[float]":
     """Below what no allocation could have come in these rounds, by the rows' index."""
+    if scenario.scheme.asynchronous:
+        raise InputError("paradigm: bound_rounds needs synchronous rounds")
     if not scenario.scheme.is_plain:
         raise InputError(f"{scenario.protocol_key}: bound_rounds needs the paper's protocol")
     costs = split_costs(scenario, profile_of(scenario))

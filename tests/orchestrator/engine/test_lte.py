@@ -416,10 +416,6 @@ def test_limited_links_have_the_rates_of_their_steps():
             "allocation.beta: must be 'equal' where radio.lte.scheduler is 'equal'",
         ),
         (
-            {"allocation": {"policy": "planner"}},
-            "allocation.policy: 'planner' computes with Shannon's rates, not with 'lte'",
-        ),
-        (
             {"radio": {"lte": {"scheduler": "shares"}}, "allocation": {"rho": [0.3, 0.7]}},
             "allocation.rho: must be 'equal' where radio.access is 'lte'",
         ),

@@ -10,7 +10,7 @@ import pytest
 from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.batch import is_known_beforehand
+from orchestrator.engine.batch import is_known_beforehand, predict_at_once
 from orchestrator.engine.engine import split_costs
 from orchestrator.engine.plan import (
     fixed_allocation,
@@ -154,7 +154,8 @@ def test_each_direction_has_its_codec() -> None:
     assert plan.sm_bytes.tolist() == [found.adapters] * 3
     assert plan.cm_bytes.tolist() == [1600] * 3
     costs = split_costs(given, profile_of(given))
-    assert (costs.broadcast_bytes[2], costs.adapter_bytes[2]) == (found.adapters, 1600)
+    assert costs.broadcast_bytes[2].tolist() == [found.adapters] * 3
+    assert costs.adapter_bytes[2].tolist() == [1600] * 3
     (round_,) = predict(given, Replay(trace()), profile_of(given)).rounds
     sent = {step: set(round_.spans["bytes"][round_.spans["step"] == step]) for step in (SM, CM)}
     assert sent == {SM: {found.adapters}, CM: {1600}}
@@ -172,9 +173,6 @@ def test_defaults_leave_no_trace_in_a_scenarios_json() -> None:
     tree = scenario({}).model_dump(mode="json")["workload"]
     assert "codecs" not in tree
     assert (tree["batch_size"], tree["local_iterations"], tree["lora_rank"]) == (2, 2, 8)
-
-
-PLANNED = {"allocation": {"policy": "planner"}}
 
 
 @pytest.mark.parametrize(
@@ -223,16 +221,6 @@ PLANNED = {"allocation": {"policy": "planner"}}
             "server_adapters: 'averaged' needs a paradigm whose clients wait for all in each",
         ),
         ({"server_adapters": "averaged"}, {"paradigm": "asfl-ps"}, "server_adapters: "),
-        (
-            {"batch_size": [1, 2, 3]},
-            PLANNED,
-            "batch_size: must be one number where allocation.policy is 'planner'",
-        ),
-        (
-            {"local_iterations": [1, 2, 3]},
-            {"allocation": {"policy": "static"}},
-            "local_iterations: must be one number where allocation.policy is 'static'",
-        ),
         ({"codecs": {"up": "int8"}}, {}, "codecs.up: no such key"),
         ({"codecs": {"gradient": "zip"}}, {}, "codecs.gradient: 'zip' is not one of float32"),
         ({"codecs": {"adapters_up": {"share": 1}}}, {}, "codecs.adapters_up: must have the name"),
@@ -264,13 +252,22 @@ def test_gates_allow_an_average_after_each_iteration(paradigm: str) -> None:
     assert given.workload.server_adapters == "averaged"
 
 
+def test_rounds_of_own_loads_are_predicted_at_once() -> None:
+    own = scenario({"local_iterations": [1, 3, 2], "batch_size": [4, 2, 1]}, rounds=3)
+    assert is_known_beforehand(own)
+    profile = profile_of(own)
+    at_once = predict_at_once(own, Replay(trace()), profile)
+    timeline = predict(own, Replay(trace()), profile)
+    assert np.array_equal(at_once.objective, [r.objective for r in timeline])
+    assert np.array_equal(at_once.energy_j, [r.energy_j for r in timeline])
+    last = [r.spans["end_s"][r.spans["step"] == CM] - r.start_s for r in timeline]
+    np.testing.assert_allclose(at_once.finish_s, last, rtol=1e-12)
+
+
 def test_studies_of_equal_clients_name_the_key() -> None:
     own = scenario({"local_iterations": [1, 2, 3]})
     profile = profile_of(own)
-    assert is_known_beforehand(scenario({}))
-    assert not is_known_beforehand(own)
     for study in (
-        lambda: split_costs(own, profile),
         lambda: default_space(own),
         lambda: claims.run(own, Replay(trace()), profile),
     ):

@@ -106,12 +106,3 @@ def test_unknown_names_and_parameters_are_refused(package) -> None:
         scenario_of("gap", gap=1)
     with pytest.raises(InputError, match=r"radio.access_parameters: 'lte' has no parameters"):
         scenario_of("lte", gap_db=1)
-
-
-def test_planners_search_with_the_inverse_of_shannons_rate(package) -> None:
-    scenario = scenario_of("gap")
-    planned = scenario.model_copy(
-        update={"allocation": scenario.allocation.model_copy(update={"policy": "planner"})}
-    )
-    with pytest.raises(InputError, match=r"allocation.policy: 'planner' computes with Shannon's"):
-        radio_access(planned, ChannelTrace(GAIN, 0.1))

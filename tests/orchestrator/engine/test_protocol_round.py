@@ -12,7 +12,6 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.engine import split_costs
 from orchestrator.engine.fedcs import greedy
 from orchestrator.engine.plan import (
     Sizing,
@@ -25,7 +24,6 @@ from orchestrator.engine.plan import (
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.rounds import predict
-from orchestrator.policies.environment import UavSflEnv
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.errors import InputError
@@ -317,7 +315,6 @@ EMPTY = TREE["workload"]["profile"] | {"smashed_bytes": [0, 0, 0, 0]}
             {"paradigm": "sfl-sp", "workload": AGGREGATES | {"profile": EMPTY}},
             "workload.profile.smashed_bytes: must not be 0",
         ),
-        ({"allocation": {"policy": "planner"}, **GATE}, "allocation.policy: must be 'fixed' or"),
         ({"radio": {"access": "wifi"}, **IN_TURN}, "radio.access: must be 'shannon'"),
         (
             {"links": {"loss": {"up": {"model": "snr", "table": [[0, 0.1]]}}}, **IN_TURN},
@@ -342,21 +339,6 @@ def test_a_round_of_fedcs_lasts_a_positive_time(round_s: Any) -> None:
     section = {"rule": "fedcs", "parameters": {"round_s": round_s}}
     with pytest.raises(InputError, match=r"participation\.parameters\.round_s: "):
         small(participation=section, **IN_TURN)
-
-
-@pytest.mark.parametrize(
-    ("keys", "named"),
-    [(GATE, "uploads"), ({"workload": AGGREGATES}, "workload.gradient_aggregation")],
-)
-def test_what_knows_only_the_papers_protocol_refuses_another(
-    keys: dict[str, Any], named: str
-) -> None:
-    scenario = small(paradigm="sfl-sp", **keys)
-    profile = profile_of(scenario)
-    with pytest.raises(InputError, match=rf"^{named}: decisions"):
-        split_costs(scenario, profile)
-    with pytest.raises(InputError, match=rf"^{named}: an agent"):
-        UavSflEnv(scenario)
 
 
 def test_default_scenarios_say_nothing_of_protocols() -> None:

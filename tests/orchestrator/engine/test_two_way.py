@@ -185,8 +185,6 @@ def test_contradictions_about_the_downlink_are_refused() -> None:
         tb.predict(asked, of_cell())
     with pytest.raises(InputError, match=r"^radio\.downlink_is: belongs to a trace of rates"):
         tb.predict(asked, constant(gain=[1e-9, 1e-9]))
-    with pytest.raises(InputError, match=r"^allocation\.policy: must be 'fixed' or 'equal'"):
-        tb.predict(scenario(**{"allocation.policy": "planner"}), of_cell())
     with pytest.raises(InputError, match=r"^allocation\.beta: must be 'equal'"):
         tb.predict(scenario(**{"allocation.beta": [0.3, 0.7]}), of_cell())
 
@@ -311,7 +309,6 @@ def test_silent_links_are_silent_both_ways() -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"allocation.policy": "planner"}, "allocation.policy: must be 'fixed' or 'equal' where"),
         ({"allocation.beta": [0.3, 0.7]}, "allocation.beta: must be 'equal' where the trace has"),
         ({"allocation.rho": [0.3, 0.7]}, "allocation.rho: must be 'equal' where the trace has"),
     ],

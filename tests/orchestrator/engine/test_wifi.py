@@ -347,11 +347,6 @@ CONTENDS = "where radio.access is 'wifi', whose UAVs contend for one channel"
     [
         ("predict", {"allocation.rho": [0.3, 0.7]}, f"allocation.rho: must be 'equal' {CONTENDS}"),
         ("predict", {"allocation.beta": [0.3, 0.7]}, "allocation.beta: must be 'equal' where rad"),
-        (
-            "predict",
-            {"allocation.policy": "planner"},
-            "allocation.policy: 'planner' computes with Shannon's rates, not with 'wifi'",
-        ),
         ("predict", {"radio.wifi.standard": "b"}, "radio.wifi.standard: input should be 'n', 'ac'"),
         (
             "predict",

@@ -99,7 +99,7 @@ def test_positional_encodings_are_sinusoidal():
 
 def test_all_slots_matter_to_policy_and_value():
     one = observations(2)[1]
-    agent = Agent(SCENARIO, Variant(), Settings())
+    agent = Agent(SCENARIO, SHARES, Variant(), Settings())
     before = to_tensors(Settings(), 4, [one])
     moved = one | {"trajectory": one["trajectory"].copy()}
     moved["trajectory"][0, 3] += 300  # one UAV, first slot
@@ -108,30 +108,37 @@ def test_all_slots_matter_to_policy_and_value():
     assert not torch.equal(agent.policy(before)["beta"].mean, agent.policy(after)["beta"].mean)
 
 
+SHARES = ("alpha", "beta")
+
+
 # --- policy and update ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("paradigm", "variant", "branches"),
+    ("keys", "variant", "branches"),
     [
-        ("cpsfl", Variant(), {"split", "alpha", "beta"}),
-        ("cpsfl", Variant(shares=False), {"split"}),
-        ("cpsfl", Variant(split=False), {"alpha", "beta"}),
-        ("cpsfl", Variant(trajectories=False), {"split", "alpha", "beta"}),
-        ("pipesfl", Variant(), {"split", "beta", "rho"}),
-        ("sfl-pp", Variant(), {"split", "alpha", "beta", "rho"}),
+        ("", Variant(), {"split", "alpha", "beta"}),
+        ("", Variant(shares=False), {"split"}),
+        ("", Variant(split=False), {"alpha", "beta"}),
+        ("", Variant(trajectories=False), {"split", "alpha", "beta"}),
+        ("paradigm=pipesfl", Variant(), {"split", "beta", "rho"}),
+        ("paradigm=sfl-pp", Variant(), {"split", "alpha", "beta", "rho"}),
+        ("radio.access=lte", Variant(), {"split", "alpha"}),
+        ("radio.access=lte paradigm=pipesfl", Variant(), {"split"}),
+        ("uploads.sharing=sequential", Variant(), {"split", "alpha"}),
     ],
 )
-def test_variants_decide_what_they_should(paradigm, variant, branches):
-    scenario = load(PAPER_FILE, [f"paradigm={paradigm}"])
+def test_variants_decide_what_they_should(keys, variant, branches):
+    scenario = load(PAPER_FILE, keys.split())
     environment = UavSflEnv(scenario, trajectories=variant.trajectories)
-    agent = Agent(scenario, variant, Settings())
+    agent = Agent(scenario, environment.shares, variant, Settings())
     observation, _ = environment.reset()
     for explore in (True, False):
         made = agent.act(observation, explore)
         assert made.keys() == branches
         action = action_of(scenario, made)
-        assert action.keys() == environment.action_space.keys()
+        if variant.shares:
+            assert action.keys() == environment.action_space.keys()
         observation, *_ = environment.step(action)
         assert environment.allocation.beta.sum() == pytest.approx(1)
     if not variant.split:
@@ -142,7 +149,7 @@ def test_variants_decide_what_they_should(paradigm, variant, branches):
 
 
 def test_policy_starts_near_equal_shares_with_all_splits():
-    agent = Agent(SCENARIO, Variant(), Settings())
+    agent = Agent(SCENARIO, SHARES, Variant(), Settings())
     choices = agent.policy(to_tensors(Settings(), 4, observations(3)))
     assert isinstance(choices["split"], Categorical)
     assert isinstance(choices["beta"], Dirichlet)
@@ -151,7 +158,7 @@ def test_policy_starts_near_equal_shares_with_all_splits():
 
 
 def test_policy_and_value_share_no_weights():
-    agent = Agent(SCENARIO, Variant(), Settings())
+    agent = Agent(SCENARIO, SHARES, Variant(), Settings())
     policy, value = ({id(p) for p in net.parameters()} for net in (agent.policy, agent.value))
     assert not policy & value
     assert agent.policy.trunk.attention is not None
@@ -163,7 +170,7 @@ def test_policy_and_value_share_no_weights():
 def test_update_makes_rewarded_choices_likelier():
     torch.manual_seed(2)
     settings = replace(Settings(), entropy=0.0)
-    agent = Agent(SCENARIO, Variant(), settings)
+    agent = Agent(SCENARIO, SHARES, Variant(), settings)
     views = observations(13)
     actions = [agent.act(one, explore=True) for one in views[:12]]
     liked = [float(action["beta"][0, 0]) for action in actions]
@@ -177,7 +184,7 @@ def test_update_makes_rewarded_choices_likelier():
 def test_value_learns_the_discounted_sum():
     """Rewards of -1 for ever are worth -1 / (1 - gamma) = -2."""
     torch.manual_seed(3)
-    agent = Agent(SCENARIO, Variant(trajectories=False), Settings())
+    agent = Agent(SCENARIO, SHARES, Variant(trajectories=False), Settings())
     views = observations(13, trajectories=False)
     actions = [agent.act(one, explore=True) for one in views[:12]]
     for _ in range(40):
@@ -249,8 +256,12 @@ def test_policy_refuses_what_is_no_agent_or_does_not_fit(tmp_path):
     with pytest.raises(InputError, match="not a trained agent"):
         agent_policy(SCENARIO, tmp_path)
     train(SCENARIO, tmp_path / "cpsfl", rounds=12, variant="drl-")
-    with pytest.raises(InputError, match=r"allocation\.agent: .* 10 UAVs under cpsfl"):
-        agent_policy(load(PAPER_FILE, ["paradigm=pipesfl"]), tmp_path / "cpsfl")
+    for keys, says in (
+        ("paradigm=pipesfl", r"cpsfl with 'shannon', not 10 under pipesfl with 'shannon'"),
+        ("radio.access=lte", r"cpsfl with 'shannon', not 10 under cpsfl with 'lte'"),
+    ):
+        with pytest.raises(InputError, match=rf"allocation\.agent: .* 10 UAVs under {says}"):
+            agent_policy(load(PAPER_FILE, [keys]), tmp_path / "cpsfl")
 
 
 def test_tensorboard_logs_are_written(tmp_path):

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from ns3_scenarios.trace import ChannelTrace, Replay
+from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay
 from orchestrator.emulated.backend import emulated_backend
+from orchestrator.engine.fdma import ShannonFdma
+from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.environment import (
@@ -116,7 +118,8 @@ def test_without_trajectories_the_last_distances_are_seen(trace):
 
 def test_actions_need_not_be_shares():
     weights = np.arange(10.0)
-    made = allocation_of(PAPER_SCENARIO, {"split": 1, "alpha": EQUAL, "beta": 7 * weights})
+    action = {"split": 1, "alpha": EQUAL, "beta": 7 * weights}
+    made = allocation_of(PAPER_SCENARIO, action, ShannonFdma.of(PAPER_SCENARIO))
     assert made.beta.sum() == pytest.approx(1)
     assert made.beta.min() == pytest.approx(least_share(10))
     assert (np.diff(made.beta) > 0).all()
@@ -196,16 +199,56 @@ def test_a_trace_without_positions_is_refused(trace):
 
 
 @pytest.mark.parametrize(
-    ("keys", "share"),
+    ("keys", "shares"),
     [
-        ([], "beta"),
-        (["radio.lte.scheduler=shares", "paradigm=pipesfl"], "rho"),
+        (["radio.access=lte"], ("alpha",)),
+        (["radio.access=lte", "radio.lte.scheduler=shares", "paradigm=pipesfl"], ("beta",)),
+        (["uploads.adapters_wait_for_all=true"], ("alpha", "beta")),
+        (["uploads.sharing=sequential", "workload.batch_size=[4,8,8,8,8,8,8,8,8,16]"], ("alpha",)),
     ],
 )
-def test_an_agent_decides_what_the_radio_leaves_to_it(keys, share):
-    with pytest.raises(InputError, match=rf"radio.access: an agent decides allocation.{share}"):
-        UavSflEnv(load(PAPER_FILE, ["radio.access=lte", *keys]))
-    UavSflEnv(load(PAPER_FILE, ["radio.access=lte", "radio.lte.scheduler=shares"]))
+def test_a_step_is_the_engines_round_on_every_radio_and_protocol(trace, keys, shares):
+    """Actions and observations have the shares that radio and paradigm leave open."""
+    scenario = load(PAPER_FILE, keys)
+    made = UavSflEnv(scenario, source=lambda s: Replay(trace))
+    assert made.shares == shares
+    assert set(made.action_space) == {"split", *shares}
+    made.reset()
+    weights = np.linspace(1, 2, 10)
+    action = {"split": 3} | dict.fromkeys(shares, weights)
+    seen, reward, *_ = made.step(action)
+    assert set(seen) == {"split", *shares, "energy_j", "latency_s", "trajectory"}
+
+    def decide(now):
+        if not now.index:
+            return Allocation(2, EQUAL, EQUAL, EQUAL)
+        given = (
+            weights / weights.sum() if n in shares else EQUAL for n in ("alpha", "beta", "rho")
+        )
+        return Allocation(3, *given)
+
+    timeline = predict(scenario, Replay(trace), PAPER, rounds=2, decide=decide)
+    assert reward == pytest.approx(-timeline[1].objective, rel=1e-12)
+
+
+def test_actions_give_each_uav_a_block_of_an_lte_cell():
+    keys = ["radio.access=lte", "radio.lte.scheduler=shares", "radio.lte.resource_blocks=25"]
+    scenario = load(PAPER_FILE, [*keys, "uavs.tx_power_w=[1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"])
+    weights = np.array([1.0] + [0.0] * 9)
+    made = allocation_of(scenario, {"split": 1, "beta": weights}, Lte.of(scenario))
+    assert made.beta.min() == pytest.approx(1 / 25)
+    assert made.beta.sum() == pytest.approx(1)
+
+
+def test_a_trace_of_rates_leaves_the_bandwidth_to_nobody(trace):
+    bps = np.full((10, 4000), 2e7)
+    for kind, shares in (("link", ()), ("cell", ("rho",))):
+        rates = RateTrace(bps, bps, 0.1, position_m=trace.position_m, downlink_is=kind)
+        scenario = load(PAPER_FILE, ["paradigm=pipesfl"])
+        made = UavSflEnv(scenario, source=lambda s, rates=rates: Replay(rates))
+        assert made.shares == shares
+        assert "beta" not in made.reset()[0]
+        assert made.step({"split": 2} | dict.fromkeys(shares, EQUAL))[1] < 0
 
 
 def test_an_episode_goes_on_where_it_stood(environment):

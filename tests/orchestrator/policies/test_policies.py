@@ -80,11 +80,8 @@ def test_the_best_static_decision_is_optimised_on_the_trace_that_rounds_use():
     assert np.mean([round_.objective for round_ in timeline]) == found
 
 
-def test_the_best_static_decision_is_refused_with_rates():
+def test_the_best_static_decision_needs_a_trace_of_its_uavs():
     bps = np.full((10, 100), 1e7)
-    rates = {"uplink_bps": bps, "downlink_bps": bps, "slot_s": 1}
-    with pytest.raises(InputError, match=r"allocation\.policy: must be 'fixed' or 'equal' where"):
-        api.predict(SCENARIO, rates, "static")
     with pytest.raises(InputError, match="trace: gain has 9 rows, one per UAV"):
         api.predict(SCENARIO, ChannelTrace(bps[:9] / 1e17, 1.0), "static")
 
