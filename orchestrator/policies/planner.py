@@ -244,17 +244,17 @@ def _among(allocation: Allocation, clients: Collection[int] | None) -> Allocatio
 
 
 def _for_all(
-    found: Allocation, shares: Collection[str], clients: Collection[int] | None, count: int
+    found: Allocation, radio: RadioAccess, clients: Collection[int] | None, count: int
 ) -> Allocation:
-    """Extend an allocation of some clients, which decides these shares, to all clients; the others'
-    shares are not used."""
+    """Extend an allocation of some clients to all; the others' shares are not used, but must be
+    equal where shares have no effect with the radio."""
     if clients is None or len(clients) == count:
         return found
     at, split = np.array(sorted(clients)) - 1, np.full(count, found.splits[0])
     split[at] = found.splits
     every = np.full((3, count), 1 / count)
     for n, name in enumerate(_FIELDS[1:]):
-        if name in shares:
+        if name == "alpha" or name in radio.decides:
             every[n, at] = getattr(found, name)
     return Allocation(tuple(split.tolist()), *every)
 
@@ -655,6 +655,6 @@ def planner(
                     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
                     return Allocation(split_of(scenario), equal, equal, equal)
             else:
-                return _for_all(found, outlook.shares, now.clients, scenario.uavs.count)
+                return _for_all(found, radio, now.clients, scenario.uavs.count)
 
     return decide

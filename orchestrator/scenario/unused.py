@@ -126,9 +126,10 @@ def unused(scenario: Scenario, use: Use | None = None) -> dict[str, list[str]]:
 def replaced_by(scenario: Scenario, trace: SlotTrace) -> list[str]:
     """The keys of the channel that differ from their default and that a given trace replaces.
 
-    A planner uses those of flight and path loss for its forecast if the trace has positions.
+    A planner uses those of flight and path loss to forecast gains if the trace has positions.
     """
-    forecasts = scenario.allocation.policy in ("planner", "per-client-planner")
+    planner = scenario.allocation.policy in ("planner", "per-client-planner")
+    forecasts = planner and not isinstance(trace, RateTrace)
     keys = () if forecasts and trace.position_m is not None else OF_CHANNEL
     more = OF_RADIO if isinstance(trace, RateTrace) else ()
     return [key for key in (*keys, "slot_s", *more) if _differs(scenario, key)]

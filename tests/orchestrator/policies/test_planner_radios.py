@@ -11,11 +11,12 @@ from packages import importable, write_package
 from small_scenario import TREE
 
 import orchestrator as tb
-from ns3_scenarios.trace import ChannelTrace, RateTrace, Served, SlotTrace, TwoWay
+from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, Served, SlotTrace, TwoWay
 from orchestrator.engine.engine import SplitCosts, split_costs
 from orchestrator.engine.plan import Allocation, plan_round
 from orchestrator.engine.radio import of_gains, radio_access
-from orchestrator.policies.planner import Outlook, candidates, forecast, search
+from orchestrator.engine.rounds import Situation, predict
+from orchestrator.policies.planner import Outlook, candidates, forecast, planner, search
 from orchestrator.policies.shares import decided_shares, lifted, whole_steps
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.profiles import profile_of
@@ -224,11 +225,24 @@ def test_costs_of_some_clients_are_those_of_a_round_of_these() -> None:
     assert some.iterations_of.tolist() == [1, 2]
 
 
-def test_the_planner_plans_for_the_clients_of_the_round() -> None:
-    keys = IN_TURN | {"uploads.order": "scheduled", "participation.clients": 2}
-    for more in (keys, SHARES | {"participation.clients": 2}):
-        scenario = small(**more, **{"allocation.policy": "planner", "rounds": 3})
-        assert len(tb.predict(scenario, GAIN)) == 3
+@pytest.mark.parametrize("keys", [IN_TURN | {"uploads.order": "scheduled"}, SHARES, LOADS])
+def test_the_planner_plans_for_the_clients_of_the_round(keys) -> None:
+    """Its own prediction is what the engine then plays with the others absent."""
+    scenario, seen = small(**keys, **{"participation.clients": 2, "rounds": 2}), []
+    decide = planner(scenario, generations=2)
+
+    def decided(now: Situation) -> Allocation:
+        seen.append((now.clients, decide(now)))
+        return seen[-1][1]
+
+    rounds = predict(scenario, Replay(GAIN), profile_of(scenario), decide=decided)
+    assert [len(clients) for clients, _ in seen] == [2, 2]
+    for (clients, made), round_ in zip(seen, rounds, strict=True):
+        at = np.array(sorted(clients)) - 1
+        costs = split_costs(scenario, profile_of(scenario), clients=clients)
+        ahead = Outlook(costs, of_gains(scenario).of_clients(at), GAIN.gain[at], GAIN.slot_s)
+        alone = Allocation(made.split, made.alpha[at], made.beta[at], made.rho[at])
+        assert ahead.play(candidates([alone])).objective[0] == pytest.approx(round_.objective)
 
 
 # --- the forecast, and what is refused -----------------------------------------------------------

@@ -6,11 +6,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from orchestrator.engine.engine import simulate_batch, split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Array
-from orchestrator.scenario.loading import load
+from orchestrator.policies.shares import lifted
+from orchestrator.scenario.loading import load, varied
 from orchestrator.theory.lower_bound import lower_bound
 from workloads.costs.profile import PAPER
 
@@ -53,3 +55,21 @@ def test_rounds_that_are_known_keep_their_bound_beside_one_that_is_not() -> None
     first, last = lower_bound(COSTS, RADIO, gain, 0.1, starts_s, np.full(2, reached))
     assert 0 < first <= reached
     assert np.isnan(last)
+
+
+@pytest.mark.parametrize("paradigm", ["cpsfl", "sfl-sp", "pipesfl"])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_no_allocation_is_below_the_bound_with_loads_of_their_own(
+    paradigm: str, mixed: bool
+) -> None:
+    keys = {"workload.batch_size": [4, 16], "workload.local_iterations": [3, 2]}
+    scenario = varied(SCENARIO, keys | {"paradigm": paradigm})
+    costs = split_costs(scenario, PAPER)
+    gain = np.full((2, 4000), [[3e-11], [1e-11]])
+    rng = np.random.default_rng(1)
+    split = rng.integers(1, 5, (500, 2 if mixed else 1)) * np.ones((1, 2), np.int64)
+    shares = lifted(rng.dirichlet([2, 2], (3, 500)))
+    tried = simulate_batch(costs, RADIO, gain, 0.1, 0.0, split, *shares).objective
+    reached = np.array([1.1 * tried.min()])
+    found = lower_bound(costs, RADIO, gain, 0.1, np.zeros(1), reached, per_client=mixed)[0]
+    assert 0.5 * tried.min() < found <= tried.min()
