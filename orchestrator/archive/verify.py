@@ -35,8 +35,15 @@ from orchestrator.campaign.verify import (
     replay,
 )
 from orchestrator.engine.faults import FaultSchedule
-from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.rounds import Decision, EngineBackend, ShadowPrediction, predict
+from orchestrator.engine.hierarchy import PredictedBackhaul, cloud_round
+from orchestrator.engine.plan import Sizing, link_bytes, payload_bytes
+from orchestrator.engine.rounds import (
+    Decision,
+    EngineBackend,
+    ShadowPrediction,
+    edge_rounds_of,
+    predict,
+)
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.manifest import environment
 from orchestrator.records.reader import Run, read_run
@@ -241,12 +248,8 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
     scenario, channel = run.scenario, Channel.of(Replay(run.trace))
     profile, faults = profile_of(scenario), FaultSchedule(scenario)
     kinds = {"predicted": payload_bytes, "predicted_wire": link_bytes}
-    if scenario.topology is not None:  # Its allocation is always the scenario's own.
-        count = len(run.measured)
-        return {
-            kind: predict(scenario, channel, profile, sizing=sizing, rounds=count)
-            for kind, sizing in kinds.items()
-        }
+    if scenario.topology is not None:
+        return {kind: _cloud_rounds_again(run, channel, sizing) for kind, sizing in kinds.items()}
     engines = {
         kind: ShadowPrediction(EngineBackend(scenario, channel, profile, sizing))
         for kind, sizing in kinds.items()
@@ -257,7 +260,7 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
         progress("predicted", measured.index, scenario.rounds)
         if measured.index not in decided:
             raise InputError(f"{run.folder}: decisions.parquet: round {measured.index} is missing")
-        allocation = allocation_of(decided[measured.index])
+        allocation = allocation_of(decided[measured.index], scenario.uavs.count)
         decision = Decision(measured.index, measured.start_s, allocation)
         if scenario.updates:
             for kind, engine in engines.items():
@@ -268,6 +271,42 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
             rounds[kind].append(engine.next_round(decision, wrong))
         faults.played(measured)
     return {kind: Timeline(list_) for kind, list_ in rounds.items()}
+
+
+def _cloud_rounds_again(run: Run, channel: Channel, sizing: Sizing) -> Timeline:
+    """A prediction of a run with edge servers, from the decisions on their rounds."""
+    scenario, profile = run.scenario, profile_of(run.scenario)
+    if "edge_rounds" not in run.tables:  # An earlier version had no decisions of edge servers.
+        return predict(scenario, channel, profile, sizing=sizing, rounds=len(run.measured))
+    begun = run.tables["edge_rounds"].query("kind == 'measured'")
+    start_s = begun.set_index(["round", "edge", "edge_round"])["start_s"].to_dict()
+    decided = dict(iter(run.tables["decisions"].groupby(["round", "edge", "edge_round"])))
+    engines = [
+        ShadowPrediction(EngineBackend(there, channel, profile, sizing))
+        for there in scenario.at_edges
+    ]
+    faults = [FaultSchedule(there) for there in scenario.at_edges]
+    backhaul = PredictedBackhaul(scenario, profile, framed=sizing is link_bytes)
+    rounds: list[Round] = []
+    for index in range(len(run.measured)):
+        begin_s = rounds[-1].end_s if rounds else 0.0
+        edges: list[list[Round]] = []
+        for edge, (engine, planned) in enumerate(zip(engines, faults, strict=True), 1):
+            engine.begin(begin_s)
+            edges.append([])
+            for place, number in enumerate(edge_rounds_of(scenario, index), 1):
+                key = index, edge, place
+                if key not in decided or key not in start_s:
+                    where = f"edge round {place} of edge server {edge} in round {index}"
+                    raise InputError(f"{run.folder}: decisions.parquet: {where} is missing")
+                allocation = allocation_of(decided[key], scenario.uavs.count)
+                decision = Decision(number, start_s[key], allocation)
+                wrong = planned.round(number, start_s[key], allocation.clients)
+                edges[-1].append(engine.next_round(decision, wrong))
+        for planned in faults:
+            planned.played(run.measured[index])
+        rounds.append(cloud_round(scenario, index, begin_s, edges, backhaul))
+    return Timeline(rounds)
 
 
 def _of(run: Run, kind: str) -> Timeline:

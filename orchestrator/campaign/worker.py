@@ -206,7 +206,7 @@ def _one_by_one(
         split=[round_.common_split for round_ in timeline], kind="predicted"
     )
     if timed is not None:
-        rounds["decision_s"] = timed.seconds[: len(rounds)]
+        rounds["decision_s"] = timed.by_round(scenario, len(rounds))
     tables = {"rounds": rounds}
     if timeline.rounds:
         tables["energy"] = _energy(np.array([round_.energy_j for round_ in timeline.rounds]))

@@ -8,35 +8,33 @@ results one after the other as in parallel. One network of nodes plays all of th
 acts as one edge server after the other, with the model and the computing speed of that one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from orchestrator.analysis.error_budget import Budget
 from orchestrator.emulated.backhaul import EmulatedBackhaul
 from orchestrator.emulated.learning import evaluates_after, evaluation_table
 from orchestrator.emulated.options import RunOptions
-from orchestrator.emulated.stage import Stage, StagedRound
-from orchestrator.engine.faults import Fault, FaultSchedule
-from orchestrator.engine.hierarchy import CloudRound, play_cloud_round
-from orchestrator.engine.plan import Allocation, link_bytes, payload_bytes, round_sizes
-from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import Decision, HierarchicalBackend
-from orchestrator.records.emulation import Emulation, RoundRecord
+from orchestrator.emulated.stage import Stage
+from orchestrator.engine.hierarchy import PredictedBackhaul, cloud_round
+from orchestrator.engine.rounds import (
+    Backend,
+    Decide,
+    Decision,
+    EdgeServer,
+    decisions_at_edges,
+    edge_rounds_of,
+)
+from orchestrator.records.emulation import CloudRecord, Emulation, RoundRecord
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError, RunError
-from testbed.core.progress import Progress
+from testbed.core.errors import InputError
 from testbed.core.timeline import Round
-from testbed.system.machine import Machine
 from workloads.costs.profile import SplitProfile
 
-PART = "backhaul"
-"""Part of a cloud round's latency in addition to those of its slowest edge server's rounds: the
-transfers to and from the cloud."""
+KINDS = ("predicted", "predicted_wire")
 
 
 def check_options(scenario: Scenario, options: RunOptions) -> None:
@@ -55,6 +53,29 @@ def check_options(scenario: Scenario, options: RunOptions) -> None:
             raise InputError(f"`{name}`: is not supported where topology is given")
 
 
+class EmulatedEdge(Backend, Protocol):
+    """An edge server's emulated rounds, with a record of their own."""
+
+    record: Emulation
+
+    def begin(self, predicted_s: float, predicted_wire_s: float) -> None:
+        """Let the next round start at these times in the two predictions."""
+
+
+def at_edge(record: Emulation, edge: int) -> Emulation:
+    """The run so far as an edge server, numbered from 1, has it: its own rounds."""
+    scenario = record.scenario
+    there = scenario.at_edges[edge - 1].model_copy(
+        update={
+            "rounds": scenario.rounds * scenario.edge_rounds,
+            # The cloud evaluates.
+            "workload": scenario.workload.model_copy(update={"evaluate_every": 0}),
+        }
+    )
+    rounds: list[RoundRecord | CloudRecord] = [r for r in record.records if r.edge == edge]
+    return Emulation(there, record.channel, rounds=rounds)
+
+
 class EmulatedHierarchy:
     """The emulated network as a `Backend` for cloud rounds.
 
@@ -62,8 +83,10 @@ class EmulatedHierarchy:
         record: The run so far.
         profile: Costs of each split.
         stage: The nodes.
+        edges: The edge servers, which play their rounds on these nodes.
         backhaul: Links between edge servers and cloud.
-        progress: Called with the progress of each edge round.
+        decide: Function that decides the allocations of edge servers. None: the scenario's own
+            split and shares.
     """
 
     def __init__(
@@ -71,112 +94,102 @@ class EmulatedHierarchy:
         record: Emulation,
         profile: SplitProfile,
         stage: Stage,
+        edges: Sequence[EmulatedEdge],
         backhaul: EmulatedBackhaul,
-        progress: Progress,
+        decide: Decide | None,
     ):
         self._record = record
-        self._profile = profile
         self._stage = stage
         self._backhaul = backhaul
-        self._progress = progress
-        scenario, channel = record.scenario, record.channel
-        self._edges = scenario.at_edges
-        self._radios = [radio_access(there, channel.now) for there in self._edges]
-        self._faults = FaultSchedule(scenario)
-        self._payload, self._wire = (
-            HierarchicalBackend(scenario, channel, profile, sizing)
-            for sizing in (payload_bytes, link_bytes)
-        )
-        self._samples: dict[int, int] = {}
-        """Number of training samples of each client, once the base station has reported it."""
+        scenario = record.scenario
+        done = [
+            [(each.measured, each.decision.allocation) for each in edge.record.records]
+            for edge in edges
+        ]
+        decisions = decisions_at_edges(scenario, record.channel, decide, done)
+        self._records = [edge.record for edge in edges]
+        self._edges = [EdgeServer(*each) for each in zip(edges, decisions, strict=True)]
+        self._begin = [edge.begin for edge in edges]
+        self._hops = [
+            PredictedBackhaul(scenario, profile, framed=framed) for framed in (False, True)
+        ]
 
     def play(self, decision: Decision) -> Round:
         """Emulate a cloud round.
 
         Raises:
+            RunEnds: A planned fault ends the run before the round is over.
             RunError: A node or link failed, or a timeout expired.
         """
-        record, stage = self._record, self._stage
+        record, stage, index = self._record, self._stage, decision.index
         scenario = record.scenario
         learns = scenario.workload.compute == "real"
-        count = scenario.edge_rounds
-        payload, wire = (
-            engine.parts(replace(decision, start_s=rounds[-1].end_s if rounds else 0.0))
-            for engine, rounds in (
-                (self._payload, record.predicted),
-                (self._wire, record.predicted_wire),
-            )
-        )
-        records: list[list[RoundRecord]] = [[] for _ in self._edges]
-        models: list[bytes] = []
         if learns and not record.state:
             record.state = stage.state()
-
-        def play(edge: int, number: int, start_s: float, allocation: Allocation) -> Round:
-            place = number % count
-            if learns and place == 0:
+        starts_s = [rounds[-1].end_s if rounds else 0.0 for rounds in self._predicted()]
+        models: list[bytes] = []
+        played: list[list[RoundRecord]] = []
+        for edge, begin, own in zip(self._edges, self._begin, self._records, strict=True):
+            if learns:
                 stage.restore(record.state)
-            own = Decision(number, start_s, allocation)
-            parts = payload.edges[edge][place], wire.edges[edge][place]
-            played = stage.play(self._staged(edge, own, *parts), record.channel, self._progress)
-            records[edge].append(played)
-            if learns and place == count - 1:
-                models.append(stage.state())
-            return played.measured
+            begin(*starts_s)
+            edge.play(edge_rounds_of(scenario, index), decision.start_s)
+            played.append(own.records[-scenario.edge_rounds :])
+            models.append(own.state)
 
         def aggregate() -> None:
             if learns:
-                record.state = average(models, self._weights(records))
+                weights = self._weights(played)
+                record.state = average(models, weights) if any(weights) else record.state
                 stage.restore(record.state)
 
-        measured = play_cloud_round(
+        predicted, predicted_wire = (
+            cloud_round(
+                scenario,
+                index,
+                start_s,
+                [[getattr(each, kind) for each in rounds] for rounds in played],
+                hops,
+            )
+            for kind, start_s, hops in zip(KINDS, starts_s, self._hops, strict=True)
+        )
+        measured = cloud_round(
             scenario,
-            decision.index,
+            index,
             decision.start_s,
-            decision.allocation,
-            play,
+            [[each.measured for each in rounds] for rounds in played],
             self._backhaul,
             aggregate,
         )
-        done = cloud_record(scenario, decision, records, measured, payload, wire)
-        if evaluates_after(scenario, decision.index + 1):
-            table = evaluation_table(decision.index, measured.whole.end_s, stage.evaluate())
-            done = replace(done, evaluation=table)
-        record.rounds.append(done)
-        return measured.whole
-
-    def _staged(
-        self, edge: int, decision: Decision, predicted: Round, predicted_wire: Round
-    ) -> StagedRound:
-        there, shares = self._edges[edge], decision.allocation
-        wire = self._wire.edges[edge]
-        return StagedRound(
-            decision=decision,
-            predicted=predicted,
-            predicted_wire=predicted_wire,
-            payload_plan=self._payload.edges[edge].plan(shares),
-            link_plan=wire.plan(shares),
-            tcp=wire.tcp(decision.index),
-            sizes=[
-                round_sizes(there, self._profile, split, client)
-                for client, split in enumerate(shares.splits.tolist(), start=1)
-            ],
-            radio=self._radios[edge],
-            faults=self._faults.round(decision.index, decision.start_s, shares.clients),
-            with_fault=_no_fault,
+        evaluation = None
+        if evaluates_after(scenario, index + 1):
+            evaluation = evaluation_table(index, measured.end_s, stage.evaluate())
+        edges = [
+            replace(each, edge=edge) for edge, rounds in enumerate(played, 1) for each in rounds
+        ]
+        seconds = sum(each.decision.decision_s for each in edges)
+        shares = decision.allocation
+        decided = Decision(index, decision.start_s, shares, decision.decision_s + seconds)
+        record.rounds.append(
+            CloudRecord(decided, predicted, predicted_wire, measured, edges, evaluation)
         )
+        return measured
 
-    def _weights(self, records: Iterable[Iterable[RoundRecord]]) -> list[int]:
-        """The number of samples of each edge server's UAVs."""
-        if not self._samples:
-            first = next(iter(next(iter(records)))).passes or {}
-            for client, holdings in enumerate(first["partition"], 1):
-                self._samples[client] = sum(count for _, count in holdings)
-        return [sum(map(self._samples.__getitem__, own)) for own in self._record.scenario.members]
+    def _predicted(self) -> tuple[list[Round], list[Round]]:
+        return self._record.predicted, self._record.predicted_wire
 
+    def _weights(self, played: Sequence[Sequence[RoundRecord]]) -> list[int]:
+        """For each edge server, the number of samples of its UAVs that finished one of its rounds
+        or more."""
+        known = [*self._record.records, *(each for rounds in played for each in rounds)]
+        holdings = next(found for each in known if (found := (each.passes or {})["partition"]))
+        samples = [sum(count for _, count in own) for own in holdings]
 
-def _no_fault(staged: StagedRound, fault: Fault) -> StagedRound:
-    raise RunError(f"{fault}: rounds with a topology cannot continue")
+        def finished(rounds: Sequence[RoundRecord]) -> set[int]:
+            every = [each.measured for each in rounds]
+            return {k for r in every for k in set(r.clients) - {loss.client for loss in r.lost}}
+
+        return [sum(samples[client - 1] for client in finished(rounds)) for rounds in played]
 
 
 def average(models: Sequence[bytes], weights: Sequence[int]) -> bytes:
@@ -200,95 +213,3 @@ def average(models: Sequence[bytes], weights: Sequence[int]) -> bytes:
         return np.asarray(sum(parts, np.zeros_like(first, np.float64)).astype(first.dtype))
 
     return bytes(safetensors.numpy.save({name: mean(name) for name in loaded[0]}))
-
-
-def cloud_record(
-    scenario: Scenario,
-    decision: Decision,
-    records: Sequence[Sequence[RoundRecord]],
-    measured: CloudRound,
-    predicted: CloudRound,
-    predicted_wire: CloudRound,
-) -> RoundRecord:
-    """The record of a cloud round, computed from the records of its edge rounds.
-
-    The causes of its latency are those of the edge rounds of the slowest edge server, and `PART`.
-    """
-    index, iterations = decision.index, int(scenario.workload.largest("local_iterations"))
-    every = [record for rounds in records for record in rounds]
-    slowest = records[measured.slowest]
-
-    def tables(name: str, *, own: bool = False) -> pd.DataFrame:
-        """A table of all edge rounds, and with `own` only of the UAVs that take part in each."""
-        made = []
-        for rounds, members in zip(records, scenario.members, strict=True):
-            for place, record in enumerate(rounds):
-                table: pd.DataFrame = getattr(record, name)
-                table = table[table["client"].isin(members)] if own else table
-                made.append(renumbered(table, index, place * iterations))
-        return pd.concat(made, ignore_index=True)
-
-    def seconds(parts: Sequence[Mapping[str, float]], total_s: float) -> dict[str, float]:
-        """Sums of the parts, and the rest of a total in `PART`."""
-        sums = {name: sum(each[name] for each in parts) for name in parts[0]}
-        return sums | {PART: total_s - sum(sums.values())}
-
-    latency_s, predicted_s = measured.whole.latency_s, predicted.whole.latency_s
-    budget_steps = pd.concat(
-        renumbered(record.budget.steps, index, place * iterations)
-        for rounds in records
-        for place, record in enumerate(rounds)
-    )
-    last = every[-1]
-    passes = [record.passes for record in every if record.passes is not None]
-    return RoundRecord(
-        decision=decision,
-        predicted=predicted.whole,
-        predicted_wire=predicted_wire.whole,
-        measured=measured.whole,
-        budget=Budget(
-            round=index,
-            predicted_s=predicted_s,
-            measured_s=latency_s,
-            seconds=seconds([r.budget.seconds for r in slowest], latency_s - predicted_s),
-            steps=budget_steps.reset_index(drop=True),
-        ),
-        waterfall=seconds([record.waterfall for record in slowest], latency_s),
-        transfers=tables("transfers"),
-        rates=tables("rates", own=True),
-        injector=pd.concat([record.injector for record in every], ignore_index=True),
-        links=replace(
-            last.links,
-            exhausted=sum(record.links.exhausted for record in every),
-            below_floor=sum(record.links.below_floor for record in every),
-        ),
-        machine=Machine(
-            **{f.name: sum(getattr(r.machine, f.name) for r in every) for f in fields(Machine)}
-        ),
-        accounts=tables("accounts"),
-        rejoined=None,
-        overruns_s=[late_s for record in every for late_s in record.overruns_s],
-        learning=None if last.learning is None else tables("learning"),
-        air=None if last.air is None else tables("air", own=True),
-        resource_blocks=None
-        if last.resource_blocks is None
-        else tables("resource_blocks", own=True),
-        passes={
-            **passes[-1],
-            "partition": passes[0]["partition"],
-            "diverged": sorted({client for each in passes for client in each["diverged"]}),
-            "passes": [size for each in passes for size in each["passes"]],
-        }
-        if passes
-        else None,
-    )
-
-
-def renumbered(table: pd.DataFrame, index: int, iterations: int) -> pd.DataFrame:
-    """A table of an edge round as part of a cloud round, with the number of iterations before."""
-    table = table.copy()
-    if "round" in table:
-        table["round"] = index
-    if "iteration" in table:
-        table["iteration"] += iterations * (table["iteration"] > 0)
-    return table

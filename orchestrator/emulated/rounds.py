@@ -20,7 +20,7 @@ import pandas as pd
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import SET_UP
 from orchestrator.emulated.backhaul import open_backhaul
-from orchestrator.emulated.hierarchy import EmulatedHierarchy
+from orchestrator.emulated.hierarchy import EmulatedHierarchy, at_edge
 from orchestrator.emulated.learning import (
     evaluates_after,
     evaluation_table,
@@ -195,9 +195,12 @@ def open_rounds(
             yield EmulatedRounds(record, profile, stage, options.progress)
         else:
             opened = open_backhaul(record.scenario, profile, folder, expected)
-            yield EmulatedHierarchy(
-                record, profile, stage, stack.enter_context(opened), options.progress
-            )
+            backhaul = stack.enter_context(opened)
+            edges = [
+                EmulatedRounds(at_edge(record, edge), profile, stage, options.progress)
+                for edge in range(1, len(record.scenario.members) + 1)
+            ]
+            yield EmulatedHierarchy(record, profile, stage, edges, backhaul, options.decide)
         if before is not None:
             record.others = Programs.outside(os.getpid()).since(before)
         stage.stop()
@@ -222,7 +225,7 @@ class EmulatedRounds:
         self, record: Emulation, profile: SplitProfile, stage: Stage, progress: Progress
     ) -> None:
         """Continue after the rounds that `record` has."""
-        self._record = record
+        self.record = self._record = record
         self._profile = profile
         self._stage = stage
         self._progress = progress
@@ -292,6 +295,11 @@ class EmulatedRounds:
             played = replace(played, evaluation=whole_table([*earlier, table]))
         self._record.rounds.append(played)
         return self._record.measured[decision.index]
+
+    def begin(self, predicted_s: float, predicted_wire_s: float) -> None:
+        """Let the next round start at these times in the two predictions."""
+        self._payload.begin(predicted_s)
+        self._wire.begin(predicted_wire_s)
 
     def _with_fault(self, staged: StagedRound, fault: Fault) -> StagedRound:
         """The current round and its predictions with one more fault."""

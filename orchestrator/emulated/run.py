@@ -28,9 +28,14 @@ from orchestrator.emulated.validity import to_json, validity
 from orchestrator.engine.links import are_impaired
 from orchestrator.records.checkpoint import Checkpoint
 from orchestrator.records.directory import MANIFEST
-from orchestrator.records.emulation import Emulation
+from orchestrator.records.emulation import TAGS, Emulation, edge_rounds_table, records_of
 from orchestrator.records.manifest import manifest, now
-from orchestrator.records.timelines import backhaul_table, decision_table, energy_table
+from orchestrator.records.timelines import (
+    at_edges,
+    backhaul_table,
+    decision_table,
+    energy_table,
+)
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -125,12 +130,12 @@ def run(
                 short = calibration_summary(done.calibration)
                 about["calibration"] = short.to_dict("records")
             about["server_passes"] = passes_in_short(
-                [r.passes for r in done.rounds if r.passes is not None]
+                [r.passes for r in done.records if r.passes is not None]
             )
             about["partition"] = next(
                 (
                     partition
-                    for r in done.rounds
+                    for r in done.records
                     if (partition := (r.passes or {}).get("partition"))
                 ),
                 None,
@@ -143,7 +148,7 @@ def run(
 
 def _few_samples(done: Emulation) -> str:
     """See `few_samples`."""
-    found = (done.rounds[0].passes or {}).get("partition") or []
+    found = (done.records[0].passes or {}).get("partition") or []
     workload = done.scenario.workload
     clients = range(1, done.scenario.uavs.count + 1)
     return few_samples(found, [workload.of_client("batch_size", k) for k in clients])
@@ -153,7 +158,12 @@ def _divergence(done: Emulation) -> str:
     """See `divergence`."""
     if not done.learning:
         return ""
-    diverged = {r.measured.index: (r.passes or {}).get("diverged", []) for r in done.rounds}
+    diverged = {
+        record.measured.index: sorted(
+            {k for r in records_of(record) for k in (r.passes or {}).get("diverged", [])}
+        )
+        for record in done.rounds
+    }
     return divergence(whole_table(done.learning), diverged)
 
 
@@ -168,15 +178,15 @@ def _data(scenario: Scenario, found: str) -> str:
 
 def write_run(done: Emulation, folder: Path) -> None:
     """Write a run directory except for its manifest."""
-    rounds = done.rounds
     timelines = {
         "predicted": Timeline(done.predicted),
         "predicted_wire": Timeline(done.predicted_wire),
         "measured": Timeline(done.measured),
     }
     played = done.played
+    scenario, has_edges = done.scenario, done.scenario.topology is not None
+    tables = {name: at_edges(scenario, t.frame()) for name, t in timelines.items()}
     decision_s = [decision.decision_s for decision in done.decisions]
-    tables = {name: timeline.frame() for name, timeline in timelines.items()}
     tables["rounds"] = pd.concat(
         [
             timeline.summary().assign(
@@ -197,24 +207,27 @@ def write_run(done: Emulation, folder: Path) -> None:
         columns=["kind", "round", *(field.name for field in fields(Loss))],
     )
     tables["energy"] = energy_table(timelines)
-    if done.scenario.topology is not None:
+    if has_edges:
         tables["backhaul"] = backhaul_table(timelines)
-    tables["decisions"] = pd.concat([decision_table(decision) for decision in done.decisions])
-    tables["rates"] = pd.concat([record.rates for record in rounds])
-    tables["transfers"] = pd.concat([record.transfers for record in rounds])
-    tables["injector"] = pd.concat([record.injector for record in rounds])
+        tables["edge_rounds"] = edge_rounds_table(done)
+        decided = [done.tagged(each, decision_table(each.decision)) for each in done.records]
+    else:
+        decided = [decision_table(decision) for decision in done.decisions]
+    tables["decisions"] = pd.concat(decided)
+    for name in ("rates", "transfers", "injector"):
+        tables[name] = pd.concat(done.tables(name))
     if done.calibration is not None:
         tables["calibration"] = done.calibration
     if are_impaired(done.scenario):
-        air = pd.concat([record.air for record in rounds])
+        air = pd.concat(done.tables("air"))
         tables["air"] = frame_loss.by_round(air)
         if air["asked_loss"].any():
             tables["air_slots"] = air
     if done.scenario.radio.access == "lte":
-        tables["resource_blocks"] = pd.concat([record.resource_blocks for record in rounds])
+        tables["resource_blocks"] = pd.concat(done.tables("resource_blocks"))
     for name in ("grants", *(("cells", "handovers") if done.scenario.radio.cells else ())):
-        of_radio = [getattr(record, name) for record in rounds]
-        if all(table is not None for table in of_radio):
+        of_radio = done.tables(name)
+        if len(of_radio) == len(done.records):
             tables[name] = pd.concat(of_radio)
     if "cells" in tables:  # A slot may be in two rounds.
         tables["cells"] = tables["cells"].drop_duplicates(["slot", "client"], keep="last")
@@ -237,8 +250,13 @@ def write_run(done: Emulation, folder: Path) -> None:
         columns=["round", "part", "seconds"],
     )
     tables["budget_steps"] = pd.concat(
-        record.budget.steps.melt(KEYS, var_name="part", value_name="seconds") for record in rounds
+        done.tagged(record, record.budget.steps.melt(KEYS, var_name="part", value_name="seconds"))
+        for record in done.records
     )
+    for name in ("learning", "accounts"):  # 0: no edge round, e.g. the set-up and evaluations
+        table = tables[name]
+        tags = {tag: table[tag].fillna(0).astype(int) for tag in TAGS if tag in table}
+        tables[name] = table.assign(**tags)
     for name, table in tables.items():
         write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))
     if done.state:

@@ -182,7 +182,7 @@ def _is_ns3(observed: Emulation | Session) -> bool:
 
 def _lateness(done: Emulation, *, of_ns3: bool = False) -> Observed:
     if _is_ns3(done) == of_ns3:
-        injector = pd.concat([record.injector for record in done.rounds])
+        injector = pd.concat([record.injector for record in done.records])
         yield float(injector["lateness_s"].quantile(0.99)), ""
 
 
@@ -192,14 +192,14 @@ def _unaccounted(done: Emulation) -> Observed:
 
 
 def _exhausted(done: Emulation) -> Observed:
-    yield sum(record.links.exhausted for record in done.rounds), ""
+    yield sum(record.links.exhausted for record in done.records), ""
 
 
 def _counts(done: Emulation, counter: str) -> list[list[int]]:
     """A counter of every link's end, by round: uplinks, then downlinks."""
     return [
         [getattr(end, counter) for end in (*record.links.uplink, *record.links.downlink)]
-        for record in done.rounds
+        for record in done.records
     ]
 
 
@@ -217,7 +217,11 @@ def _dropped(done: Emulation) -> Observed:
 def _backlog(done: Emulation) -> Observed:
     backlog = np.array(_counts(done, "backlog_bytes"))
     by_link = backlog.reshape(len(backlog), 2, -1)
-    for of_round, record in zip(by_link, done.rounds, strict=True):
+    members = done.scenario.members
+    for of_round, record in zip(by_link, done.records, strict=True):
+        if record.edge:  # Lost clients of other edge servers have a backlog as well.
+            others = np.isin(np.arange(1, of_round.shape[1] + 1), members[record.edge - 1])
+            of_round[:, ~others] = 0
         for loss in record.measured.lost:  # the backlog of lost clients remains
             of_round[:, loss.client - 1] = 0
     yield _worst_link(done, backlog.max(axis=0))
@@ -233,9 +237,9 @@ def _share(part: str) -> Callable[[Emulation], Observed]:
     """The observation of a part of the error budget as a share of a round's latency."""
 
     def observe(done: Emulation) -> Observed:
-        shares = [abs(r.budget.seconds[part]) / r.measured.latency_s for r in done.rounds]
+        shares = [abs(r.budget.seconds[part]) / r.measured.latency_s for r in done.records]
         worst = int(np.argmax(shares))
-        where = f"round {worst}"
+        where = done.place(worst)
         if part == "compute" and (late_s := [s for s in done.overruns_s if s > 0]):
             where += f"; {len(late_s)} of {len(done.overruns_s)} steps overran"
             where += f", by {max(late_s):.2g} s at most"
@@ -261,9 +265,9 @@ def _rest_share(done: Emulation) -> Observed:
 
 
 def _clock_error(done: Emulation) -> Observed:
-    errors_s = [record.links.clock_error_s for record in done.rounds]
+    errors_s = [record.links.clock_error_s for record in done.records]
     if any(errors_s):
-        yield max(errors_s), f"round {int(np.argmax(errors_s))}"
+        yield max(errors_s), done.place(int(np.argmax(errors_s)))
 
 
 def _steal(passed: Machine) -> float:
@@ -279,8 +283,8 @@ def _of_machines(value_of: Callable[[Machine], float]) -> Callable[[Emulation], 
 
     def observe(done: Emulation) -> Observed:
         machines = [
-            (passed, f"host {host}, round {index}" if host else f"round {index}")
-            for index, record in enumerate(done.rounds)
+            (passed, f"host {host}, {done.place(index)}" if host else done.place(index))
+            for index, record in enumerate(done.records)
             for host, passed in {"": record.machine, **record.elsewhere}.items()
         ]
         passed, where = max(machines, key=lambda each: value_of(each[0]))
@@ -321,7 +325,7 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     if vary_by_slot(scenario) or (_is_ns3(done) and scenario.radio.access != "lte"):
         return
     dilation, shape = scenario.dilation, shape_of(scenario, scenario.dilation)
-    transfers = pd.concat([record.transfers for record in done.rounds], ignore_index=True)
+    transfers = pd.concat(done.tables("transfers"), ignore_index=True)
     rows = transfers[(transfers["step"] == "SM") == of_broadcast]
     if not len(rows):
         return
@@ -357,7 +361,7 @@ def _acknowledgements(done: Emulation) -> str:
         slots: set[tuple[int, int, int]] = set()
         out: set[tuple[int, int, int]] = set()
         slow: dict[tuple[int, int, int], float] = {}
-        for index, record in enumerate(done.rounds):
+        for index, record in enumerate(done.records):
             transfers = record.transfers
             late = transfers[transfers["step"].isin(steps) & (transfers["error"] > limit)]
             rates, back = record.rates[f"{of}_bps"], record.rates[f"{name}_bps"]
@@ -401,7 +405,7 @@ def _loss_deviation(done: Emulation) -> Observed:
         return
     worst, where = 0.0, ""
     for name, ways in zip(("uplink", "downlink"), impairments_of(done.scenario), strict=True):
-        ends = [getattr(record.links, name) for record in done.rounds]
+        ends = [getattr(record.links, name) for record in done.records]
         lost = _in_all([[end.lost_frames for end in report] for report in ends])
         arrived = _in_all([[end.arrived_frames for end in report] for report in ends])
         for client, way in enumerate(ways, 1):

@@ -36,13 +36,13 @@ def fedcs(scenario: Scenario, round_s: float) -> Choose:
         round_s: Largest estimated duration of a round, in emulated seconds.
     """
     profile = profile_of(scenario)
-    plan = plan_round(scenario, profile, fixed_allocation(scenario))
-    everyone, count = np.arange(1, scenario.uavs.count + 1), scenario.participation.clients
+    count = scenario.participation.clients
 
     def choose(start: RoundStart) -> Collection[int]:
-        candidates = everyone
+        plan = plan_round(scenario, profile, fixed_allocation(scenario).among(start.members))
+        candidates = everyone = start.among(scenario)
         if count is not None:
-            drawn = np.random.default_rng([scenario.seed, 0x9A28, start.index])
+            drawn = np.random.default_rng(start.seed(scenario, 0x9A28))
             candidates = np.sort(drawn.choice(everyone, count, replace=False))
         radio = radio_access(scenario, start.channel)
         rates = link_rates(plan, radio, start.channel.values[:, -1:])

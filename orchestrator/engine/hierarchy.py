@@ -11,10 +11,10 @@ another one, although they happen at the same time.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.access import LinkRates, RadioAccess
@@ -28,9 +28,6 @@ from testbed.core.timeline import BackhaulTransfer, Round
 from workloads.costs.profile import SplitProfile
 
 Way = Literal["up", "down"]
-PlayEdge = Callable[[int, int, float, Allocation], Round]
-"""Plays an edge round: index of the edge server, index of the edge round since the start of the
-run, its start in s, its allocation."""
 
 
 class BackhaulLinks(Protocol):
@@ -49,54 +46,30 @@ class BackhaulLinks(Protocol):
         """Size of a transfer."""
 
 
-@dataclass(frozen=True)
-class CloudRound:
-    """A cloud round and its parts."""
-
-    whole: Round
-    edges: Sequence[Sequence[Round]]
-    """Edge rounds by edge server, in order; their indices count from the start of the run."""
-
-    @property
-    def slowest(self) -> int:
-        """Index of the edge server whose model reached the cloud last."""
-        return int(np.argmax([each.end_s for each in self.whole.backhaul[: len(self.edges)]]))
-
-
 def topology_of(scenario: Scenario) -> Topology:
     """The hierarchy of a scenario that has one."""
     assert scenario.topology is not None
     return scenario.topology
 
 
-def play_cloud_round(
+def cloud_round(
     scenario: Scenario,
     index: int,
     start_s: float,
-    allocation: Allocation,
-    play: PlayEdge,
+    edges: Sequence[Sequence[Round]],
     backhaul: BackhaulLinks,
     aggregate: Callable[[], None] = lambda: None,
-) -> CloudRound:
-    """Play a cloud round.
+) -> Round:
+    """The cloud round of edge rounds that have been played: their models go to the cloud and back.
 
     Args:
         scenario: Scenario with a topology.
         index: Index of the cloud round, from 0.
         start_s: Start in s.
-        allocation: Allocation of all UAVs; those of an edge server divide its resources.
-        play: Plays an edge round.
+        edges: Edge rounds by edge server, in order.
         backhaul: Links to the cloud.
         aggregate: Called when the cloud has the models of all edge servers.
     """
-    count = scenario.edge_rounds
-    edges: list[list[Round]] = []
-    for edge, members in enumerate(scenario.members):
-        rounds: list[Round] = []
-        for number in range(index * count, (index + 1) * count):
-            begin_s = rounds[-1].end_s if rounds else start_s
-            rounds.append(play(edge, number, begin_s, allocation.among(members)))
-        edges.append(rounds)
     ready_s = [rounds[-1].end_s for rounds in edges]
     arrived_s = backhaul.sent("up", ready_s)
     aggregate()
@@ -106,43 +79,56 @@ def play_cloud_round(
         ("up", ready_s, arrived_s),
         ("down", back_s, returned_s),
     ]
-    transfers = [
-        BackhaulTransfer(edge, way, begin_s, end_s, backhaul.bytes)
-        for way, starts_s, ends_s in hops
-        for edge, (begin_s, end_s) in enumerate(zip(starts_s, ends_s, strict=True), 1)
-    ]
-    return CloudRound(_whole(scenario, index, start_s, allocation, edges, transfers), edges)
-
-
-def _whole(
-    scenario: Scenario,
-    index: int,
-    start_s: float,
-    allocation: Allocation,
-    edges: Sequence[Sequence[Round]],
-    transfers: Sequence[BackhaulTransfer],
-) -> Round:
-    """The cloud round of edge rounds; iterations are counted over all edge rounds."""
-    parts = []
-    for rounds in edges:
-        for place, round_ in enumerate(rounds):
-            spans = round_.spans.copy()
-            spans["iteration"] += place * int(scenario.workload.largest("local_iterations"))
-            parts.append(spans)
-    spans = np.concatenate(parts)
-    energy_j = np.sum([round_.energy_j for rounds in edges for round_ in rounds], axis=0)
-    latency_s = max(each.end_s for each in transfers) - start_s
+    every = [round_ for rounds in edges for round_ in rounds]
+    latency_s = max(returned_s) - start_s
+    energy_j = np.sum([round_.energy_j for round_ in every], axis=0)
     return Round(
         index=index,
         paradigm=scenario.scheme.name,
-        split=allocation.split,
+        split=_split(scenario, edges),
         start_s=start_s,
         latency_s=latency_s,
         energy_j=energy_j,
         objective=latency_s + scenario.objective.energy_weight * float(energy_j.max()),
-        spans=spans[np.argsort(spans["client"], kind="stable")],
-        backhaul=transfers,
+        spans=_spans(scenario, edges),
+        # A client that is lost for good is lost in each of the edge rounds that follow.
+        lost=list(dict.fromkeys(loss for round_ in every for loss in round_.lost)),
+        backhaul=[
+            BackhaulTransfer(edge, way, begin_s, end_s, backhaul.bytes)
+            for way, starts_s, ends_s in hops
+            for edge, (begin_s, end_s) in enumerate(zip(starts_s, ends_s, strict=True), 1)
+        ],
     )
+
+
+def _split(scenario: Scenario, edges: Sequence[Sequence[Round]]) -> int | tuple[int, ...]:
+    """The split points of the last edge rounds: one number if they are equal."""
+    points = np.zeros(scenario.uavs.count, int)
+    for members, rounds in zip(scenario.members, edges, strict=True):
+        own = np.array(members) - 1
+        points[own] = np.broadcast_to(rounds[-1].split, len(points))[own]
+    return int(points[0]) if len(set(points)) == 1 else tuple(points.tolist())
+
+
+def _spans(scenario: Scenario, edges: Sequence[Sequence[Round]]) -> npt.NDArray[np.void]:
+    """The steps of all edge rounds by client; iterations are counted over the edge rounds."""
+    parts = []
+    for rounds in edges:
+        for place, round_ in enumerate(rounds):
+            spans = round_.spans.copy()
+            spans["iteration"] += iterations_before(scenario, place)
+            parts.append(spans)
+    spans = np.concatenate(parts)
+    return spans[np.argsort(spans["client"], kind="stable")]
+
+
+def iterations_before(scenario: Scenario, edge_round: int) -> int:
+    """Number of iterations of a cloud round before one of its edge rounds, counted from 0.
+
+    An index that counts from the start of the run is allowed.
+    """
+    place = edge_round % scenario.edge_rounds
+    return place * int(scenario.workload.largest("local_iterations"))
 
 
 def backhaul_scenario(scenario: Scenario) -> Scenario:

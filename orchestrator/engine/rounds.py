@@ -20,7 +20,7 @@ from ns3_scenarios.trace import ChannelSource, RateTrace, SlotTrace, TraceExhaus
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.engine import RoundTimes, round_of, simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
-from orchestrator.engine.hierarchy import CloudRound, PredictedBackhaul, play_cloud_round
+from orchestrator.engine.hierarchy import BackhaulLinks, PredictedBackhaul, cloud_round
 from orchestrator.engine.orders import OrderFailed
 from orchestrator.engine.plan import (
     Allocation,
@@ -64,6 +64,8 @@ class Situation:
     """The slots up to the one in which the round starts, but no future slots."""
     clients: Collection[int] | None = None
     """Indices of the participating clients, starting from 1. None: all clients."""
+    edge: int = 0
+    """Number of the edge server that decides, starting from 1; 0 without `topology`."""
 
 
 Decide = Callable[[Situation], Allocation]
@@ -126,27 +128,12 @@ def play_rounds(
             f"trace: gain has {channel.uavs} UAVs, but uavs.count is {scenario.uavs.count}"
         )
     count = scenario.rounds if rounds is None else rounds
-    played, allocations = [r for r, _ in done], [allocation for _, allocation in done]
-    fixed, choose = fixed_allocation(scenario), selection(scenario)
-    radio = radio_access(scenario, channel.now)
-    for index in range(len(played), count):
-        start_s = played[-1].end_s if played else 0.0
+    # Edge servers decide on their own rounds.
+    decisions = Decisions(scenario, channel, decide if scenario.topology is None else None, done)
+    for index in range(len(done), count):
+        start_s = decisions.end_s
         try:
-            began = perf_counter()
-            allocation, clients = fixed, None
-            decides = not (scenario.updates and index)
-            if decides and (decide is not None or choose is not None):
-                known = observed(scenario, channel.until(start_s))
-            if decides and choose is not None:
-                clients = choose(RoundStart(index, start_s, played, known))
-            if decides and decide is not None:
-                allocation = decide(Situation(index, start_s, played, allocations, known, clients))
-            if decides:
-                check_shares(radio, allocation)
-                allocation = allocation.among(clients)
-            else:
-                allocation = allocations[-1]
-            decision = Decision(index, start_s, allocation, perf_counter() - began)
+            decision = decisions.next(index, start_s)
             round_ = _played(backend, decision)
         except TraceExhausted as end:
             raise InputError(_too_short(end, channel.now, index, count, start_s)) from None
@@ -154,9 +141,68 @@ def play_rounds(
             raise InputError(f"round {index}: {error}") from error
         except ChannelError as error:
             raise ChannelError(f"round {index}: {error}") from error
-        played.append(round_)
-        allocations.append(allocation)
+        decisions.add(round_, decision.allocation)
         yield round_
+
+
+class Decisions:
+    """Decides on the rounds of one base station or edge server, each at its start.
+
+    Args:
+        scenario: Scenario as the base station sees it.
+        channel: Channel, whose past slots are the basis of decisions.
+        decide: Function that decides allocations. None: the scenario's own split and shares.
+        done: Rounds that have been played before.
+        edge: Number of the edge server, from 1; 0 without `topology`.
+        members: The UAVs of the base station, from 1. None: all.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        channel: Channel,
+        decide: Decide | None = None,
+        done: Sequence[tuple[Round, Allocation]] = (),
+        edge: int = 0,
+        members: Sequence[int] | None = None,
+    ):
+        self._scenario, self._channel, self._decide = scenario, channel, decide
+        self._edge, self._members = edge, members
+        self._rounds = [round_ for round_, _ in done]
+        self._allocations = [allocation for _, allocation in done]
+        self._fixed = fixed_allocation(scenario)
+        self._choose = None if scenario.topology is not None else selection(scenario)
+        self._radio = radio_access(scenario, channel.now)
+
+    @property
+    def end_s(self) -> float:
+        """End of the last round."""
+        return self._rounds[-1].end_s if self._rounds else 0.0
+
+    def next(self, index: int, start_s: float) -> Decision:
+        """Decide on the round that starts now."""
+        began = perf_counter()
+        scenario, decide, choose = self._scenario, self._decide, self._choose
+        if scenario.updates and index:
+            return Decision(index, start_s, self._allocations[-1], perf_counter() - began)
+        allocation, rounds = self._fixed, self._rounds
+        clients: Collection[int] | None = self._members
+        if decide is not None or choose is not None:
+            known = observed(scenario, self._channel.until(start_s))
+        if choose is not None:
+            start = RoundStart(index, start_s, rounds, known, self._members, self._edge)
+            clients = choose(start)
+        if decide is not None:
+            before = self._allocations
+            now = Situation(index, start_s, rounds, before, known, clients, self._edge)
+            allocation = decide(now)
+        check_shares(self._radio, allocation)
+        return Decision(index, start_s, allocation.among(clients), perf_counter() - began)
+
+    def add(self, round_: Round, allocation: Allocation) -> None:
+        """Add the round that was played."""
+        self._rounds.append(round_)
+        self._allocations.append(allocation)
 
 
 def _played(backend: Backend, decision: Decision) -> Round:
@@ -201,7 +247,7 @@ def predict(
     channel = Channel.of(source)
     if rounds is not None and scenario.updates:
         scenario = scenario.model_copy(update={"rounds": rounds})
-    engine = engine_of(scenario, channel, profile, sizing)
+    engine = engine_of(scenario, channel, profile, sizing, decide)
     done: list[Round] = []
     has_rates = isinstance(channel.now, RateTrace)
     made = Timeline(done, None, is_open(scenario, channel.now), has_rates)
@@ -216,11 +262,33 @@ def predict(
 
 
 def engine_of(
-    scenario: Scenario, source: ChannelSource, profile: SplitProfile, sizing: Sizing
+    scenario: Scenario,
+    source: ChannelSource,
+    profile: SplitProfile,
+    sizing: Sizing,
+    decide: Decide | None = None,
 ) -> Backend:
-    """The engine as a backend, with or without a hierarchy; arguments as for `EngineBackend`."""
-    kind = EngineBackend if scenario.topology is None else HierarchicalBackend
-    return kind(scenario, source, profile, sizing)
+    """The engine as a backend, with or without a hierarchy.
+
+    Args:
+        scenario: See `EngineBackend`, and so for the next three.
+        source: Source of the channel.
+        profile: Costs of each split.
+        sizing: Function that computes bytes.
+        decide: Function that decides the allocations of edge servers. Default: the scenario's own
+            split and shares.
+    """
+    if scenario.topology is None:
+        return EngineBackend(scenario, source, profile, sizing)
+    channel = Channel.of(source)
+    edges = [
+        EdgeServer(EngineBackend(there, channel, profile, sizing), decisions)
+        for there, decisions in zip(
+            scenario.at_edges, decisions_at_edges(scenario, channel, decide), strict=True
+        )
+    ]
+    backhaul = PredictedBackhaul(scenario, profile, framed=sizing is link_bytes)
+    return HierarchicalBackend(scenario, edges, backhaul)
 
 
 class EngineBackend:
@@ -341,44 +409,78 @@ class EngineBackend:
         return round_of(decision.index, plan, times)
 
 
-class HierarchicalBackend:
-    """Predicted cloud rounds of a scenario with edge servers; arguments as for `EngineBackend`."""
+def decisions_at_edges(
+    scenario: Scenario,
+    channel: Channel,
+    decide: Decide | None,
+    done: Sequence[Sequence[tuple[Round, Allocation]]] | None = None,
+) -> list[Decisions]:
+    """The decisions of each edge server on its own UAVs; `done` has the rounds of each one."""
+    servers = zip(scenario.at_edges, scenario.members, strict=True)
+    return [
+        Decisions(there, channel, decide, done[edge - 1] if done else (), edge, members)
+        for edge, (there, members) in enumerate(servers, 1)
+    ]
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        source: ChannelSource,
-        profile: SplitProfile,
-        sizing: Sizing = payload_bytes,
-    ):
-        channel = Channel.of(source)
-        self._scenario = scenario
-        self.edges = [EngineBackend(there, channel, profile, sizing) for there in scenario.at_edges]
-        """The prediction of each edge server."""
-        self._backhaul = PredictedBackhaul(scenario, profile, framed=sizing is link_bytes)
 
-    def play(self, decision: Decision) -> Round:
-        """Predict a cloud round.
+@dataclass(frozen=True)
+class EdgeServer:
+    """An edge server, which decides on its rounds and plays them as any base station does."""
+
+    backend: Backend
+    decisions: Decisions
+
+    def play(self, numbers: range, start_s: float) -> list[Round]:
+        """Play its rounds of a cloud round, one after the other.
+
+        Args:
+            numbers: Indices of these rounds, which count from the start of the run.
+            start_s: Start of the first one in s.
 
         Raises:
+            RunEnds: See `Backend.play`; the same is true of `TraceExhausted`.
+        """
+        rounds: list[Round] = []
+        for number in numbers:
+            decision = self.decisions.next(number, rounds[-1].end_s if rounds else start_s)
+            rounds.append(self.backend.play(decision))
+            self.decisions.add(rounds[-1], decision.allocation)
+        return rounds
+
+
+@dataclass(frozen=True)
+class HierarchicalBackend:
+    """Cloud rounds as a backend of backends: the edge servers play their rounds one after the
+    other, although they happen at the same time, and exchange their models with the cloud."""
+
+    scenario: Scenario
+    edges: Sequence[EdgeServer]
+    backhaul: BackhaulLinks
+
+    def play(self, decision: Decision) -> Round:
+        """Play a cloud round.
+
+        Raises:
+            RunEnds: A planned fault ends the run at one of the edge servers; the earliest counts.
             TraceExhausted: The channel ends before the round does.
         """
-        return self.parts(decision).whole
+        index, start_s = decision.index, decision.start_s
+        rounds: list[list[Round]] = []
+        ended: list[RunEnds] = []
+        for edge in self.edges:
+            try:
+                rounds.append(edge.play(edge_rounds_of(self.scenario, index), start_s))
+            except RunEnds as ends:
+                ended.append(ends)
+        if ended:
+            raise min(ended, key=lambda ends: ends.at_s)
+        return cloud_round(self.scenario, index, start_s, rounds, self.backhaul)
 
-    def parts(self, decision: Decision) -> CloudRound:
-        """Predict a cloud round, with its edge rounds; see `play`."""
 
-        def play(edge: int, number: int, start_s: float, allocation: Allocation) -> Round:
-            return self.edges[edge].play(Decision(number, start_s, allocation))
-
-        return play_cloud_round(
-            self._scenario,
-            decision.index,
-            decision.start_s,
-            decision.allocation,
-            play,
-            self._backhaul,
-        )
+def edge_rounds_of(scenario: Scenario, index: int) -> range:
+    """Indices of the edge rounds of a cloud round, which count from the start of the run."""
+    count = scenario.edge_rounds
+    return range(index * count, (index + 1) * count)
 
 
 class ShadowPrediction:
@@ -389,6 +491,10 @@ class ShadowPrediction:
         self.engine = engine
         self._start_s = self._end_s = rounds[-1].end_s if rounds else 0.0
         engine.resume(rounds)
+
+    def begin(self, start_s: float) -> None:
+        """Let the next round start at this time: an edge server has waited for the cloud."""
+        self._end_s = start_s
 
     def next_round(self, decision: Decision, faults: RoundFaults | None) -> Round:
         """The next round, which starts at the end of the last prediction.

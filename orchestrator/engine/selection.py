@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace, both_ways
 from orchestrator.scenario.schema import COUNTED_RULES, Scenario
@@ -26,6 +27,19 @@ class RoundStart:
     """Previous rounds."""
     channel: SlotTrace
     """The slots up to the one in which the round starts, but no future slots."""
+    members: Sequence[int] | None = None
+    """The UAVs of the edge server, of which the rule chooses some, from 1; None: all UAVs, without
+    `topology`."""
+    edge: int = 0
+    """Number of the edge server, starting from 1; 0 without `topology`."""
+
+    def among(self, scenario: Scenario) -> npt.NDArray[np.int64]:
+        """The UAVs that may be chosen, from 1, in ascending order."""
+        return np.array(self.members or range(1, scenario.uavs.count + 1))
+
+    def seed(self, scenario: Scenario, word: int) -> list[int]:
+        """Seed of the random numbers of a rule with its own word, for this round."""
+        return [scenario.seed, word, self.index, *([self.edge] if self.edge else [])]
 
 
 Choose = Callable[[RoundStart], Collection[int]]
@@ -34,11 +48,10 @@ Choose = Callable[[RoundStart], Collection[int]]
 
 def random(scenario: Scenario) -> Choose:
     """Random clients, by the scenario's seed and the round."""
-    count, everyone = _count(scenario), np.arange(1, scenario.uavs.count + 1)
 
     def choose(start: RoundStart) -> Collection[int]:
-        drawn = np.random.default_rng([scenario.seed, 0x9A27, start.index])
-        chosen: list[int] = drawn.choice(everyone, count, replace=False).tolist()
+        rng, everyone = np.random.default_rng(start.seed(scenario, 0x9A27)), start.among(scenario)
+        chosen: list[int] = rng.choice(everyone, _count(scenario, start), replace=False).tolist()
         return chosen
 
     return choose
@@ -47,11 +60,12 @@ def random(scenario: Scenario) -> Choose:
 def by_channel(scenario: Scenario) -> Choose:
     """Select the clients with the best uplinks in the last known slot; if equal, those with lower
     numbers."""
-    count = _count(scenario)
 
     def choose(start: RoundStart) -> Collection[int]:
-        worst_first = np.argsort(-both_ways(start.channel.values)[0][:, -1], kind="stable")
-        chosen: list[int] = (1 + worst_first[:count]).tolist()
+        everyone = start.among(scenario)
+        uplinks = both_ways(start.channel.values)[0][everyone - 1, -1]
+        best_first = everyone[np.argsort(-uplinks, kind="stable")]
+        chosen: list[int] = best_first[: _count(scenario, start)].tolist()
         return chosen
 
     return choose
@@ -59,13 +73,19 @@ def by_channel(scenario: Scenario) -> Choose:
 
 def round_robin(scenario: Scenario) -> Choose:
     """Select clients cyclically, in the order of their numbers."""
-    count, clients = _count(scenario), scenario.uavs.count
-    return lambda start: [1 + (start.index * count + n) % clients for n in range(count)]
+
+    def choose(start: RoundStart) -> Collection[int]:
+        everyone, count = start.among(scenario), _count(scenario, start)
+        turns = (start.index * count + np.arange(count)) % len(everyone)
+        chosen: list[int] = everyone[turns].tolist()
+        return chosen
+
+    return choose
 
 
-def _count(scenario: Scenario) -> int:
+def _count(scenario: Scenario, start: RoundStart) -> int:
     count = scenario.participation.clients
-    return scenario.uavs.count if count is None else count
+    return len(start.among(scenario)) if count is None else count
 
 
 def selection(scenario: Scenario) -> Choose | None:
@@ -91,8 +111,10 @@ def _checked(scenario: Scenario, name: str, choose: Choose) -> Choose:
             clients = list(dict.fromkeys(int(client) for client in choose(start)))
         if not scheduled:
             clients.sort()
-        if not clients or min(clients) < 1 or max(clients) > scenario.uavs.count:
-            raise RunError(f"{where}: must choose some of 1 to {scenario.uavs.count}: {clients}")
+        if not clients or not set(clients) <= set(start.among(scenario).tolist()):
+            own = start.members and f"the UAVs {', '.join(map(str, start.members))}"
+            fits = own or f"1 to {scenario.uavs.count}"
+            raise RunError(f"{where}: must choose some of {fits}: {clients}")
         return clients
 
     return chosen

@@ -119,7 +119,7 @@ class Outlook:
     @property
     def is_compiled(self) -> bool:
         """Whether compiled code plays many candidates at a time."""
-        return self.costs.paradigm.is_plain and not self.radio.is_shared
+        return self.costs.paradigm.is_plain
 
     @property
     def effort(self) -> Effort:
@@ -243,7 +243,7 @@ def _among(allocation: Allocation, clients: Collection[int] | None) -> Allocatio
     return Allocation(tuple(kept.splits[at].tolist()), *shares)
 
 
-def _for_all(
+def for_all(
     found: Allocation, radio: RadioAccess, clients: Collection[int] | None, count: int
 ) -> Allocation:
     """Extend an allocation of some clients to all; the others' shares are not used, but must be
@@ -655,6 +655,6 @@ def planner(
                     equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
                     return Allocation(split_of(scenario), equal, equal, equal)
             else:
-                return _for_all(found, radio, now.clients, scenario.uavs.count)
+                return for_all(found, radio, now.clients, scenario.uavs.count)
 
     return decide

@@ -3,7 +3,7 @@
 
 """Policies by name; a policy is a function from a `Situation` to an allocation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource, GivenTrace
-from orchestrator.engine.plan import Allocation, fixed_allocation, split_of
+from orchestrator.engine.plan import Allocation, Array, fixed_allocation, split_of
 from orchestrator.engine.rounds import Decide, Situation, predict
 from orchestrator.policies.planner import planner
 from orchestrator.scenario.profiles import profile_of
@@ -47,8 +47,24 @@ def policy(
     if agent is not None:
         section = scenario.allocation.model_copy(update={"agent": str(agent)})
         scenario = scenario.model_copy(update={"allocation": section})
+    if scenario.topology is not None:
+        own = [
+            _policy(there, name, source, members)
+            for there, members in zip(scenario.at_edges, scenario.members, strict=True)
+        ]
+        return lambda now: own[now.edge - 1](now)
+    return _policy(scenario, name, source)
+
+
+def _policy(
+    scenario: Scenario,
+    name: str,
+    source: ChannelSource | None,
+    members: Sequence[int] | None = None,
+) -> Decide:
+    """The policy of one base station, with the UAVs `members` or with all."""
     if name == "static":
-        return static(scenario, source)
+        return static(scenario, source, members)
     if name in POLICIES.built_in:
         decide: Decide = POLICIES.make(name, {}, scenario)
         return decide
@@ -66,13 +82,23 @@ def equal(scenario: Scenario) -> Decide:
     return always(Allocation(split_of(scenario), shares, shares, shares))
 
 
-def static(scenario: Scenario, source: ChannelSource | None = None) -> Decide:
-    """The policy of the best allocation that never changes; see `policy`."""
+def static(
+    scenario: Scenario,
+    source: ChannelSource | None = None,
+    members: Sequence[int] | None = None,
+) -> Decide:
+    """The policy of the best allocation that never changes; see `policy`.
+
+    Args:
+        scenario: The scenario.
+        source: The channel of the rounds.
+        members: UAVs that share the resources, from 1. None: all.
+    """
     from orchestrator.policies.static import best_on, best_static
 
     if isinstance(source, GivenTrace):
-        return always(best_on(scenario, source.whole))
-    return always(best_static(scenario))
+        return always(best_on(scenario, source.whole, members))
+    return always(best_static(scenario, members))
 
 
 def per_client_planner(scenario: Scenario) -> Decide:
@@ -191,6 +217,11 @@ class Timed:
         self.seconds.append(perf_counter() - began)
         return allocation
 
+    def by_round(self, scenario: Scenario, rounds: int) -> Array:
+        """Seconds of the first rounds, in each of which every edge server decides for itself."""
+        each = len(scenario.members) * scenario.edge_rounds
+        return np.asarray(np.reshape(self.seconds[: rounds * each], (rounds, each)).sum(axis=1))
+
 
 def evaluate(
     scenario: Scenario,
@@ -220,4 +251,4 @@ def evaluate(
     timeline = predict(
         scenario, source, profile_of(scenario), rounds=rounds, decide=timed, progress=progress
     )
-    return timeline.summary().assign(decision_s=timed.seconds)
+    return timeline.summary().assign(decision_s=timed.by_round(scenario, len(timeline)))

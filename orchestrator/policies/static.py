@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted, each_way
 from orchestrator.engine.engine import split_costs
@@ -26,6 +27,7 @@ from orchestrator.policies.planner import (
     Candidates,
     Outlook,
     candidates,
+    for_all,
     joined,
     search,
     varied_shares,
@@ -50,24 +52,37 @@ CHILDREN = 16
 PARENTS = 4
 
 
-def best_static(scenario: Scenario, *, rounds: int = 64, generations: int = 60) -> Allocation:
+def best_static(
+    scenario: Scenario,
+    members: Sequence[int] | None = None,
+    *,
+    rounds: int = 64,
+    generations: int = 60,
+) -> Allocation:
     """The allocation with the lowest mean objective over the sampled rounds.
 
     It depends on the channel's settings, not on the scenario's own trace.
 
     Args:
         scenario: The scenario.
+        members: UAVs that share the resources, from 1. None: all.
         rounds: Number of rounds to optimise for.
         generations: Number of generations.
     """
     alone = scenario.model_copy(
         update={"seed": OTHER_SEED - scenario.seed % 2**30, "rounds": 1, "name": "static"}
     )
-    return _best_static(alone.model_dump_json(), rounds, generations)
+    own = None if members is None else tuple(members)
+    return _best_static(alone.model_dump_json(), own, rounds, generations)
 
 
 def best_on(
-    scenario: Scenario, trace: SlotTrace, *, rounds: int = 64, generations: int = 60
+    scenario: Scenario,
+    trace: SlotTrace,
+    members: Sequence[int] | None = None,
+    *,
+    rounds: int = 64,
+    generations: int = 60,
 ) -> Allocation:
     """The allocation with the lowest mean objective over rounds on a given trace.
 
@@ -79,12 +94,14 @@ def best_on(
     Args:
         scenario: The scenario.
         trace: The trace.
+        members: UAVs that share the resources, from 1. None: all.
         rounds: Largest number of rounds to optimise for.
         generations: Number of generations.
     """
-    radio = radio_access(scenario, trace)
-    costs = split_costs(scenario, profile_of(scenario))
-    equal = np.full(scenario.uavs.count, 1 / scenario.uavs.count)
+    at = _indices(scenario, members)
+    radio = radio_access(scenario, trace).of_clients(at)
+    costs = split_costs(scenario, profile_of(scenario), clients=members)
+    equal = np.full(len(at), 1 / len(at))
     every = candidates([Allocation(u, equal, equal, equal) for u in range(1, costs.splits + 1)])
 
     def sampled(start_s: Array, fine: int, slots: int) -> list[Outlook]:
@@ -92,7 +109,7 @@ def best_on(
             Outlook(
                 costs,
                 radio,
-                _merged(trace.values[:, (start + np.arange(slots * fine)) % trace.slots], fine),
+                _merged(trace.values[:, (start + np.arange(slots * fine)) % trace.slots], fine)[at],
                 fine * trace.slot_s,
             )
             for start in (start_s / trace.slot_s).astype(int).tolist()
@@ -109,27 +126,42 @@ def best_on(
                 0, scenario.rounds * latency_s, min(rounds, scenario.rounds), endpoint=False
             )
             outlooks = sampled(starts_s, fine, slots)
-            return _evolved(outlooks, np.random.default_rng(scenario.seed), generations, [every])
+            rng = np.random.default_rng(scenario.seed)
+            found = _evolved(outlooks, rng, generations, [every])
+            return for_all(found, radio, members, scenario.uavs.count)
         except TraceExhausted:
             slots *= 2
     return fixed_allocation(scenario)  # With so bad a channel, no round ends.
 
 
 @lru_cache(maxsize=32)
-def _best_static(scenario_json: str, rounds: int, generations: int) -> Allocation:
+def _best_static(
+    scenario_json: str, members: tuple[int, ...] | None, rounds: int, generations: int
+) -> Allocation:
     scenario = Scenario.model_validate_json(scenario_json)
     rng = np.random.default_rng(scenario.seed)
     slots = 128
     while True:
         try:
-            return _evolved(_sampled(scenario, rounds, slots), rng, generations)
+            outlooks = _sampled(scenario, members, rounds, slots)
+            found = _evolved(outlooks, rng, generations)
+            return for_all(found, outlooks[0].radio, members, scenario.uavs.count)
         except TraceExhausted:
             slots *= 2
 
 
-def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
+def _indices(scenario: Scenario, members: Sequence[int] | None) -> npt.NDArray[np.int64]:
+    """Indices of some UAVs, from 0."""
+    return np.array(sorted(members or range(1, scenario.uavs.count + 1))) - 1
+
+
+def _sampled(
+    scenario: Scenario, members: Sequence[int] | None, rounds: int, slots: int
+) -> list[Outlook]:
     """Rounds on coarse slots, each on its own piece of one trace."""
-    costs, radio = split_costs(scenario, profile_of(scenario)), of_gains(scenario)
+    at = _indices(scenario, members)
+    costs = split_costs(scenario, profile_of(scenario), clients=members)
+    radio = of_gains(scenario).of_clients(at)
     fine = max(1, round(FORECAST_SLOT_S / scenario.slot_s))
     apart, length = round(SPREAD_S / scenario.slot_s), slots * fine
     with ns3_source(scenario) as source:
@@ -139,7 +171,7 @@ def _sampled(scenario: Scenario, rounds: int, slots: int) -> list[Outlook]:
     def piece(at: int) -> SlotValues:
         return _merged(gain[:, at : at + length], fine)
 
-    return [Outlook(costs, radio, piece(at), fine * scenario.slot_s) for at in starts]
+    return [Outlook(costs, radio, piece(start)[at], fine * scenario.slot_s) for start in starts]
 
 
 def _merged(values: SlotValues, fine: int) -> SlotValues:

@@ -27,7 +27,7 @@ from ns3_scenarios.trace import SlotTrace, TwoWay
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.rounds import Decision
-from orchestrator.records.emulation import Emulation, PlayedRound, RoundRecord, SetUp
+from orchestrator.records.emulation import CloudRecord, Emulation, PlayedRound, RoundRecord, SetUp
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Captured, Direction
 from testbed.core.errors import InputError
@@ -45,6 +45,7 @@ TYPES: dict[str, type] = {
     "backhaul-transfer": BackhaulTransfer,
     "budget": Budget,
     "captured": Captured,
+    "cloud-record": CloudRecord,
     "decision": Decision,
     "direction": Direction,
     "loss": Loss,
@@ -143,7 +144,12 @@ class Checkpoint:
         rounds = self.rounds
         for index in range(rounds):
             kept = self._kept(index)
-            played: RoundRecord = kept["round"]
+            played: RoundRecord | CloudRecord = kept["round"]
+            if isinstance(played, CloudRecord) == (done.scenario.topology is None):
+                raise InputError(
+                    f"`resume`: {self._round(index)}: an earlier version merged edge rounds; "
+                    "resume it with the version that started it, or start again with `overwrite`"
+                )
             done.set_ups += kept["set_ups"]
             done.rounds.append(played)
             slots = _slots(played.measured, done.channel.slot_s).stop

@@ -13,6 +13,7 @@ from ns3_scenarios.trace import RateTrace
 from orchestrator.analysis.byte_accounts import to_json
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.faults import Fault
+from orchestrator.engine.hierarchy import iterations_before
 from orchestrator.engine.rounds import Decision
 from orchestrator.scenario.channel import Channel, is_open
 from orchestrator.scenario.schema import ResolvedScenario
@@ -99,6 +100,57 @@ class RoundRecord:
     """The server's record of its passes; see `workloads.learning.real.RealServer.notes`."""
     played: Sequence["PlayedRound"] = ()
     """The rounds of an asynchronous run, of which this is the record."""
+    edge: int = 0
+    """Number of the edge server whose round this is, from 1; 0 without `topology`. The index of an
+    edge round counts from the start of the run."""
+
+
+PART = "backhaul"
+"""Part of a cloud round's latency in addition to those of its slowest edge server's rounds: the
+transfers to and from the cloud."""
+
+
+TAGS = ("edge", "edge_round")
+"""Columns that name the edge round to which a row of a table belongs, both from 1."""
+
+
+@dataclass(frozen=True)
+class CloudRecord:
+    """All data of a cloud round: the records of its edge rounds, and what it has in addition."""
+
+    decision: Decision
+    predicted: Round
+    """Prediction with payload only, as in `RoundRecord`; the same is true of the next two."""
+    predicted_wire: Round
+    measured: Round
+    edges: Sequence[RoundRecord]
+    """The edge rounds in the order in which they were played: by edge server."""
+    evaluation: pd.DataFrame | None = None
+    """Evaluation of the cloud's model after the round; None: none was due."""
+
+    @property
+    def played(self) -> "PlayedRound":
+        """The round with the causes of its latency: those of the edge rounds of the edge server
+        whose model reached the cloud last, and `PART`."""
+        up = [each for each in self.measured.backhaul if each.direction == "up"]
+        last = max(up, key=lambda each: each.end_s).edge
+        own = [record for record in self.edges if record.edge == last]
+
+        def whole(parts: Sequence[dict[str, float]], total_s: float) -> dict[str, float]:
+            sums = {name: sum(each[name] for each in parts) for name in parts[0]}
+            return sums | {PART: total_s - sum(sums.values())}
+
+        latency_s = self.measured.latency_s
+        return PlayedRound(
+            *(self.predicted, self.predicted_wire, self.measured),
+            whole([each.budget.seconds for each in own], latency_s - self.predicted.latency_s),
+            whole([each.waterfall for each in own], latency_s),
+        )
+
+
+def records_of(record: RoundRecord | CloudRecord) -> Sequence[RoundRecord]:
+    """The record itself, or those of the edge rounds of a cloud round."""
+    return record.edges if isinstance(record, CloudRecord) else [record]
 
 
 @dataclass(frozen=True)
@@ -129,7 +181,7 @@ class Emulation:
     channel: Channel
     set_ups: list[SetUp] = field(default_factory=list)
     """One set-up for the start, and one for each resumption of the run."""
-    rounds: list[RoundRecord] = field(default_factory=list)
+    rounds: list[RoundRecord | CloudRecord] = field(default_factory=list)
     unplanned_faults: list[Fault] = field(default_factory=list)
     """Faults that the scenario did not plan, on the timeline of measured rounds."""
     captured: Captured | None = None
@@ -143,28 +195,75 @@ class Emulation:
     """
 
     @property
+    def records(self) -> list[RoundRecord]:
+        """The records of all rounds that base stations or edge servers played, in this order."""
+        return [each for record in self.rounds for each in records_of(record)]
+
+    @property
     def played(self) -> list[PlayedRound]:
         """The rounds so far."""
-        return [
-            played
-            for record in self.rounds
-            for played in record.played
-            or [
+        every: list[PlayedRound] = []
+        for record in self.rounds:
+            if isinstance(record, CloudRecord):
+                every.append(record.played)
+                continue
+            every += record.played or [
                 PlayedRound(
                     *(record.predicted, record.predicted_wire, record.measured),
                     *(record.budget.seconds, record.waterfall),
                 )
             ]
-        ]
+        return every
 
     @property
     def decisions(self) -> list[Decision]:
         """The decision of each round; that of an asynchronous run is the same for all."""
-        return [
-            replace(record.decision, index=measured.index, start_s=measured.start_s)
-            for record in self.rounds
-            for measured in [played.measured for played in record.played] or [record.measured]
-        ]
+        made: list[Decision] = []
+        for record in self.rounds:
+            played = () if isinstance(record, CloudRecord) else record.played
+            made += [
+                replace(record.decision, index=measured.index, start_s=measured.start_s)
+                for measured in [each.measured for each in played] or [record.measured]
+            ]
+        return made
+
+    def place(self, index: int) -> str:
+        """The round of one of `records`, in words."""
+        record = self.records[index]
+        if not record.edge:
+            return f"round {index}"
+        round_, number = divmod(record.measured.index, self.scenario.edge_rounds)
+        return f"round {round_}, edge server {record.edge}, edge round {1 + number}"
+
+    def tables(self, name: str) -> list[pd.DataFrame]:
+        """A table of each record that has it, with the tags of `tagged`."""
+        return [table for record in self.rounds for table in self._of_records(record, name)]
+
+    def _of_records(self, record: RoundRecord | CloudRecord, name: str) -> list[pd.DataFrame]:
+        found = ((each, getattr(each, name)) for each in records_of(record))
+        # Whatever a link carried counts, also a link of another edge server's UAV.
+        own = name != "accounts"
+        return [self.tagged(each, table, own=own) for each, table in found if table is not None]
+
+    def tagged(self, record: RoundRecord, table: pd.DataFrame, *, own: bool = True) -> pd.DataFrame:
+        """A table of a record with the cloud round as its round.
+
+        The table of an edge round also has the columns `TAGS`; its iterations are counted over the edge rounds of the cloud round. With `own`, it has only the
+        UAVs of this edge server.
+        """
+        if not record.edge:
+            return table
+        scenario, index = self.scenario, record.measured.index
+        tags = record.edge, 1 + index % scenario.edge_rounds
+        table = table.assign(**dict(zip(TAGS, tags, strict=True)))
+        if "round" in table:
+            table["round"] = index // scenario.edge_rounds
+        if own and "client" in table:
+            table = table[table["client"].isin(scenario.members[record.edge - 1])].copy()
+        if "iteration" in table:
+            before = iterations_before(scenario, index)
+            table["iteration"] += before * (table["iteration"] > 0)  # 0: none
+        return table
 
     @property
     def predicted(self) -> list[Round]:
@@ -192,21 +291,24 @@ class Emulation:
         """Training and evaluation tables, in chronological order."""
         tables = [set_up.evaluation for set_up in self.set_ups]
         for record in self.rounds:
-            tables += [record.learning, record.evaluation]
+            tables += self._of_records(record, "learning")
+            tables.append(record.evaluation)
         return [table for table in tables if table is not None]
 
     @property
     def accounts(self) -> list[pd.DataFrame]:
         """Bytes on the links before, in and between the rounds."""
         tables = [set_up.accounts for set_up in self.set_ups]
-        for record in self.rounds:
-            tables += [table for table in (record.rejoined, record.accounts) if table is not None]
+        for record in self.records:
+            if record.rejoined is not None:
+                tables.append(record.rejoined)
+            tables.append(self.tagged(record, record.accounts, own=False))
         return tables
 
     @property
     def overruns_s(self) -> list[float]:
         """Overruns of all rounds."""
-        return [overrun_s for record in self.rounds for overrun_s in record.overruns_s]
+        return [overrun_s for record in self.records for overrun_s in record.overruns_s]
 
     @property
     def valid(self) -> bool | None:
@@ -215,6 +317,8 @@ class Emulation:
 
     def to_json(self) -> dict[str, Any]:
         """The run as the documented JSON object."""
+        nothing = pd.DataFrame(columns=["round"])
+        accounts = pd.concat(self.tables("accounts")) if self.rounds else nothing
         return {
             "scenario": self.scenario.model_dump(mode="json"),
             "valid": self.valid,
@@ -230,9 +334,27 @@ class Emulation:
                 }
                 for played in self.played
             ],
-            "accounts": to_json(
-                [rows for r in self.rounds for _, rows in r.accounts.groupby("round")]
-            ),
+            "accounts": to_json([rows for _, rows in accounts.groupby("round")]),
             **({"downlink_is_open": True} if is_open(self.scenario, self.channel.now) else {}),
             **({"trace_has_rates": True} if isinstance(self.channel.now, RateTrace) else {}),
         }
+
+
+def edge_rounds_table(done: Emulation) -> pd.DataFrame:
+    """One row per kind of timeline and edge round: kind, round, edge, edge_round, split, start_s,
+    latency_s, objective, decision_s."""
+    parts = []
+    for kind in ("predicted", "predicted_wire", "measured"):
+        for record in done.records:
+            round_: Round = getattr(record, kind)
+            row = {
+                "kind": kind,
+                "round": round_.index,
+                "split": round_.common_split,
+                "start_s": round_.start_s,
+                "latency_s": round_.latency_s,
+                "objective": round_.objective,
+                "decision_s": record.decision.decision_s,
+            }
+            parts.append(done.tagged(record, pd.DataFrame([row])))
+    return pd.concat(parts, ignore_index=True)

@@ -56,6 +56,7 @@ class Column:
 TEXT = Column("text")
 ROUND = Column("integer", 0, "rounds")
 CLIENT = Column("integer", 1, "clients")
+EDGE = Column("integer", 1, 1000)
 ITERATION = Column("integer", 1, "iterations")
 STEP = Column("text", words=STEPS)
 WAY = Column("text", words=("up", "down"))
@@ -140,9 +141,12 @@ TABLES: dict[str, dict[str, Column]] = {
         "stopped_s": SECONDS,
         "cause": TEXT,
     },
-    "backhaul": {"kind": TEXT, "round": ROUND, "edge": Column("integer", 1, 1000)}
+    "backhaul": {"kind": TEXT, "round": ROUND, "edge": EDGE}
     | {"direction": WAY, "start_s": SECONDS, "end_s": SECONDS}
     | {"bytes": Column("integer", 0, 2**53)},
+    "edge_rounds": {"kind": TEXT, "round": ROUND, "edge": EDGE, "edge_round": EDGE}
+    | {"split": Column("integer", 0, 1000), "start_s": SECONDS, "latency_s": SECONDS}
+    | {"objective": AMOUNT, "decision_s": AMOUNT},
     "energy": {"kind": TEXT, "round": ROUND, "client": CLIENT, "energy_j": AMOUNT},
 }
 """By file stem: the required columns and their allowed values. A file may have others."""
@@ -153,6 +157,9 @@ OPTIONAL = {
     "smashed_error": ANY,
     "gradient_error": ANY,
     "split": Column("integer", 0, 1000),
+    # 0: rows that belong to no edge round.
+    "edge": Column("integer", 0, 1000),
+    "edge_round": Column("integer", 0, 1000),
 }
 """Columns that only some runs' tables have."""
 UNIQUE = {
@@ -167,8 +174,9 @@ UNIQUE = {
     ),
     "session": ("slot", "client", "direction"),
     "cells": ("slot", "client"),
+    "edge_rounds": ("kind", "round", "edge", "edge_round"),
 }
-"""By file stem: columns that together identify a row."""
+"""By file stem: columns that together identify a row, and edge_round where the table has it."""
 
 
 class Absent(Exception):
@@ -351,7 +359,9 @@ def _check_rows(frame: pd.DataFrame, stem: str) -> None:
     Raises:
         ValueError: Two rows have the same values in the columns of `UNIQUE`.
     """
-    if stem in UNIQUE and (again := frame.duplicated(list(UNIQUE[stem]))).any():
-        found = frame.loc[again, list(UNIQUE[stem])].iloc[0]
+    keys = list(UNIQUE.get(stem, ()))
+    keys += [name for name in ("edge_round",) if name in frame and name not in keys]
+    if stem in UNIQUE and (again := frame.duplicated(keys)).any():
+        found = frame.loc[again, keys].iloc[0]
         where = ", ".join(f"{name} {value}" for name, value in found.items())
         raise ValueError(f"has two rows with {where}")

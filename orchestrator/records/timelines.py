@@ -9,8 +9,10 @@ from dataclasses import asdict, fields
 import numpy as np
 import pandas as pd
 
+from orchestrator.engine.hierarchy import iterations_before
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.rounds import Decision
+from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import (
     DIFFERING,
     SPAN,
@@ -55,6 +57,19 @@ def backhaul_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["kind", "round", *names])
 
 
+def at_edges(scenario: Scenario, table: pd.DataFrame) -> pd.DataFrame:
+    """A table of steps with the columns edge and edge_round, both from 1; unchanged without
+    `topology`."""
+    if scenario.topology is None:
+        return table
+    edges = {k: edge for edge, members in enumerate(scenario.members, 1) for k in members}
+    iterations = iterations_before(scenario, 1) or int(table["iteration"].max())
+    return table.assign(
+        edge=table["client"].map(edges).astype(int),
+        edge_round=1 + (table["iteration"] - 1) // iterations,
+    )
+
+
 def decision_table(decision: Decision) -> pd.DataFrame:
     """The decision for each client in a round: round, client, split, alpha, beta, rho.
 
@@ -75,14 +90,17 @@ def decision_table(decision: Decision) -> pd.DataFrame:
     )
 
 
-def allocation_of(table: pd.DataFrame) -> Allocation:
-    """The allocation of a round, from its rows of `decision_table`."""
-    rows = table.sort_values("client")
+def allocation_of(table: pd.DataFrame, clients: int) -> Allocation:
+    """The allocation of a round of K clients, from its rows of `decision_table`; those of other
+    edge servers have none."""
+    rows = table.set_index("client").reindex(range(1, clients + 1))
+    rows["split"] = rows["split"].fillna(rows["split"].max()).astype(int)
+    rows = rows.fillna({"alpha": 0.0, "beta": 0.0, "rho": 0.0})
     alpha, beta, rho = (rows[name].to_numpy(float) for name in ("alpha", "beta", "rho"))
     here = beta > 0
-    clients = None if here.all() else tuple((1 + np.flatnonzero(here)).tolist())
+    chosen = None if here.all() else tuple((1 + np.flatnonzero(here)).tolist())
     alpha, beta, rho = (np.where(here, share, 1.0) for share in (alpha, beta, rho))
-    return Allocation(tuple(rows["split"].tolist()), alpha, beta, rho, clients)
+    return Allocation(tuple(rows["split"].tolist()), alpha, beta, rho, chosen)
 
 
 def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> Timeline:

@@ -196,8 +196,8 @@ def _outcome(value: str, done: Emulation) -> Outcome:
         up_bytes=bytes_of_a_round(done.accounts, "up"),
         down_bytes=bytes_of_a_round(done.accounts, "down"),
         parts_s={
-            part: float(np.mean([record.waterfall[part] for record in done.rounds]))
-            for part in done.rounds[0].waterfall
+            part: float(np.mean([played.waterfall[part] for played in done.played]))
+            for part in done.played[0].waterfall
         },
         predicted_s=float(np.mean([r.latency_s for r in done.predicted])),
         predicted_wire_s=float(np.mean([r.latency_s for r in done.predicted_wire])),

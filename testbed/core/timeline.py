@@ -124,7 +124,9 @@ class Round:
         is_last = np.append(clients[1:] != clients[:-1], True)
         cut |= is_last & (self.spans["step"] != CM) & (ends_s == ends_s.max())
         for loss in self.lost:
-            own = np.flatnonzero(self.spans["client"] == loss.client)
+            # A client may have steps in later edge rounds of the same cloud round.
+            is_before = self.spans["start_s"] <= loss.lost_s
+            own = np.flatnonzero((self.spans["client"] == loss.client) & is_before)
             if len(own) and self.spans["end_s"][own[-1]] in (loss.lost_s, loss.stopped_s):
                 cut[own[-1]] = True
         return cut

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 import orchestrator as tb
 from orchestrator.archive.verify import predicted_again
-from orchestrator.emulated.hierarchy import average, check_options, renumbered
+from orchestrator.emulated.hierarchy import average, check_options
 from orchestrator.emulated.options import RunOptions
 from orchestrator.reporting.report import write_report
 from orchestrator.scenario.loading import validate
@@ -162,13 +162,6 @@ def test_the_cloud_weights_models_by_samples() -> None:
     np.testing.assert_array_equal(made["a"], np.array([2.0, 1.0], np.float32))
     assert made["a"].dtype == np.float32
     assert made["n"].tolist() == [3]
-
-
-def test_iterations_of_later_edge_rounds_go_on() -> None:
-    table = pd.DataFrame({"round": [5, 5], "client": [1, 1], "iteration": [0, 2]})
-    made = renumbered(table, 1, 4)
-    assert made.to_dict("list") == {"round": [1, 1], "client": [1, 1], "iteration": [0, 6]}
-    assert table["round"].tolist() == [5, 5]
 
 
 def test_live_pages_are_refused() -> None:

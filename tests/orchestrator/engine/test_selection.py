@@ -216,7 +216,7 @@ def test_decisions_come_back_from_their_table() -> None:
     given = Allocation(2, equal, equal, equal).among([2, 5])
     table = decision_table(Decision(0, 0.0, given))
     assert table["beta"].tolist() == [0, 0.5, 0, 0, 0.5]
-    found = allocation_of(table)
+    found = allocation_of(table, 5)
     assert found.clients == (2, 5)
     assert found.beta[[1, 4]].tolist() == [0.5, 0.5]
 
