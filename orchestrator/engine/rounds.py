@@ -167,7 +167,7 @@ class Decisions:
         members: Sequence[int] | None = None,
     ):
         self._scenario, self._channel, self._decide = scenario, channel, decide
-        self._edge, self._members = edge, members
+        self.edge, self._members = edge, members
         self._rounds = [round_ for round_, _ in done]
         self._allocations = [allocation for _, allocation in done]
         self._fixed = fixed_allocation(scenario)
@@ -190,11 +190,11 @@ class Decisions:
         if decide is not None or choose is not None:
             known = observed(scenario, self._channel.until(start_s))
         if choose is not None:
-            start = RoundStart(index, start_s, rounds, known, self._members, self._edge)
+            start = RoundStart(index, start_s, rounds, known, self._members, self.edge)
             clients = choose(start)
         if decide is not None:
             before = self._allocations
-            now = Situation(index, start_s, rounds, before, known, clients, self._edge)
+            now = Situation(index, start_s, rounds, before, known, clients, self.edge)
             allocation = decide(now)
         check_shares(self._radio, allocation)
         return Decision(index, start_s, allocation.among(clients), perf_counter() - began)
@@ -443,7 +443,11 @@ class EdgeServer:
         rounds: list[Round] = []
         for number in numbers:
             decision = self.decisions.next(number, rounds[-1].end_s if rounds else start_s)
-            rounds.append(self.backend.play(decision))
+            try:
+                rounds.append(self.backend.play(decision))
+            except RunEnds as ends:
+                where = f"edge server {self.decisions.edge}, edge"
+                raise RunEnds(f"{where} {ends}", ends.at_s) from None
             self.decisions.add(rounds[-1], decision.allocation)
         return rounds
 

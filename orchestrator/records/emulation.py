@@ -248,8 +248,8 @@ class Emulation:
     def tagged(self, record: RoundRecord, table: pd.DataFrame, *, own: bool = True) -> pd.DataFrame:
         """A table of a record with the cloud round as its round.
 
-        The table of an edge round also has the columns `TAGS`; its iterations are counted over the edge rounds of the cloud round. With `own`, it has only the
-        UAVs of this edge server.
+        The table of an edge round also has the columns `TAGS`, and its iterations are counted over
+        the edge rounds of the cloud round. With `own`, it has only the UAVs of this edge server.
         """
         if not record.edge:
             return table

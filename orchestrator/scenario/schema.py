@@ -2400,16 +2400,12 @@ class Scenario(Section):
             raise ValueError(f"paradigm: must not be asynchronous {where}, not {self.paradigm!r}")
         for key, given in (
             ("radio.cells", self.radio.cells),
-            ("participation", self.participation != ALL_CLIENTS),
-            ("faults.events", self.faults.events),
-            ("faults.random", self.faults.random),
             ("emulation.placement", self.emulation.placement),
             ("nodes", self.nodes),
         ):
             if given:
                 raise ValueError(f"{key}: must be absent {where}")
         for key, choice, fits in (
-            ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
             ("workload.aggregation", self.workload.aggregation, ("fedavg", "fedprox")),
             ("emulation.air", self.emulation.air, ("links",)),
             ("emulation.runtime", self.emulation.runtime, ("namespace",)),
@@ -2418,6 +2414,13 @@ class Scenario(Section):
                 raise ValueError(f"{key}: {_must_be(fits)} {where}")
         if self.emulation.dilation == "auto":
             raise ValueError(f"emulation.dilation: must be a number {where}")
+        if self.allocation.policy == "agent":
+            raise ValueError(f"allocation.policy: must not be 'agent' {where}, but decide once")
+        asked = self.participation.clients
+        for e, members in enumerate(self.members):
+            if asked is not None and asked > len(members):
+                own = f"topology.edges.{e} has only {len(members)}"
+                raise ValueError(f"participation.clients: {own} of the {asked} UAVs")
         for e, there in enumerate(self.at_edges):
             try:
                 there._check_channel()

@@ -17,8 +17,9 @@ from small_hierarchy import BACKHAUL, HIERARCHY, TOPOLOGY
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.hierarchy import PredictedBackhaul, rates_at_edges
-from orchestrator.engine.plan import Allocation, link_bytes
-from orchestrator.engine.rounds import Decision, EngineBackend
+from orchestrator.engine.plan import Allocation, fixed_allocation, link_bytes
+from orchestrator.engine.rounds import Decision, EngineBackend, Situation
+from orchestrator.policies.registry import evaluate, policy
 from orchestrator.records.timelines import backhaul_table, energy_table, timeline_of
 from orchestrator.scenario.channel import channel_key, ns3_source
 from orchestrator.scenario.loading import validate
@@ -186,6 +187,129 @@ def test_uavs_fly_around_their_own_edge_server() -> None:
     assert channel_key(of) != channel_key(scenario()) != channel_key(flat)
 
 
+def alone(of: Scenario, edge: int, chosen: list[list[int]], start_s: float = 0.0) -> list[Round]:
+    """The first edge rounds of an edge server as rounds of a base station with some of the UAVs."""
+    engine = EngineBackend(of.at_edges[edge], Replay(channel()), profile_of(of))
+    rounds: list[Round] = []
+    for number, clients in enumerate(chosen):
+        allocation = fixed_allocation(of).among(clients)
+        rounds.append(engine.play(Decision(number, start_s, allocation)))
+        start_s = rounds[-1].end_s
+    return rounds
+
+
+def assert_made_of(whole: Round, edges: list[list[Round]]) -> None:
+    """Assert that a cloud round has exactly the steps and energies of these edge rounds."""
+    made = [
+        (span["client"], span["iteration"] + place * ITERATIONS, *span.tolist()[2:])
+        for rounds in edges
+        for place, round_ in enumerate(rounds)
+        for span in round_.spans
+    ]
+    assert sorted(made) == sorted(map(tuple, whole.spans.tolist()))
+    energy_j = sum(round_.energy_j for rounds in edges for round_ in rounds)
+    np.testing.assert_allclose(whole.energy_j, energy_j, rtol=1e-12)
+
+
+CRASH = {"kind": "uav-crash", "nodes": ["uav3"], "round": 1, "at_s": 0.2}
+SLOW = {"kind": "slow-node", "nodes": ["uav2"], "at_s": 0.0, "duration_s": 9.0}
+DROP = {"on_loss": "drop", "loss_timeout_s": 0.5}
+
+
+def test_faults_hit_the_rounds_of_the_edge_server_of_their_uav() -> None:
+    of = scenario(faults=DROP | {"events": [CRASH, SLOW]})
+    (whole,), (healthy,) = predicted(of), predicted(scenario())
+    edges = [alone(of, 0, [[1, 3], [1, 3]]), alone(of, 1, [[2], [2]])]
+    assert_made_of(whole, edges)
+    assert [loss.client for loss in whole.lost] == [3]
+    assert whole.lost == edges[0][1].lost, "the round of an event counts edge rounds"
+    (cut,) = whole.spans[whole.cut]
+    assert cut["client"] == 3
+    assert whole.latency_s > healthy.latency_s + 0.1, "uav2 computes more slowly"
+
+
+def test_a_client_that_returns_in_a_later_edge_round_was_cut_in_an_earlier_one() -> None:
+    out = {"kind": "link-outage", "nodes": ["uav3"], "at_s": 0.1, "duration_s": 0.4}
+    faults = DROP | {"events": [out], "loss_timeout_s": 0.3}
+    (whole,) = predicted(scenario(faults=faults))
+    assert [loss.client for loss in whole.lost] == [3]
+    (cut,) = whole.spans[whole.cut]
+    assert (cut["client"], cut["iteration"] <= ITERATIONS) == (3, True)
+    assert (whole.spans[whole.spans["client"] == 3]["iteration"] > ITERATIONS).any()
+
+
+def test_the_earliest_loss_that_is_not_dropped_ends_the_run() -> None:
+    crashes = [
+        {"kind": "uav-crash", "nodes": [node], "at_s": at_s}
+        for node, at_s in (("uav1", 0.4), ("uav2", 0.2))
+    ]
+    of = scenario(faults={"events": crashes, "loss_timeout_s": 0.5})
+    timeline = tb.predict(of, channel())
+    assert not timeline.rounds
+    assert timeline.ended is not None
+    assert timeline.ended.at_s == pytest.approx(0.7)
+    assert str(timeline.ended).startswith("edge server 2, edge round 0: the base station waited")
+
+
+def test_each_edge_server_chooses_some_of_its_own_uavs() -> None:
+    of = scenario({"edges": [{"uavs": [1, 3]}, {"uavs": [2]}]}, participation={"clients": 1})
+    (random,) = predicted(of)
+    assert 2 in random.clients
+    turns = scenario(participation={"clients": 1, "rule": "round-robin"})
+    (whole,) = predicted(turns)
+    assert_made_of(whole, [alone(turns, 0, [[1], [3]]), alone(turns, 1, [[2], [2]])])
+    best = scenario(participation={"clients": 1, "rule": "by-channel"})
+    (whole,) = predicted(best)
+    assert whole.clients == [1, 2]
+
+
+def test_each_edge_round_has_the_deadline() -> None:
+    of = scenario(participation={"deadline_s": 0.6}, faults={"on_loss": "drop"})
+    (whole,) = predicted(of)
+    edges = [alone(of, 0, [[1, 3], [1, 3]]), alone(of, 1, [[2], [2]])]
+    assert_made_of(whole, edges)
+    losses = [(loss.client, loss.cause) for loss in whole.lost]
+    assert losses.count((2, "deadline")) == 2
+    assert [each.end_s for each in edges[1]] == pytest.approx([0.6, 1.2])
+
+
+def test_policies_decide_for_the_uavs_of_one_edge_server_from_its_own_rounds() -> None:
+    of, seen = scenario(rounds=2), list[Situation]()
+
+    def decide(now: Situation) -> Allocation:
+        seen.append(now)
+        assert [round_.index for round_ in now.rounds] == list(range(now.index))
+        assert now.clients == of.members[now.edge - 1]
+        assert all(set(round_.clients) <= set(now.clients) for round_ in now.rounds)
+        return Allocation(1 + now.edge, np.full(3, 1 / 3), np.full(3, 1 / 3), np.full(3, 1 / 3))
+
+    rounds = list(tb.predict(of, channel(), policy=decide))
+    assert [(now.edge, now.index) for now in seen] == [
+        *((1, 0), (1, 1), (2, 0), (2, 1), (1, 2), (1, 3), (2, 2), (2, 3)),
+    ]
+    for now in seen:
+        assert now.channel.slots == int(now.start_s / 0.1) + 1
+    assert [round_.split for round_ in rounds] == [(2, 3, 2)] * 2
+
+
+def test_planners_and_the_static_policy_lower_the_objective_of_each_edge_server() -> None:
+    of = scenario({"edges": [{"uavs": [1]}, {"uavs": [2, 3]}]}, rounds=2)
+    fixed = tb.predict(of, channel())
+    for name in ("static", "planner", "per-client-planner"):
+        keys = {"workload": HIERARCHY["workload"] | {"server_adapters": "per-client"}}
+        planned = scenario(
+            {"edges": [{"uavs": [1]}, {"uavs": [2, 3]}]},
+            rounds=2,
+            allocation={"policy": name},
+            **(keys if name == "per-client-planner" else {}),
+        )
+        found = tb.predict(planned, channel())
+        assert found[0].objective < fixed[0].objective, name
+        table = evaluate(planned, Replay(channel()), policy(planned, name), rounds=2)
+        assert (table["decision_s"] >= 0).all()
+        assert len(table) == 2
+
+
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
@@ -201,14 +325,14 @@ def test_uavs_fly_around_their_own_edge_server() -> None:
         ({"topology.backhaul.uplink_bps": 0}, "topology.backhaul.uplink_bps"),
         ({"topology.backhaul.one_way_delay_s": -1}, "topology.backhaul.one_way_delay_s"),
         ({"paradigm": "asfl-pp"}, "paradigm: must not be asynchronous where topology is given"),
-        ({"allocation.policy": "planner"}, "allocation.policy: must be 'fixed' or 'equal'"),
-        ({"participation.clients": 2}, "participation: must be absent where topology is given"),
         (
-            {"faults.events": [{"kind": "bs-crash"}]},
-            "faults.events: must be absent where topology is given",
+            {"allocation": {"policy": "agent", "agent": "a"}},
+            "allocation.policy: must not be 'agent'",
         ),
-        ({"faults.random": {"count": 1}}, "faults.random: must be absent"),
-        ({"workload.aggregation": "fedadam"}, "workload.aggregation: must be 'fedavg'"),
+        (
+            {"participation.clients": 2},
+            "participation.clients: topology.edges.1 has only 1 of the 2 UAVs",
+        ),
         ({"emulation.runtime": "docker"}, "emulation.runtime: must be 'namespace'"),
         ({"emulation.dilation": "auto"}, "emulation.dilation: must be a number"),
         ({"nodes": {"bs": {"command": "true"}}}, "nodes: must be absent"),
