@@ -8,7 +8,7 @@ results one after the other as in parallel. One network of nodes plays all of th
 acts as one edge server after the other, with the model and the computing speed of that one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.emulated.backhaul import EmulatedBackhaul
-from orchestrator.emulated.learning import evaluates_after, evaluation_table
+from orchestrator.emulated.learning import cloud_rule, evaluates_after, evaluation_table
 from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.stage import Stage
 from orchestrator.engine.hierarchy import PredictedBackhaul, cloud_round
@@ -32,6 +32,7 @@ from orchestrator.records.emulation import CloudRecord, Emulation, RoundRecord
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import Round
+from workloads.aggregation.rules import Rule, Update
 from workloads.costs.profile import SplitProfile
 
 KINDS = ("predicted", "predicted_wire")
@@ -110,6 +111,7 @@ class EmulatedHierarchy:
         self._records = [edge.record for edge in edges]
         self._edges = [EdgeServer(*each) for each in zip(edges, decisions, strict=True)]
         self._begin = [edge.begin for edge in edges]
+        self._rule = cloud_rule(scenario)
         self._hops = [
             PredictedBackhaul(scenario, profile, framed=framed) for framed in (False, True)
         ]
@@ -140,7 +142,8 @@ class EmulatedHierarchy:
         def aggregate() -> None:
             if learns:
                 weights = self._weights(played)
-                record.state = average(models, weights) if any(weights) else record.state
+                if any(weights):
+                    record.state = aggregated(self._rule, record.state, models, weights)
                 stage.restore(record.state)
 
         predicted, predicted_wire = (
@@ -190,6 +193,59 @@ class EmulatedHierarchy:
             return {k for r in every for k in set(r.clients) - {loss.client for loss in r.lost}}
 
         return [sum(samples[client - 1] for client in finished(rounds)) for rounds in played]
+
+
+def aggregated(
+    rule: Rule | None, before: bytes, models: Sequence[bytes], weights: Sequence[int]
+) -> bytes:
+    """The cloud's next model, computed in float64.
+
+    Args:
+        rule: The rule, whose state is a part of the models; None: the weighted mean.
+        before: The cloud's model before the round, a safetensors file.
+        models: The models of the edge servers.
+        weights: Their numbers of samples.
+    """
+    mean = average(models, weights)
+    if rule is None:
+        return mean
+    import torch
+    from safetensors.torch import load, save
+
+    from workloads.learning.model import MEMORY, STATISTICS
+
+    state, start = load(mean), load(before)
+    names = [
+        name
+        for name, tensor in state.items()
+        if tensor.is_floating_point()
+        and not name.startswith(MEMORY)
+        and name.rpartition(".")[2] not in STATISTICS  # a momentum could make them negative
+    ]
+    sizes = [state[name].numel() for name in names]
+
+    def vector(of: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return torch.cat([of[name].double().flatten() for name in names])
+
+    def views(of: torch.Tensor) -> dict[str, torch.Tensor]:
+        parts = zip(names, torch.split(of, sizes), strict=True)
+        return {name: part.view(state[name].shape) for name, part in parts}
+
+    def edges() -> Iterator[tuple[float, torch.Tensor]]:
+        for weight, model in zip(weights, models, strict=True):
+            yield weight / sum(weights), vector(load(model))
+
+    if not torch.isfinite(vector(state)).all():
+        return mean  # Rules may fail on values that are not finite.
+    memory = {
+        name.removeprefix(MEMORY): tensor.double()
+        for name, tensor in start.items()
+        if name.startswith(MEMORY)
+    }
+    after = rule(Update(vector(start), edges, views, memory))
+    new = {name: part.float().contiguous() for name, part in views(after).items()}
+    kept = {f"{MEMORY}{name}": tensor.contiguous() for name, tensor in memory.items()}
+    return bytes(save(state | new | kept))
 
 
 def average(models: Sequence[bytes], weights: Sequence[int]) -> bytes:

@@ -17,6 +17,7 @@ from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario
 from testbed.control.messages import BaseStationReport, Evaluated, Keeping, RoundReport
 from testbed.core.node import NodeId, uav
 from testbed.system.machine import gpus
+from workloads.aggregation.rules import Rule, rule_of
 from workloads.codecs.codec import DIRECTIONS
 from workloads.learning.settings import TrainingConfig
 
@@ -45,6 +46,9 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
     from workloads.learning.cached import backbone_file
 
     model = model_of(scenario)
+    rule = workload.aggregation, workload.aggregation_parameters
+    if cloud_rule(scenario) is not None:
+        rule = "fedavg", {}
     training = TrainingConfig(
         learning_rate=float(workload.largest("learning_rate")),
         learning_rates=_if_they_differ(scenario, "learning_rate"),
@@ -61,8 +65,8 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         clip_norm=workload.clip_norm,
         accumulate=workload.accumulate,
         server_adapters=workload.server_adapters,
-        aggregation=workload.aggregation,
-        aggregation_parameters=workload.aggregation_parameters,
+        aggregation=rule[0],
+        aggregation_parameters=rule[1],
         recompute=workload.recompute,
         asynchronous=workload.asynchronous.model_dump(
             include={"mixing", "staleness", "exponent", "hinge"}
@@ -91,6 +95,15 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "evaluate_samples": workload.evaluate_samples,
         "shared_samples": workload.aggregated_samples,
     }
+
+
+def cloud_rule(scenario: Scenario) -> Rule | None:
+    """The rule with which the cloud aggregates the models of edge servers, which average those of
+    their UAVs; None: there is no cloud, or it averages as well."""
+    workload = scenario.workload
+    if scenario.topology is None or workload.aggregation in ("fedavg", "fedprox"):
+        return None
+    return rule_of(workload.aggregation, workload.aggregation_parameters)
 
 
 def _if_they_differ(scenario: Scenario, key: str) -> tuple[Any, ...]:

@@ -2406,7 +2406,6 @@ class Scenario(Section):
             if given:
                 raise ValueError(f"{key}: must be absent {where}")
         for key, choice, fits in (
-            ("workload.aggregation", self.workload.aggregation, ("fedavg", "fedprox")),
             ("emulation.air", self.emulation.air, ("links",)),
             ("emulation.runtime", self.emulation.runtime, ("namespace",)),
         ):

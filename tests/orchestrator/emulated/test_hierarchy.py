@@ -12,20 +12,21 @@ import pytest
 import safetensors.numpy
 import torch
 from exact import WITHIN_S, Played, Run, assert_exact, played, result
-from safetensors.torch import load_file, save
+from safetensors.torch import load, load_file, save
 from small_hierarchy import BACKHAUL, HIERARCHY, LEARNING, TOPOLOGY
 from torch import Tensor
 from torch.nn import functional
 
 import orchestrator as tb
 from orchestrator.archive.verify import predicted_again
-from orchestrator.emulated.hierarchy import average, check_options
+from orchestrator.emulated.hierarchy import aggregated, average, check_options
 from orchestrator.emulated.options import RunOptions
 from orchestrator.reporting.report import write_report
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import model_of
 from testbed.core.errors import InputError
 from testbed.system.folders import cache_folder
+from workloads.aggregation.rules import fedavgm
 from workloads.data.samples import ClientData, client_data, open_data
 from workloads.learning.backbone import load_model
 from workloads.learning.cached import backbone_file
@@ -38,10 +39,17 @@ HOP_S = 2e-3
 AT_ONCE = TOPOLOGY | {"backhaul": BACKHAUL | {"one_way_delay_s": 0.0}}
 
 
+MOMENTUM = LEARNING | {
+    "workload": LEARNING["workload"]
+    | {"aggregation": "fedavgm", "aggregation_parameters": {"momentum": 0.5, "learning_rate": 2.0}}
+}
+
+
 def runs() -> list[Run]:
     return [
         ("plain", HIERARCHY | VIRTUAL | {"topology": AT_ONCE}, []),
         ("learning", LEARNING | VIRTUAL, ["--out", "learning"]),
+        ("momentum", MOMENTUM | VIRTUAL, ["--out", "momentum"]),
         ("resumed", LEARNING | VIRTUAL, ["--out", "learning", "--resume"]),
         ("captured", HIERARCHY | VIRTUAL, ["--out", "captured", "--pcap"]),
     ]
@@ -85,6 +93,9 @@ def test_the_cloud_learns_what_a_plain_hierarchical_loop_does(all_played: Played
     assert state.keys() == reference.keys()
     for name, tensor in reference.items():
         torch.testing.assert_close(state[name], tensor, rtol=0, atol=1e-6)
+    state = load_file(folder / "momentum" / "adapters.safetensors")
+    for name, tensor in trained_without_split(momentum=0.5, step=2.0).items():
+        torch.testing.assert_close(state[name], tensor, rtol=0, atol=2e-6)
     for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
         assert measured["latency_s"] == pytest.approx(predicted["latency_s"], abs=3 * HOP_S)
     read = tb.read_run(folder / "learning")
@@ -104,6 +115,23 @@ def test_the_cloud_learns_what_a_plain_hierarchical_loop_does(all_played: Played
     assert "backhaul" in write_report(folder / "learning").read_text()
 
 
+def test_the_cloud_applies_the_rule_and_keeps_its_memory() -> None:
+    rule = fedavgm(momentum=0.5, learning_rate=2.0)
+    state = save({"a": torch.tensor([1.0, 2.0]), "n.running_var": torch.tensor([4.0])})
+    velocity, a = np.zeros(2), np.array([1.0, 2.0])
+    for ends in ([0.0, 2.0], [2.0, -2.0]), ([1.0, 1.0], [3.0, 1.0]):
+        models = [
+            save(load(state) | {"a": torch.tensor(end), "n.running_var": torch.tensor([2.0])})
+            for end in ends
+        ]
+        state = aggregated(rule, state, models, [1, 3])
+        velocity = 0.5 * velocity + a - (0.25 * np.array(ends[0]) + 0.75 * np.array(ends[1]))
+        a = a - 2 * velocity
+        made = load(state)
+        np.testing.assert_allclose(made["a"], a, rtol=1e-6)
+        assert made["n.running_var"].tolist() == [2.0], "statistics are averaged"
+
+
 @pytest.mark.guest
 @pytest.mark.timeout(1200)
 def test_captures_and_complete_runs_are_refused(all_played: Played) -> None:
@@ -114,8 +142,9 @@ def test_captures_and_complete_runs_are_refused(all_played: Played) -> None:
     assert done["resumed"].returncode == 2
 
 
-def trained_without_split() -> dict[str, Tensor]:
-    """Hierarchical federated averaging with whole models: HierFAVG's algorithm 1."""
+def trained_without_split(momentum: float = 0.0, step: float = 1.0) -> dict[str, Tensor]:
+    """Hierarchical federated averaging with whole models: HierFAVG's algorithm 1, whose cloud may
+    have a momentum and a learning rate."""
     scenario = validate(LEARNING, "test")
     workload, config = scenario.workload, model_of(scenario)
     model = load_model(config, backbone_file(config, cache_folder()), "cpu")
@@ -143,6 +172,7 @@ def trained_without_split() -> dict[str, Tensor]:
 
     cloud = initial_trainables(model.layout, config.seed, model.loras, model.given)
     edges = [[0, 2], [1]]
+    velocity = torch.zeros_like(cloud, dtype=torch.float64)
     for cloud_round in range(2):
         models = []
         for members in edges:
@@ -151,7 +181,9 @@ def trained_without_split() -> dict[str, Tensor]:
                 ends = [trained(edge, data[k], round_) for k in members]
                 edge = mean(ends, [sizes[k] for k in members])
             models.append(edge)
-        cloud = mean(models, [sum(sizes[k] for k in members) for members in edges])
+        after = mean(models, [sum(sizes[k] for k in members) for members in edges])
+        velocity = momentum * velocity + cloud.double() - after.double()
+        cloud = (cloud.double() - step * velocity).float() if momentum else after
     return model.layout.views(cloud)
 
 
