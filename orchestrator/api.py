@@ -23,6 +23,7 @@ from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
 from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.channel import check_comparable, is_open, open_source, replay
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.loading import set_key, validate
 from orchestrator.scenario.profiles import profile_of
@@ -107,6 +108,8 @@ def predict(
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
+    if wire:
+        check(resolved, "frames")
     say_left_out(resolved, wire=wire)
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
         from orchestrator.engine.plan import link_bytes, payload_bytes
@@ -176,6 +179,7 @@ def run(
         progress=progress,
     )
     check_options(options, None if out is None else Path(out))
+    check(resolved, "run", "frames")
     say_unused(resolved, "a run")
     with temporary_folder("run") as temporary:
         folder = temporary / "run" if out is None else Path(out)

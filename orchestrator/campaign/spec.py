@@ -17,13 +17,14 @@ import math
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from ns3_scenarios.trace import SlotTrace
 from orchestrator.analysis import learned, metrics
 from orchestrator.analysis.axes import Axis, Count, Label, Name
 from orchestrator.emulated.session_request import (
@@ -34,6 +35,8 @@ from orchestrator.emulated.session_request import (
     named_programs,
 )
 from orchestrator.records.learned import why_inexact
+from orchestrator.scenario.channel import check_channel, read_trace
+from orchestrator.scenario.combinations import check as check_combinations
 from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
 from orchestrator.scenario.schema import Scenario, Section
 from testbed.core.errors import InputError
@@ -545,6 +548,15 @@ def point_of(
             raise InputError(f"{key}: is only for predicted points")
     if mode == "up":
         check(scenario, options)
+    asked = {
+        "run": mode == "run",
+        "frames": mode == "run",
+        "decide": options.bound_rounds,
+        "bound_rounds": options.bound_rounds,
+        "train": options.train is not None,
+    }
+    commands = [command for command, given in asked.items() if given]
+    check_combinations(scenario, "", *commands)
     if options.train is not None and trace is not None:
         raise InputError("train: an agent learns on ns-3's channel, not on a trace")
     if options.train is not None and options.bound_rounds:
@@ -555,6 +567,8 @@ def point_of(
         raise InputError(f"metrics: {options.metrics[0]} is not supported together with `train`")
     named = named_files(scenario, trace) + (named_programs(scenario) if mode == "up" else [])
     files = {path: digest_of(Path(path)) for path in named}
+    if trace is not None:
+        check_channel(scenario, _trace_of(trace, files[trace]), *commands)
     digest = identity(mode, scenario, trace, steps_rounds, options, files)
     return Point(mode, scenario, trace, steps_rounds, options, digest, files)
 
@@ -612,6 +626,12 @@ def _by_content(tree: Any, files: dict[str, str]) -> Any:
     if isinstance(tree, dict):
         return {key: _by_content(value, files) for key, value in tree.items()}
     return files.get(tree, tree) if isinstance(tree, str) else tree
+
+
+@lru_cache(maxsize=2)
+def _trace_of(path: str, digest: str) -> SlotTrace:
+    """The trace of a study, which is read once for its points."""
+    return read_trace(Path(path))
 
 
 @cache

@@ -252,11 +252,7 @@ def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "
     slots = ceil(float((start_s + objective).max()) / scenario.slot_s) + 1
     trace = Channel.of(source).trace(slots)
     radio = radio_access(scenario, trace)
-    if not isinstance(radio, ShannonFdma):
-        raise InputError(
-            "bound_rounds: the lower bound is that of Shannon's rates, neither of a trace of rates "
-            "nor of radio.access 'lte' or 'wifi'"
-        )
+    assert isinstance(radio, ShannonFdma)
     bound = lower_bound(costs, radio, trace.values, scenario.slot_s, start_s, objective)
     return pd.Series(bound, rounds.index)
 

@@ -108,6 +108,7 @@ def run(
     from orchestrator.records.directory import claimed
     from orchestrator.reporting.live import forwarded, serve
     from orchestrator.scenario.channel import read_trace
+    from orchestrator.scenario.combinations import check
     from testbed.host.quiet import wait_until_quiet
     from testbed.system import inside
     from testbed.system.files import check_writable, write_json
@@ -123,6 +124,13 @@ def run(
     captured: api.Capture | None = "frames" if capture else None
     if capture_headers:
         captured = "headers"
+    asked = {
+        "--scheduler": scheduler is not None,
+        "run --scheduler": scheduler is not None,
+        "--capture": captured is not None,
+        "--live": live,
+    }
+    check(parsed, "run", "frames", *(command for command, given in asked.items() if given))
     options = RunOptions(
         overwrite=overwrite,
         resume=resume,
@@ -135,10 +143,6 @@ def run(
     claim = None
     if output is not None:
         claim = claimed(output, parsed, overwrite=overwrite, resume=resume)
-    if scheduler is not None:
-        from orchestrator.emulated.hosts import check_spreadable
-
-        check_spreadable(parsed)
     enter(parsed, "emulated s", trace=trace_file, live=live, holding=claim)
     known = read_trace(trace_file) if live and trace_file is not None else None
     view = partial(serve, trace=known) if inside.guest_settings() is None else forwarded

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed doctor`, `clean`, `host`: check, clean and offer this machine."""
+"""`testbed doctor`, `combinations`, `clean`, `host`: what is supported, and this machine."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -60,6 +61,30 @@ def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> 
         out.print(f"host {host}", markup=False)
         out.print(findings_table(of_host))
         out.print()
+
+
+def combinations(json_file: JsonFile = None) -> None:
+    """Print which values of keys do not go together, and why.
+
+    A scenario that breaks one of these rules is refused when it is loaded. `--json -` prints the
+    rules as JSON instead.
+
+    Examples:
+        testbed combinations
+        testbed combinations --json rules.json
+    """
+    from orchestrator.scenario.combinations import COMBINATIONS
+    from testbed.system.files import check_writable, write_json
+
+    rows = [row.to_json() for row in COMBINATIONS]
+    if json_file == Path("-"):
+        print(json.dumps(rows))
+        return
+    check_writable("json", json_file)
+    if json_file is not None:
+        write_json(json_file, rows)
+    for row in COMBINATIONS:
+        print(f"{row.name} ({row.kind}): {row.keys[0]}: {row.needs}, because {row.because}")
 
 
 def clean() -> None:

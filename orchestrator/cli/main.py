@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Share": (archive.bundle, archive.verify),
     "Study": (study.theory, study.cross_check, validate, study.overhead, study.reproduce),
     "Learn": (learning.learn, learning.train, learning.evaluate, learning.export),
-    "Machine": (machine.doctor, machine.clean, machine.host),
+    "Machine": (machine.doctor, machine.combinations, machine.clean, machine.host),
 }
 """The commands that `testbed --help` lists, by heading."""
 

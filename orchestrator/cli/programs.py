@@ -120,6 +120,7 @@ def up(
     from orchestrator.cli.virtual import enter
     from orchestrator.emulated.options import SessionOptions
     from orchestrator.emulated.visits import closed_to_visitors
+    from orchestrator.scenario.combinations import check
     from testbed.host.quiet import wait_until_quiet
 
     wait_s = seconds_of(wait_quiet)
@@ -136,12 +137,10 @@ def up(
         raise InputError("--key: needs --scheduler, which the key belongs to")
     if parsed.emulation.clock == "virtual" and wait_s is not None:
         raise InputError("--wait-quiet: is for sessions in real time; emulation.clock is 'virtual'")
-    if scheduler is not None:
-        from orchestrator.emulated.hosts import check_spreadable
-
-        check_spreadable(parsed)
-        if capture:
-            raise InputError("--capture: links between machines are not captured")
+    of_hosts = () if scheduler is None else ("--scheduler", "up --scheduler")
+    check(parsed, "run", "up", *of_hosts)
+    if scheduler is not None and capture:
+        raise InputError("--capture: links between machines are not captured")
     from orchestrator.emulated.session_request import downlink_of
 
     divided = downlink_of(parsed, None if downlink is None else downlink.value)

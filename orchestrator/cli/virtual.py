@@ -47,13 +47,13 @@ def enter(
     if scenario.emulation.clock == "real" or inside.guest_settings() is not None:
         return
     from orchestrator.emulated.guests import kernel, play
-    from orchestrator.emulated.network import check_air
     from orchestrator.emulated.virtual import prepare
     from orchestrator.engine.core_library import library
     from orchestrator.scenario.channel import open_source, read_trace
+    from orchestrator.scenario.combinations import check
     from testbed.virtual import guest
 
-    check_air(scenario)
+    check(scenario, "run")
     found = kernel()
     if plays_rounds:
         prepare(scenario, trace)

@@ -29,8 +29,8 @@ from orchestrator.engine.rounds import (
     edge_rounds_of,
 )
 from orchestrator.records.emulation import CloudRecord, Emulation, RoundRecord
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
 from testbed.core.timeline import Round
 from workloads.aggregation.rules import Rule, Update
 from workloads.costs.profile import SplitProfile
@@ -44,14 +44,9 @@ def check_options(scenario: Scenario, options: RunOptions) -> None:
     Raises:
         InputError: An option is not supported; the message names it.
     """
-    if scenario.topology is None:
-        return
-    for name, given in (
-        ("capture", options.capture),
-        ("live", options.observer),
-    ):
+    for command, given in (("--capture", options.capture), ("--live", options.observer)):
         if given is not None:
-            raise InputError(f"`{name}`: is not supported where topology is given")
+            check(scenario, command)
 
 
 class EmulatedEdge(Backend, Protocol):

@@ -23,6 +23,7 @@ from orchestrator.emulated.learning import learning_settings, startup_limit_s
 from orchestrator.emulated.underlay import Demand, check_demand, check_relays, demand_of
 from orchestrator.engine.access import LinkRates
 from orchestrator.records.manifest import environment
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.cluster import world
 from testbed.cluster.messages import STARTING, BeHost, FlowsMeasured, Listening
@@ -224,13 +225,9 @@ def hosts_of(
     Raises:
         InputError: There are no hosts, one differs from this machine, or the scenario does not fit.
     """
-    check_spreadable(scenario)
+    check(scenario, "--scheduler", "run --scheduler" if learns else "up --scheduler")
     learning = learning_settings(scenario) if learns else None
     files = [] if learning is None else [learning["backbone"]]
-    if learning is not None and scenario.workload.data.source != "synthetic":
-        raise InputError(
-            "workload.data.source: must be 'synthetic' where nodes are on several machines"
-        )
     with _found(scheduler, key) as (client, workers):
         choices = scenario.links.queue, scenario.emulation.congestion_control
         at = list(workers.values())
@@ -282,26 +279,6 @@ def _found(scheduler: str, key: Path | None) -> Iterator[tuple[Any, dict[str, st
         if not workers:
             raise InputError("`scheduler`: it has no host; `testbed host` adds a machine")
         yield client, workers
-
-
-def check_spreadable(scenario: Scenario) -> None:
-    """Refuse keys that nodes on several machines do not support.
-
-    Raises:
-        InputError: A key does not fit; the message names it.
-    """
-    emulation = scenario.emulation
-    for key, fits, due in (
-        ("emulation.runtime", emulation.runtime == "namespace", "be 'namespace'"),
-        ("emulation.clock", emulation.clock == "real", "be 'real'"),
-        ("emulation.dilation", emulation.dilation != "auto", "be a number"),
-        ("emulation.air", emulation.air == "links", "be 'links'"),
-        ("topology", scenario.topology is None, "be absent"),
-        ("radio.access", scenario.radio.access != "wifi", "not be 'wifi'"),
-        ("radio.lte.scheduler", scenario.radio.dividing_key is None, "be 'shares'"),
-    ):
-        if not fits:
-            raise InputError(f"{key}: must {due} where nodes are on several machines")
 
 
 def _compare(facts: Mapping[str, Any], files: Sequence[str]) -> None:

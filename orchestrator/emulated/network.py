@@ -23,6 +23,7 @@ from orchestrator.engine.links import are_impaired, impairments_of
 from orchestrator.engine.plan import Array
 from orchestrator.engine.tcp_model import tcp_model_of
 from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Emulation, ResolvedScenario, Scenario
 from testbed import runtimes
 from testbed.control.messages import Captured, Probe, Received
@@ -76,33 +77,13 @@ class Hosts(Protocol):
         """The machines as entries of the manifest, after a calibration of the links."""
 
 
-def check_air(scenario: Scenario) -> None:
-    """Refuse a radio that emulated links cannot play.
-
-    Raises:
-        InputError: The UAVs contend for one channel, or there are several cells, but each link has
-            its own rate.
-    """
-    if scenario.emulation.air == "ns3":
-        return
-    if scenario.radio.access == "wifi":
-        raise InputError(
-            "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate each, and "
-            "do not contend for one channel"
-        )
-    if scenario.radio.cells:
-        raise InputError(
-            "radio.cells: need emulation.air 'ns3'; the emulated links are those of one cell"
-        )
-
-
 def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
     """Check that this machine, or the machines of the nodes, support the scenario's network.
 
     Raises:
         InputError: A key is not supported; the message names it.
     """
-    check_air(scenario)
+    check(scenario, "run")
     if hosts is not None:
         return
     if scenario.emulation.placement is not None:

@@ -37,6 +37,7 @@ from orchestrator.records.timelines import (
     energy_table,
 )
 from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Loss, Timeline
@@ -67,6 +68,7 @@ def run(
         RunError: The run failed; all nodes have been ended.
     """
     check_machine(scenario, options.hosts)
+    check(scenario, "frames")
     check_options(scenario, options)
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":

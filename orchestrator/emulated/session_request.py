@@ -15,6 +15,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from orchestrator.emulated.options import Downlink
+from orchestrator.scenario.combinations import check as check_combinations
 from orchestrator.scenario.schema import ALL_UAVS, Scenario, Section
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS, NodeId, uavs
@@ -182,15 +183,7 @@ def check_scenario(scenario: Scenario) -> None:
     Raises:
         InputError: A key does not fit; the message names it.
     """
-    if scenario.allocation.policy not in ("fixed", "equal"):
-        raise InputError(
-            f"allocation.policy: {scenario.allocation.policy!r} decides for rounds, and a session "
-            "has none; must be 'fixed' or 'equal'"
-        )
-    if scenario.topology is not None:
-        raise InputError("topology: must be absent, because a session has one base station")
-    if scenario.faults.events or scenario.faults.random:
-        raise InputError("faults: belong to rounds, and a session has none")
+    check_combinations(scenario, "up")
 
 
 def downlink_of(scenario: Scenario, asked: Downlink | None) -> Downlink:
@@ -203,17 +196,8 @@ def downlink_of(scenario: Scenario, asked: Downlink | None) -> Downlink:
         InputError: The radio leaves no shares.
     """
     divides = scenario.radio.dividing_key is not None
-    if scenario.radio.access == "wifi" and asked == "dedicated":
-        raise InputError(
-            "`downlink`: must be 'shared' where radio.access is 'wifi', whose access point sends "
-            "to one UAV at a time"
-        )
-    if divides and asked == "dedicated":
-        raise InputError(
-            "`downlink`: must be 'shared' where radio.lte.scheduler is 'equal', which divides the "
-            "resource blocks among the UAVs that have something to send; with 'shares', each "
-            "downlink has resource blocks of its own"
-        )
+    if asked == "dedicated":
+        check_combinations(scenario, "--downlink")
     return asked or ("shared" if divides else "dedicated")
 
 
@@ -223,7 +207,7 @@ def check(scenario: Scenario, request: SessionRequest) -> None:
     Raises:
         InputError: A key does not fit; the message names it.
     """
-    check_scenario(scenario)
+    check_combinations(scenario, "run", "up")
     downlink_of(scenario, request.downlink)
     nodes = (BS, *uavs(scenario.uavs.count))
     busy = [node for node in nodes if scenario.programs_of(node).command is not None]

@@ -63,14 +63,6 @@ def check_playable(scenario: Scenario, hosts: Hosts | None = None) -> None:
         raise InputError("emulation.clock: 'virtual' is for `testbed up`; here it must be 'real'")
     check_scenario(scenario)
     check_nodes(scenario)
-    if hosts is None:
-        return
-    for name, programs in scenario.nodes.items():
-        if programs.writable:
-            raise InputError(
-                f"nodes.{name}.writable: must be empty where nodes are on several machines: files "
-                "of programs are copied from their home to this machine"
-            )
 
 
 @contextmanager

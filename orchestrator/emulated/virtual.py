@@ -8,13 +8,13 @@ from typing import Any
 
 from orchestrator.emulated.guests import in_guest, kernel
 from orchestrator.emulated.inputs import inputs_of
-from orchestrator.emulated.network import check_air
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import decider
 from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -33,7 +33,7 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
         InputError: The trace is too short, or does not fit; a model's weights are unavailable; or
             emulated links cannot play the radio.
     """
-    check_air(scenario)
+    check(scenario, "run", "frames")
     inputs_of(scenario)
     with open_source(scenario, trace) as source:
         for sizing in (payload_bytes, link_bytes):

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Carriers of predicted rounds: links with a rate of their own, and a band that active links share."""
+"""Carriers of predicted rounds: links with rates of their own, and a band that active links share."""
 
 import ctypes
 from collections.abc import Collection
@@ -74,8 +74,8 @@ class OwnRates:
 class SharedBand(OwnRates):
     """Active links divide a band; gradients in turns and broadcasts have the whole downlink.
 
-    With a model of TCP, a transfer begins to be served after the delay of its first grant and of its
-    first windows, and arrives some time after it has been served.
+    With a model of TCP, a transfer begins to be served after the delay of its first grant and of
+    its first windows, and arrives some time after it has been served.
 
     Args:
         conductor: The conductor of the round.
@@ -98,7 +98,7 @@ class SharedBand(OwnRates):
         super().__init__(conductor, slots, links, paths, Medium(slots.clients))
         self._alone = alone
         self._begun: dict[tuple[int, int], Then] = {}
-        """What follows each transfer that is being served or waits for it, by direction and client."""
+        """What follows each transfer that is served or waits for it, by direction and client."""
         self._starting: dict[tuple[int, float], int] = {}
         """Number of transfers that begin at a moment in a direction, and have not begun yet."""
         self._advance, self._ended_s = library().engine_advance, ctypes.c_double()

@@ -3,14 +3,14 @@
 
 """The conductor: plays every round, synchronous or not, over whatever carries its transfers.
 
-What happens in a round is written once, in `testbed.core.server_round` and `asynchronous_round`: the
-protocol of the base station, which the emulated one follows, too. The conductor says *when*: it has
-the clients, the durations of computing, the faults and a queue of events. A `Carrier` says *how
+What happens in a round is written once, in `testbed.core.server_round` and `asynchronous_round`:
+the protocol of the base station, which the emulated one follows, too. The conductor says *when*: it
+has the clients, the durations of computing, the faults and a queue of events. A `Carrier` says *how
 long* a transfer takes (`computed`, `packets`).
 
 Events are simultaneous if they are in the same nanosecond; all events of one moment happen before
-the base station decides. Within a moment, those of a lower `order`, then of a lower client, then the
-earlier scheduled ones come first. The moment of an event is the time at which the base station
+the base station decides. Within a moment, those of a lower `order`, then of a lower client, then
+the earlier scheduled ones come first. The moment of an event is the time at which the base station
 receives it; if links have delay, that is later than the time that the event reports.
 """
 

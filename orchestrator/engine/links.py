@@ -115,17 +115,12 @@ def impairments_of(
 
 def are_impaired(scenario: Scenario) -> bool:
     """Whether any link of the scenario loses or delays frames."""
-    return any(each.acts for way in impairments_of(scenario) for each in way)
+    return scenario.is_impaired
 
 
 def vary_by_slot(scenario: Scenario) -> bool:
     """Whether delay, jitter or loss differ between slots."""
-    return any(each.by_slot for way in impairments_of(scenario) for each in way)
-
-
-def needs_snr(scenario: Scenario) -> bool:
-    """Whether loss depends on the signal-to-noise ratio."""
-    return any(isinstance(scenario.links.loss_of(side), SnrLoss) for side in ("up", "down"))
+    return scenario.links.vary_by_slot
 
 
 def varies(value: object) -> bool:

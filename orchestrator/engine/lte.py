@@ -23,7 +23,6 @@ from orchestrator.engine import core_library
 from orchestrator.engine.access import Radio
 from orchestrator.engine.arrays import Array, Ints
 from orchestrator.engine.core_library import Bands
-from orchestrator.engine.links import needs_snr
 from orchestrator.engine.lte_tables import (
     CQI_EFFICIENCY,
     DOWNLINK_TBS_INDEX,
@@ -118,11 +117,9 @@ class Lte(Radio):
         """The scenario's cell.
 
         Raises:
-            InputError: The scenario uses a feature that the model of the cell lacks.
+            InputError: No modulation and coding scheme can be reached.
         """
         radio, lte = scenario.radio, scenario.radio.lte
-        if needs_snr(scenario):
-            raise InputError("links.loss: 'snr' needs radio.access 'shannon'")
         band = LTE_BLOCKS[radio.uplink_bandwidth_hz], LTE_BLOCKS[radio.downlink_bandwidth_hz]
         blocks = (lte.resource_blocks or band[0], lte.resource_blocks or band[1])
         margins_db = UPLINK_MARGIN_DB, DOWNLINK_MARGIN_DB

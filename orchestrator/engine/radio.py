@@ -18,11 +18,10 @@ from orchestrator.engine.access import Radio, RadioAccess
 from orchestrator.engine.arrays import Ints
 from orchestrator.engine.core_library import GIVEN, Bands
 from orchestrator.engine.fdma import ShannonFdma
-from orchestrator.engine.links import needs_snr
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.wifi import Wifi
-from orchestrator.scenario.channel import downlink_of, fading_of
+from orchestrator.scenario.channel import check_channel, downlink_of, fading_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 
@@ -56,12 +55,7 @@ class Rates(Radio):
         Args:
             scenario: The scenario.
             is_cell: Whether a rate of the downlink is that of the whole cell.
-
-        Raises:
-            InputError: The scenario needs values that a trace of rates does not contain.
         """
-        if needs_snr(scenario):
-            raise InputError("links.loss: 'snr' needs gains, but the trace has rates")
         return cls(scenario.fleet.tx_power_w, is_cell=is_cell)
 
     def of_clients(self, chosen: Ints) -> Self:
@@ -100,16 +94,13 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
     """The radio access of a scenario on a channel of this kind.
 
     Raises:
-        InputError: The trace has rates, and the scenario asks for more.
+        InputError: The scenario does not go together with a trace of this kind, or the rate model
+            of a package cannot be used.
     """
-    access = scenario.radio.access
-    is_given = isinstance(trace, RateTrace)
-    if is_given and access != "shannon":
-        raise InputError(
-            f"radio.access: {access!r} computes rates from gains, but the trace has rates"
-        )
-    is_cell = downlink_of(scenario, trace) == "cell"
-    return Rates.of(scenario, is_cell) if is_given else of_gains(scenario)
+    check_channel(scenario, trace)
+    if isinstance(trace, RateTrace):
+        return Rates.of(scenario, downlink_of(scenario, trace) == "cell")
+    return of_gains(scenario)
 
 
 OF_RATES = "rates of a trace"

@@ -11,7 +11,6 @@ import numpy as np
 from ns3_scenarios.trace import SlotTrace, SlotValues
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.fdma import Fdma
-from orchestrator.engine.links import needs_snr
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, prospects_of
 from orchestrator.engine.slot_impairments import SlotImpairments, impairments_by_slot
 from orchestrator.engine.tcp_model import TcpModel
@@ -52,7 +51,7 @@ def impaired_slots(
 ) -> SlotImpairments:
     """The impairments of links that differ between slots, for each slot of a trace."""
     snr = None
-    if needs_snr(scenario):
+    if scenario.links.needs_snr("up", "down"):
         assert isinstance(radio, Fdma)  # `Rates.of` refuses other ones
         snr = radio.snr(shares, trace.values, in_turns=in_turns)
     return impairments_by_slot(scenario, trace, snr)

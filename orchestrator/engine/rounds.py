@@ -37,6 +37,7 @@ from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
 from orchestrator.engine.windows import rounds_of
 from orchestrator.scenario.channel import Channel, is_open, observed
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds, RunError
 from testbed.core.node import NodeId
@@ -302,7 +303,7 @@ class EngineBackend:
             the scenario.
 
     Raises:
-        InputError: Links share the band, and delay or lose frames.
+        InputError: The scenario does not go together with frames, or with this kind of channel.
     """
 
     def __init__(
@@ -316,10 +317,10 @@ class EngineBackend:
         self._channel = Channel.of(source)
         self._profile = profile
         self._sizing = sizing
+        if sizing is link_bytes:
+            check(scenario, "frames")
         self._tcp = tcp_model_of(scenario) if sizing is link_bytes else None
-        self._radio = radio = radio_access(scenario, self._channel.now)
-        if radio.is_shared and self._tcp is not None and self._tcp.grants is None:
-            raise InputError(f"links: must have no delay, jitter or loss {radio.without_shares}")
+        self._radio = radio_access(scenario, self._channel.now)
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
         self._rounds: list[Round] = []

@@ -97,7 +97,7 @@ UNACKNOWLEDGED = 4096
 """Largest number of acknowledgements of a transfer that are on their way."""
 
 _WINDOW, _THRESHOLD, _IDLE_FROM_S, _OFFERED, _LOOKED_S, _NUMBERS = 0, 1, 7, 8, 10, 15
-"""Places of the numbers in a `Sender` of ``core/tcp.h`` that are not 0 at first, and their count."""
+"""Places of the numbers in a `Sender` of ``core/tcp.h`` that are not 0 at first; all numbers."""
 
 
 class Grants(NamedTuple):

@@ -26,9 +26,7 @@ from orchestrator.engine import core_library
 from orchestrator.engine.access import Radio
 from orchestrator.engine.arrays import Array, Ints
 from orchestrator.engine.core_library import Bands
-from orchestrator.engine.links import needs_snr
 from orchestrator.scenario.schema import Scenario, WifiStandard
-from testbed.core.errors import InputError
 
 SCHEMES = (
     *((1, 1 / 2, 1.465), (2, 1 / 2, 4.475), (2, 3 / 4, 6.985), (4, 1 / 2, 10.375)),
@@ -113,14 +111,8 @@ class Wifi(Radio):
 
     @classmethod
     def of(cls, scenario: Scenario) -> "Wifi":
-        """The scenario's cell.
-
-        Raises:
-            InputError: The scenario uses a feature that the model of the cell lacks.
-        """
+        """The scenario's cell."""
         radio, wifi = scenario.radio, scenario.radio.wifi
-        if needs_snr(scenario):
-            raise InputError("links.loss: 'snr' needs radio.access 'shannon'")
         density_dbm = radio.noise_dbm_per_mhz - HERTZ_PER_MHZ_DB + wifi.noise_figure_db
         weakest_dbm = max(WEAKEST_DBM, density_dbm + _db(20e6) + WEAKEST_SNR_DB)
         return cls(

@@ -24,7 +24,8 @@ from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace
 from orchestrator.engine.lte import assigned
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.scenario.channel import ns3_launch
-from orchestrator.scenario.schema import LTE_BLOCKS, Lte, Scenario
+from orchestrator.scenario.combinations import check
+from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
 from orchestrator.scenario.unused import say_access_point_power
 from testbed.core.errors import InputError
 
@@ -241,21 +242,14 @@ def cell_of(scenario: Scenario) -> LteSettings:
         InputError: ns-3 lacks a feature of the cell.
     """
     radio, lte = scenario.radio, scenario.radio.lte
-    hertz = radio.uplink_bandwidth_hz, radio.downlink_bandwidth_hz
-    if hertz[0] != hertz[1]:
-        raise InputError("radio.downlink_bandwidth_hz: ns-3's LTE needs that of the uplink")
-    band = LTE_BLOCKS.get(hertz[0])
+    check(scenario, "ns3-lte")
+    band = LTE_BLOCKS.get(radio.uplink_bandwidth_hz)
     if band is None:
         band = max(LTE_BLOCKS.values())
         log.warning(
             f"the cell has {band} resource blocks (20 MHz): radio.uplink_bandwidth_hz, "
-            f"{hertz[0]:g} Hz, is no bandwidth of LTE"
+            f"{radio.uplink_bandwidth_hz:g} Hz, is no bandwidth of LTE"
         )
-    plain = Lte()
-    for name in ("layers", "highest_modulation", "implementation_margin_db", "highest_snr_db"):
-        if getattr(lte, name) != getattr(plain, name):
-            has = "none" if name == "highest_snr_db" else getattr(plain, name) or "its own"
-            raise InputError(f"radio.lte.{name}: ns-3's LTE has {has} only")
     blocks = lte.resource_blocks or band
     own: tuple[int, ...] | None = None
     if lte.scheduler == "shares":

@@ -5,8 +5,8 @@
 
 Nodes are simulated by their messages: the same messages and sizes as in the emulation, over one TCP
 connection per link, with the same modelled computing and the same protocol of the base station
-(`orchestrator.engine.conductor`), driven by the arrivals of ns-3's packets. Links have the rates of the radio model
-(`ns3_scenarios.packets`); or, with LTE that UAVs share, packets pass the radio access that ns-3
+(`orchestrator.engine.conductor`), driven by the arrivals of ns-3's packets. Links have the rates of
+the radio model (`ns3_scenarios.packets`); or, with LTE that UAVs share, packets pass the radio access that ns-3
 simulates (`ns3_scenarios.radio_packets`), and the model's rates are only those that decisions are
 based on. Times are integer nanoseconds of emulated time, as in ns-3.
 
@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ns3_scenarios.packets import (
-    CONGESTION_CONTROLS,
     Counts,
     Network,
     PacketNetwork,
@@ -30,7 +29,7 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.engine.conductor import Conductor
 from orchestrator.engine.engine import conducted, round_of
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.links import impairments_of, shape_of, vary_by_slot
+from orchestrator.engine.links import impairments_of, shape_of
 from orchestrator.engine.plan import link_bytes, payload_bytes, plan_round
 from orchestrator.engine.rounds import Decide, Decision, EngineBackend, play_rounds
 from orchestrator.packet_simulation.carrier import (
@@ -42,6 +41,7 @@ from orchestrator.packet_simulation.carrier import (
 )
 from orchestrator.packet_simulation.radio import air_of, settings_of, slot_of
 from orchestrator.scenario.channel import Channel, ns3_launch
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent, which_round
@@ -89,27 +89,9 @@ def play(
         ChannelError: ns-3 ended, or its models cannot be built.
     """
     shape, emulation = shape_of(scenario), scenario.emulation
-    for field, supported in (("transport", "tcp"), ("connection", "kept")):
-        if (given := getattr(emulation, field)) != supported:
-            raise InputError(f"emulation.{field}: ns-3 supports only {supported!r}, not {given!r}")
-    if scenario.topology is not None:
-        raise InputError("topology: must be absent, because ns-3 simulates one base station")
-    if scenario.links.queue != "fifo" or scenario.links.ecn:
-        raise InputError("links.queue: ns-3 supports only 'fifo', without links.ecn")
-    if emulation.congestion_control not in CONGESTION_CONTROLS:
-        raise InputError(
-            f"emulation.congestion_control: ns-3 supports {', '.join(CONGESTION_CONTROLS)}, "
-            f"not {emulation.congestion_control!r}"
-        )
+    check_packets(scenario, delays=delay_s is not None)
     channel, cell = Channel.of(source), radio_of(scenario)
-    if cell is not None and emulation.rate_counts != "frame":
-        raise InputError(
-            f"emulation.rate_counts: {emulation.rate_counts!r} is a rate without headers, which "
-            f"{simulated_radio(scenario)} carries; must be 'frame'"
-        )
     impairments = list(zip(*impairments_of(scenario), strict=True))
-    if delay_s is not None and vary_by_slot(scenario):
-        raise InputError("delay_s: not supported if links differ from slot to slot")
     if delay_s is not None:
         impairments = [
             (replace(up, delay_s=delay_s), replace(down, delay_s=delay_s))
@@ -134,14 +116,28 @@ def play(
         return Played(Timeline(done), network.counts())
 
 
+def check_packets(scenario: Scenario, *, delays: bool) -> None:
+    """Refuse a scenario that ns-3's packets do not support.
+
+    Args:
+        scenario: The scenario.
+        delays: Whether another delay replaces that of the links.
+
+    Raises:
+        InputError: A key does not fit; the message names it.
+    """
+    check(scenario, "cross-check", *["--delay-ms"] * delays)
+    radio_of(scenario)
+
+
 def radio_of(scenario: Scenario) -> LteSettings | WifiSettings | None:
     """The radio access of ns-3 that the scenario's packets pass; None: links at the model's rates.
 
     Raises:
         InputError: ns-3 lacks a feature of the scenario's cell.
     """
-    access, decided = scenario.radio.access, scenario.allocation.policy not in ("fixed", "equal")
-    if access == "shannon" or (access == "lte" and decided):
+    access = scenario.radio.kind.ns3
+    if access is None or (access == "lte" and scenario.allocation.kind.decides):
         return None  # The shares of ns-3's scheduler are those of all rounds.
     return settings_of(scenario, f"ns3-{access}")
 

@@ -32,9 +32,10 @@ from orchestrator.engine.radio import of_gains, radio_access
 from orchestrator.engine.rounds import Backend, Decision, EngineBackend
 from orchestrator.policies.shares import decided_shares, scaled
 from orchestrator.scenario.channel import Channel, ns3_source, observed
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import ALL_CLIENTS, Scenario
+from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.timeline import Round
 
@@ -200,14 +201,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
     ):
         if not isinstance(scenario, Scenario):
             scenario = load(PAPER if scenario is None else Path(scenario))
-        if scenario.workload.differing_splits:
-            raise InputError("workload.split: must be one number for an agent")
-        if scenario.scheme.asynchronous:
-            raise InputError("paradigm: an agent needs synchronous rounds")
-        if scenario.topology is not None:
-            raise InputError("topology: must be absent, because an agent decides for one server")
-        if scenario.participation != ALL_CLIENTS:
-            raise InputError("participation: an agent needs rounds of all UAVs")
+        check(scenario, "train")
         self.radio = _radio(scenario, source)
         self.shares = decided_shares(scenario.scheme, self.radio)
         """Names of the shares in actions."""

@@ -24,8 +24,9 @@ from orchestrator.records.reader import read_object
 from orchestrator.records.results import Result
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.records.tables import TABLES, TEXT, Absent, read_table
+from orchestrator.scenario.combinations import refusals
 from orchestrator.scenario.loading import validate
-from orchestrator.scenario.schema import COUNTED_RULES, Participation, Scenario, Workload
+from orchestrator.scenario.schema import Participation, Scenario, Workload
 from testbed.core import trees
 from testbed.core.errors import InputError
 from testbed.core.timeline import S, Timeline
@@ -65,38 +66,7 @@ def why_inexact(scenario: Scenario) -> str:
 
 def _reasons(scenario: Scenario) -> Iterator[str]:
     workload, part = scenario.workload, scenario.participation
-    if scenario.topology is not None:
-        yield "topology: must be absent, because a trajectory is learned with one base station"
-    if scenario.scheme.asynchronous:
-        yield (
-            f"paradigm: {scenario.paradigm!r} is asynchronous, so times decide which updates are "
-            "mixed"
-        )
-    if workload.server_adapters == "shared":
-        yield (
-            "workload.server_adapters: is 'shared': the order of service decides what the common "
-            "set learns"
-        )
-    if workload.clients_per_pass > 1:
-        yield (
-            "workload.clients_per_pass: is above 1: the last bits depend on which batches wait "
-            "together"
-        )
-    if part.deadline_s is not None:
-        yield "participation.deadline_s: times decide who is dropped from a round"
-    takes_all = part.clients is None and part.rule in COUNTED_RULES
-    if not takes_all and part.rule not in ("random", "round-robin"):
-        yield f"participation.rule: {part.rule!r} may choose clients by the channel or by times"
-    drawn = [] if scenario.faults.random is None else scenario.faults.random.kinds
-    kinds = [*(event.kind for event in scenario.faults.events), *drawn]
-    if losing := [kind for kind in kinds if kind != "slow-node"]:
-        yield f"faults: times decide what is lost by a {losing[0]}"
-    because = _why_split_matters(workload)
-    if because and scenario.allocation.policy not in ("fixed", "equal"):
-        yield (
-            f"allocation.policy: {scenario.allocation.policy!r} may change split points, which "
-            f"change what is learned because of {because}"
-        )
+    yield from refusals(scenario, "learn")
     for name, section, default, known in (
         ("workload", workload, Workload(), KNOWN),
         ("participation", part, Participation(), KNOWN_PARTICIPATION),
@@ -106,23 +76,9 @@ def _reasons(scenario: Scenario) -> Iterator[str]:
                 yield f"{name}.{key}: it is not known that what is learned does not depend on times"
 
 
-def _why_split_matters(workload: Workload) -> str:
-    """The key because of which the split point affects learning; empty if it does not.
-
-    Codecs and the mean of the clients' gradients change the tensors at the cut; clipping and an
-    average in each iteration concern the parameters of one side.
-    """
-    default = Workload()
-    keys = ("dtype", "wire_dtype", "codecs", "gradient_aggregation", "clip_norm", "server_adapters")
-    for name in keys:
-        if getattr(workload, name) != getattr(default, name):
-            return f"workload.{name}"
-    return ""
-
-
 def depends_on(scenario: Scenario) -> dict[str, Any]:
     """The scenario's values by dotted key that a trajectory depends on, except the rounds."""
-    left_out = {*WITHOUT_EFFECT, *(() if _why_split_matters(scenario.workload) else ("split",))}
+    left_out = {*WITHOUT_EFFECT, *(() if scenario.workload.why_split_matters else ("split",))}
     tree = scenario.model_dump(mode="json")
     return {
         "seed": scenario.seed,

@@ -59,6 +59,8 @@ from ns3_scenarios.trace import (
     load_trace,
 )
 from orchestrator.scenario.cells import cells_of
+from orchestrator.scenario.combinations import Channel as ChannelKind
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import (
     GAUSS_MARKOV,
     PLAIN,
@@ -584,6 +586,7 @@ def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTr
             f"uavs.count is {scenario.uavs.count}"
         )
     check_trace(scenario, trace)
+    check_channel(scenario, trace)
     if is_open(scenario, trace) and scenario.scheme.gradient_transmission == "parallel":
         _log_once(
             f"radio.downlink_is: {name} does not say whether downlink_bps is the rate of each link "
@@ -591,8 +594,6 @@ def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTr
             logging.WARNING,
         )
     if (fading := fading_of(scenario)) is not None:
-        if isinstance(trace, RateTrace):
-            raise InputError("radio.fading: fades gains, but the trace has rates")
         trace = trace.replaced(fading=fading.powers(fading.turns(trace)))
     return GivenTrace(_with_cells(scenario, trace, name))
 
@@ -607,8 +608,6 @@ def _with_cells(scenario: Scenario, trace: SlotTrace, name: str) -> SlotTrace:
     """
     cells = cells_of(scenario)
     if not isinstance(trace, ChannelTrace):
-        if cells is not None:
-            raise InputError(f"radio.cells: need a trace of gains, but {name} has rates")
         return trace
     if cells is None:
         if trace.gain_cells is not None:
@@ -639,17 +638,14 @@ def _with_cells(scenario: Scenario, trace: SlotTrace, name: str) -> SlotTrace:
 
 
 def downlink_of(scenario: Scenario, trace: SlotTrace) -> DownlinkIs | None:
-    """Whether the downlink rates of a trace are those of links or of the cell; None: not known.
+    """Whether the downlink rates of a trace are those of links or of the cell; None: not known, or
+    the trace has no rates.
 
     Raises:
-        InputError: Scenario and trace contradict each other, or the trace has no rates.
+        InputError: Scenario and trace contradict each other.
     """
     asked = scenario.radio.downlink_is
     if not isinstance(trace, RateTrace):
-        if asked is not None:
-            raise InputError(
-                "radio.downlink_is: belongs to a trace of rates; the channel has gains"
-            )
         return None
     if None not in (asked, trace.downlink_is) and asked != trace.downlink_is:
         raise InputError(
@@ -661,6 +657,23 @@ def downlink_of(scenario: Scenario, trace: SlotTrace) -> DownlinkIs | None:
 def is_open(scenario: Scenario, trace: SlotTrace) -> bool:
     """Whether a trace has rates of which it is not known if they are those of links or the cell."""
     return isinstance(trace, RateTrace) and downlink_of(scenario, trace) is None
+
+
+def check_channel(scenario: Scenario, trace: SlotTrace, *commands: str) -> None:
+    """Refuse a scenario that does not go together with a trace of gains, or of rates.
+
+    Args:
+        scenario: The scenario.
+        trace: Its channel, or some slots of it.
+        commands: Commands whose rules are also applied; see `combinations.check`.
+
+    Raises:
+        InputError: A rule of `orchestrator.scenario.combinations` is broken.
+    """
+    kind: ChannelKind = "gains"
+    if isinstance(trace, RateTrace):
+        kind = "cell rates" if downlink_of(scenario, trace) == "cell" else "rates"
+    check(scenario, "", *commands, channel=kind)
 
 
 def check_comparable(schemes: Iterable[Paradigm]) -> None:

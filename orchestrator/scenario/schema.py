@@ -10,11 +10,10 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import cached_property
 from itertools import pairwise
-from operator import attrgetter
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -35,8 +34,9 @@ from pydantic import (
 
 from ns3_scenarios.aerial import AERIAL, LOG_DISTANCE, check_exponent
 from ns3_scenarios.mobility import FARTHEST_M
-from ns3_scenarios.radio import MOST_WIFI_MTU, WIFI_WIDTHS_MHZ
+from ns3_scenarios.radio import WIFI_WIDTHS_MHZ
 from ns3_scenarios.rma_av import FARTHEST_GROUND_NLOS_M, GROUND_BS_HEIGHT_M, GROUND_HEIGHT_M
+from orchestrator.scenario.combinations import refusals
 from orchestrator.scenario.fleet import Array, Fleet, Spread, each, ends
 from testbed.core import orders
 from testbed.core.errors import InputError
@@ -124,6 +124,64 @@ POLICIES.add(
 )
 
 
+@dataclass(frozen=True)
+class RadioKind:
+    """Properties of a radio access; the defaults are those of the rate model of a package."""
+
+    divides: bool = False
+    """Whether the UAVs that send contend for one channel, so that no link has a share of its
+    own."""
+    has_rho: bool = True
+    """Whether `allocation.rho` changes the power of a downlink."""
+    has_snr: bool = True
+    """Whether the signal-to-noise ratio of each link is handed on to models of loss."""
+    invertible: bool = False
+    """Whether planners can compute the share of the band that a rate needs."""
+    ns3: Literal["lte", "wifi"] | None = None
+    """The radio access of ns-3 that simulates it."""
+
+
+RADIO_KINDS = {
+    "shannon": RadioKind(invertible=True),
+    "lte": RadioKind(has_rho=False, has_snr=False, ns3="lte"),
+    "wifi": RadioKind(divides=True, has_rho=False, has_snr=False, ns3="wifi"),
+}
+
+
+@dataclass(frozen=True)
+class PolicyKind:
+    """Properties of a policy; the defaults are those of the policy of a package."""
+
+    decides: bool = True
+    """Whether it decides split points or shares, instead of taking those of the scenario."""
+    takes_shares: bool = False
+    """Whether it takes `allocation.alpha`, `beta` and `rho`."""
+    moves_splits: bool = True
+    """Whether split points may differ from round to round."""
+    compares_splits: bool = False
+    """Whether it compares the costs of all split points, which are those of the paper's protocol
+    for equal clients."""
+    inverts_rates: bool = False
+    """Whether it computes shares from rates, for which the radio must be `RadioKind.invertible`."""
+    splits_clients: bool = False
+    """Whether it chooses a split point for each client."""
+    observes: bool = True
+    """Whether it observes the channel."""
+    is_trained: bool = False
+    """Whether it is a trained agent, which knows rounds of all UAVs with one split point."""
+
+
+_SEARCHES = PolicyKind(compares_splits=True, inverts_rates=True)
+POLICY_KINDS = {
+    "fixed": PolicyKind(decides=False, takes_shares=True, moves_splits=False, observes=False),
+    "equal": PolicyKind(decides=False, moves_splits=False, observes=False),
+    "static": replace(_SEARCHES, moves_splits=False, observes=False),
+    "planner": _SEARCHES,
+    "per-client-planner": replace(_SEARCHES, splits_clients=True),
+    "agent": PolicyKind(compares_splits=True, is_trained=True),
+}
+
+
 def _shares(value: list[float]) -> list[float]:
     if abs(sum(value) - 1) > 1e-6:
         raise ValueError(f"must sum to 1, not {sum(value):.6g}")
@@ -138,12 +196,6 @@ def _one_per_uav(name: str, value: object, count: int) -> None:
     """Refuse a list that does not have one value per UAV."""
     if isinstance(value, list) and len(value) != count:
         raise ValueError(f"{name}: must have one entry per UAV: {count}, not {len(value)}")
-
-
-def _must_be(fits: tuple[object, ...]) -> str:
-    """The error message for a value that is none of these; None means that the key is absent."""
-    words = {"None": "absent", "False": "false", "True": "true"}  # False and 0.0 are equal.
-    return f"must be {' or '.join(words.get(repr(fit)) or repr(fit) for fit in fits)}"
 
 
 @contextmanager
@@ -576,26 +628,27 @@ class Radio(Section):
         return self.parameters if self.fitted is None else self.fitted.parameters
 
     @property
+    def kind(self) -> RadioKind:
+        """The properties of the radio access."""
+        return RADIO_KINDS.get(self.access, RadioKind())
+
+    @property
     def dividing_key(self) -> str | None:
         """The key by which the UAVs that have something to send divide the band; None: each has a
         share of its own."""
-        if self.access == "wifi":
+        if self.kind.divides:
             return "radio.access"
-        is_equal = self.access == "lte" and self.lte.scheduler == "equal"
+        is_equal = self.kind.ns3 == "lte" and self.lte.scheduler == "equal"
         return "radio.lte.scheduler" if is_equal else None
 
     @model_validator(mode="after")
-    def _cells_are_of_lte(self) -> "Radio":
+    def _whole_milliseconds(self) -> "Radio":
         milliseconds = 1e3 * self.a3_time_to_trigger_s
         if abs(milliseconds - round(milliseconds)) > 1e-9:
             raise ValueError(
                 "a3_time_to_trigger_s: must be a whole number of milliseconds, not "
                 f"{milliseconds:g} ms"
             )
-        if self.cells and self.access != "lte":
-            raise ValueError(f"cells: need radio.access 'lte', not {self.access!r}")
-        if self.cells and self.fading != "none":
-            raise ValueError(f"cells: need radio.fading 'none', not {self.fading!r}")
         return self
 
     @model_validator(mode="after")
@@ -785,13 +838,30 @@ class Links(Section):
             return self.loss.up if side == "up" else self.loss.down
         return self.loss
 
-    @model_validator(mode="after")
-    def _jitter_needs_a_delay(self) -> "Links":
-        if self.jitter_s != 0 and self.one_way_delay_s == 0:
-            raise ValueError("jitter_s: needs links.one_way_delay_s, around which it varies")
-        if self.reordering and self.jitter_s == 0:
-            raise ValueError("reordering: needs links.jitter_s, with which frames overtake others")
-        return self
+    def needs_snr(self, *sides: str) -> bool:
+        """Whether loss in one of these directions, `up` or `down`, depends on the signal-to-noise
+        ratio."""
+        return any(isinstance(self.loss_of(side), SnrLoss) for side in sides)
+
+    @property
+    def vary_by_slot(self) -> bool:
+        """Whether delay, jitter or loss differ between slots."""
+        values = (self.one_way_delay_s, self.jitter_s, self.loss_of("up"), self.loss_of("down"))
+        return any(isinstance(value, (ByDistance, OfTrace, SnrLoss)) for value in values)
+
+    @property
+    def are_impaired(self) -> bool:
+        """Whether any link delays or loses frames."""
+        return self.vary_by_slot or _acts(self.one_way_delay_s) or _acts(self.loss)
+
+
+def _acts(value: object) -> bool:
+    """Whether a delay or a loss is above 0 on any link."""
+    if isinstance(value, list):
+        return any(value)
+    if isinstance(value, (Directions, DirectedLoss)):
+        return _acts(value.up) or _acts(value.down)
+    return _acts(value.probability) if isinstance(value, IndependentLoss) else bool(value)
 
 
 IDEAL_LINKS = Links()
@@ -1244,14 +1314,6 @@ class Workload(Section):
         return self
 
     @model_validator(mode="after")
-    def _head_is_trained(self) -> "Workload":
-        if self.head == "new" and not self.trains_head:
-            raise ValueError("head: 'new' needs train_head: a frozen head is that of the weights")
-        if self.adapters == "none" and not self.trains_head:
-            raise ValueError("adapters: 'none' needs train_head: nothing else would train")
-        return self
-
-    @model_validator(mode="after")
     def _plugin_takes_its_parameters(self) -> "Workload":
         if is_language(self.model):
             return self
@@ -1280,47 +1342,12 @@ class Workload(Section):
         return self
 
     @model_validator(mode="after")
-    def _head_of_weights(self) -> "Workload":
-        # A language model may have weights in its folder.
-        if self.head == "file" and self.weights is None and not is_language(self.model):
-            raise ValueError("head: 'file' needs weights, whose head it is")
-        return self
-
-    @model_validator(mode="after")
-    def _dora_without_dropout(self) -> "Workload":
-        if self.adapters == "dora" and self.lora_dropout:
-            raise ValueError("lora_dropout: must be 0 where adapters is 'dora'")
-        return self
-
-    @model_validator(mode="after")
     def _accumulates_within_a_round(self) -> "Workload":
         most = self.largest("local_iterations")
         if self.accumulate > most:
             raise ValueError(
                 f"accumulate: must be at most the {most} iterations of a round, not "
                 f"{self.accumulate}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _trained_as_a_whole(self) -> "Workload":
-        if self.adapters == "full" and self.clients_per_pass > 1:
-            raise ValueError(
-                "clients_per_pass: must be 1 where adapters is 'full', because one pass computes "
-                "with one set of parameters"
-            )
-        if self.adapters in ("full", "none") and self.aggregation == "svd":
-            raise ValueError(
-                f"aggregation: 'svd' needs adapters of low rank, and adapters is {self.adapters!r}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _own_statistics(self) -> "Workload":
-        if self.statistics_stay and self.server_adapters == "shared":
-            raise ValueError(
-                f"batch_norm: {self.batch_norm!r} keeps statistics of each client at the server, "
-                "which needs server_adapters 'per-client'"
             )
         return self
 
@@ -1378,37 +1405,6 @@ class Workload(Section):
         """The keys of `LOADS` in which clients differ."""
         return tuple(key for key in LOADS if self.differs(key))
 
-    @model_validator(mode="after")
-    def _common_set_of_equal_clients(self) -> "Workload":
-        if self.server_adapters == "per-client":
-            return self
-        where = f"where server_adapters is {self.server_adapters!r}"
-        if self.differing_splits:
-            raise ValueError(f"split: must be one number {where}")
-        # An averaged set has an optimiser per client, a shared one has one.
-        keys = ("lora_rank", *(["learning_rate"] if self.server_adapters == "shared" else []))
-        for key in keys:
-            if self.differs(key):
-                raise ValueError(f"{key}: must be one number {where}")
-        return self
-
-    @model_validator(mode="after")
-    def _passes_of_equal_clients(self) -> "Workload":
-        for key in ("batch_size", "lora_rank"):
-            if self.clients_per_pass > 1 and self.differs(key):
-                raise ValueError(f"{key}: must be one number where clients_per_pass is above 1")
-        return self
-
-    @model_validator(mode="after")
-    def _ranks_of_counted_lora(self) -> "Workload":
-        if not self.differs("lora_rank"):
-            return self
-        if isinstance(self.profile, Profile):
-            raise ValueError("lora_rank: must be one number where profile gives the costs")
-        if self.adapters != "lora":
-            raise ValueError(f"lora_rank: must be one number where adapters is {self.adapters!r}")
-        return self
-
     @property
     def aggregated_samples(self) -> int:
         """Samples per batch whose gradients are averaged over the clients, ⌈φB⌉."""
@@ -1425,14 +1421,20 @@ class Workload(Section):
         """Whether clients have different split points."""
         return not isinstance(self.split, int) and len(set(self.split)) > 1
 
-    @model_validator(mode="after")
-    def _shared_in_turn(self) -> "Workload":
-        if self.server_adapters == "shared" and self.clients_per_pass > 1:
-            raise ValueError(
-                "clients_per_pass: must be 1 where server_adapters is 'shared', whose batches "
-                "train one set in turn"
-            )
-        return self
+    @property
+    def why_split_matters(self) -> str:
+        """The key because of which the split point affects what is learned; empty if it does not.
+
+        Codecs and the mean of the clients' gradients change the tensors at the cut; clipping and an
+        average in each iteration concern the parameters of one side.
+        """
+        for name in (
+            *("dtype", "wire_dtype", "codecs", "gradient_aggregation", "clip_norm"),
+            "server_adapters",
+        ):
+            if getattr(self, name) != Workload.model_fields[name].default:
+                return f"workload.{name}"
+        return ""
 
 
 class Uploads(Section):
@@ -1493,6 +1495,11 @@ class AllocationSection(Section):
     bandwidth."""
     rho: Shares = "equal"
     """Shares of the base station's transmit power, for parallel transmission."""
+
+    @property
+    def kind(self) -> PolicyKind:
+        """The properties of the policy."""
+        return POLICY_KINDS.get(self.policy, PolicyKind())
 
     @model_validator(mode="after")
     def _policy_known(self) -> "AllocationSection":
@@ -1577,6 +1584,17 @@ class Participation(Section):
             if isinstance(round_s, bool) or not isinstance(round_s, int | float) or not round_s > 0:
                 raise ValueError(f"parameters.round_s: must be a positive number, not {round_s!r}")
         return self
+
+    @property
+    def schedules_uploads(self) -> bool:
+        """Whether the rule determines the order in which the chosen clients upload."""
+        return self.rule == "fedcs"
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the index of a round determines its clients, without channel or times."""
+        takes_all = self.clients is None and self.rule in COUNTED_RULES
+        return takes_all or self.rule in ("random", "round-robin")
 
 
 ALL_CLIENTS = Participation()
@@ -1727,16 +1745,6 @@ class Emulation(Section):
     machine, so that no image needs to be built; otherwise the name of an image."""
     limits: Limits = Limits()
 
-    @model_validator(mode="after")
-    def _virtual_time_has_its_own_kernel(self) -> "Emulation":
-        if self.clock == "virtual" and self.runtime != "namespace":
-            raise ValueError(
-                f"runtime: must be 'namespace' where clock is 'virtual', not {self.runtime!r}"
-            )
-        if self.clock != "virtual" and self.virtual_date != VIRTUAL_DATE:
-            raise ValueError("virtual_date: needs clock 'virtual'; the real clock has today's date")
-        return self
-
     @property
     def starts_ns(self) -> int:
         """Unix time of `virtual_date` in ns."""
@@ -1854,10 +1862,10 @@ class Faults(Section):
     """Time without a message, in emulated seconds, after which a client is considered lost."""
 
     @property
-    def may_slow(self) -> bool:
-        """Whether any fault may be a slow node."""
+    def kinds(self) -> list[FaultKind]:
+        """The kinds of all faults that may happen."""
         drawn = [] if self.random is None else self.random.kinds
-        return "slow-node" in [*drawn, *(event.kind for event in self.events)]
+        return [*(event.kind for event in self.events), *drawn]
 
 
 def _text(value: object) -> object:
@@ -2062,23 +2070,10 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
-    def _agent_named(self) -> "Scenario":
-        if self.allocation.policy == "agent" and self.allocation.agent is None:
-            raise ValueError("allocation.agent: is missing; the policy 'agent' needs a trained one")
-        return self
-
-    @model_validator(mode="after")
     def _one_share_per_client(self) -> "Scenario":
         for name in ("alpha", "beta", "rho"):
             shares = getattr(self.allocation, name)
-            if shares == "equal":
-                continue
-            if self.allocation.policy != "fixed":
-                raise ValueError(
-                    f"allocation.{name}: shares are given, but allocation.policy is "
-                    f"{self.allocation.policy!r}; it would have to be 'fixed'"
-                )
-            if len(shares) != self.uavs.count:
+            if shares != "equal" and len(shares) != self.uavs.count:
                 raise ValueError(
                     f"allocation.{name}: must have one share per UAV: {self.uavs.count}, "
                     f"not {len(shares)}"
@@ -2087,11 +2082,6 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _one_value_per_link(self) -> "Scenario":
-        if self.emulation.one_way_delay_s and self.links.one_way_delay_s != 0:
-            raise ValueError(
-                "links.one_way_delay_s: must not be given together with emulation.one_way_delay_s, "
-                "its former name"
-            )
         for name in ("one_way_delay_s", "jitter_s", "loss"):
             for where, values in _lists(getattr(self.links, name), f"links.{name}"):
                 if len(values) != self.uavs.count:
@@ -2102,34 +2092,9 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
-    def _transport_allows_the_rest(self) -> "Scenario":
+    def _transport_known(self) -> "Scenario":
         with _within(""):
-            kind = self.emulation.transport_kind
-        where = f"where emulation.transport is {kind.name!r}"
-        for key, fits in kind.allowed.items():
-            if attrgetter(key)(self) not in fits:
-                raise ValueError(f"{key}: {_must_be(fits)} {where}")
-        if (mtu := self.emulation.mtu) < kind.least_mtu:
-            raise ValueError(f"emulation.mtu: must be at least {kind.least_mtu} {where}, not {mtu}")
-        return self
-
-    @model_validator(mode="after")
-    def _mac_sees_priorities(self) -> "Scenario":
-        if self.radio.lte.downlink_order == "application":
-            return self
-        for key, given, fits in (
-            ("radio.access", self.radio.access, "lte"),
-            ("emulation.air", self.emulation.air, "ns3"),
-        ):
-            if given != fits:
-                raise ValueError(
-                    f"radio.lte.downlink_order: 'mac' needs {key} {fits!r}, not {given!r}"
-                )
-        if not self.emulation.transport_kind.marks_packets:
-            raise ValueError(
-                "radio.lte.downlink_order: must be 'application' where emulation.transport is "
-                f"{self.emulation.transport!r}, whose packets cannot be marked per client"
-            )
+            _ = self.emulation.transport_kind
         return self
 
     @model_validator(mode="after")
@@ -2138,16 +2103,6 @@ class Scenario(Section):
         if not isinstance(split, int) and len(split) != self.uavs.count:
             raise ValueError(
                 f"workload.split: must have one entry per UAV: {self.uavs.count}, not {len(split)}"
-            )
-        if self.workload.differing_splits and self.allocation.policy == "agent":
-            raise ValueError(
-                "workload.split: must be one number where allocation.policy is 'agent'"
-            )
-        common = self.workload.server_adapters != "per-client"
-        if common and self.allocation.policy == "per-client-planner":
-            raise ValueError(
-                "allocation.policy: 'per-client-planner' needs workload.server_adapters "
-                "'per-client'; clients that share adapters have one split point"
             )
         return self
 
@@ -2158,50 +2113,11 @@ class Scenario(Section):
         return self
 
     @model_validator(mode="after")
-    def _average_of_each_iteration(self) -> "Scenario":
-        scheme = self.scheme
-        gated = scheme.compute_waits_for_all or scheme.transmission_waits_for_all
-        if self.workload.server_adapters == "averaged" and not gated:
-            raise ValueError(
-                "workload.server_adapters: 'averaged' needs a paradigm whose clients wait for all "
-                f"in each iteration, such as 'sfl-sp' or 'sfl-ps', not {self.paradigm!r}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _statistics_stay_where_they_are(self) -> "Scenario":
-        workload, policy = self.workload, self.allocation.policy
-        if not workload.statistics_stay:
-            return self
-        where = f"workload.batch_norm: {workload.batch_norm!r} keeps statistics at each client"
-        if self.topology is not None:
-            raise ValueError(f"{where}; topology must be absent")
-        if policy not in ("fixed", "equal", "static"):
-            raise ValueError(f"{where}; allocation.policy {policy!r} may move split points")
-        if self.scheme.asynchronous:
-            raise ValueError(f"{where}; the paradigm {self.paradigm!r} must not be asynchronous")
-        if self.faults.on_loss == "drop":
-            raise ValueError(
-                f"{where}; faults.on_loss must not be 'drop', because a lost client has them"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _enough_to_choose_from(self) -> "Scenario":
         asked = self.participation.clients
         if asked is not None and asked > self.uavs.count:
             raise ValueError(
                 f"participation.clients: there are only {self.uavs.count} UAVs, not {asked}"
-            )
-        if self.participation.deadline_s is not None and self.faults.on_loss != "drop":
-            raise ValueError(
-                "participation.deadline_s: needs faults.on_loss 'drop', "
-                f"not {self.faults.on_loss!r}"
-            )
-        if self.participation != ALL_CLIENTS and self.allocation.policy == "agent":
-            raise ValueError(
-                "participation: must be absent where allocation.policy is 'agent', whose "
-                "rounds have all UAVs"
             )
         return self
 
@@ -2214,11 +2130,6 @@ class Scenario(Section):
                         f"faults.events.{index}.nodes: there is no {node}; "
                         f"uavs.count is {self.uavs.count}"
                     )
-        if self.workload.compute_time == "measured" and self.faults.may_slow:
-            raise ValueError(
-                "workload.compute_time: 'measured' computing cannot be slowed; "
-                "slow-node needs 'modelled'"
-            )
         return self
 
     @model_validator(mode="after")
@@ -2232,54 +2143,6 @@ class Scenario(Section):
                 )
         return self
 
-    @model_validator(mode="after")
-    def _fits_virtual_time(self) -> "Scenario":
-        if self.emulation.clock == "real":
-            return self
-        if self.workload.compute_time == "measured":
-            raise ValueError(
-                "workload.compute_time: must be 'modelled' where emulation.clock is 'virtual': "
-                "computing takes no time there"
-            )
-        if self.workload.clients_per_pass > 1:
-            raise ValueError(
-                "workload.clients_per_pass: must be 1 where emulation.clock is 'virtual': the "
-                "duration of a pass cannot be measured there"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _fits_the_radio_of_ns3(self) -> "Scenario":
-        if self.emulation.air == "links":
-            return self
-        for key, given, fits in (
-            ("radio.access", self.radio.access, ("lte", "wifi")),
-            ("emulation.runtime", self.emulation.runtime, ("namespace",)),
-            ("emulation.placement", self.emulation.placement, (None,)),
-            ("emulation.rate_counts", self.emulation.rate_counts, ("frame",)),
-            ("emulation.one_way_delay_s", self.emulation.one_way_delay_s, (0.0,)),
-            ("links.one_way_delay_s", self.links.one_way_delay_s, (0.0,)),
-            ("links.jitter_s", self.links.jitter_s, (0.0,)),
-            ("links.loss", self.links.loss, (0.0,)),
-            ("links.queue", self.links.queue, ("fifo",)),
-            ("links.ecn", self.links.ecn, (False,)),
-        ):
-            if given not in fits:
-                raise ValueError(f"{key}: {_must_be(fits)} where emulation.air is 'ns3'")
-        radio, policy = self.radio, self.allocation.policy
-        by_shares = radio.access == "lte" and radio.lte.scheduler == "shares"
-        if by_shares and policy not in ("fixed", "equal"):
-            raise ValueError(
-                "allocation.policy: must be 'fixed' or 'equal' where emulation.air is 'ns3' and "
-                f"radio.lte.scheduler is 'shares', which stay the same; not {policy!r}"
-            )
-        if radio.access == "wifi" and self.emulation.mtu > MOST_WIFI_MTU:
-            raise ValueError(
-                f"emulation.mtu: must be at most {MOST_WIFI_MTU} where ns-3's Wi-Fi carries the "
-                f"packets, not {self.emulation.mtu}"
-            )
-        return self
-
     def programs_of(self, node: NodeId) -> NodePrograms:
         """The programs of a node; a UAV's own keys override those of `uav*`."""
         of_all = self.nodes.get(ALL_UAVS) if not node.is_bs else None
@@ -2290,8 +2153,8 @@ class Scenario(Section):
         return NodePrograms.model_construct(**{k: v for keys in given for k, v in keys.items()})
 
     @model_validator(mode="after")
-    def _asynchronous_supports_the_rest(self) -> "Scenario":
-        section, workload = self.workload.asynchronous, self.workload
+    def _buffer_fills(self) -> "Scenario":
+        section = self.workload.asynchronous
         if not self.scheme.asynchronous:
             return self
         if section.buffer > self.updates:
@@ -2304,88 +2167,10 @@ class Scenario(Section):
                 f"workload.asynchronous.buffer: must be at most the {self._taking_part} UAVs that "
                 f"take part where start is 'after-aggregation', not {section.buffer}"
             )
-        for index, event in enumerate(self.faults.events):
-            if event.round:
-                raise ValueError(
-                    f"faults.events.{index}.round: must be absent or 0 where the paradigm is "
-                    f"{self.paradigm!r}, whose rounds have no common start; not {event.round}"
-                )
-        for field, given, fits in (
-            ("order", self.order, (None,)),
-            ("allocation.policy", self.allocation.policy, ("fixed", "equal")),
-            ("workload.aggregation", workload.aggregation, ("fedavg", "fedprox")),
-            ("workload.server_adapters", workload.server_adapters, ("per-client",)),
-            ("workload.learning_rate_schedule", workload.learning_rate_schedule, ("constant",)),
-            ("workload.learning_rate_warmup", workload.learning_rate_warmup, (0,)),
-            ("participation.deadline_s", self.participation.deadline_s, (None,)),
-        ):
-            if given not in fits:
-                where = f"where the paradigm is {self.paradigm!r}"
-                raise ValueError(f"{field}: {_must_be(fits)} {where}")
         return self
 
     @model_validator(mode="after")
-    def _protocol_supports_the_rest(self) -> "Scenario":
-        scheme, rule = self.scheme, self.participation.rule
-        if rule == "fedcs" and scheme.uplink == "parallel":
-            raise ValueError("participation.rule: 'fedcs' needs uploads.sharing 'sequential'")
-        if scheme.uplink_order == "scheduled" and scheme.uplink == "parallel":
-            raise ValueError("uploads.order: 'scheduled' needs uploads.sharing 'sequential'")
-        if scheme.is_plain:
-            return self
-        if scheme.asynchronous:
-            raise ValueError(
-                f"{self.protocol_key}: must be absent where the paradigm is {self.paradigm!r}"
-            )
-        name = "workload.gradient_aggregation is not 0"
-        if scheme.asks:
-            name = "uploads wait for their turn" if scheme.uplink != "parallel" else "uploads wait"
-        for field, given, fits in (
-            ("emulation.air", self.emulation.air, ("links",)),
-            ("radio.access", self.radio.access, ("shannon",)),
-        ):
-            if given not in fits:
-                raise ValueError(f"{field}: {_must_be(fits)} where {name}")
-        if scheme.uplink == "sequential" and isinstance(self.links.loss_of("up"), SnrLoss):
-            raise ValueError("links.loss: must not be 'snr' where uploads wait for their turn")
-        if scheme.gradient_aggregation:
-            self._check_aggregation()
-        return self
-
-    def _check_aggregation(self) -> None:
-        scheme, workload = self.scheme, self.workload
-        key = "workload.gradient_aggregation"
-        if not scheme.transmission_waits_for_all:
-            raise ValueError(
-                f"{key}: needs a paradigm whose gradients wait for all, such as 'sfl-sp', not "
-                f"{self.paradigm!r}"
-            )
-        if workload.differing_splits:
-            raise ValueError(f"workload.split: must be one number where {key} is not 0")
-        if self.allocation.policy == "per-client-planner":
-            raise ValueError(
-                f"allocation.policy: must not be 'per-client-planner' where {key} is not 0"
-            )
-        for name in ("batch_size", "local_iterations"):
-            if workload.differs(name):
-                raise ValueError(f"workload.{name}: must be one number where {key} is not 0")
-        if workload.compute_time == "measured":
-            raise ValueError(f"workload.compute_time: must be 'modelled' where {key} is not 0")
-        profile = workload.profile
-        stays = self.allocation.policy in ("fixed", "equal")
-        splits = slice(workload.deepest_split - 1, workload.deepest_split) if stays else slice(None)
-        if isinstance(profile, Profile) and not all(profile.smashed_bytes[splits]):
-            raise ValueError(f"workload.profile.smashed_bytes: must not be 0 where {key} is not 0")
-
-    @property
-    def protocol_key(self) -> str:
-        """The key because of which the paradigm is not plain; `paradigm` if it is not by itself."""
-        if paradigm(self.paradigm).is_plain:
-            return "uploads" if self.scheme.asks else "workload.gradient_aggregation"
-        return "paradigm"
-
-    @model_validator(mode="after")
-    def _topology_supports_the_rest(self) -> "Scenario":
+    def _edges_fit_the_fleet(self) -> "Scenario":
         if self.topology is None:
             return self
         known = [client for edge in self.topology.edges for client in edge.uavs]
@@ -2395,26 +2180,6 @@ class Scenario(Section):
             )
         if missing := sorted(set(range(1, self.uavs.count + 1)) - set(known)):
             raise ValueError(f"topology.edges: UAV {missing[0]} is in none of them")
-        where = "where topology is given"
-        if self.scheme.asynchronous:
-            raise ValueError(f"paradigm: must not be asynchronous {where}, not {self.paradigm!r}")
-        for key, given in (
-            ("radio.cells", self.radio.cells),
-            ("emulation.placement", self.emulation.placement),
-            ("nodes", self.nodes),
-        ):
-            if given:
-                raise ValueError(f"{key}: must be absent {where}")
-        for key, choice, fits in (
-            ("emulation.air", self.emulation.air, ("links",)),
-            ("emulation.runtime", self.emulation.runtime, ("namespace",)),
-        ):
-            if choice not in fits:
-                raise ValueError(f"{key}: {_must_be(fits)} {where}")
-        if self.emulation.dilation == "auto":
-            raise ValueError(f"emulation.dilation: must be a number {where}")
-        if self.allocation.policy == "agent":
-            raise ValueError(f"allocation.policy: must not be 'agent' {where}, but decide once")
         asked = self.participation.clients
         for e, members in enumerate(self.members):
             if asked is not None and asked > len(members):
@@ -2427,6 +2192,17 @@ class Scenario(Section):
                 line = str(error).replace("base_station", f"topology.edges.{e}")
                 raise ValueError(line) from None
         return self
+
+    @model_validator(mode="after")
+    def _no_combination_is_broken(self) -> "Scenario":
+        for line in refusals(self):
+            raise ValueError(line)
+        return self
+
+    @property
+    def is_impaired(self) -> bool:
+        """Whether any link delays or loses frames."""
+        return bool(self.emulation.one_way_delay_s) or self.links.are_impaired
 
     @property
     def at_edges(self) -> "list[Self]":

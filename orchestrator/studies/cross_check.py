@@ -28,9 +28,10 @@ from orchestrator.engine.plan import fixed_allocation, link_bytes, payload_bytes
 from orchestrator.engine.radio import describe_radio, radio_access
 from orchestrator.engine.rounds import predict
 from orchestrator.engine.selection import selection
-from orchestrator.packet_simulation.rounds import play, simulated_radio
+from orchestrator.packet_simulation.rounds import check_packets, play, simulated_radio
 from orchestrator.policies.registry import decider
 from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.failed_checks import failed_checks
@@ -128,6 +129,8 @@ def cross_check(
         RunError: The emulation failed.
         ChannelError: ns-3 ended, or its models cannot be built.
     """
+    check(scenario, "frames")
+    check_packets(scenario, delays=bool(delays_s))
     profile = profile_of(scenario)
     own_s = max(way.delay_s for ways in impairments_of(scenario) for way in ways)
     timelines = {
@@ -175,7 +178,8 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
 
     These are the paper's equations for the scenario's paradigm, the queue if there are no gates,
     and all plug-in models, with two entries for an interval. The list is empty if a policy decides
-    the shares, if not all UAVs participate, or if UAVs share the band.
+    the shares, if not all UAVs participate or do equal numbers of iterations, or if UAVs share the
+    band.
 
     Raises:
         InputError: A model in the scenario cannot be loaded, or lacks a parameter.
@@ -187,7 +191,7 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
     channel = Channel.of(source).now
     plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
     radio = radio_access(scenario, channel)
-    if radio.is_shared:  # rates are not constant
+    if radio.is_shared or plan.own_iterations is not None:  # rates or iterations differ
         return []
     forms = []
     for name in ANALYTICAL_MODELS.names():

@@ -20,12 +20,12 @@ from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
 from orchestrator.engine.radio import of_gains, radio_access
 from orchestrator.engine.rounds import simulate_on
 from orchestrator.scenario.channel import Channel, mean_loss
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
 from orchestrator.theory.closed_forms import (
     best_iteration_s,
     best_order_s,
     best_sequence_s,
-    check_constant,
     constant_durations,
     cpsfl_lower_bound_s,
     durations_of,
@@ -43,7 +43,6 @@ from orchestrator.theory.closed_forms import (
     without_at_hat_s,
     without_at_s,
 )
-from testbed.core.errors import InputError
 from testbed.core.timeline import S
 from workloads.costs.profile import SplitProfile
 
@@ -150,18 +149,9 @@ def run(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> The
             numbers of iterations, or the scenario has edge servers or a protocol that the paper
             does not have.
     """
-    if scenario.topology is not None:
-        raise InputError("topology: closed forms need one base station")
-    if not scenario.scheme.is_plain:
-        raise InputError(
-            f"{scenario.protocol_key}: closed forms need uploads that start at once in shares of "
-            "the uplink, and gradients that are not aggregated"
-        )
-    if scenario.workload.differs("local_iterations"):
-        raise InputError("workload.local_iterations: closed forms need one number for all UAVs")
+    check(scenario, "theory", "constant")
     channel = Channel.of(source)
     radio, gain = radio_access(scenario, channel.now), channel.trace(1).values[:, 0]
-    check_constant(radio)
     return TheoryTable(
         [
             *_upper_bounds(scenario, channel, profile),

@@ -35,7 +35,6 @@ from orchestrator.engine.compiling import compiled
 from orchestrator.engine.engine import RoundTimes
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.rates import link_rates
-from testbed.core.errors import InputError
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 
 # --- closed forms --------------------------------------------------------------------------------
@@ -70,29 +69,14 @@ def without_adapters(plan: RoundPlan) -> RoundPlan:
     return replace(plan, sm_bytes=0 * plan.sm_bytes, cm_bytes=0 * plan.cm_bytes)
 
 
-def check_constant(radio: RadioAccess) -> None:
-    """Refuse a radio whose links have no constant rates.
-
-    Raises:
-        InputError: The radio divides its band among those that are active.
-    """
-    if radio.is_shared:
-        raise InputError(
-            "radio.access: closed forms need constant rates, which a link does not have "
-            f"{radio.without_shares}"
-        )
-
-
 def constant_durations(plan: RoundPlan, radio: RadioAccess, gain: SlotValues) -> Durations:
     """Assumption 1: the durations of a plan if each client's gain, shape [K], is constant.
 
-    Raises:
-        InputError: The radio divides its band among those that are active, or clients do different
-            numbers of iterations.
+    The radio must not divide its band among those that are active, and all clients must do equal
+    numbers of iterations.
     """
-    check_constant(radio)
-    if plan.own_iterations is not None:
-        raise InputError("workload.local_iterations: closed forms need one number for all UAVs")
+    assert not radio.is_shared
+    assert plan.own_iterations is None
     uplink, broadcast, down = link_rates(plan, radio, gain[:, None])
     return Durations(
         sm_s=8 * plan.sm_bytes / broadcast[:, 0],

@@ -35,7 +35,7 @@ PREBUILT = Path(sys.prefix) / "share" / "uav-sfl-testbed"
 describes."""
 
 FLAGS = ("-std=c++20", "-O2", "-ffp-contract=off")
-"""No FMA and no -march: results must not depend on compiler or machine, not even in the last bit."""
+"""No FMA and no -march: results must not depend on compiler or machine, not in the last bit."""
 LIBRARY = ("-fPIC", "-shared")
 
 

@@ -20,6 +20,7 @@ from orchestrator.cli import reference as cli_reference
 from orchestrator.cli.main import app
 from orchestrator.reporting.charts import TIME_CHARTS
 from orchestrator.reporting.run_plots import PLOTS
+from orchestrator.scenario import combinations
 from orchestrator.scenario.reference import reference
 from orchestrator.theory import models
 from testbed.core.registry import CHANNELS, ORDERS, PARADIGMS, POLICIES, TRANSPORTS
@@ -32,6 +33,11 @@ def test_every_scenario_key_is_documented_as_it_is() -> None:
 
 def test_every_command_is_documented_as_it_is() -> None:
     assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == cli_reference.reference()
+
+
+def test_every_combination_is_documented_as_it_is() -> None:
+    written = (ROOT / "docs" / "combinations.md").read_text(encoding="utf-8")
+    assert written == combinations.reference()
 
 
 def test_every_public_name_is_documented_as_it_is() -> None:

@@ -6,7 +6,6 @@
 import hashlib
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from collections import Counter

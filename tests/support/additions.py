@@ -239,10 +239,11 @@ def inverse_square(space: Surroundings, at_1_m: float = 1e-4) -> Gain:
 
 
 def check_radio(_):
+    from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
+
     from ns3_scenarios.trace import ChannelTrace
     from orchestrator.engine.plan import Allocation
     from orchestrator.engine.radio import ConstantRate, radio_access
-    from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
 
     gain, shares = np.array([[1e-9, 0.0]] * 3), np.full(3, 1 / 3)
     radio = radio_access(scenario(radio={"access": "constant"}), ChannelTrace(gain, 0.1))
@@ -258,9 +259,9 @@ def check_radio(_):
 
 def check_compiled_radio(_):
     import numba
+    from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
 
     from orchestrator.engine.radio import ConstantRate
-    from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
 
     @numba.njit
     def rate_bps(bands, shares, value):

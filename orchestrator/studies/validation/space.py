@@ -19,6 +19,7 @@ from scipy.stats import norm
 
 from orchestrator.analysis.axes import Distribution
 from orchestrator.engine.plan import Array
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import explain, put, read_tree, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario, Section
@@ -134,7 +135,9 @@ def tree_at(tree: dict[str, Any], keys: Mapping[str, Any], source: str) -> Scena
     for key, value in keys.items():
         put(changed, key, value, f"{source}: {key}")
     changed["rounds"] = 1
-    return validate(changed, source)
+    made = validate(changed, source)
+    check(made, "validate")
+    return made
 
 
 def _copy(tree: Any) -> Any:
@@ -149,12 +152,11 @@ def default_space(scenario: Scenario) -> Space:
     seeds for their placement. Values in lists with one entry per UAV are not varied.
 
     Raises:
-        InputError: UAVs differ in batch size or local iterations.
+        InputError: A rule of `orchestrator.scenario.combinations` is broken.
     """
+    check(scenario, "validate")
     work, radio, station = scenario.workload, scenario.radio, scenario.base_station
     by = partial(_by, least=1e-6, most=1e21)
-    for key in work.differing_loads:
-        raise InputError(f"workload.{key}: validation needs one number for all UAVs")
     batch, iterations = work.largest("batch_size"), work.largest("local_iterations")
     keys: dict[str, dict[str, Any]] = {
         "workload.split": {"choice": list(range(1, profile_of(scenario).splits + 1))},

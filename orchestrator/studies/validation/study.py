@@ -24,6 +24,7 @@ from orchestrator.analysis import metrics
 from orchestrator.campaign.cluster import POOL, run_jobs
 from orchestrator.engine.plan import Array
 from orchestrator.records.manifest import source_sha256
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.validation import kernel
 from orchestrator.studies.validation.outcome import RESAMPLES, TOLERANCE, Request, Validation
@@ -48,6 +49,7 @@ from orchestrator.studies.validation.worker import (
 from orchestrator.theory.models import ModelResult, model
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
+from testbed.core.registry import ANALYTICAL_MODELS
 from testbed.host.dask_cluster import Cluster
 from testbed.system.files import check_no_link, write_json
 
@@ -82,6 +84,8 @@ def validate(
     """
     metric = request.metric or model(request.model, request.scenario).metric
     metrics.metric(metric)
+    of_model = ["constant"] if request.model in ANALYTICAL_MODELS.built_in else []
+    check(request.scenario, "validate", *of_model)
     tree = request.scenario.model_dump(mode="json")
     design, keys = _design(request, tree)
     first, second, exchanged = _saltelli(request)

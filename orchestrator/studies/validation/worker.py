@@ -34,7 +34,7 @@ from orchestrator.policies.registry import decider
 from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.channel import Channel, channel_key, open_source
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import ALL_CLIENTS, Scenario
+from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.validation.space import tree_at
 from orchestrator.theory.models import AnalyticalModel, ModelResult, model
 from testbed.core.errors import InputError, RunError
@@ -204,14 +204,6 @@ class Player:
             engine = EngineBackend(scenario, channel, profile, sizing)
             return engine.play(decision), engine.plan(allocation)
 
-        if scenario.scheme.asynchronous:
-            raise InputError("paradigm: validation needs synchronous rounds")
-        for key in scenario.workload.differing_loads:
-            raise InputError(f"workload.{key}: validation needs one number for all UAVs")
-        if scenario.topology is not None:
-            raise InputError("topology: validation needs one base station")
-        if scenario.participation != ALL_CLIENTS:
-            raise InputError("participation: validation needs rounds of all UAVs")
         payload, plan = played(payload_bytes)
         frames, _ = played(link_bytes)
         # This number does not depend on the cache, and suffices for models that are too slow.

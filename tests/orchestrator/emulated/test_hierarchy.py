@@ -137,7 +137,7 @@ def test_the_cloud_applies_the_rule_and_keeps_its_memory() -> None:
 def test_captures_and_complete_runs_are_refused(all_played: Played) -> None:
     folder, done = all_played
     assert done["captured"].returncode == 2
-    assert "--capture: is not supported where topology is given" in done["captured"].stderr
+    assert "topology: must be absent with captured packets" in done["captured"].stderr
     assert not (folder / "captured").exists()
     assert done["resumed"].returncode == 2
 

@@ -16,13 +16,13 @@ from packet_cases import small
 
 from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, TwoWay
 from orchestrator.emulated import radio_calibration
-from orchestrator.emulated.network import check_air
 from orchestrator.emulated.radio_air import CLEAR_GAIN, RadioAir, channel_of
 from orchestrator.emulated.radio_calibration import RadioTrial
 from orchestrator.emulated.rate_feed import RoundRates, SessionRates
 from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round
 from orchestrator.engine.radio import radio_access
 from orchestrator.scenario.channel import Channel
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.control.messages import Probe
@@ -418,12 +418,12 @@ def test_goodput_is_compared_with_ns3_alone_between_slow_start_and_the_end(
         ({"emulation": {"runtime": "docker"}}, r"emulation\.runtime: must be 'namespace'"),
         ({"emulation": {"placement": "spread"}}, r"emulation\.placement: must be absent"),
         ({"emulation": {"rate_counts": "payload"}}, r"emulation\.rate_counts: must be 'frame'"),
-        ({"emulation": {"one_way_delay_s": 0.01}}, r"emulation\.one_way_delay_s: must be 0\.0 "),
-        ({"links": {"one_way_delay_s": 0.01}}, r"links\.one_way_delay_s: must be 0\.0 "),
+        ({"emulation": {"one_way_delay_s": 0.01}}, r"emulation\.one_way_delay_s: must be 0 "),
+        ({"links": {"one_way_delay_s": 0.01}}, r"links\.one_way_delay_s: must be 0 "),
         ({"links": {"one_way_delay_s": {"up": 0.01, "down": 0}}}, r"links\.one_way_delay_s: "),
-        ({"links": {"one_way_delay_s": 0.01, "jitter_s": 0.001}}, r"links\.\w+: must be 0\.0 "),
-        ({"links": {"loss": 0.01}}, r"links\.loss: must be 0\.0 "),
-        ({"links": {"loss": {"model": "trace"}}}, r"links\.loss: must be 0\.0 "),
+        ({"links": {"one_way_delay_s": 0.01, "jitter_s": 0.001}}, r"links\.\w+: must be 0 "),
+        ({"links": {"loss": 0.01}}, r"links\.loss: must be 0 "),
+        ({"links": {"loss": {"model": "trace"}}}, r"links\.loss: must be 0 "),
         ({"links": {"queue": "fq_codel"}}, r"links\.queue: must be 'fifo'"),
         ({"links": {"queue": "red", "ecn": True}}, r"links\.(queue|ecn): must be"),
         ({"links": {"ecn": True}}, r"links\.ecn: must be false"),
@@ -436,13 +436,13 @@ def test_what_ns3s_radio_does_not_have_is_refused(keys: dict[str, Any], says: st
         small({"air": "ns3"} | emulation, **keys)
     (line,) = str(refused.value).splitlines()
     assert re.search(says, line), line
-    assert line.endswith("where emulation.air is 'ns3'")
+    assert "where emulation.air is 'ns3'" in line
 
 
 def test_links_play_one_cell_and_no_contention() -> None:
     cells = {"access": "lte", "cells": [{"position_m": [500, 0, 30]}]}
-    for radio, key in (({"access": "wifi"}, "radio.access: 'wifi'"), (cells, "radio.cells:")):
-        with pytest.raises(InputError, match=rf"^{re.escape(key)}.* emulation\.air 'ns3'"):
-            check_air(small(radio=radio))
-        check_air(small({"air": "ns3"}, radio=radio))
-    check_air(small(radio={"access": "lte"}))
+    for radio in ({"access": "wifi"}, cells):
+        with pytest.raises(InputError, match=r"^emulation\.air: must be 'ns3' where radio"):
+            check(small(radio=radio), "run")
+        check(small({"air": "ns3"}, radio=radio), "run")
+    check(small(radio={"access": "lte"}), "run")

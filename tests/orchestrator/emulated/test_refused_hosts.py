@@ -20,8 +20,9 @@ from small_scenario import TREE
 import orchestrator as tb
 from orchestrator.emulated import hosts
 from orchestrator.emulated.host_worker import examine
-from orchestrator.emulated.hosts import check_spreadable, hosts_of
+from orchestrator.emulated.hosts import hosts_of
 from orchestrator.records.manifest import environment
+from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError, RunError
 from testbed.host.doctor import Finding
@@ -64,26 +65,28 @@ def test_a_prediction_does_not_ask_where_nodes_live(file: Path) -> None:
 )
 def test_what_several_machines_cannot_do_is_refused(emulation: Any, says: str) -> None:
     with pytest.raises(InputError, match=f"^{says}"):
-        check_spreadable(scenario(**emulation))
+        check(scenario(**emulation), "--scheduler")
 
 
 def test_several_machines_cannot_share_an_lte_cell() -> None:
     """No injector sees the queues of all uplinks."""
     radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
     tree = {**deepcopy(TREE), "radio": radio}
-    with pytest.raises(InputError, match=r"^radio.lte.scheduler: must be 'shares' where nodes"):
-        check_spreadable(validate(tree, "test"))
+    with pytest.raises(
+        InputError, match=r"^radio.lte.scheduler: must be 'shares' on several machines"
+    ):
+        check(validate(tree, "test"), "--scheduler")
     tree["radio"]["lte"] = {"scheduler": "shares"}
-    check_spreadable(validate(tree, "test"))
+    check(validate(tree, "test"), "--scheduler")
     tree["emulation"] = {"air": "ns3"}
-    with pytest.raises(InputError, match=r"^emulation.air: must be 'links' where nodes are on"):
-        check_spreadable(validate(tree, "test"))
+    with pytest.raises(InputError, match=r"^emulation.air: must be 'links' on several"):
+        check(validate(tree, "test"), "--scheduler")
 
 
 def test_several_machines_cannot_share_a_channel_of_wifi() -> None:
     tree = {**deepcopy(TREE), "radio": {"access": "wifi"}}
-    with pytest.raises(InputError, match=r"^radio.access: must not be 'wifi' where nodes are on"):
-        check_spreadable(validate(tree, "test"))
+    with pytest.raises(InputError, match=r"^radio.access: must not be 'wifi' on several"):
+        check(validate(tree, "test"), "--scheduler")
 
 
 def test_secrets_go_to_schedulers_that_speak_tls_alone() -> None:

@@ -93,7 +93,7 @@ def test_downlinks_of_an_lte_cell_are_shared_by_its_scheduler() -> None:
     ]
     assert downlink_of(cell, "shared") == downlink_of(shares, "shared") == "shared"
     assert downlink_of(shares, "dedicated") == "dedicated"
-    refused = "`downlink`: must be 'shared' where radio.lte.scheduler is 'equal'"
+    refused = "`downlink`: must be 'shared' where the UAVs that send divide the band"
     with pytest.raises(InputError, match=refused):
         check(cell, SessionRequest(seconds=1, downlink="dedicated"))
     check(cell, SessionRequest(seconds=1))
@@ -102,5 +102,5 @@ def test_downlinks_of_an_lte_cell_are_shared_by_its_scheduler() -> None:
 def test_downlinks_of_an_access_point_share_its_channel() -> None:
     wifi = validate(TREE | {"radio": {"access": "wifi"}}, "test")
     assert downlink_of(wifi, None) == downlink_of(wifi, "shared") == "shared"
-    with pytest.raises(InputError, match="must be 'shared' where radio"):
+    with pytest.raises(InputError, match="must be 'shared' where the UAVs"):
         downlink_of(wifi, "dedicated")

@@ -192,7 +192,7 @@ def test_a_run_is_watched_as_it_goes_and_ctrl_c_ends_it_in_order(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("emulation.runtime=docker", "emulation.runtime: must be 'namespace' where clock is"),
+        ("emulation.runtime=docker", "emulation.runtime: must be 'namespace' where emulation."),
         ("workload.compute_time=measured", "workload.compute_time: must be 'modelled' where emu"),
         ("workload.clients_per_pass=2", "workload.clients_per_pass: must be 1 where emulation.cl"),
     ],

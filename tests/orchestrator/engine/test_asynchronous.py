@@ -492,7 +492,9 @@ def test_what_does_not_go_together_is_refused_by_its_field() -> None:
                 | {"paradigm": "asfl-pp", "workload": TREE["workload"] | {"asynchronous": section}},
                 "test",
             )
-    with pytest.raises(InputError, match="paradigm: an agent needs synchronous rounds"):
+    with pytest.raises(
+        InputError, match="paradigm: must not be asynchronous for the training of an agent"
+    ):
         tb.UavSflEnv(small("asfl-pp"))
 
 

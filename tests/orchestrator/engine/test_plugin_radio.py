@@ -48,10 +48,10 @@ def package(tmp_path, monkeypatch):
         yield
 
 
-def scenario_of(access, **parameters):
+def scenario_of(access, policy="fixed", **parameters):
     radio = {"access": access, "access_parameters": parameters}
     tree = {"uavs": {"tx_power_w": [1, 0.4, 2]}, "workload": {"compute": "none"}, "radio": radio}
-    return validate(tree | {"paradigm": "sfl-pp"}, "test")
+    return validate(tree | {"paradigm": "sfl-pp", "allocation": {"policy": policy}}, "test")
 
 
 GAIN = np.full((3, 2000), 1e-11) * [[1.0], [3.0], [0.2]]

@@ -295,10 +295,10 @@ EMPTY = TREE["workload"]["profile"] | {"smashed_bytes": [0, 0, 0, 0]}
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
-        ({"paradigm": "cpsfl", "workload": AGGREGATES}, "workload.gradient_aggregation: needs a"),
+        ({"paradigm": "cpsfl", "workload": AGGREGATES}, "workload.gradient_aggregation: must be"),
         ({"paradigm": "asfl-ps", "workload": AGGREGATES}, "workload.gradient_aggregation: must be"),
-        ({"paradigm": "asfl-ps", **GATE}, "uploads: must be absent"),
-        ({"uploads": {"order": "scheduled"}}, "uploads.order: 'scheduled' needs uploads.sharing"),
+        ({"paradigm": "asfl-ps", **GATE}, "uploads.adapters_wait_for_all: must be fa"),
+        ({"uploads": {"order": "scheduled"}}, "uploads.order: must not be 'scheduled' where"),
         ({"uploads": {"sharing": "both"}}, "uploads.sharing: "),
         ({"uploads": {"turns": 3}}, "uploads.turns: "),
         ({"workload": {"gradient_aggregation": 1.1}}, "workload.gradient_aggregation: "),
@@ -315,7 +315,6 @@ EMPTY = TREE["workload"]["profile"] | {"smashed_bytes": [0, 0, 0, 0]}
             {"paradigm": "sfl-sp", "workload": AGGREGATES | {"profile": EMPTY}},
             "workload.profile.smashed_bytes: must not be 0",
         ),
-        ({"radio": {"access": "wifi"}, **IN_TURN}, "radio.access: must be 'shannon'"),
         (
             {"links": {"loss": {"up": {"model": "snr", "table": [[0, 0.1]]}}}, **IN_TURN},
             "links.loss: must not be 'snr'",
@@ -323,7 +322,7 @@ EMPTY = TREE["workload"]["profile"] | {"smashed_bytes": [0, 0, 0, 0]}
         ({"participation": {"rule": "fedcs"}, **IN_TURN}, "participation.parameters.round_s"),
         (
             {"participation": {"rule": "fedcs", "parameters": {"round_s": 1.0}}},
-            "participation.rule: 'fedcs' needs uploads.sharing 'sequential'",
+            "participation.rule: must not be 'fedcs' where uploads.sharing is not 'sequential'",
         ),
     ],
 )

@@ -183,7 +183,9 @@ def test_contradictions_about_the_downlink_are_refused() -> None:
     asked = scenario(**{"radio.downlink_is": "link"})
     with pytest.raises(InputError, match=r"^radio\.downlink_is: is 'link', but the trace says"):
         tb.predict(asked, of_cell())
-    with pytest.raises(InputError, match=r"^radio\.downlink_is: belongs to a trace of rates"):
+    with pytest.raises(
+        InputError, match=r"^radio\.downlink_is: must be absent where the trace has gains"
+    ):
         tb.predict(asked, constant(gain=[1e-9, 1e-9]))
     with pytest.raises(InputError, match=r"^allocation\.beta: must be 'equal'"):
         tb.predict(scenario(**{"allocation.beta": [0.3, 0.7]}), of_cell())

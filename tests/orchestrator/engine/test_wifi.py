@@ -339,14 +339,20 @@ def test_a_rate_holds_from_its_least_gain_up_to_the_next_step():
 
 # --- refused -------------------------------------------------------------------------------------
 
-CONTENDS = "where radio.access is 'wifi', whose UAVs contend for one channel"
+DIVIDED = "where the UAVs that send divide the band"
+CONTENDS = "emulation.air: must be 'ns3' where radio.access is 'wifi' in an emulation"
 
 
 @pytest.mark.parametrize(
     ("command", "keys", "says"),
     [
-        ("predict", {"allocation.rho": [0.3, 0.7]}, f"allocation.rho: must be 'equal' {CONTENDS}"),
-        ("predict", {"allocation.beta": [0.3, 0.7]}, "allocation.beta: must be 'equal' where rad"),
+        ("predict", {"allocation.rho": [0.3, 0.7]}, "allocation.rho: must be 'equal' where radio"),
+        ("predict", {"allocation.beta": [0.3, 0.7]}, f"allocation.beta: must be 'equal' {DIVIDED}"),
+        (
+            "predict",
+            {"allocation.policy": "planner"},
+            f"allocation.policy: must be 'fixed' or 'equal' {DIVIDED}",
+        ),
         ("predict", {"radio.wifi.standard": "b"}, "radio.wifi.standard: input should be 'n', 'ac'"),
         (
             "predict",
@@ -371,21 +377,20 @@ CONTENDS = "where radio.access is 'wifi', whose UAVs contend for one channel"
         (
             "predict",
             {"links.loss": {"model": "snr", "threshold_db": 3}},
-            "links.loss: 'snr' needs radio.access 'shannon'",
+            "links.loss: must not be 'snr' where radio.access is 'lte' or 'wifi'",
         ),
-        ("theory", {}, "radio.access: closed forms need constant rates, which a link does not hav"),
         ("cross-check", {}, "--trace: has no positions; UAVs with Wi-Fi hear each other"),
-        ("run", {}, "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate"),
+        ("run", {}, CONTENDS),
         (
             "run",
             {"emulation.clock": "virtual"},
-            "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate",
+            CONTENDS,
         ),
-        ("up", {}, "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate"),
+        ("up", {}, CONTENDS),
         (
             "up",
             {"emulation.clock": "virtual"},
-            "radio.access: 'wifi' needs emulation.air 'ns3'; emulated links have a rate",
+            CONTENDS,
         ),
     ],
 )
@@ -410,7 +415,9 @@ def test_what_wifi_cannot_be_asked_is_one_line(tmp_path, command, keys, says):
 def test_delay_and_loss_are_not_predicted(tmp_path):
     given = {"gain": np.full((2, 5000), NEAR), "slot_s": 0.1}
     tree = {"uavs": {"tx_power_w": [1, 1]}, "radio": {"access": "wifi"}, "links": {"loss": 0.01}}
-    with pytest.raises(InputError, match=r"^links: must have no delay, jitter or loss where radio"):
+    with pytest.raises(
+        InputError, match=r"^links: must have no delay, jitter or loss where the UAVs"
+    ):
         tb.predict(validate(tree, "test"), given, rounds=1, wire=True)
 
 

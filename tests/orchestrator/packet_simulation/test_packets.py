@@ -377,9 +377,9 @@ def test_outages_are_played() -> None:
 @pytest.mark.parametrize(
     ("change", "source", "message"),
     [
-        ({"congestion_control": "vegas"}, fading, "congestion_control: ns-3 supports cubic"),
-        ({"transport": "tls"}, fading, "emulation.transport: ns-3 supports only 'tcp'"),
-        ({"connection": "per-transfer"}, fading, "emulation.connection: ns-3 supports only 'kept'"),
+        ({"congestion_control": "vegas"}, fading, "congestion_control: must be 'cubic' or"),
+        ({"transport": "tls"}, fading, "emulation.transport: must be 'tcp' for ns-3"),
+        ({"connection": "per-transfer"}, fading, "emulation.connection: must be 'kept' for ns"),
         ({}, lambda: fading(slots=3), "trace: its 3 slots end"),
     ],
     ids=["congestion control", "transport", "connection", "short trace"],
@@ -401,7 +401,7 @@ def test_what_cannot_be_played_is_refused(
 )
 def test_faults_are_refused_and_not_left_out(faults: dict[str, object]) -> None:
     scenario = small().model_copy(update={"faults": Faults.model_validate(faults)})
-    with pytest.raises(InputError, match=f"faults.{next(iter(faults))}: ns-3 needs rounds"):
+    with pytest.raises(InputError, match=f"faults.{next(iter(faults))}: must be absent for ns-3"):
         play(scenario, fading(), profile_of(scenario))
 
 
@@ -485,8 +485,8 @@ def test_shares_that_a_policy_decides_are_those_of_links_at_the_model_s_rates() 
 @pytest.mark.parametrize(
     ("radio", "emulation", "message"),
     [
-        ({}, {"rate_counts": "payload"}, r"^emulation.rate_counts: 'payload' is a rate without"),
-        ({"lte": {"layers": 2}}, {}, r"^radio.lte.layers: ns-3's LTE has 1 only"),
+        ({}, {"rate_counts": "payload"}, r"^emulation.rate_counts: must be 'frame' where ns-3"),
+        ({"lte": {"layers": 2}}, {}, r"^radio.lte.layers: must be 1 for ns-3's LTE"),
         ({"lte": {"resource_blocks": 20}}, {}, r"^resource_blocks must be one of 6, 15, 25"),
     ],
 )

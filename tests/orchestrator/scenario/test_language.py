@@ -117,7 +117,7 @@ def test_folders_without_a_fitting_configuration_are_refused(
         ("hf:none", {}, r"workload\.model: 'none' is neither a folder .* 'pretrained'"),
         ("hf:", {}, r"workload\.model"),
         ("hf:llama", {"workload.image_size": 32}, r"image_size: belongs to timm's models"),
-        ("hf:llama", {"workload.head": "new"}, r"head: 'new' needs train_head"),
+        ("hf:llama", {"workload.head": "new"}, r"head: must not be 'new' where the head is"),
         ("hf:llama", {"workload.data.label_column": "a"}, r"data\.label_column: belongs to"),
         ("hf:llama", {"workload.sequence_length": 1}, r"sequence_length"),
         ("vit_nano_patch8_64", {"workload.sequence_length": 8}, r"sequence_length: belongs to hf:"),

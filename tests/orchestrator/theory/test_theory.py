@@ -273,7 +273,7 @@ def test_a_claim_can_fail(relation, value_s, holds):
     ("keys", "names"),
     [
         ("paradigm=sfl-sp workload.gradient_aggregation=0.5", "workload.gradient_aggregation: "),
-        ("uploads.sharing=sequential", "uploads: "),
+        ("uploads.sharing=sequential", "uploads.sharing: "),
         (
             "topology={edges:[{uavs:[1,2,3]}],backhaul:{uplink_bps:1e6,downlink_bps:1e6}}",
             "topology: ",
@@ -284,5 +284,5 @@ def test_what_the_paper_does_not_have_is_refused(keys: str, names: str) -> None:
     tree = [each.replace(":", ": ").replace(",", ", ") for each in keys.split()]
     scenario = load(SCENARIOS / "quickstart.yaml", tree)
     source = Replay(ChannelTrace(np.full((3, 9), 1e-10), 0.1))
-    with pytest.raises(InputError, match=f"^{names}closed forms need"):
+    with pytest.raises(InputError, match=f"^{names}must be .* for closed forms"):
         claims.run(scenario, source, PAPER)

@@ -1,0 +1,1231 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Values of keys that do not go together: one row per rule, in one table.
+
+A row pairs two facts about a scenario: one that must not hold, and one where it must not. The rows
+without a command are applied when a scenario is loaded; those of a command when the command loads
+its scenario; those of a channel as soon as a trace is known. Facts are properties, such as "the
+UAVs that send divide the band", so that rules also apply to plug-ins.
+
+Bounds of a key, and lists with one value per UAV, are no combinations; they are in the schema.
+
+``python -m orchestrator.scenario.combinations > docs/combinations.md``
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ns3_scenarios.packets import CONGESTION_CONTROLS
+from ns3_scenarios.radio import MOST_WIFI_MTU
+from orchestrator.scenario.facts import (
+    AGGREGATED,
+    ASYNCHRONOUS,
+    CELLS,
+    COMMON_SET,
+    CONTENDS,
+    DEADLINE,
+    DECIDES,
+    DIVIDED,
+    DOCKER,
+    DROPS,
+    EVENTS,
+    FROZEN_HEAD,
+    GATED,
+    IMPAIRED,
+    IN_TURN,
+    MAC_ORDER,
+    MEASURED,
+    NS3,
+    ON_LINKS,
+    OVER_NS3_LTE,
+    OWN_BATCHES,
+    OWN_ITERATIONS,
+    OWN_RANKS,
+    OWN_RATES,
+    OWN_SPLITS,
+    PASSES,
+    PAYLOAD_RATES,
+    RANDOM,
+    SHARED_SET,
+    SNR_LOSS,
+    SOME_CLIENTS,
+    STAYS,
+    SVD,
+    TOPOLOGY,
+    TRAINED,
+    VIRTUAL,
+    AnyScenario,
+    Fact,
+    Found,
+    fact,
+    first,
+    given,
+    is_not,
+    is_value,
+    round_of_fault,
+    share_given,
+    shown,
+    small_mtu,
+    unequal,
+    unsupported_key,
+    writable_files,
+)
+from testbed.core.errors import InputError
+from workloads.models.language import is_language
+
+Kind = Literal["contradiction", "not modelled"]
+Channel = Literal["", "gains", "rates", "cell rates"]
+"""What a trace has: gains, rates of each link, or rates of which those of the downlink are the
+cell's; empty: any of them."""
+RATES: tuple[Channel, ...] = ("rates", "cell rates")
+COMMANDS = {
+    "": "",
+    "frames": "in predictions with frames",
+    "run": "in an emulation",
+    "--capture": "with captured packets",
+    "--live": "with a live view",
+    "up": "in a session",
+    "--downlink": "in a session",
+    "--scheduler": "on several machines",
+    "run --scheduler": "on several machines",
+    "up --scheduler": "on several machines",
+    "cross-check": "for ns-3's packets (`testbed cross-check`)",
+    "--delay-ms": "with another delay of ns-3's packets",
+    "ns3-lte": "for ns-3's LTE",
+    "theory": "for closed forms (`testbed theory`)",
+    "constant": "for closed forms",
+    "validate": "for `testbed validate`",
+    "learn": "for learning without times (`testbed learn`)",
+    "train": "for the training of an agent",
+    "decide": "for decisions on split points",
+    "bound_rounds": "for the lower bound of a campaign",
+}
+"""By command of a row: the words for it. A scenario that is emulated over ns-3's LTE applies
+`ns3-lte` by itself."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A rule: a fact that must not hold where another one does."""
+
+    name: str
+    without: Fact
+    where: Fact | None
+    """None: everywhere, for the row of a command or a channel."""
+    because: str
+    """The reason, the end of a sentence."""
+    kind: Kind
+    command: str = ""
+    """The command of the row; empty: the row is applied when a scenario is loaded."""
+    channels: tuple[Channel, ...] = ()
+    """The channels of the row; none: all of them."""
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys that do not go together; the first one has to change."""
+        return list(dict.fromkeys([*self.without.keys, *(self.where.keys if self.where else ())]))
+
+    @property
+    def needs(self) -> str:
+        """What is needed of the first key, and where."""
+        found = [self.without.otherwise]
+        if self.where is not None:
+            found.append(f"where {self.where.text}")
+        if self.channels:
+            found.append(f"where the trace has {'rates' if 'rates' in self.channels else 'gains'}")
+        return " ".join([*found, COMMANDS[self.command]]).strip()
+
+    def broken(self, scenario: AnyScenario) -> str | None:
+        """A line that names the key, what is needed, the reason and the value; None: the rule
+        holds."""
+        if self.where is not None and not self.where(scenario):
+            return None
+        if (found := self.without.find(scenario)) is None:
+            return None
+        value = "" if found.value is None else f"; not {shown(found.value)}"
+        needs = found.needs or self.needs
+        return f"{found.key}: {needs}, because {self.because}{value}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as an object of `testbed combinations --json`."""
+        return {
+            "name": self.name,
+            "keys": self.keys,
+            "needs": self.needs,
+            "because": self.because,
+            "class": self.kind,
+        }
+
+
+def refusals(scenario: AnyScenario, *commands: str, channel: Channel = "") -> Iterator[str]:
+    """The lines of all broken rules.
+
+    Args:
+        scenario: The scenario.
+        commands: The commands whose rules are applied; none: the rules of all commands.
+        channel: The kind of the trace whose rules are applied; empty: those of any trace.
+    """
+    applied = set(commands) or {""}
+    if not commands and OVER_NS3_LTE(scenario):
+        applied.add("ns3-lte")
+    for row in COMBINATIONS:
+        of_channel = channel in row.channels if channel else not row.channels
+        if row.command in applied and of_channel and (line := row.broken(scenario)):
+            yield line
+
+
+def check(scenario: AnyScenario, *commands: str, channel: Channel = "") -> None:
+    """Refuse a scenario that breaks a rule; arguments as for `refusals`.
+
+    Raises:
+        InputError: A rule is broken; the line names the key, what is needed, and why.
+    """
+    for line in refusals(scenario, *commands, channel=channel):
+        raise InputError(line)
+
+
+# --- rules ---------------------------------------------------------------------------------------
+
+CONTRADICTION: Kind = "contradiction"
+MISSING: Kind = "not modelled"
+
+
+def _rows(
+    kind: Kind,
+    command: str,
+    rows: Mapping[str, tuple[Fact, Fact | None, str]],
+    channels: tuple[Channel, ...] = (),
+) -> Iterator[Combination]:
+    """Rows of one class, command and channel, by name: what must not hold, where, and why."""
+    for name, (without, where, because) in rows.items():
+        yield Combination(name, without, where, because, kind, command, channels)
+
+
+_NO_START = "rounds of an asynchronous paradigm have no common start"
+_MERGED = "updates are merged one by one as they arrive"
+_NS3_CARRIES = "ns-3's radio itself delays, loses and queues packets"
+_ONE_BAND = "links of a shared band are predicted for the plain synchronous protocol only"
+_PLAIN_DECISIONS = "decisions are computed with the engine of the plain protocol"
+_AS_IN_TURN = "the edge servers' rounds are played by an executor of their own"
+_TRAINED_ON_ALL = "an agent is trained on rounds of all UAVs with one split point"
+_ONE_PASS = "one pass computes with one set of parameters and batches of one size"
+_ONE_SET = "a common set of server-side adapters needs clients with equal parts of the model"
+_EQUAL_BATCHES = "gradients are averaged sample by sample over all clients"
+_KEEPS = "no other party has the statistics of a client"
+_EQUAL_COSTS = "the costs of a split point are those of equal clients"
+_LIKE_TRANSPORT = "the transport does not support other values"
+_NO_MEDIUM_AND_TCP = "delay and loss are modelled for links with a rate of their own"
+_NO_GAINS = "a trace of rates has no gains"
+_PACKETS_PLAIN = "the simulated nodes know the plain synchronous protocol only"
+_FORMS_PLAIN = "the paper's equations are those of its own protocol"
+_ONE_STATION = "only one base station is considered"
+_TIMES = "what is learned would depend on times"
+_AGENT_PLAIN = "an agent decides for the paper's synchronous rounds of all UAVs"
+_NS3_LACKS = "ns-3's model of LTE lacks this"
+
+COMBINATIONS: tuple[Combination, ...] = (
+    *_rows(
+        CONTRADICTION,
+        "",
+        {
+            "shares-of-another-policy": (
+                first(
+                    "shares are given",
+                    "must be 'equal'",
+                    *map(share_given, ("alpha", "beta", "rho")),
+                ),
+                fact(
+                    "allocation.policy",
+                    "allocation.policy is not 'fixed'",
+                    "must be 'fixed'",
+                    lambda s: not s.allocation.kind.takes_shares,
+                ),
+                "other policies have their own shares",
+            ),
+            "agent-without-folder": (
+                fact(
+                    "allocation.agent",
+                    "allocation.agent is absent",
+                    "must be given",
+                    lambda s: s.allocation.agent is None,
+                ),
+                TRAINED,
+                "the policy is the agent in that folder",
+            ),
+            "split-per-client-with-common-adapters": (
+                fact(
+                    "allocation.policy",
+                    "allocation.policy chooses a split point per client",
+                    "must not be 'per-client-planner'",
+                    lambda s: s.allocation.kind.splits_clients,
+                ),
+                COMMON_SET,
+                _ONE_SET,
+            ),
+            "unequal-bands-on-a-shared-band": (
+                unequal("beta"),
+                DIVIDED,
+                "the UAVs that send divide the band equally",
+            ),
+            "unequal-power-without-effect": (
+                unequal("rho"),
+                fact(
+                    "radio.access",
+                    "radio.access is 'lte' or 'wifi'",
+                    "must divide the transmit power",
+                    lambda s: not s.radio.kind.has_rho,
+                ),
+                "the base station sends to all UAVs with the same power",
+            ),
+            "new-head-not-trained": (
+                is_value("workload.head", "new", otherwise="must not be 'new'"),
+                FROZEN_HEAD,
+                "a frozen head is that of the weights",
+            ),
+            "nothing-trained": (
+                is_value("workload.adapters", "none", otherwise="must not be 'none'"),
+                FROZEN_HEAD,
+                "nothing would be trained",
+            ),
+            "head-of-no-file": (
+                is_value("workload.head", "file", otherwise="must not be 'file'"),
+                fact(
+                    "workload.weights",
+                    "workload.weights is absent",
+                    "must be given",
+                    # A language model may have weights in its folder.
+                    lambda s: s.workload.weights is None and not is_language(s.workload.model),
+                    shows=False,
+                ),
+                "it is the head of these weights",
+            ),
+            "svd-without-adapters": (
+                SVD,
+                fact(
+                    "workload.adapters",
+                    "workload.adapters is 'full' or 'none'",
+                    "must be 'lora' or 'dora'",
+                    lambda s: s.workload.adapters in ("full", "none"),
+                ),
+                "this rule needs adapters of low rank",
+            ),
+            "common-adapters-with-own-splits": (OWN_SPLITS, COMMON_SET, _ONE_SET),
+            "common-adapters-with-own-ranks": (OWN_RANKS, COMMON_SET, _ONE_SET),
+            "shared-adapters-with-own-learning-rates": (
+                OWN_RATES,
+                SHARED_SET,
+                "a shared set has one optimiser",
+            ),
+            "passes-with-shared-adapters": (
+                PASSES,
+                SHARED_SET,
+                "the batches train the shared set in turn",
+            ),
+            "own-ranks-of-a-given-profile": (
+                OWN_RANKS,
+                fact(
+                    "workload.profile",
+                    "workload.profile gives the costs",
+                    "must not give the costs",
+                    lambda s: not isinstance(s.workload.profile, str),
+                ),
+                "the given costs are those of one rank",
+            ),
+            "averaged-adapters-without-gate": (
+                is_value(
+                    "workload.server_adapters", "averaged", otherwise="must not be 'averaged'"
+                ),
+                fact(
+                    "paradigm",
+                    "clients do not wait for all in each iteration",
+                    "must make clients wait for all in each iteration",
+                    lambda s: (
+                        not (s.scheme.compute_waits_for_all or s.scheme.transmission_waits_for_all)
+                    ),
+                ),
+                "the average of an iteration needs all clients, as in 'sfl-sp' and 'sfl-ps'",
+            ),
+            "own-statistics-with-shared-adapters": (STAYS, SHARED_SET, _KEEPS),
+            "own-statistics-with-moving-splits": (
+                STAYS,
+                fact(
+                    "allocation.policy",
+                    "allocation.policy may move split points",
+                    "must be 'fixed', 'equal' or 'static'",
+                    lambda s: s.allocation.kind.moves_splits,
+                ),
+                "statistics would move to the other side of the split point",
+            ),
+            "own-statistics-of-lost-clients": (STAYS, DROPS, _KEEPS),
+            "asynchronous-rounds-of-faults": (
+                Fact(
+                    "a fault has a round",
+                    "must be absent or 0",
+                    ("faults.events",),
+                    round_of_fault,
+                ),
+                ASYNCHRONOUS,
+                _NO_START,
+            ),
+            "asynchronous-with-decisions": (DECIDES, ASYNCHRONOUS, _NO_START),
+            "asynchronous-with-schedule": (
+                is_not("workload.learning_rate_schedule", "constant"),
+                ASYNCHRONOUS,
+                "the learning rate follows a count of rounds, which clients do not have in common",
+            ),
+            "asynchronous-with-warmup": (
+                is_not("workload.learning_rate_warmup", 0),
+                ASYNCHRONOUS,
+                "the learning rate follows a count of rounds, which clients do not have in common",
+            ),
+            "asynchronous-with-deadline": (DEADLINE, ASYNCHRONOUS, _NO_START),
+            "asynchronous-with-an-adapter-gate": (
+                GATED,
+                ASYNCHRONOUS,
+                "clients that wait for all are synchronous",
+            ),
+            "scheduled-rule-without-turns": (
+                fact(
+                    "participation.rule",
+                    "participation.rule is 'fedcs'",
+                    "must not be 'fedcs'",
+                    lambda s: s.participation.schedules_uploads,
+                ),
+                fact(
+                    "uploads.sharing",
+                    "uploads.sharing is not 'sequential'",
+                    "must be 'sequential'",
+                    lambda s: s.scheme.uplink == "parallel",
+                    "paradigm",
+                ),
+                "this rule plans one upload after the other",
+            ),
+            "scheduled-order-without-turns": (
+                fact(
+                    "uploads.order",
+                    "uploads.order is 'scheduled'",
+                    "must not be 'scheduled'",
+                    lambda s: s.scheme.uplink_order == "scheduled",
+                    "paradigm",
+                ),
+                fact(
+                    "uploads.sharing",
+                    "uploads.sharing is not 'sequential'",
+                    "must be 'sequential'",
+                    lambda s: s.scheme.uplink == "parallel",
+                ),
+                "parallel uploads have no order",
+            ),
+            "aggregated-gradients-without-gate": (
+                AGGREGATED,
+                fact(
+                    "paradigm",
+                    "gradients do not wait for all",
+                    "must let gradients wait for all",
+                    lambda s: not s.scheme.transmission_waits_for_all,
+                ),
+                "the mean needs the gradients of all clients, as in 'sfl-sp' and 'sfl-ps'",
+            ),
+            "aggregated-gradients-with-own-splits": (OWN_SPLITS, AGGREGATED, _EQUAL_BATCHES),
+            "aggregated-gradients-with-split-per-client": (
+                fact(
+                    "allocation.policy",
+                    "allocation.policy chooses a split point per client",
+                    "must not be 'per-client-planner'",
+                    lambda s: s.allocation.kind.splits_clients,
+                ),
+                AGGREGATED,
+                _EQUAL_BATCHES,
+            ),
+            "aggregated-gradients-with-own-batches": (OWN_BATCHES, AGGREGATED, _EQUAL_BATCHES),
+            "aggregated-gradients-with-own-iterations": (
+                OWN_ITERATIONS,
+                AGGREGATED,
+                _EQUAL_BATCHES,
+            ),
+            "aggregated-gradients-without-split": (
+                fact(
+                    "workload.profile.smashed_bytes",
+                    "clients train the whole model",
+                    "must not be 0",
+                    lambda s: (
+                        not isinstance(s.workload.profile, str)
+                        and not all(
+                            s.workload.profile.smashed_bytes
+                            if s.allocation.kind.moves_splits
+                            else [s.workload.profile.smashed_bytes[s.workload.deepest_split - 1]]
+                        )
+                    ),
+                    "workload.profile",
+                ),
+                AGGREGATED,
+                "without smashed data there are no gradients to send",
+            ),
+            "jitter-without-delay": (
+                is_not("links.jitter_s", 0.0),
+                is_value("links.one_way_delay_s", 0.0),
+                "jitter varies around a delay",
+            ),
+            "reordering-without-jitter": (
+                is_not("links.reordering", False),
+                is_value("links.jitter_s", 0.0),
+                "frames overtake others only if their delays differ",
+            ),
+            "delay-under-two-names": (
+                is_not("links.one_way_delay_s", 0.0),
+                is_not("emulation.one_way_delay_s", 0.0),
+                "the second is the former name of the first",
+            ),
+            "mac-order-without-lte": (
+                MAC_ORDER,
+                is_not("radio.access", "lte"),
+                "it is the scheduler of an LTE cell that orders packets",
+            ),
+            "mac-order-without-marks": (
+                MAC_ORDER,
+                fact(
+                    "emulation.transport",
+                    "packets of emulation.transport cannot be marked per client",
+                    "must mark packets",
+                    lambda s: not s.emulation.transport_kind.marks_packets,
+                ),
+                "the scheduler reads the priority from the packets",
+            ),
+            "keys-of-the-transport": (
+                Fact(
+                    "emulation.transport does not support a key",
+                    "must be supported",
+                    (
+                        *("emulation.connection", "emulation.nagle", "emulation.initial_window"),
+                        *("emulation.rate_counts", "emulation.congestion_control", "links.ecn"),
+                        "emulation.transport",
+                    ),
+                    unsupported_key,
+                ),
+                None,
+                _LIKE_TRANSPORT,
+            ),
+            "mtu-of-the-transport": (
+                Fact(
+                    "emulation.mtu is too small for emulation.transport",
+                    "must be large enough for the datagrams of emulation.transport",
+                    ("emulation.mtu", "emulation.transport"),
+                    small_mtu,
+                ),
+                None,
+                "its datagrams are not fragmented",
+            ),
+            "slow-nodes-of-measured-time": (
+                MEASURED,
+                fact(
+                    "faults",
+                    "a fault is a slow-node",
+                    "must not slow nodes",
+                    lambda s: "slow-node" in s.faults.kinds,
+                    shows=False,
+                ),
+                "real computing cannot be slowed",
+            ),
+            "measured-time-in-virtual-time": (MEASURED, VIRTUAL, "computing takes no time there"),
+            "passes-in-virtual-time": (
+                PASSES,
+                VIRTUAL,
+                "the duration of a pass cannot be measured there",
+            ),
+            "docker-in-virtual-time": (
+                DOCKER,
+                VIRTUAL,
+                "the guest of virtual time has no Docker daemon",
+            ),
+            "date-of-the-real-clock": (
+                fact(
+                    "emulation.virtual_date",
+                    "emulation.virtual_date is given",
+                    "must be absent",
+                    lambda s: (
+                        s.emulation.virtual_date
+                        != type(s.emulation).model_fields["virtual_date"].default
+                    ),
+                ),
+                is_value("emulation.clock", "real", "virtual"),
+                "the real clock has today's date",
+            ),
+            "ns3-with-payload-rates": (PAYLOAD_RATES, NS3, "ns-3's radio carries whole packets"),
+            "ns3-with-former-delay": (is_not("emulation.one_way_delay_s", 0.0), NS3, _NS3_CARRIES),
+            "ns3-with-delay": (is_not("links.one_way_delay_s", 0.0), NS3, _NS3_CARRIES),
+            "ns3-with-loss": (is_not("links.loss", 0.0), NS3, _NS3_CARRIES),
+            "ns3-with-queue": (is_not("links.queue", "fifo"), NS3, _NS3_CARRIES),
+            "ns3-with-ecn": (is_not("links.ecn", False), NS3, _NS3_CARRIES),
+            "mtu-of-ns3-wifi": (
+                fact(
+                    "emulation.mtu",
+                    f"emulation.mtu is above {MOST_WIFI_MTU}",
+                    f"must be at most {MOST_WIFI_MTU}",
+                    lambda s: s.emulation.mtu > MOST_WIFI_MTU,
+                ),
+                fact(
+                    "emulation.air",
+                    "emulation.air is 'ns3' and radio.access is 'wifi'",
+                    "must be 'links'",
+                    lambda s: NS3(s) and s.radio.kind.ns3 == "wifi",
+                    "radio.access",
+                ),
+                "this is the largest packet of Wi-Fi",
+            ),
+            "edge-servers-of-asynchronous-clients": (
+                ASYNCHRONOUS,
+                TOPOLOGY,
+                "edge servers synchronise with the cloud after whole rounds",
+            ),
+            "deadline-without-drop": (
+                DEADLINE,
+                is_not("faults.on_loss", "drop"),
+                "a client that is too late is dropped from the round",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "",
+        {
+            "agent-with-own-splits": (OWN_SPLITS, TRAINED, _TRAINED_ON_ALL),  # until the conductor
+            "dora-with-dropout": (
+                is_not("workload.lora_dropout", 0.0),
+                is_value("workload.adapters", "dora"),
+                "DoRA is defined without dropout",
+            ),
+            "passes-of-whole-models": (PASSES, is_value("workload.adapters", "full"), _ONE_PASS),
+            "passes-with-own-batches": (OWN_BATCHES, PASSES, _ONE_PASS),
+            "passes-with-own-ranks": (OWN_RANKS, PASSES, _ONE_PASS),
+            "own-ranks-without-lora": (
+                OWN_RANKS,
+                is_not("workload.adapters", "lora"),
+                "parts of adapters are defined for LoRA",
+            ),
+            "own-statistics-with-edge-servers": (STAYS, TOPOLOGY, _KEEPS),
+            "own-statistics-of-asynchronous-clients": (STAYS, ASYNCHRONOUS, _KEEPS),
+            "asynchronous-with-another-order": (  # until the conductor
+                is_not("order", None),
+                ASYNCHRONOUS,
+                "its queues are served in first-come, first-served order",
+            ),
+            "asynchronous-with-server-momentum": (
+                is_not("workload.aggregation", "fedavg", "fedprox"),
+                ASYNCHRONOUS,
+                _MERGED,
+            ),
+            "asynchronous-with-common-adapters": (COMMON_SET, ASYNCHRONOUS, _MERGED),
+            "asynchronous-with-sequential-uploads": (  # until the conductor
+                IN_TURN,
+                ASYNCHRONOUS,
+                "turns are granted among the clients of a round",
+            ),
+            "snr-loss-of-sequential-uploads": (  # until the conductor
+                fact(
+                    "links.loss",
+                    "the uplink's loss is 'snr'",
+                    "must not be 'snr'",
+                    lambda s: s.links.needs_snr("up"),
+                ),
+                IN_TURN,
+                "the ratio is that of each client's own share of the uplink",
+            ),
+            "aggregated-gradients-of-measured-time": (  # until the conductor
+                MEASURED,
+                AGGREGATED,
+                "a node starts the common work only when all gradients are known",
+            ),
+            "cells-of-another-radio": (
+                CELLS,
+                is_not("radio.access", "lte"),
+                "cells and handovers are modelled for LTE only",
+            ),
+            "cells-with-fading": (
+                CELLS,
+                is_not("radio.fading", "none"),
+                "the interference of further cells is computed without fading",
+            ),
+            "snr-loss-without-snr": (
+                SNR_LOSS,
+                fact(
+                    "radio.access",
+                    "radio.access is 'lte' or 'wifi'",
+                    "must hand on the signal-to-noise ratio",
+                    lambda s: not s.radio.kind.has_snr,
+                ),
+                "the radio does not hand on the signal-to-noise ratio",
+            ),
+            "mac-order-on-links": (
+                MAC_ORDER,
+                ON_LINKS,
+                "only ns-3's cell has a scheduler of packets",
+            ),
+            "ns3-of-another-radio": (
+                fact(
+                    "radio.access",
+                    "ns-3 does not simulate radio.access",
+                    "must be 'lte' or 'wifi'",
+                    lambda s: s.radio.kind.ns3 is None,
+                ),
+                NS3,
+                "these are the radios that ns-3 simulates",
+            ),
+            "ns3-with-docker": (  # until the conductor
+                DOCKER,
+                NS3,
+                "the devices of ns-3 are in one network namespace",
+            ),
+            "ns3-on-several-machines": (  # until the conductor
+                is_not("emulation.placement", None),
+                NS3,
+                "the devices of ns-3 are in one network namespace",
+            ),
+            "ns3-shares-with-decisions": (
+                DECIDES,
+                fact(
+                    "emulation.air",
+                    "emulation.air is 'ns3' and radio.lte.scheduler is 'shares'",
+                    "must be 'links'",
+                    lambda s: OVER_NS3_LTE(s) and s.radio.lte.scheduler == "shares",
+                    "radio.lte.scheduler",
+                ),
+                "the shares of ns-3's scheduler stay the same",
+            ),
+            "edge-servers-with-cells": (CELLS, TOPOLOGY, _AS_IN_TURN),  # until the conductor
+            "edge-servers-on-several-machines": (  # until the conductor
+                given("emulation.placement"),
+                TOPOLOGY,
+                _AS_IN_TURN,
+            ),
+            "edge-servers-with-programs": (
+                given("nodes"),
+                TOPOLOGY,
+                "a session has one base station",
+            ),
+            "edge-servers-with-an-agent": (TRAINED, TOPOLOGY, _TRAINED_ON_ALL),
+            "edge-servers-over-ns3": (NS3, TOPOLOGY, _AS_IN_TURN),  # until the conductor
+            "edge-servers-with-docker": (DOCKER, TOPOLOGY, _AS_IN_TURN),  # until the conductor
+            "edge-servers-with-automatic-dilation": (  # until the conductor
+                is_value("emulation.dilation", "auto", otherwise="must be a number"),
+                TOPOLOGY,
+                "the computing speed is forecast for one base station",
+            ),
+            "agent-with-participation": (
+                SOME_CLIENTS,
+                TRAINED,
+                _TRAINED_ON_ALL,
+            ),  # until the conductor
+        },
+    ),
+    *_rows(
+        MISSING,
+        "frames",
+        {
+            "delay-or-loss-on-a-shared-band": (
+                IMPAIRED,
+                DIVIDED,
+                _NO_MEDIUM_AND_TCP,
+            ),  # until the conductor
+        },
+    ),
+    *_rows(
+        MISSING,
+        "ns3-lte",
+        {
+            "ns3-lte-with-two-bandwidths": (
+                fact(
+                    "radio.downlink_bandwidth_hz",
+                    "the bandwidths differ",
+                    "must be that of the uplink",
+                    lambda s: s.radio.downlink_bandwidth_hz != s.radio.uplink_bandwidth_hz,
+                    "radio.uplink_bandwidth_hz",
+                ),
+                None,
+                _NS3_LACKS,
+            ),
+            "ns3-lte-with-layers": (is_not("radio.lte.layers", 1), None, _NS3_LACKS),
+            "ns3-lte-with-256qam": (
+                is_not("radio.lte.highest_modulation", "64QAM"),
+                None,
+                _NS3_LACKS,
+            ),
+            "ns3-lte-with-margin": (
+                is_not("radio.lte.implementation_margin_db", None),
+                None,
+                "ns-3's model of LTE has its own margin",
+            ),
+            "ns3-lte-with-highest-snr": (
+                is_not("radio.lte.highest_snr_db", None),
+                None,
+                _NS3_LACKS,
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "--capture",
+        {
+            "capture-with-edge-servers": (  # until the conductor
+                TOPOLOGY,
+                None,
+                "captures of several rounds at the same time are not assigned to rounds",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "--live",
+        {
+            "live-view-with-edge-servers": (  # until the conductor
+                TOPOLOGY,
+                None,
+                "the live view shows one base station",
+            ),
+        },
+    ),
+    *_rows(
+        CONTRADICTION,
+        "run",
+        {
+            "contention-on-links": (
+                ON_LINKS,
+                CONTENDS,
+                "emulated links have a rate each, and do not contend for one channel",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "run",
+        {
+            "cells-on-links": (ON_LINKS, CELLS, "the emulated links are those of one cell"),
+        },
+    ),
+    *_rows(
+        CONTRADICTION,
+        "up",
+        {
+            "session-with-decisions": (
+                DECIDES,
+                None,
+                "a session has no rounds, for which a policy decides",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "up",
+        {
+            "session-with-edge-servers": (TOPOLOGY, None, "a session has one base station"),
+            "session-with-faults": (
+                first("faults are given", "must be absent", EVENTS, RANDOM),
+                None,
+                "faults belong to rounds, and a session has none",
+            ),
+        },
+    ),
+    *_rows(
+        CONTRADICTION,
+        "--downlink",
+        {
+            "dedicated-downlink-of-a-shared-band": (
+                Fact(
+                    "`downlink` is 'dedicated'",
+                    "must be 'shared'",
+                    ("`downlink`",),
+                    lambda s: Found("`downlink`", "dedicated"),
+                ),
+                DIVIDED,
+                "such a downlink has no share of its own",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "--scheduler",
+        {
+            "hosts-with-docker": (DOCKER, None, "tunnels join network namespaces"),
+            "hosts-with-automatic-dilation": (
+                is_value("emulation.dilation", "auto", otherwise="must be a number"),
+                None,
+                "the computing speed is forecast for one machine",
+            ),
+            "hosts-over-ns3": (NS3, None, "the devices of ns-3 are in one network namespace"),
+            "hosts-with-edge-servers": (  # until the conductor
+                TOPOLOGY,
+                None,
+                "the backhaul is emulated on one machine",
+            ),
+            "hosts-with-contention": (
+                CONTENDS,
+                None,
+                "each host shapes the links of its own nodes",
+            ),
+            "hosts-on-a-shared-band": (
+                fact(
+                    "radio.lte.scheduler",
+                    "radio.lte.scheduler is 'equal'",
+                    "must be 'shares'",
+                    lambda s: s.radio.dividing_key == "radio.lte.scheduler",
+                    "radio.access",
+                ),
+                None,
+                "each host shapes the links of its own nodes",
+            ),
+        },
+    ),
+    *_rows(
+        CONTRADICTION,
+        "--scheduler",
+        {
+            "hosts-in-virtual-time": (VIRTUAL, None, "the clock of a guest is that of one machine"),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "run --scheduler",
+        {
+            "hosts-with-data": (
+                is_not("workload.data.source", "synthetic"),
+                is_value("workload.compute", "real", "none"),
+                "data are not copied to the machines",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "up --scheduler",
+        {
+            "hosts-with-writable-files": (
+                Fact("programs may write files", "must be empty", ("nodes",), writable_files),
+                None,
+                "files of programs are copied from their home to this machine",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "cross-check",
+        {
+            "packets-of-another-transport": (
+                is_not("emulation.transport", "tcp"),
+                None,
+                "the simulated nodes send frames over plain TCP",
+            ),
+            "packets-of-new-connections": (
+                is_not("emulation.connection", "kept"),
+                None,
+                "the simulated nodes keep their connections",
+            ),
+            "packets-with-edge-servers": (TOPOLOGY, None, "ns-3 simulates one base station"),
+            "packets-with-queue": (
+                is_not("links.queue", "fifo"),
+                None,
+                "the simulated links have plain queues",
+            ),
+            "packets-with-ecn": (
+                is_not("links.ecn", False),
+                None,
+                "the simulated links do not mark packets",
+            ),
+            "packets-of-another-congestion-control": (
+                is_not("emulation.congestion_control", *CONGESTION_CONTROLS),
+                None,
+                "these are those that ns-3 has",
+            ),
+        },
+    ),
+    *_rows(
+        CONTRADICTION,
+        "cross-check",
+        {
+            "packets-with-payload-rates": (
+                PAYLOAD_RATES,
+                fact(
+                    "radio.access",
+                    "ns-3 simulates the radio",
+                    "must be 'shannon'",
+                    # The shares of ns-3's scheduler are those of all rounds.
+                    lambda s: (
+                        s.radio.kind.ns3 is not None
+                        and not (s.radio.kind.ns3 == "lte" and s.allocation.kind.decides)
+                    ),
+                ),
+                "ns-3's radio carries whole packets",
+            ),
+        },
+    ),
+    *_rows(
+        CONTRADICTION,
+        "--delay-ms",
+        {
+            "packets-of-varying-links": (
+                fact(
+                    "links",
+                    "delay or loss differ from slot to slot",
+                    "must not differ from slot to slot",
+                    lambda s: s.links.vary_by_slot,
+                    shows=False,
+                ),
+                None,
+                "one delay replaces those of all slots",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "theory",
+        {
+            "forms-with-edge-servers": (TOPOLOGY, None, _ONE_STATION),
+            "forms-of-sequential-uploads": (IN_TURN, None, _FORMS_PLAIN),
+            "forms-with-an-adapter-gate": (GATED, None, _FORMS_PLAIN),
+            "forms-of-aggregated-gradients": (AGGREGATED, None, _FORMS_PLAIN),
+            "forms-with-own-iterations": (
+                OWN_ITERATIONS,
+                None,
+                "the paper's equations have one number of iterations",
+            ),
+        },
+    ),
+    *_rows(
+        CONTRADICTION,
+        "constant",
+        {
+            "forms-on-a-shared-band": (
+                DIVIDED,
+                None,
+                "closed forms need constant rates, which a link of a shared band does not have",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "validate",
+        {
+            "validation-of-asynchronous-clients": (
+                ASYNCHRONOUS,
+                None,
+                "models are judged by the latency of a round",
+            ),
+            "validation-with-own-batches": (OWN_BATCHES, None, _EQUAL_COSTS),
+            "validation-with-own-iterations": (OWN_ITERATIONS, None, _EQUAL_COSTS),
+            "validation-with-own-ranks": (OWN_RANKS, None, _EQUAL_COSTS),
+            "validation-with-edge-servers": (TOPOLOGY, None, _ONE_STATION),
+            "validation-with-participation": (
+                SOME_CLIENTS,
+                None,
+                "models are judged by rounds of all UAVs",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "decide",
+        {},
+    ),
+    *_rows(
+        MISSING,
+        "bound_rounds",
+        {
+            "bound-of-another-radio": (
+                fact(
+                    "radio.access",
+                    "radio.access is not 'shannon'",
+                    "must be 'shannon'",
+                    lambda s: not s.radio.kind.invertible,
+                ),
+                None,
+                "the lower bound is that of Shannon's rates",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "learn",
+        {
+            "trajectory-with-edge-servers": (TOPOLOGY, None, _ONE_STATION),
+        },
+    ),
+    *_rows(
+        CONTRADICTION,
+        "learn",
+        {
+            "trajectory-of-asynchronous-clients": (
+                ASYNCHRONOUS,
+                None,
+                "times decide which updates are mixed",
+            ),
+            "trajectory-of-shared-adapters": (
+                SHARED_SET,
+                None,
+                "the order of service decides what the common set learns",
+            ),
+            "trajectory-of-passes": (
+                PASSES,
+                None,
+                "the last bits depend on which batches wait together",
+            ),
+            "trajectory-with-deadline": (
+                DEADLINE,
+                None,
+                "times decide who is dropped from a round",
+            ),
+            "trajectory-of-chosen-clients": (
+                fact(
+                    "participation.rule",
+                    "participation.rule is not 'random' or 'round-robin'",
+                    "must be 'random' or 'round-robin'",
+                    lambda s: not s.participation.is_blind,
+                ),
+                None,
+                "other rules may choose clients by the channel or by times",
+            ),
+            "trajectory-with-faults": (
+                fact(
+                    "faults",
+                    "faults lose data or nodes",
+                    "must slow nodes only",
+                    lambda s: any(kind != "slow-node" for kind in s.faults.kinds),
+                    shows=False,
+                ),
+                None,
+                "times decide what is lost",
+            ),
+            "trajectory-with-moving-splits": (
+                DECIDES,
+                fact(
+                    "workload",
+                    "the split point affects what is learned",
+                    "must learn the same with any split point",
+                    lambda s: s.workload.why_split_matters,
+                    *("workload.dtype", "workload.wire_dtype", "workload.codecs"),
+                    *(
+                        "workload.gradient_aggregation",
+                        "workload.clip_norm",
+                        "workload.server_adapters",
+                    ),
+                    shows=False,
+                ),
+                "the policy may change split points by the channel",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "train",
+        {
+            "training-with-own-splits": (OWN_SPLITS, None, _AGENT_PLAIN),
+            "training-of-asynchronous-clients": (ASYNCHRONOUS, None, _AGENT_PLAIN),
+            "training-with-edge-servers": (TOPOLOGY, None, _AGENT_PLAIN),
+            "training-with-participation": (
+                SOME_CLIENTS,
+                None,
+                _AGENT_PLAIN,
+            ),  # until the conductor
+        },
+    ),
+    *_rows(
+        MISSING,
+        "bound_rounds",
+        {
+            "bound-of-rates": (
+                Fact(
+                    "bound_rounds is given",
+                    "must be absent",
+                    ("bound_rounds",),
+                    lambda s: Found("bound_rounds"),
+                ),
+                None,
+                "the lower bound is that of Shannon's rates",
+            ),
+        },
+        channels=RATES,
+    ),
+    *_rows(
+        CONTRADICTION,
+        "",
+        {
+            "radio-of-a-trace-of-rates": (
+                is_not("radio.access", "shannon"),
+                None,
+                "other radios compute rates from gains",
+            ),
+            "snr-loss-of-a-trace-of-rates": (SNR_LOSS, None, _NO_GAINS),
+            "fading-of-a-trace-of-rates": (
+                is_not("radio.fading", "none"),
+                None,
+                "fading changes gains",
+            ),
+            "unequal-bands-of-a-trace-of-rates": (
+                unequal("beta"),
+                None,
+                "no share of the band changes these rates",
+            ),
+        },
+        channels=RATES,
+    ),
+    *_rows(
+        MISSING,
+        "",
+        {},
+        channels=RATES,
+    ),
+    *_rows(
+        CONTRADICTION,
+        "",
+        {
+            "unequal-power-of-a-trace-of-rates": (
+                unequal("rho"),
+                None,
+                "no share of power changes the rate of a link",
+            ),
+        },
+        channels=("rates",),
+    ),
+    *_rows(
+        CONTRADICTION,
+        "",
+        {
+            "downlink-of-a-trace-of-gains": (
+                is_not("radio.downlink_is", None),
+                None,
+                "it says what the rates of a trace mean",
+            ),
+        },
+        channels=("gains",),
+    ),
+)
+"""All rules, in the order in which they are applied."""
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+HEAD = """# Combinations that are refused
+
+This page lists all rules about values of keys that do not go together. `testbed combinations`
+prints them, and `python -m orchestrator.scenario.combinations` generates this page from the same
+table. A rule is applied when a scenario is loaded. A rule for a command or for a kind of trace is
+applied before this command computes anything.
+
+A *contradiction* follows from the meaning of the keys. All other rules are *not modelled*: the
+testbed does not support the combination yet.
+
+"""
+
+
+def reference() -> str:
+    """The page as Markdown: a row for each rule."""
+    rows = (
+        f"| {row.name} | {', '.join(f'`{key}`' for key in row.keys)} | {row.needs} | {row.because} "
+        f"| {row.kind} |\n"
+        for row in COMBINATIONS
+    )
+    return f"{HEAD}| rule | keys | the first key | because | class |\n|---|---|---|---|---|\n" + (
+        "".join(rows).replace("``", "`")
+    )
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,334 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""Facts about scenarios: properties of which some do not go together with others.
+
+`orchestrator.scenario.combinations` has the table of those that do not. A fact says which key has
+to change where it must not hold, and what is needed of this key.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+# The schema applies the table, so that facts read scenarios without importing it.
+AnyScenario = Any
+
+
+@dataclass(frozen=True)
+class Found:
+    """A key that has to change, and its value; None is not shown."""
+
+    key: str
+    value: object = None
+    needs: str = ""
+    """What is needed of this key, if the row cannot say it."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A property of scenarios that may not go together with another one."""
+
+    text: str
+    """It in words, e.g. "emulation.air is 'ns3'"."""
+    otherwise: str
+    """What is needed of the first key where it must not hold, e.g. "must be 'links'"."""
+    keys: tuple[str, ...]
+    """The keys on which it depends. The first one has to change where it must not hold."""
+    find: Callable[[AnyScenario], Found | None]
+    """Finds it in a scenario; None: it does not hold."""
+
+    def __call__(self, scenario: AnyScenario) -> bool:
+        """Whether it holds."""
+        return self.find(scenario) is not None
+
+
+def shown(value: object) -> str:
+    """A value as in a scenario file."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def fact(
+    key: str,
+    text: str,
+    otherwise: str,
+    holds: Callable[[AnyScenario], object],
+    *keys: str,
+    shows: bool = True,
+) -> Fact:
+    """A fact about a key, which is shown with its value.
+
+    Args:
+        key: The key that has to change.
+        text: The fact in words.
+        otherwise: What is needed of the key.
+        holds: Whether the fact holds.
+        keys: Further keys on which it depends.
+        shows: Whether a message shows the value.
+    """
+    value_of = attrgetter(key)
+
+    def find(scenario: AnyScenario) -> Found | None:
+        if not holds(scenario):
+            return None
+        value = value_of(scenario)
+        return Found(key, value if shows and isinstance(value, bool | int | float | str) else None)
+
+    return Fact(text, otherwise, (key, *keys), find)
+
+
+def is_not(key: str, *fits: object) -> Fact:
+    """The fact that a key has none of these values; None: that it is given."""
+    words = " or ".join(_words(fit) for fit in fits)
+    value_of = attrgetter(key)
+    return fact(key, f"{key} is not {words}", f"must be {words}", lambda s: value_of(s) not in fits)
+
+
+def is_value(key: str, value: object, *fits: object, otherwise: str = "") -> Fact:
+    """The fact that a key has a value, where one of `fits` is needed."""
+    words = otherwise or f"must be {' or '.join(_words(fit) for fit in fits)}"
+    value_of = attrgetter(key)
+    return fact(key, f"{key} is {_words(value)}", words, lambda s: value_of(s) == value)
+
+
+def _words(value: object) -> str:
+    """A value in words; None means that the key is absent."""
+    if value is None:
+        return "absent"
+    return f"{value:g}" if isinstance(value, float) else shown(value)
+
+
+def first(text: str, otherwise: str, *facts: Fact) -> Fact:
+    """The first of several facts that holds."""
+
+    def find(scenario: AnyScenario) -> Found | None:
+        return next((found for fact in facts if (found := fact.find(scenario))), None)
+
+    return Fact(text, otherwise, tuple(dict.fromkeys(k for f in facts for k in f.keys)), find)
+
+
+def given(key: str) -> Fact:
+    """The fact that a key is given."""
+    value_of = attrgetter(key)
+    return fact(key, f"{key} is given", "must be absent", lambda s: bool(value_of(s)), shows=False)
+
+
+def differs(name: str) -> Fact:
+    """The fact that UAVs have different values of a key of `workload`."""
+    key = f"workload.{name}"
+    return fact(
+        key, f"UAVs differ in {key}", "must be one number", lambda s: s.workload.differs(name)
+    )
+
+
+def _of_protocol(key: str, text: str, otherwise: str, holds: Callable[[Any], object]) -> Fact:
+    """A fact about the protocol, which its own key or the paradigm of a plug-in may say."""
+    value_of = attrgetter(key)
+
+    def find(scenario: AnyScenario) -> Found | None:
+        if not holds(scenario.scheme):
+            return None
+        value = value_of(scenario)
+        return Found(key, value) if value else Found("paradigm", scenario.paradigm)
+
+    return Fact(text, otherwise, (key, "paradigm"), find)
+
+
+def round_of_fault(scenario: AnyScenario) -> Found | None:
+    """The first fault whose time is measured from the start of a round other than 0."""
+    rounds = enumerate(event.round for event in scenario.faults.events)
+    return next((Found(f"faults.events.{i}.round", r) for i, r in rounds if r), None)
+
+
+def unsupported_key(scenario: AnyScenario) -> Found | None:
+    """The first key whose value the transport does not support."""
+    allowed = scenario.emulation.transport_kind.allowed
+    values = ((key, attrgetter(key)(scenario), fits) for key, fits in allowed.items())
+    for key, value, fits in values:
+        if value not in fits:
+            needs = f"must be {' or '.join(_words(fit) for fit in fits)}"
+            transport = scenario.emulation.transport
+            return Found(key, value, f"{needs} where emulation.transport is {transport!r}")
+    return None
+
+
+def small_mtu(scenario: AnyScenario) -> Found | None:
+    """An MTU that is too small for the transport."""
+    kind, mtu = scenario.emulation.transport_kind, scenario.emulation.mtu
+    if mtu >= kind.least_mtu:
+        return None
+    needs = f"must be at least {kind.least_mtu} where emulation.transport is {kind.name!r}"
+    return Found("emulation.mtu", mtu, needs)
+
+
+def writable_files(scenario: AnyScenario) -> Found | None:
+    """The first node whose programs may write files outside their home."""
+    nodes = scenario.nodes.items()
+    return next((Found(f"nodes.{name}.writable") for name, p in nodes if p.writable), None)
+
+
+def _dividing_key(scenario: AnyScenario) -> Found | None:
+    """The key by which the UAVs that send divide the band."""
+    key = scenario.radio.dividing_key
+    return None if key is None else Found(key, attrgetter(key)(scenario))
+
+
+def unequal(name: str) -> Fact:
+    """The fact that shares are given for all clients, and differ."""
+    key = f"allocation.{name}"
+    value_of = attrgetter(key)
+    return fact(
+        key,
+        f"{key} has unequal shares",
+        "must be 'equal'",
+        lambda s: value_of(s) != "equal" and max(value_of(s)) - min(value_of(s)) > 1e-9,
+    )
+
+
+def share_given(name: str) -> Fact:
+    """The fact that shares are given for a resource."""
+    return is_not(f"allocation.{name}", "equal")
+
+
+# Paradigm and protocol.
+ASYNCHRONOUS = fact(
+    "paradigm",
+    "the paradigm is asynchronous",
+    "must not be asynchronous",
+    lambda s: s.scheme.asynchronous,
+)
+IN_TURN = _of_protocol(
+    "uploads.sharing",
+    "uploads wait for their turn",
+    "must be 'parallel'",
+    lambda scheme: scheme.uplink == "sequential",
+)
+GATED = _of_protocol(
+    "uploads.adapters_wait_for_all",
+    "adapters wait for all clients",
+    "must be false",
+    lambda scheme: scheme.adapters_wait_for_all,
+)
+AGGREGATED = _of_protocol(
+    "workload.gradient_aggregation",
+    "workload.gradient_aggregation is not 0",
+    "must be 0",
+    lambda scheme: scheme.gradient_aggregation,
+)
+PROTOCOLS = {
+    "sequential-uploads": IN_TURN,
+    "an-adapter-gate": GATED,
+    "aggregated-gradients": AGGREGATED,
+}
+"""By name in rows: what a protocol may have in addition to the paper's."""
+
+# Decisions.
+DECIDES = fact(
+    "allocation.policy",
+    "allocation.policy decides",
+    "must be 'fixed' or 'equal'",
+    lambda s: s.allocation.kind.decides,
+)
+COMPARES = fact(
+    "allocation.policy",
+    "allocation.policy compares split points",
+    "must be 'fixed' or 'equal', or that of a package",
+    lambda s: s.allocation.kind.compares_splits,
+)
+INVERTS = fact(
+    "allocation.policy",
+    "allocation.policy computes shares from rates",
+    "must not be one that computes with Shannon's rates",
+    lambda s: s.allocation.kind.inverts_rates,
+)
+TRAINED = fact(
+    "allocation.policy",
+    "allocation.policy is 'agent'",
+    "must not be 'agent'",
+    lambda s: s.allocation.kind.is_trained,
+)
+
+# Radio.
+DIVIDED = Fact(
+    "the UAVs that send divide the band",
+    "must give each UAV a share of the band",
+    ("radio.access", "radio.lte.scheduler"),
+    _dividing_key,
+)
+CONTENDS = fact(
+    "radio.access", "radio.access is 'wifi'", "must not be 'wifi'", lambda s: s.radio.kind.divides
+)
+NS3 = is_value("emulation.air", "ns3", "links")
+ON_LINKS = is_value("emulation.air", "links", "ns3")
+OVER_NS3_LTE = fact(
+    "emulation.air",
+    "emulation.air is 'ns3' and radio.access is 'lte'",
+    "must be 'links'",
+    lambda s: NS3(s) and s.radio.kind.ns3 == "lte",
+    "radio.access",
+)
+CELLS = given("radio.cells")
+SNR_LOSS = fact(
+    "links.loss",
+    "links.loss is 'snr'",
+    "must not be 'snr'",
+    lambda s: s.links.needs_snr("up", "down"),
+)
+
+# Training.
+COMMON_SET = is_not("workload.server_adapters", "per-client")
+SHARED_SET = is_value("workload.server_adapters", "shared", "per-client")
+STAYS = fact(
+    "workload.batch_norm",
+    "workload.batch_norm keeps statistics at each client",
+    "must be 'averaged' or 'frozen'",
+    lambda s: s.workload.statistics_stay,
+)
+PASSES = fact(
+    "workload.clients_per_pass",
+    "workload.clients_per_pass is above 1",
+    "must be 1",
+    lambda s: s.workload.clients_per_pass > 1,
+)
+OWN_SPLITS = fact(
+    "workload.split",
+    "UAVs differ in workload.split",
+    "must be one number",
+    lambda s: s.workload.differing_splits,
+)
+OWN_BATCHES, OWN_ITERATIONS, OWN_RANKS, OWN_RATES = (
+    differs(name) for name in ("batch_size", "local_iterations", "lora_rank", "learning_rate")
+)
+FROZEN_HEAD = fact(
+    "workload.train_head",
+    "the head is not trained",
+    "must be true",
+    lambda s: not s.workload.trains_head,
+    "workload.adapters",
+)
+SVD = is_value("workload.aggregation", "svd", otherwise="must not be 'svd'")
+
+# Network, faults and structure.
+VIRTUAL = is_value("emulation.clock", "virtual", "real")
+DOCKER = is_not("emulation.runtime", "namespace")
+IMPAIRED = fact(
+    "links",
+    "links delay or lose frames",
+    "must have no delay, jitter or loss",
+    lambda s: s.is_impaired,
+    "emulation.one_way_delay_s",
+)
+DROPS = is_value("faults.on_loss", "drop", "wait", "abort")
+TOPOLOGY = given("topology")
+DEADLINE = given("participation.deadline_s")
+SOME_CLIENTS = fact(
+    "participation",
+    "participation is given",
+    "must be absent",
+    lambda s: s.participation != type(s).model_fields["participation"].default,
+)
+EVENTS, RANDOM = given("faults.events"), given("faults.random")
+MAC_ORDER = is_value("radio.lte.downlink_order", "mac", "application")
+MEASURED = is_value("workload.compute_time", "measured", "modelled")
+PAYLOAD_RATES = is_value("emulation.rate_counts", "payload", "frame")

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The table of values that do not go together: each row refuses its example, at the right time."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from combination_examples import EXAMPLES, PLANNER, tree_of
+from console import run_testbed
+
+from orchestrator.scenario import combinations
+from orchestrator.scenario.combinations import COMBINATIONS, Combination, check, refusals
+from orchestrator.scenario.loading import validate
+from testbed.core.errors import InputError
+
+AT_LOAD = [row for row in COMBINATIONS if not row.channels and row.command in ("", "ns3-lte")]
+LATER = [row for row in COMBINATIONS if row not in AT_LOAD]
+
+
+def without(row: Combination) -> tuple[Combination, ...]:
+    """The table without a row."""
+    return tuple(each for each in COMBINATIONS if each is not row)
+
+
+def test_each_row_has_a_name_and_an_example() -> None:
+    assert len({row.name for row in COMBINATIONS}) == len(COMBINATIONS)
+    assert EXAMPLES.keys() == {row.name for row in COMBINATIONS}
+
+
+@pytest.mark.parametrize("row", AT_LOAD, ids=lambda row: row.name)
+def test_a_scenario_is_refused_when_it_is_loaded(
+    row: Combination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tree_of(EXAMPLES[row.name])
+    monkeypatch.setattr(combinations, "COMBINATIONS", (row,))
+    with pytest.raises(InputError) as refused:
+        validate(tree, "test")
+    line = str(refused.value).removeprefix("test: ")
+    key, _, _ = line.partition(":")
+    assert any(key.startswith(known) for known in row.keys)
+    assert row.because in line
+    assert "\n" not in line
+    monkeypatch.setattr(combinations, "COMBINATIONS", without(row))
+    others = row.name in IMPLIED_BY_OTHERS
+    try:
+        validate(tree, "test")
+    except InputError:
+        assert others
+    else:
+        assert not others
+
+
+IMPLIED_BY_OTHERS: set[str] = set()
+
+
+@pytest.mark.parametrize("row", LATER, ids=lambda row: row.name)
+def test_a_command_or_a_trace_refuses_what_others_accept(row: Combination) -> None:
+    scenario = validate(tree_of(EXAMPLES[row.name]), "test")
+    channel = row.channels[0] if row.channels else ""
+    assert row.broken(scenario) in refusals(scenario, row.command, channel=channel)
+    with pytest.raises(InputError):
+        check(scenario, row.command, channel=channel)
+
+
+@pytest.mark.parametrize("row", COMBINATIONS, ids=lambda row: row.name)
+def test_a_row_is_one_sentence_about_keys_that_exist(row: Combination) -> None:
+    scenario = validate(tree_of({}), "test")
+    if row.name != "bound-of-rates":
+        assert row.broken(scenario) is None
+    assert row.keys
+    assert row.needs.startswith("must ")
+    assert not row.because.endswith(".")
+    assert len(f"{row.needs}, because {row.because}".split()) <= 35
+
+
+def test_the_command_prints_the_table(tmp_path: Path) -> None:
+    done = run_testbed("combinations", "--json", "-")
+    rows = json.loads(done.stdout)
+    assert rows == [row.to_json() for row in COMBINATIONS]
+    assert rows[0].keys() == {"name", "keys", "needs", "because", "class"}
+    assert {row["class"] for row in rows} == {"contradiction", "not modelled"}
+    run_testbed("combinations", "--json", str(tmp_path / "rows.json"))
+    assert json.loads((tmp_path / "rows.json").read_text()) == rows
+
+
+def test_a_campaign_is_refused_before_its_first_point(tmp_path: Path) -> None:
+    study = {
+        "mode": "predict",
+        "set": {"rounds": 1},
+        "axes": {
+            "policy": {"key": "allocation.policy", "values": ["equal", "planner"]},
+            "access": {"key": "radio.access", "values": ["shannon", "lte"]},
+        },
+    }
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree_of({})))
+    file = tmp_path / "late.yaml"
+    file.write_text(yaml.safe_dump({"name": "l", "scenario": "s.yaml", "studies": {"one": study}}))
+    done = run_testbed("campaign", "run", file, "--out", tmp_path / "out", check=False)
+    assert done.returncode == 2
+    says = "l: studies.one (access = lte, policy = planner): allocation.policy: must be "
+    assert done.stderr.splitlines()[-1].startswith(f"testbed: {says}")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_trace_of_rates_is_refused_before_its_first_point(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree_of(PLANNER)))
+    rates = np.full((3, 9), 1e7)
+    np.savez(tmp_path / "t.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
+    axes = {"rounds": {"key": "rounds", "values": [1, 2]}}
+    study = {"mode": "predict", "trace": str(tmp_path / "t.npz"), "axes": axes}
+    file = tmp_path / "late.yaml"
+    file.write_text(yaml.safe_dump({"name": "l", "scenario": "s.yaml", "studies": {"one": study}}))
+    done = run_testbed("campaign", "run", file, "--out", tmp_path / "out", check=False)
+    assert done.returncode == 2
+    assert "allocation.policy: must be 'fixed' or 'equal' where the trace has rates" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_exit_status_2_and_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(yaml.safe_dump(tree_of(EXAMPLES["planners-without-inverse"])))
+    done = run_testbed("predict", str(file), check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line == (
+        f"testbed: {file}: allocation.policy: must not be one that computes with Shannon's rates "
+        "where radio.access is not 'shannon', because planners invert Shannon's rate to find "
+        "shares; not 'planner'"
+    )
