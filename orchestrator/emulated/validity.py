@@ -41,7 +41,8 @@ IN_VIRTUAL_TIME = {
     "run": f"{_NETWORK}; {REPORT}",
     "session": f"{_NETWORK}; see the links in report.html",
 }
-"""The remedy for any check of a run or session that fails in virtual time."""
+"""The remedy in virtual time for checks whose own one is to wait for an idle machine, or a larger
+dilation."""
 
 Tenant = Literal["run", "session"]
 """Kind of use of the network that is judged."""
@@ -56,7 +57,8 @@ class ValidityCheck:
 
     title: str
     remedy: str
-    """Advice to the user, for runs with the real clock."""
+    """Advice to the user. In virtual time, whose dilation is 1 and where no other program runs,
+    `IN_VIRTUAL_TIME` replaces advice about the machine."""
     of_run: Callable[[Emulation], Observed] | None = None
     """Observes the value of a run; None: the check does not apply to runs."""
     of_session: Callable[[Session], Observed] | None = None
@@ -157,7 +159,9 @@ def remedy(
     if check is None:
         return ""
     if clock == "virtual":
-        return IN_VIRTUAL_TIME[tenant]
+        if IDLE in check.remedy or check.remedy.endswith(SLOWER):
+            return IN_VIRTUAL_TIME[tenant]
+        return check.remedy.replace(f"{SLOWER}, or ", "")
     if tenant == "session" and check.session_remedy is not None:
         return check.session_remedy
     numbers = [n for n in (value, limit, dilation) if isinstance(n, (int, float)) and n > 0]

@@ -15,7 +15,7 @@ from typer.main import get_command
 from orchestrator.cli.main import app
 from orchestrator.cli.options import seconds_of
 from orchestrator.cli.tables import validity_lines
-from orchestrator.emulated.validity import CHECKS, WAIT_QUIET, Tenant, remedy
+from orchestrator.emulated.validity import CHECKS, WAIT_QUIET, Tenant, ValidityCheck, remedy
 from orchestrator.records.emulation import Check
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
@@ -58,7 +58,30 @@ def test_the_dilation_that_would_do_is_named() -> None:
 
 def test_in_virtual_time_no_other_program_is_to_blame() -> None:
     assert remedy("rest_share", 0.1, 0.01, 1.0, "virtual").startswith("no other program runs")
+    assert remedy("compute_share", 0.1, 0.01, 1.0, "virtual").startswith("no other program runs")
     assert remedy("of another version", 1, 0, 1.0, "virtual") == ""
+
+
+@pytest.mark.parametrize(
+    ("check", "says"),
+    [
+        ("loss_deviation", "the frame loss deviates from the configured one: please report it"),
+        ("dropped_frames", "a queue was full: lower the delay or the rates"),
+        ("unaccounted_packets", "packets vanished between the devices and ns-3: please report it"),
+    ],
+)
+def test_a_cause_in_the_scenario_or_the_testbed_has_its_own_remedy_in_virtual_time(
+    check: str, says: str
+) -> None:
+    assert remedy(check, 9, 1, 1.0, "virtual") == says
+
+
+def test_a_check_of_a_contributor_has_its_own_remedy_in_virtual_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = "a round took too long: give more bandwidth or a smaller batch"
+    monkeypatch.setitem(CHECKS, "longest_round_s", ValidityCheck("Longest round", own))
+    assert remedy("longest_round_s", 9, 1, 1.0, "virtual") == own
 
 
 def test_the_console_says_it_below_each_broken_check() -> None:
