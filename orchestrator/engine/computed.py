@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Carriers of predicted rounds: links with rates of their own, and a band that active links share."""
+"""Carriers of predicted rounds: links with rates of their own, and a band that links share."""
 
 import ctypes
 from collections.abc import Collection

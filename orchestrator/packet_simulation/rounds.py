@@ -6,9 +6,9 @@
 Nodes are simulated by their messages: the same messages and sizes as in the emulation, over one TCP
 connection per link, with the same modelled computing and the same protocol of the base station
 (`orchestrator.engine.conductor`), driven by the arrivals of ns-3's packets. Links have the rates of
-the radio model (`ns3_scenarios.packets`); or, with LTE that UAVs share, packets pass the radio access that ns-3
-simulates (`ns3_scenarios.radio_packets`), and the model's rates are only those that decisions are
-based on. Times are integer nanoseconds of emulated time, as in ns-3.
+the radio model (`ns3_scenarios.packets`); or, with LTE that UAVs share, packets pass the radio
+access that ns-3 simulates (`ns3_scenarios.radio_packets`), and the model's rates are only those
+that decisions are based on. Times are integer nanoseconds of emulated time, as in ns-3.
 
 One difference from the emulated base station is intended: a gradient starts when the receipt of the
 previous one has arrived, whereas the kernel's links make up for that time with their burst credit.

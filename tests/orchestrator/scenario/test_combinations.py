@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from combination_examples import EXAMPLES, PLANNER, tree_of
+from combination_examples import EXAMPLES, tree_of
 from console import run_testbed
 
 from orchestrator.scenario import combinations
@@ -93,7 +93,7 @@ def test_a_campaign_is_refused_before_its_first_point(tmp_path: Path) -> None:
         "set": {"rounds": 1},
         "axes": {
             "policy": {"key": "allocation.policy", "values": ["equal", "planner"]},
-            "access": {"key": "radio.access", "values": ["shannon", "lte"]},
+            "paradigm": {"key": "paradigm", "values": ["cpsfl", "asfl-ps"]},
         },
     }
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree_of({})))
@@ -101,13 +101,13 @@ def test_a_campaign_is_refused_before_its_first_point(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"name": "l", "scenario": "s.yaml", "studies": {"one": study}}))
     done = run_testbed("campaign", "run", file, "--out", tmp_path / "out", check=False)
     assert done.returncode == 2
-    says = "l: studies.one (access = lte, policy = planner): allocation.policy: must be "
+    says = "l: studies.one (paradigm = asfl-ps, policy = planner): allocation.policy: must be "
     assert done.stderr.splitlines()[-1].startswith(f"testbed: {says}")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_trace_of_rates_is_refused_before_its_first_point(tmp_path: Path) -> None:
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree_of(PLANNER)))
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree_of({"radio.fading": "rayleigh"})))
     rates = np.full((3, 9), 1e7)
     np.savez(tmp_path / "t.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
     axes = {"rounds": {"key": "rounds", "values": [1, 2]}}
@@ -116,18 +116,17 @@ def test_a_trace_of_rates_is_refused_before_its_first_point(tmp_path: Path) -> N
     file.write_text(yaml.safe_dump({"name": "l", "scenario": "s.yaml", "studies": {"one": study}}))
     done = run_testbed("campaign", "run", file, "--out", tmp_path / "out", check=False)
     assert done.returncode == 2
-    assert "allocation.policy: must be 'fixed' or 'equal' where the trace has rates" in done.stderr
+    assert "radio.fading: must be 'none' where the trace has rates" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
 def test_exit_status_2_and_one_line(tmp_path: Path) -> None:
     file = tmp_path / "broken.yaml"
-    file.write_text(yaml.safe_dump(tree_of(EXAMPLES["planners-without-inverse"])))
+    file.write_text(yaml.safe_dump(tree_of(EXAMPLES["asynchronous-with-decisions"])))
     done = run_testbed("predict", str(file), check=False)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line == (
-        f"testbed: {file}: allocation.policy: must not be one that computes with Shannon's rates "
-        "where radio.access is not 'shannon', because planners invert Shannon's rate to find "
-        "shares; not 'planner'"
+        f"testbed: {file}: allocation.policy: must be 'fixed' or 'equal' where the paradigm is "
+        "asynchronous, because rounds of an asynchronous paradigm have no common start; not 'planner'"
     )
