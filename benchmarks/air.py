@@ -35,8 +35,8 @@ from rich.progress import track
 from rich.table import Table
 
 from orchestrator.engine.plan import link_bytes
-from orchestrator.engine.rounds import predict
-from orchestrator.packet_simulation.rounds import play
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.packet_rounds import play
 from orchestrator.reporting.legend import COLOURS
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load

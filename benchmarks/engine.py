@@ -51,7 +51,7 @@ from rich.table import Table
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import (
+from orchestrator.rounds.simulation import (
     BatchTimes,
     simulate,
     simulate_batch,
@@ -60,7 +60,7 @@ from orchestrator.engine.engine import (
 )
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation, plan_round
 from orchestrator.engine.radio import ACCESS
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders
@@ -369,7 +369,7 @@ def start_up(repeats: int) -> float:
     program = (
         "from pathlib import Path\n"
         "import numpy as np\n"
-        "from orchestrator.engine.engine import simulate\n"
+        "from orchestrator.rounds.simulation import simulate\n"
         "from orchestrator.engine.plan import fixed_allocation, plan_round\n"
         "from orchestrator.engine.fdma import ShannonFdma\n"
         "from orchestrator.scenario.loading import load\n"

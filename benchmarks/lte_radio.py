@@ -21,7 +21,7 @@ from rich.table import Table
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access
-from orchestrator.packet_simulation.radio import cell_of, rate_trace
+from orchestrator.rounds.ns3_radio import cell_of, rate_trace
 from orchestrator.scenario.channel import flown, replay
 from orchestrator.scenario.loading import load, validate
 from orchestrator.scenario.schema import Scenario

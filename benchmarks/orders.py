@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.cli.console import shown
-from orchestrator.engine.engine import service_order_of
+from orchestrator.rounds.simulation import service_order_of
 from orchestrator.engine.plan import link_bytes
-from orchestrator.engine.rounds import predict
-from orchestrator.packet_simulation.rounds import play
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.packet_rounds import play
 from orchestrator.policies.registry import decider
 from orchestrator.records.reader import read_run
 from orchestrator.scenario.loading import load

@@ -21,7 +21,7 @@ import pandas as pd
 from rich.console import Console
 
 from orchestrator.analysis.byte_accounts import BYTES
-from orchestrator.cli.tables import plain_table
+from orchestrator.cli.printed_tables import plain_table
 from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.rounds import emulate
 from orchestrator.records.emulation import Emulation

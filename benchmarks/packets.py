@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ns3_scenarios import build
 from ns3_scenarios.packets import PacketNetwork, PacketSettings
-from orchestrator.packet_simulation.rounds import play
+from orchestrator.rounds.packet_rounds import play
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

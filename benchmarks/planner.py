@@ -25,7 +25,7 @@ from rich.progress import track
 from rich.table import Table
 from scipy.optimize import differential_evolution
 
-from orchestrator.engine.engine import simulate_batch, split_costs
+from orchestrator.rounds.simulation import simulate_batch, split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation
 from orchestrator.policies import planner

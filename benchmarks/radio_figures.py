@@ -28,8 +28,8 @@ from rich.table import Table
 from orchestrator.api import load
 from orchestrator.campaign.spec import Campaign, Point, load_campaign, point_of
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.rounds import predict
-from orchestrator.packet_simulation.rounds import play
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.packet_rounds import play
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

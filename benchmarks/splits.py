@@ -23,7 +23,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.engine.engine import split_costs
+from orchestrator.rounds.simulation import split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.policies.registry import evaluate, policy
 from orchestrator.scenario.channel import Channel, ns3_source

@@ -25,7 +25,7 @@ from rich.table import Table
 from ns3_scenarios.radio import Air, WifiSettings, simulate_wifi
 from orchestrator.engine.slot_impairments import DOWN, UP
 from orchestrator.engine.wifi import Wifi
-from orchestrator.packet_simulation.radio import settings_of
+from orchestrator.rounds.ns3_radio import settings_of
 from testbed.system.files import write_json
 
 MARKS = "<!-- begin: wifi_radio -->", "<!-- end: wifi_radio -->"

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from orchestrator.engine.fdma import ShannonFdma as ShannonFdma
     from orchestrator.engine.plan import Allocation as Allocation
     from orchestrator.engine.plan import RoundPlan as RoundPlan
-    from orchestrator.engine.rounds import Situation as Situation
-    from orchestrator.engine.selection import RoundStart as RoundStart
     from orchestrator.network import Network as Network
     from orchestrator.policies.environment import UavSflEnv as UavSflEnv
     from orchestrator.records.reader import Run as Run
+    from orchestrator.rounds.loop import Situation as Situation
+    from orchestrator.rounds.selection import RoundStart as RoundStart
     from orchestrator.scenario.schema import Scenario as Scenario
     from orchestrator.theory.models import Interval as Interval
     from testbed.core.errors import InputError as InputError
@@ -62,12 +62,12 @@ _HOMES = {
     "ShannonFdma": "orchestrator.engine.fdma",
     "Round": "testbed.core.timeline",
     "RoundPlan": "orchestrator.engine.plan",
-    "RoundStart": "orchestrator.engine.selection",
+    "RoundStart": "orchestrator.rounds.selection",
     "Run": "orchestrator.records.reader",
     "RunError": "testbed.core.errors",
     "Scenario": "orchestrator.scenario.schema",
     "ServiceRequest": "testbed.core.orders",
-    "Situation": "orchestrator.engine.rounds",
+    "Situation": "orchestrator.rounds.loop",
     "Stream": "workloads.codecs.codec",
     "StreamTransport": "testbed.transport.streams",
     "TcpStream": "testbed.transport.tcp",

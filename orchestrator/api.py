@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     from orchestrator.emulated.network import Hosts
     from orchestrator.emulated.options import Placing, RunOptions, SessionOptions
     from orchestrator.emulated.up import Outcome
-    from orchestrator.engine.rounds import Decide
     from orchestrator.records.comparison import Comparison
     from orchestrator.records.emulation import Emulation
     from orchestrator.records.reader import Run
     from orchestrator.records.results import Result
     from orchestrator.records.session_reader import PlayedSession
+    from orchestrator.rounds.loop import Decide
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def predict(
     say_left_out(resolved, wire=wire)
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
         from orchestrator.engine.plan import link_bytes, payload_bytes
-        from orchestrator.engine.rounds import predict as predict_rounds
+        from orchestrator.rounds.loop import predict as predict_rounds
 
         return predict_rounds(
             resolved,

@@ -17,7 +17,6 @@ from ns3_scenarios.trace import SlotValues
 from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.analysis.shared_air import due_ends_s
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import BY_RULES, RoundTimes, round_of, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S
 from orchestrator.engine.plan import Array, RoundPlan
@@ -25,7 +24,14 @@ from orchestrator.engine.radio import Rates
 from orchestrator.engine.rates import link_rates
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.engine.tcp_model import SerialLines, TcpModel
-from orchestrator.engine.windows import latencies_s
+from orchestrator.rounds.simulation import (
+    BY_RULES,
+    RoundTimes,
+    round_of,
+    service_order_of,
+    simulate,
+)
+from orchestrator.rounds.windows import latencies_s
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
 
 RADIO_PARTS = ("grant", "harq", "radio")

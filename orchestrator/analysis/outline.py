@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource, ChannelTrace
-from orchestrator.engine.hierarchy import rates_at_edges
 from orchestrator.engine.plan import Split
 from orchestrator.engine.radio import WHILE_ALL_SEND, describe_radio, radio_access
-from orchestrator.engine.rounds import Decide, predict
+from orchestrator.rounds.hierarchy import rates_at_edges
+from orchestrator.rounds.loop import Decide, predict
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

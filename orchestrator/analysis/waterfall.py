@@ -19,10 +19,10 @@ from orchestrator.analysis.error_budget import (
 )
 from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import BY_RULES, RoundTimes, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.tcp_model import TcpModel
+from orchestrator.rounds.simulation import BY_RULES, RoundTimes, simulate
 from testbed.core.timeline import Round
 
 PARTS = (

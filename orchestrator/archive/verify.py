@@ -35,20 +35,20 @@ from orchestrator.campaign.verify import (
     replay,
 )
 from orchestrator.engine.faults import FaultSchedule
-from orchestrator.engine.hierarchy import PredictedBackhaul, cloud_round
 from orchestrator.engine.plan import Sizing, link_bytes, payload_bytes
-from orchestrator.engine.rounds import (
+from orchestrator.records.directory import MANIFEST
+from orchestrator.records.manifest import environment
+from orchestrator.records.reader import Run, read_run
+from orchestrator.records.tables import Absent, read_table
+from orchestrator.records.timelines import allocation_of
+from orchestrator.rounds.hierarchy import PredictedBackhaul, cloud_round
+from orchestrator.rounds.loop import (
     Decision,
     EngineBackend,
     ShadowPrediction,
     edge_rounds_of,
     predict,
 )
-from orchestrator.records.directory import MANIFEST
-from orchestrator.records.manifest import environment
-from orchestrator.records.reader import Run, read_run
-from orchestrator.records.tables import Absent, read_table
-from orchestrator.records.timelines import allocation_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.profiles import profile_of

@@ -26,15 +26,15 @@ from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.analysis import metrics
 from orchestrator.analysis.learned import curve_of
 from orchestrator.campaign.spec import DEFAULT_OPTIONS, PointOptions, digest_of
-from orchestrator.engine.batch import is_known_beforehand, predict_at_once
-from orchestrator.engine.engine import split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Array
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import Timed, decider, evaluate
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.manifest import environment, now, source_sha256
+from orchestrator.rounds.batch import is_known_beforehand, predict_at_once
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.channel import Channel, open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of

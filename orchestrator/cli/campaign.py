@@ -125,7 +125,7 @@ def status(given: Given, output: Output = None) -> None:
         testbed campaign status runs/campaign
     """
     from orchestrator.campaign.results import study_counts
-    from orchestrator.cli.tables import plain_table
+    from orchestrator.cli.printed_tables import plain_table
 
     folder = _folder(given, output)
     counts, failures = study_counts(folder, folder.campaign())

@@ -94,7 +94,7 @@ def run(
         testbed run quickstart --set emulation.clock=virtual --json measured.json
     """
     from orchestrator import api
-    from orchestrator.cli.tables import (
+    from orchestrator.cli.printed_tables import (
         budget_table,
         calibration_table,
         comparison_table,
@@ -279,7 +279,7 @@ def compare(
         testbed compare runs/cpsfl runs/pipesfl --target accuracy=0.8
     """
     from orchestrator.analysis.learned import Target
-    from orchestrator.cli.tables import comparison_tables
+    from orchestrator.cli.printed_tables import comparison_tables
     from orchestrator.records.learned import read_trajectory
     from orchestrator.reporting.comparison import write_comparison
     from orchestrator.reporting.comparison_verdict import invalid, verdict

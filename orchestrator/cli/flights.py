@@ -66,7 +66,7 @@ def fit(
         testbed fit flight.npz --json fit.json
         testbed fit a.npz b.npz --model rma-av --model log-distance --out fitted
     """
-    from orchestrator.cli.tables import fit_tables
+    from orchestrator.cli.printed_tables import fit_tables
     from orchestrator.exchange.files import names_of
     from orchestrator.flights.measured import load_flight
     from orchestrator.flights.result import fit_flights
@@ -256,7 +256,7 @@ def forecast(
 
 def _say(made: "Forecast", flight: "Flown") -> None:
     """Print a forecast, and its comparison with the measured values if it is revealed."""
-    from orchestrator.cli.tables import scores_table
+    from orchestrator.cli.printed_tables import scores_table
     from orchestrator.flights.words import scores_of, sentences_of
 
     for text in sentences_of(made, flight):

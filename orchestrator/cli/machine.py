@@ -32,7 +32,7 @@ def doctor(
         testbed doctor
         testbed doctor --scheduler tls://10.0.0.1:8786 --key hosts.key
     """
-    from orchestrator.cli.tables import findings_table
+    from orchestrator.cli.printed_tables import findings_table
     from testbed.host.doctor import examine
     from testbed.system.files import check_writable, write_json
 
@@ -49,7 +49,7 @@ def doctor(
 
 
 def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> None:
-    from orchestrator.cli.tables import findings_table
+    from orchestrator.cli.printed_tables import findings_table
     from orchestrator.emulated.hosts import findings_of
     from testbed.system.files import write_json
 

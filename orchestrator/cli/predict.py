@@ -122,7 +122,7 @@ def trace(
             save_pieces(output, made, slots)
         said = f"{parsed.uavs.count} UAVs, {slots} slots of {parsed.slot_s:g} s"
     else:
-        from orchestrator.packet_simulation.radio import described, rate_trace, settings_of
+        from orchestrator.rounds.ns3_radio import described, rate_trace, settings_of
 
         access = settings_of(
             parsed, radio, wifi_standard, wifi_width_mhz, rts=rts, access_point_w=wifi_ap_w
@@ -166,7 +166,7 @@ def predict(
         testbed predict paper --trace paper.npz --wire
     """
     from orchestrator import api
-    from orchestrator.cli.tables import plain_table, rounds_table
+    from orchestrator.cli.printed_tables import plain_table, rounds_table
     from testbed.system.files import check_writable, write_json
 
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
@@ -238,7 +238,7 @@ def show(
     """
     from orchestrator.analysis.outline import outline
     from orchestrator.api import say_left_out
-    from orchestrator.cli.tables import plain_table
+    from orchestrator.cli.printed_tables import plain_table
     from orchestrator.policies.registry import decider
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load

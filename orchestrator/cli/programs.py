@@ -116,7 +116,7 @@ def up(
         testbed up quickstart --node bs='iperf3 -s -1' --node uav1='iperf3 -c bs' --out runs/iperf
     """
     from orchestrator import api
-    from orchestrator.cli.tables import validity_lines
+    from orchestrator.cli.printed_tables import validity_lines
     from orchestrator.cli.virtual import enter
     from orchestrator.emulated.options import SessionOptions
     from orchestrator.emulated.visits import closed_to_visitors

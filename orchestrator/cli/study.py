@@ -115,7 +115,7 @@ def cross_check(
     """
     from contextlib import nullcontext
 
-    from orchestrator.cli.tables import cross_check_tables
+    from orchestrator.cli.printed_tables import cross_check_tables
     from orchestrator.cli.virtual import enter
     from orchestrator.records.directory import run_folder
     from orchestrator.scenario.channel import open_source
@@ -372,7 +372,7 @@ def _judge(what: list[str], output: Path, rounds: int | None, fit: Path | None) 
 
 def _reproduce_fig8(output: Path) -> None:
     from orchestrator.campaign.spec import load_campaign
-    from orchestrator.cli.tables import plain_table
+    from orchestrator.cli.printed_tables import plain_table
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.figure_8 import run as reproduce_figure
 

@@ -114,7 +114,7 @@ def validate(
         testbed validate quickstart --model tau2-hat --samples 200
         testbed validate paper --model cpsfl-bounds --out results/bounds --json bounds.json
     """
-    from orchestrator.cli.tables import validation_lines
+    from orchestrator.cli.printed_tables import validation_lines
     from orchestrator.scenario.loading import load
     from orchestrator.studies.validation import study
     from orchestrator.studies.validation.outcome import Request

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.rounds import open_rounds
-from orchestrator.engine.rounds import Backend
 from orchestrator.policies.environment import MakeBackend
 from orchestrator.records.emulation import Emulation
+from orchestrator.rounds.loop import Backend
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -18,7 +18,7 @@ from orchestrator.emulated.learning import startup_limit_s
 from orchestrator.emulated.nodes import Nodes
 from orchestrator.emulated.stage import ANSWER_TIMEOUT_S, LEAD_S, Stage, start_network
 from orchestrator.engine.access import LinkRates
-from orchestrator.engine.hierarchy import Way, backhaul_bytes, backhaul_scenario, topology_of
+from orchestrator.rounds.hierarchy import Way, backhaul_bytes, backhaul_scenario, topology_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.control.messages import Probe, Probed, ProbeLinks

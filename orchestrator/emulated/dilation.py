@@ -31,7 +31,6 @@ from ns3_scenarios.trace import ChannelSource, SlotValues, TraceExhausted
 from orchestrator.emulated.frame_rate import of_rounds
 from orchestrator.emulated.learning import learning_settings, place
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import RoundTimes, simulate
 from orchestrator.engine.plan import (
     Array,
     RoundPlan,
@@ -42,7 +41,8 @@ from orchestrator.engine.plan import (
     split_of,
 )
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import predict, simulate_on
+from orchestrator.rounds.loop import predict, simulate_on
+from orchestrator.rounds.simulation import RoundTimes, simulate
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.control.stream import readable

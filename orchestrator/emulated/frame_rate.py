@@ -15,7 +15,7 @@ import numpy as np
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of
 from orchestrator.engine.plan import link_bytes
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import SG, SM, Round
 from testbed.host import line_speed

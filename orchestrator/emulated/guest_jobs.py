@@ -39,8 +39,8 @@ def _jobs() -> dict[str, Callable[[dict[str, Any]], None]]:
     from orchestrator.emulated.repeated_session import play_job
     from orchestrator.emulated.virtual import run_job
     from orchestrator.engine.plan import link_bytes, payload_bytes
-    from orchestrator.engine.rounds import predict
     from orchestrator.records.manifest import environment
+    from orchestrator.rounds.loop import predict
     from orchestrator.scenario.channel import ns3_launch, open_source
     from orchestrator.scenario.loading import OWN, load
     from orchestrator.scenario.profiles import profile_of

@@ -19,8 +19,9 @@ from orchestrator.emulated.backhaul import EmulatedBackhaul
 from orchestrator.emulated.learning import cloud_rule, evaluates_after, evaluation_table
 from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.stage import Stage
-from orchestrator.engine.hierarchy import PredictedBackhaul, cloud_round
-from orchestrator.engine.rounds import (
+from orchestrator.records.emulation import CloudRecord, Emulation, RoundRecord
+from orchestrator.rounds.hierarchy import PredictedBackhaul, cloud_round
+from orchestrator.rounds.loop import (
     Backend,
     Decide,
     Decision,
@@ -28,7 +29,6 @@ from orchestrator.engine.rounds import (
     decisions_at_edges,
     edge_rounds_of,
 )
-from orchestrator.records.emulation import CloudRecord, Emulation, RoundRecord
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Round

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from orchestrator.emulated.network import Hosts
 from orchestrator.emulated.observer import Observer
-from orchestrator.engine.rounds import Decide
+from orchestrator.rounds.loop import Decide
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.node import NodeId

@@ -14,7 +14,7 @@ from ns3_scenarios import build
 from ns3_scenarios.radio import cell_settings
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, SlotValues, both_ways
 from orchestrator.engine.plan import Array
-from orchestrator.packet_simulation.radio import air_of, settings_of
+from orchestrator.rounds.ns3_radio import air_of, settings_of
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError
 from testbed.network.taps import RadioProgram

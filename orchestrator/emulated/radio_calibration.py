@@ -18,7 +18,7 @@ from ns3_scenarios.radio import LteSettings, simulate_lte
 from orchestrator.emulated.radio_air import RadioAir
 from orchestrator.engine.lte import TTI_S
 from orchestrator.engine.plan import Array
-from orchestrator.packet_simulation.radio import air_of, settings_of
+from orchestrator.rounds.ns3_radio import air_of, settings_of
 from orchestrator.scenario.channel import ns3_launch
 from orchestrator.scenario.schema import Emulation, ResolvedScenario
 from testbed.control.messages import Probe, Received

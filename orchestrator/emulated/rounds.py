@@ -4,7 +4,7 @@
 """Emulates a scenario: real links, real processes and measured times, next to their predictions.
 
 `open_rounds` makes a `Backend` of the emulated network; `emulate` lets the loop of
-`orchestrator.engine.rounds` play a run's rounds on it.
+`orchestrator.rounds.loop` play a run's rounds on it.
 """
 
 import contextlib
@@ -35,7 +35,6 @@ from orchestrator.emulated.rate_feed import extreme_rates
 from orchestrator.emulated.stage import Stage, StagedRound, in_turns, start_network
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import Fault, FaultSchedule
-from orchestrator.engine.hierarchy import rates_at_edges
 from orchestrator.engine.plan import (
     Allocation,
     fixed_allocation,
@@ -46,7 +45,10 @@ from orchestrator.engine.plan import (
 )
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
-from orchestrator.engine.rounds import (
+from orchestrator.records.checkpoint import Checkpoint
+from orchestrator.records.emulation import Emulation, SetUp
+from orchestrator.rounds.hierarchy import rates_at_edges
+from orchestrator.rounds.loop import (
     Backend,
     Decision,
     EngineBackend,
@@ -54,8 +56,6 @@ from orchestrator.engine.rounds import (
     play_rounds,
     predict,
 )
-from orchestrator.records.checkpoint import Checkpoint
-from orchestrator.records.emulation import Emulation, SetUp
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError, RunEnds

@@ -41,18 +41,18 @@ from orchestrator.emulated.observer import Observer
 from orchestrator.emulated.radio_air import LOG
 from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.engine.access import LinkRates, RadioAccess
-from orchestrator.engine.engine import cut, round_of, round_of_spans
 from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import RoundPlan, fixed_allocation
 from orchestrator.engine.radio import ACCESS
 from orchestrator.engine.rates import ahead_of, first_gradient_s
-from orchestrator.engine.rounds import Decision, simulate_on
 from orchestrator.engine.tcp_model import TcpModel
-from orchestrator.engine.windows import rounds_of
 from orchestrator.records.asynchronous import in_rounds
 from orchestrator.records.emulation import PlayedRound, RoundRecord
+from orchestrator.rounds.loop import Decision, simulate_on
+from orchestrator.rounds.simulation import cut, round_of, round_of_spans
+from orchestrator.rounds.windows import rounds_of
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.cluster.machines import Machines

@@ -35,7 +35,6 @@ from orchestrator.emulated.learning import (
     whole_table,
 )
 from orchestrator.engine.plan import fixed_allocation, round_sizes
-from orchestrator.engine.selection import selection
 from orchestrator.records.learned import (
     KIND,
     Trajectory,
@@ -46,6 +45,7 @@ from orchestrator.records.learned import (
     write_trajectory,
 )
 from orchestrator.records.manifest import command, environment, now, source_sha256
+from orchestrator.rounds.selection import selection
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Evaluated

@@ -11,8 +11,8 @@ from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.run import run
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import decider
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import validate

@@ -291,7 +291,7 @@ class Paths(_Structure):
         self.arrays = arrays
 
 
-class Air(_Structure):
+class LinkState(_Structure):
     """The links of a round on a channel.
 
     Args:

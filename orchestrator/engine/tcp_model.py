@@ -67,9 +67,9 @@ from orchestrator.engine.access import LinkRates
 from orchestrator.engine.arrays import Array
 from orchestrator.engine.core_library import (
     GIVEN,
-    Air,
     Bands,
     Links,
+    LinkState,
     Paths,
     Slots,
     library,
@@ -308,9 +308,9 @@ class SerialLines:
             BROADCAST: self._air(rates.uplink, rates.broadcast, slot_s),
         }
 
-    def _air(self, up_bps: Array, down_bps: Array, slot_s: float) -> Air:
+    def _air(self, up_bps: Array, down_bps: Array, slot_s: float) -> LinkState:
         slots = Slots(TwoWay(np.stack([up_bps, down_bps])), slot_s)
-        return Air(slots, given_links(slots.clients), self._paths, None, 0.0)
+        return LinkState(slots, given_links(slots.clients), self._paths, None, 0.0)
 
     def end_s(self, way: int, client: int, size: int, start_s: float) -> float:
         """When a transfer of `size` bytes ends that starts at a time; infinity: never."""

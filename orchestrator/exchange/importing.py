@@ -17,7 +17,7 @@ from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, describe, trace_of
 from orchestrator.engine.radio import ACCESS
-from orchestrator.exchange import mahimahi, ns2, srsran, tables
+from orchestrator.exchange import csv_files, mahimahi, ns2, srsran
 from orchestrator.exchange.bounds import (
     Bounds,
     Where,
@@ -114,7 +114,7 @@ class Options:
     down: Sequence[Path] = ()
     """Mahimahi's downlink files."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Option for tables, like the following ones; see `tables.Reading`."""
+    """Option for tables, like the following ones; see `csv_files.Reading`."""
     tx_dbm: float | None = None
     time_format: str | None = None
     same_time: str | None = None
@@ -224,13 +224,13 @@ def _check(options: Options) -> None:
             raise InputError(f"`{name}`: must be from {least:g} to {most:g}, not {value:g}")
     for name, word, known in (
         ("clock", options.clock, CLOCKS),
-        ("same_time", options.same_time, tables.SAME_TIME),
+        ("same_time", options.same_time, csv_files.SAME_TIME),
     ):
         if word is not None and word not in known:
             raise InputError(f"`{name}`: {not_one_of(word, known)}")
     for name, text, word in (
         ("ground_m", options.ground_m, "lowest"),
-        ("no_signal", options.no_signal, tables.EMPTY),
+        ("no_signal", options.no_signal, csv_files.EMPTY),
     ):
         if text not in (None, word) and not is_number(str(text)):
             raise InputError(f"`{name}`: must be a number or `{word}`, not {text!r}")
@@ -402,8 +402,8 @@ def _with_gains(position_m: Array, options: Options) -> SlotTrace:
 
 
 def _of_tables(files: Sequence[Path], options: Options) -> Imported:
-    reading = tables.Reading(**{name: getattr(options, name) for name in _OF_TABLES})
-    table = tables.read(files, reading)
+    reading = csv_files.Reading(**{name: getattr(options, name) for name in _OF_TABLES})
+    table = csv_files.read(files, reading)
     has_values, has_places = bool(table.uavs[0].values), table.uavs[0].places is not None
     if any(name in SNR_FIELDS for name in table.uavs[0].values):
         table = _with_gains_of_snr(table, options)
@@ -450,7 +450,7 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     return Imported(replace(trace, position_m=position), names, notes, origin)
 
 
-def _with_gains_of_snr(table: tables.Table, options: Options) -> tables.Table:
+def _with_gains_of_snr(table: csv_files.Table, options: Options) -> csv_files.Table:
     """The table with gains instead of signal-to-noise ratios, by a scenario's powers and noise."""
     scenario = options.scenario
     if scenario is None:
@@ -479,7 +479,7 @@ def _with_gains_of_snr(table: tables.Table, options: Options) -> tables.Table:
 
 
 def _flights_of(
-    table: tables.Table, options: Options
+    table: csv_files.Table, options: Options
 ) -> tuple[list[Flight], Origin | None, list[str]]:
     """The flights of a table with positions, their origin in degrees, and notes on them."""
     origin: Origin | None = None

@@ -23,7 +23,6 @@ from torch.distributions import Categorical, Dirichlet
 
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.radio import of_gains
-from orchestrator.engine.rounds import Decide, Situation
 from orchestrator.policies.environment import (
     Action,
     MakeBackend,
@@ -35,6 +34,7 @@ from orchestrator.policies.environment import (
     observe,
 )
 from orchestrator.policies.shares import decided_shares
+from orchestrator.rounds.loop import Decide, Situation
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError

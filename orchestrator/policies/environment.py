@@ -29,8 +29,8 @@ from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.plan import Allocation, Array, split_of
 from orchestrator.engine.radio import of_gains, radio_access
-from orchestrator.engine.rounds import Backend, Decision, EngineBackend
 from orchestrator.policies.shares import decided_shares, scaled
+from orchestrator.rounds.loop import Backend, Decision, EngineBackend
 from orchestrator.scenario.channel import Channel, ns3_source, observed
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import PAPER, load

@@ -36,18 +36,18 @@ from ns3_scenarios.trace import (
 )
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.compiling import Ints
-from orchestrator.engine.engine import (
+from orchestrator.engine.fdma import ShannonFdma, shannon_bps
+from orchestrator.engine.plan import Allocation, Array, split_of
+from orchestrator.engine.radio import radio_access
+from orchestrator.policies.shares import decided_shares, least_share, lifted, whole_steps
+from orchestrator.rounds.loop import Decide, Situation
+from orchestrator.rounds.simulation import (
     BatchTimes,
     SplitCosts,
     simulate,
     simulate_batch,
     split_costs,
 )
-from orchestrator.engine.fdma import ShannonFdma, shannon_bps
-from orchestrator.engine.plan import Allocation, Array, split_of
-from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import Decide, Situation
-from orchestrator.policies.shares import decided_shares, least_share, lifted, whole_steps
 from orchestrator.scenario.channel import mean_loss
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -12,8 +12,8 @@ import numpy as np
 
 from ns3_scenarios.trace import ChannelSource, GivenTrace
 from orchestrator.engine.plan import Allocation, Array, fixed_allocation, split_of
-from orchestrator.engine.rounds import Decide, Situation, predict
 from orchestrator.policies.planner import planner
+from orchestrator.rounds.loop import Decide, Situation, predict
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError

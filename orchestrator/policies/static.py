@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted, each_way
-from orchestrator.engine.engine import split_costs
 from orchestrator.engine.plan import Allocation, Array, fixed_allocation
 from orchestrator.engine.radio import of_gains, radio_access
 from orchestrator.policies.planner import (
@@ -34,6 +33,7 @@ from orchestrator.policies.planner import (
     with_cells_of,
 )
 from orchestrator.policies.shares import lifted
+from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -26,8 +26,8 @@ import pandas as pd
 from ns3_scenarios.trace import SlotTrace, TwoWay
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.rounds import Decision
 from orchestrator.records.emulation import CloudRecord, Emulation, PlayedRound, RoundRecord, SetUp
+from orchestrator.rounds.loop import Decision
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Captured, Direction
 from testbed.core.errors import InputError

@@ -13,8 +13,8 @@ from ns3_scenarios.trace import RateTrace
 from orchestrator.analysis.byte_accounts import to_json
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.faults import Fault
-from orchestrator.engine.hierarchy import iterations_before
-from orchestrator.engine.rounds import Decision
+from orchestrator.rounds.hierarchy import iterations_before
+from orchestrator.rounds.loop import Decision
 from orchestrator.scenario.channel import Channel, is_open
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.control.messages import Captured

@@ -9,9 +9,9 @@ from dataclasses import asdict, fields
 import numpy as np
 import pandas as pd
 
-from orchestrator.engine.hierarchy import iterations_before
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.rounds import Decision
+from orchestrator.rounds.hierarchy import iterations_before
+from orchestrator.rounds.loop import Decision
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import (
     DIFFERING,

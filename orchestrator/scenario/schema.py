@@ -106,10 +106,10 @@ COUNTED_RULES = ("random", "by-channel", "round-robin")
 """Rules of participation that choose as many clients as the scenario says."""
 PARTICIPATION.add(
     {
-        "random": "orchestrator.engine.selection:random",
-        "by-channel": "orchestrator.engine.selection:by_channel",
-        "round-robin": "orchestrator.engine.selection:round_robin",
-        "fedcs": "orchestrator.engine.fedcs:fedcs",
+        "random": "orchestrator.rounds.selection:random",
+        "by-channel": "orchestrator.rounds.selection:by_channel",
+        "round-robin": "orchestrator.rounds.selection:round_robin",
+        "fedcs": "orchestrator.rounds.fedcs:fedcs",
     }
 )
 POLICIES.add(

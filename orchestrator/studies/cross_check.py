@@ -26,10 +26,10 @@ from orchestrator.emulated.run import run
 from orchestrator.engine.links import impairments_of
 from orchestrator.engine.plan import fixed_allocation, link_bytes, payload_bytes, plan_round
 from orchestrator.engine.radio import describe_radio, radio_access
-from orchestrator.engine.rounds import predict
-from orchestrator.engine.selection import selection
-from orchestrator.packet_simulation.rounds import check_packets, play, simulated_radio
 from orchestrator.policies.registry import decider
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.packet_rounds import check_packets, play, simulated_radio
+from orchestrator.rounds.selection import selection
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.profiles import profile_of

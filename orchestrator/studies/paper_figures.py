@@ -28,8 +28,8 @@ from orchestrator.campaign.results import MEANS
 from orchestrator.campaign.spec import Campaign, Cell, Study, cells, narrowed
 from orchestrator.campaign.worker import Files
 from orchestrator.engine.plan import Array, fixed_allocation, plan_round
-from orchestrator.engine.rounds import TOO_WEAK
 from orchestrator.reporting import plots
+from orchestrator.rounds.loop import TOO_WEAK
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.reproduction import Finding, Reproduction, Section

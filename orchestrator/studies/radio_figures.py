@@ -30,11 +30,11 @@ from orchestrator.engine.lte import Lte, turn
 from orchestrator.engine.lte_tables import MCS_OF_CQI
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import LONGEST_OUTAGE_S, TOO_WEAK
 from orchestrator.records.manifest import environment
 from orchestrator.reporting import plots
 from orchestrator.reporting.formatting import number
 from orchestrator.reporting.pages import render_page
+from orchestrator.rounds.loop import LONGEST_OUTAGE_S, TOO_WEAK
 from orchestrator.scenario.channel import channel_key, open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario

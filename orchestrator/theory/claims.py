@@ -15,10 +15,10 @@ from rich.table import Table
 
 from ns3_scenarios.trace import ChannelSource, SlotValues, each_way
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import RoundTimes, simulate
 from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
 from orchestrator.engine.radio import of_gains, radio_access
-from orchestrator.engine.rounds import simulate_on
+from orchestrator.rounds.loop import simulate_on
+from orchestrator.rounds.simulation import RoundTimes, simulate
 from orchestrator.scenario.channel import Channel, mean_loss
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario

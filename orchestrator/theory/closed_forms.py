@@ -32,9 +32,9 @@ import numpy.typing as npt
 from ns3_scenarios.trace import SlotValues
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.compiling import compiled
-from orchestrator.engine.engine import RoundTimes
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.rates import link_rates
+from orchestrator.rounds.simulation import RoundTimes
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 
 # --- closed forms --------------------------------------------------------------------------------

@@ -36,10 +36,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ns3_scenarios.trace import SlotValues, both_ways, each_way
-from orchestrator.engine.engine import SplitCosts
 from orchestrator.engine.fdma import ShannonFdma, shannon_bps
 from orchestrator.engine.plan import Array
 from orchestrator.policies.shares import least_share, lifted
+from orchestrator.rounds.simulation import SplitCosts
 
 UPDATES = 800
 MIXED_UPDATES = 300

@@ -11,7 +11,7 @@ or netlink. Times are monotonic, in nanoseconds.
 
 A slot, with events (▸) and instructions (◂)::
 
-    ◂ Wait(until_ns, ChangeRates)  ▸ RatesSet  ◂ ReadAir  ▸ AirRead  ◂ Wait for the next slot
+    ◂ Wait(until_ns, ChangeRates)  ▸ RatesSet  ◂ ReadFrameLosses  ▸ FrameLossesRead  ◂ Wait for the next slot
 
 Within a slot, the wait may be for a step of held transfers (`testbed.network.holding`, ▸ StepTaken)
 or for the division of a direction among its active links (▸ QueuesRead, ◂ ChangeRates) instead.
@@ -142,8 +142,8 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class ReadAir:
-    """Read how many frames the channel has lost and delivered; answer: AirRead."""
+class ReadFrameLosses:
+    """Read how many frames the channel has lost and delivered; answer: FrameLossesRead."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ Instruction = (
     | Hold
     | LimitPackets
     | Sample
-    | ReadAir
+    | ReadFrameLosses
     | ReadCounters
     | Answer
     # Orders that need no decision are passed on to the driver.
@@ -226,7 +226,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class AirRead:
+class FrameLossesRead:
     """The channel counters have been read."""
 
     counts: Mapping[Way, tuple[int, int]]
@@ -245,7 +245,7 @@ class CountersRead:
     scheduling: str
 
 
-Event = Ordered | RatesSet | StepTaken | QueuesRead | Sampled | AirRead | CountersRead
+Event = Ordered | RatesSet | StepTaken | QueuesRead | Sampled | FrameLossesRead | CountersRead
 
 
 class Injection:
@@ -312,7 +312,7 @@ class Injection:
                 self._divide(event)
             case Sampled():
                 self._add_sample(event)
-            case AirRead():
+            case FrameLossesRead():
                 self._add_air(event)
             case CountersRead():
                 self._answer_counters(event)
@@ -580,9 +580,9 @@ class Injection:
             self._reading_ns //= 2  # The last reading may have been disturbed.
             return
         self._reading_since_ns = now_ns
-        self._instructions.append(ReadAir())
+        self._instructions.append(ReadFrameLosses())
 
-    def _add_air(self, read: AirRead) -> None:
+    def _add_air(self, read: FrameLossesRead) -> None:
         assert self._air is not None
         self._air_record.append(self._slot)
         for way in self._ways():

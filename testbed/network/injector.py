@@ -81,11 +81,11 @@ from testbed.network.injection import (
     CERTAIN,
     SAMPLE,
     SAMPLE_OF_WAY,
-    AirRead,
     Answer,
     ChangeRates,
     CountersRead,
     Event,
+    FrameLossesRead,
     Hold,
     Injection,
     Instruction,
@@ -93,8 +93,8 @@ from testbed.network.injection import (
     Ordered,
     QueuesRead,
     RatesSet,
-    ReadAir,
     ReadCounters,
+    ReadFrameLosses,
     ReadQueues,
     Sample,
     Sampled,
@@ -104,7 +104,7 @@ from testbed.network.injection import (
 )
 from testbed.network.line import Line, LineCount
 from testbed.network.pcap import END_S, Capture
-from testbed.network.radio import RadioDriver, RadioProcess
+from testbed.network.radio_driver import RadioDriver, RadioProcess
 from testbed.network.shaping import (
     End,
     QueueCount,
@@ -179,12 +179,12 @@ class Driver:
                 limit_packets(self._sites[site], frames)
             case Sample():
                 self._injection.tell(Sampled(instruction, self._queues()))
-            case ReadAir():
+            case ReadFrameLosses():
                 counts = {
                     way: (count.dropped_frames, count.sent_frames)
                     for way, count in self._air().items()
                 }
-                self._injection.tell(AirRead(counts, time.monotonic_ns()))
+                self._injection.tell(FrameLossesRead(counts, time.monotonic_ns()))
             case ReadCounters():
                 if self._fabric.relay is not None and self._fabric.relay.gone():
                     raise RunError("the process that carries links to other machines is gone")
@@ -682,7 +682,7 @@ class Injector:
             self._send(Impair(tuple(uplinks), tuple(downlinks)))
             self._await(Impaired)
 
-    def air(
+    def impair(
         self,
         first_slot: int,
         uplinks: "npt.NDArray[np.float64]",

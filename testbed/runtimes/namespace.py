@@ -55,7 +55,7 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.network.fabric import Part, sockets_in, unshape
 from testbed.network.injector import Injector, serve
-from testbed.network.radio import START_S
+from testbed.network.radio_driver import START_S
 from testbed.network.shaping import Shape
 from testbed.network.taps import RadioProgram
 from testbed.runtimes import (

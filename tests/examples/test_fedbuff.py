@@ -17,7 +17,7 @@ import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.plan import fixed_allocation, plan_round
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.timeline import CM, SM

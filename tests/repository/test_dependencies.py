@@ -27,7 +27,7 @@ def loaded(*modules: str) -> set[str]:
         (
             (
                 "orchestrator.emulated.rounds",
-                "orchestrator.packet_simulation.rounds",
+                "orchestrator.rounds.packet_rounds",
                 "orchestrator.emulated.run",
                 "orchestrator.records.summary",
                 "orchestrator.records.comparison",

@@ -12,12 +12,12 @@ import pytest
 from reference_engine import TooShort, reference_round
 
 from ns3_scenarios.trace import TraceExhausted, TwoWay
-from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, RoundPlan
 from orchestrator.engine.radio import of_gains
+from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders

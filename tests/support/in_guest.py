@@ -26,7 +26,7 @@ from testbed.virtual import guest, kernel
 PRELOAD = (
     "orchestrator.api",
     "orchestrator.cli.main",
-    "orchestrator.cli.tables",
+    "orchestrator.cli.printed_tables",
     "orchestrator.emulated.rounds",
     "orchestrator.reporting.live",
     "orchestrator.reporting.report",

@@ -28,7 +28,7 @@ PACKAGES = {
     ],
     "orchestrator": [
         *("cli", "exchange", "archive", "studies", "flights", "campaign", "reporting", "emulated"),
-        *("records", "theory", "policies", "packet_simulation", "analysis", "engine", "scenario"),
+        *("records", "theory", "policies", "analysis", "rounds", "engine", "scenario"),
     ],
 }
 """From the top layer down: a package imports only those after it."""

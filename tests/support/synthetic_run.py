@@ -22,12 +22,12 @@ import small_scenario
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.analysis.error_budget import KEYS, Budget, error_budget
 from orchestrator.analysis.resource_blocks import resource_blocks
-from orchestrator.engine.engine import round_of, simulate
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import RoundPlan, fixed_allocation, link_bytes, plan_round
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import Decision
 from orchestrator.records.timelines import decision_table, energy_table
+from orchestrator.rounds.loop import Decision
+from orchestrator.rounds.simulation import round_of, simulate
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Round, Timeline

@@ -388,7 +388,7 @@ def judge(out: Path, status: int | None, said: str, fault: Fault, hit: bool) -> 
 def predicted_end(path: Path) -> str | None:
     """Why a scenario's run ends before its last round, as predicted; None: it does not."""
     from orchestrator.engine.plan import link_bytes
-    from orchestrator.engine.rounds import predict
+    from orchestrator.rounds.loop import predict
     from orchestrator.scenario.channel import open_source
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.profiles import profile_of

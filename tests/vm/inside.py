@@ -25,7 +25,7 @@ USER = 1000
 PRELOAD = (
     "orchestrator.archive.verify",
     "orchestrator.cli.main",
-    "orchestrator.cli.tables",
+    "orchestrator.cli.printed_tables",
     "orchestrator.emulated.rounds",
     "orchestrator.reporting.report",
     "orchestrator.records.directory",

@@ -10,8 +10,8 @@
 using namespace engine;
 
 // The links of a round on a channel, for the transfers of `orchestrator.rounds.computed`. Mirror of
-// `core_library.Air`.
-struct Air {
+// `core_library.LinkState`.
+struct LinkState {
   const Slots *slots;
   const Link *links;  // [3, K]
   Paths *paths;       // null: links neither delay nor lose
@@ -51,14 +51,14 @@ void engine_shannon(const double *hz, const double *snr, int64_t n, double *bps)
 }
 
 // The rate of a link at a time; 0 after the end of the trace.
-double engine_rate(const Air *air, int32_t way, int64_t k, double time_s) {
+double engine_rate(const LinkState *air, int32_t way, int64_t k, double time_s) {
   const Slots &slots = *air->slots;
   const int64_t slot = slot_at(slots, time_s, slot_before(slots, time_s));
   return slot < slots.slots ? slot_bps(slots, air->links[way * slots.clients + k], way, k, slot) : 0.0;
 }
 
 // When a transfer of `size` bytes over a link with a rate of its own ends.
-double engine_transfer(Air *air, int32_t way, int64_t k, int64_t size, double time_s) {
+double engine_transfer(LinkState *air, int32_t way, int64_t k, int64_t size, double time_s) {
   const Slots &slots = *air->slots;
   const Link &link = air->links[way * slots.clients + k];
   if (air->paths) {
@@ -70,12 +70,12 @@ double engine_transfer(Air *air, int32_t way, int64_t k, int64_t size, double ti
 }
 
 // When a message of a single frame arrives.
-double engine_note(Air *air, int32_t way, int64_t k, double time_s) {
+double engine_note(LinkState *air, int32_t way, int64_t k, double time_s) {
   return note(*air->paths, *air->slots, air->links, way, k, time_s, air->slot[k]);
 }
 
 // When a transfer that begins on shared links is served; `active` links are active then.
-double engine_served(Air *air, int32_t way, int64_t k, int64_t size, double time_s, int64_t active) {
+double engine_served(LinkState *air, int32_t way, int64_t k, int64_t size, double time_s, int64_t active) {
   const Slots &slots = *air->slots;
   const int64_t slot = air->slot[k] = slot_at(slots, time_s, air->slot[k]);
   const Link &link = air->links[way * slots.clients + k];
@@ -84,26 +84,26 @@ double engine_served(Air *air, int32_t way, int64_t k, int64_t size, double time
   return served_from(*air->paths, way, k, size, time_s, bps);
 }
 
-double engine_arrival(Air *air, int32_t way, int64_t k, double served_s) {
+double engine_arrival(LinkState *air, int32_t way, int64_t k, double served_s) {
   return arrival_of(*air->paths, way, k, served_s);
 }
 
-void engine_clear(Air *air, double start_s) {
+void engine_clear(LinkState *air, double start_s) {
   const Slots &slots = *air->slots;
   air->medium_slot = slot_before(slots, start_s);
   for (int64_t k = 0; k < slots.clients; ++k) air->slot[k] = air->medium_slot;
   if (air->medium) clear(*air->medium, start_s);
 }
 
-void engine_begin(Air *air, int32_t way, int64_t k, double bits, double at_s) {
+void engine_begin(LinkState *air, int32_t way, int64_t k, double bits, double at_s) {
   begin_transfer(*air->medium, way, k, bits, at_s);
 }
 
-void engine_end(Air *air, int32_t way, int64_t k) { end_transfer(*air->medium, way, k); }
+void engine_end(LinkState *air, int32_t way, int64_t k) { end_transfer(*air->medium, way, k); }
 
 // Send on shared links until a transfer ends, but no longer than until a moment. Returns 2 k + the
 // direction of that transfer, or -1; `at_s` becomes its end, or infinity if the trace ends before.
-int64_t engine_advance(Air *air, double until_s, double *at_s) {
+int64_t engine_advance(LinkState *air, double until_s, double *at_s) {
   const Ended ended = advance(*air->medium, air->links, *air->slots, air->medium_slot, until_s);
   *at_s = ended.at_s;
   return ended.k < 0 ? -1 : 2 * ended.k + ended.way;

@@ -28,10 +28,10 @@ from orchestrator.engine.plan import (
     payload_bytes,
 )
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import Decision, EngineBackend, Situation
-from orchestrator.packet_simulation.rounds import play as play_packets
 from orchestrator.policies.registry import decider
 from orchestrator.records.manifest import source_sha256
+from orchestrator.rounds.loop import Decision, EngineBackend, Situation
+from orchestrator.rounds.packet_rounds import play as play_packets
 from orchestrator.scenario.channel import Channel, channel_key, open_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -277,7 +277,7 @@ def parts(analytical: AnalyticalModel, case: Case) -> dict[str, float]:
 
     Their sum is `Evaluation.error`, or `Evaluation.margin` for an interval.
     """
-    from orchestrator.engine.engine import simulate
+    from orchestrator.rounds.simulation import simulate
     from orchestrator.theory.closed_forms import without_adapters
 
     def error(plan: RoundPlan, gain: SlotValues, slot_s: float) -> float:

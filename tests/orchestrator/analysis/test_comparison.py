@@ -21,10 +21,10 @@ from orchestrator.analysis.error_budget import (
     step_table,
     transfer_errors,
 )
-from orchestrator.engine.engine import round_of, service_order_of, simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.plan import RoundPlan
 from orchestrator.engine.tcp_model import CONTROLS, RECEIVER_FRAMES, TcpModel
+from orchestrator.rounds.simulation import round_of, service_order_of, simulate
 from testbed.core.timeline import SG, STEPS, Round, Timeline
 
 SLOT_S = 0.1

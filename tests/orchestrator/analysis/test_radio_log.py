@@ -33,7 +33,6 @@ from orchestrator.analysis.radio_log import (
     slots_in,
 )
 from orchestrator.analysis.waterfall import PART_OF, PARTS, waterfalls
-from orchestrator.engine.engine import RoundTimes, round_of, round_of_spans, simulate
 from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S, Lte
 from orchestrator.engine.plan import (
     RoundPlan,
@@ -43,6 +42,7 @@ from orchestrator.engine.plan import (
     plan_round,
 )
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
+from orchestrator.rounds.simulation import RoundTimes, round_of, round_of_spans, simulate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.errors import InputError
 from testbed.core.timeline import CA, CM, SG, SM, STEPS, Round

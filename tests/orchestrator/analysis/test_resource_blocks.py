@@ -12,7 +12,7 @@ from orchestrator.analysis import resource_blocks as module
 from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.engine.lte import LEAST_BLOCKS, Lte
 from orchestrator.engine.plan import Allocation, fixed_allocation
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.timeline import CA, CM, SG, SM, SPAN, Round

@@ -11,11 +11,11 @@ from packet_cases import small
 
 from orchestrator.analysis.error_budget import transfer_errors
 from orchestrator.analysis.shared_air import SharedAir, Transfer, due_ends_s, mean_rates
-from orchestrator.engine.engine import round_of, simulate
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import RoundPlan, fixed_allocation, link_bytes, plan_round
 from orchestrator.engine.slot_impairments import UP
+from orchestrator.rounds.simulation import round_of, simulate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 

@@ -22,8 +22,8 @@ from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import Campaign, cells, load_campaign, narrowed
 from orchestrator.campaign.verify import verify
 from orchestrator.campaign.worker import Files, play
-from orchestrator.engine.rounds import predict
 from orchestrator.records.manifest import source_sha256
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.profiles import profile_of
 from testbed.host.dask_cluster import Cluster, has_worker
 

@@ -12,7 +12,7 @@ import rich
 
 from orchestrator.analysis.error_budget import PARTS_OF_LATENCY
 from orchestrator.cli.console import out
-from orchestrator.cli.tables import budget_table, plain_table
+from orchestrator.cli.printed_tables import budget_table, plain_table
 
 
 def headings(*rounds: dict[str, float]) -> list[str]:

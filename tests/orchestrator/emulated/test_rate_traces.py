@@ -7,10 +7,10 @@ import pytest
 from small_scenario import TREE, trace_of_rates
 
 from ns3_scenarios.trace import Replay, trace_of
-from orchestrator.engine.engine import service_order_of
 from orchestrator.engine.plan import link_bytes
-from orchestrator.engine.rounds import predict
-from orchestrator.packet_simulation.rounds import play
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.packet_rounds import play
+from orchestrator.rounds.simulation import service_order_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 

@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from orchestrator.cli.main import app
 from orchestrator.cli.options import seconds_of
-from orchestrator.cli.tables import validity_lines
+from orchestrator.cli.printed_tables import validity_lines
 from orchestrator.emulated.validity import CHECKS, WAIT_QUIET, Tenant, ValidityCheck, remedy
 from orchestrator.records.emulation import Check
 from orchestrator.reporting.report import write_report

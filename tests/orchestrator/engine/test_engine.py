@@ -22,7 +22,9 @@ from engine_cases import (
 )
 
 from ns3_scenarios.trace import TraceExhausted
-from orchestrator.engine.engine import (
+from orchestrator.engine.fdma import ShannonFdma
+from orchestrator.engine.plan import Allocation, fixed_allocation, plan_round
+from orchestrator.rounds.simulation import (
     round_of,
     round_of_spans,
     service_order_of,
@@ -31,8 +33,6 @@ from orchestrator.engine.engine import (
     simulate_chain,
     split_costs,
 )
-from orchestrator.engine.fdma import ShannonFdma
-from orchestrator.engine.plan import Allocation, fixed_allocation, plan_round
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import BUILT_IN, paradigm
 from testbed.core.timeline import CA, CB, CF, CM, SG, SPAN, STEPS, Loss, S

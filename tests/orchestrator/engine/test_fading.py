@@ -8,9 +8,9 @@ import pytest
 from engine_cases import random_case
 
 from ns3_scenarios.trace import ChannelTrace, RateTrace, TwoWay
-from orchestrator.engine.engine import simulate
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
+from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.channel import replay
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError

@@ -18,10 +18,10 @@ from engine_cases import (
 from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
-from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults, planned
 from orchestrator.engine.plan import fixed_allocation
-from orchestrator.engine.rounds import Decision, EngineBackend, ShadowPrediction, predict
+from orchestrator.rounds.loop import Decision, EngineBackend, ShadowPrediction, predict
+from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
 from workloads.costs.profile import PAPER

@@ -12,15 +12,22 @@ import warm
 import yaml
 from engine_cases import random_lte_case
 from engine_shim import shared_bps
+from orchestrator.simulation.lte import (
+    TTI_S,
+    Lte,
+    assigned,
+    downlink_steps,
+    packet_bps,
+    uplink_steps,
+)
+from orchestrator.simulation.lte_tables import transport_block_bits
+from orchestrator.simulation.plan import Allocation
+from orchestrator.simulation.slot_impairments import DOWN, UP
 from reference_engine import Lte as Reference
 
 import orchestrator as tb
 from ns3_scenarios.trace import TwoWay, both_ways
-from orchestrator.engine import engine
-from orchestrator.engine.lte import TTI_S, Lte, assigned, downlink_steps, packet_bps, uplink_steps
-from orchestrator.engine.lte_tables import transport_block_bits
-from orchestrator.engine.plan import Allocation
-from orchestrator.engine.slot_impairments import DOWN, UP
+from orchestrator.rounds import simulation
 from orchestrator.scenario.loading import validate, varied
 from testbed.core.errors import InputError
 from testbed.core.paradigm import paradigm
@@ -359,7 +366,7 @@ def test_a_rate_holds_from_its_least_gain_up_to_the_next_step():
         radio = Lte.of(limited(chosen) if rng.random() < 0.3 else chosen)
         if not radio.is_shared:
             continue
-        links = engine._links(plan, radio)
+        links = simulation._links(plan, radio)
         for active, way in itertools.product((1, 2, 3, 7, 40), (UP, DOWN)):
             if way == DOWN and plan.in_turns:
                 continue

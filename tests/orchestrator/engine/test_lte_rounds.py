@@ -18,16 +18,16 @@ from engine_cases import (
 )
 
 from ns3_scenarios.trace import TraceExhausted, TwoWay, both_ways
-from orchestrator.engine.engine import (
+from orchestrator.engine.lte import Lte
+from orchestrator.engine.plan import Allocation, plan_round
+from orchestrator.engine.tcp_model import tcp_model_of
+from orchestrator.rounds.simulation import (
     service_order_of,
     simulate,
     simulate_batch,
     simulate_chain,
     split_costs,
 )
-from orchestrator.engine.lte import Lte
-from orchestrator.engine.plan import Allocation, plan_round
-from orchestrator.engine.tcp_model import tcp_model_of
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import paradigm
 from workloads.costs.profile import PAPER

@@ -9,9 +9,9 @@ from engine_cases import by_hand, ends_of_sharing, random_case
 
 from ns3_scenarios.trace import TraceExhausted
 from orchestrator.engine.core_library import LTE, Bands, Steps
-from orchestrator.engine.engine import simulate, simulate_batch, split_costs
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.radio import Rates
+from orchestrator.rounds.simulation import simulate, simulate_batch, split_costs
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import paradigm
 from testbed.core.timeline import CA, CM, SG

@@ -16,7 +16,7 @@ from engine_cases import (
     random_faults,
 )
 
-from orchestrator.engine.engine import simulate
+from orchestrator.rounds.simulation import simulate
 from testbed.core.timeline import STEPS
 
 

@@ -10,8 +10,6 @@ import pytest
 from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.batch import is_known_beforehand, predict_at_once
-from orchestrator.engine.engine import split_costs
 from orchestrator.engine.plan import (
     fixed_allocation,
     link_bytes,
@@ -20,8 +18,10 @@ from orchestrator.engine.plan import (
     prospects_of,
     round_sizes,
 )
-from orchestrator.engine.rounds import predict
 from orchestrator.records.directory import claimed
+from orchestrator.rounds.batch import is_known_beforehand, predict_at_once
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import model_of, profile_of
 from orchestrator.scenario.schema import Scenario

@@ -13,7 +13,7 @@ from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.curve import Curve
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import describe_radio, radio_access
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.errors import InputError

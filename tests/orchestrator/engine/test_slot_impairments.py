@@ -15,7 +15,6 @@ from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, link_bytes, plan_round, prospects_of
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import ahead_of, link_rates, on_channel
-from orchestrator.engine.rounds import predict
 from orchestrator.engine.slot_impairments import (
     BROADCAST,
     DOWN,
@@ -25,6 +24,7 @@ from orchestrator.engine.slot_impairments import (
     impairments_by_slot,
 )
 from orchestrator.engine.tcp_model import tcp_model_of
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import replay
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of

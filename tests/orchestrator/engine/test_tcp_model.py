@@ -27,7 +27,6 @@ from engine_shim import (
 from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay
 from orchestrator.engine.core_library import Paths, Slots
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.rounds import predict
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from orchestrator.engine.tcp_model import (
     CONTROLS,
@@ -36,6 +35,7 @@ from orchestrator.engine.tcp_model import (
     given_links,
     tcp_model_of,
 )
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.clock import FILL_S

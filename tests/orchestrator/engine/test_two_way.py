@@ -26,13 +26,13 @@ from ns3_scenarios.trace import (
 from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
-from orchestrator.engine.engine import split_costs
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, plan_round
 from orchestrator.engine.rates import link_rates
-from orchestrator.engine.rounds import predict
 from orchestrator.policies.planner import forecast
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.channel import _log_once
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.schema import Scenario

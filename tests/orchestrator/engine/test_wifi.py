@@ -12,15 +12,15 @@ import warm
 import yaml
 from engine_cases import random_wifi_case
 from engine_shim import shared_bps
+from orchestrator.simulation.core_library import Links
+from orchestrator.simulation.plan import Allocation
+from orchestrator.simulation.slot_impairments import DOWN, UP
+from orchestrator.simulation.wifi import SCHEMES, Wifi, contention, exchanges
 from reference_engine import Wifi as Reference
 
 import orchestrator as tb
 from ns3_scenarios.trace import TwoWay, both_ways
-from orchestrator.engine import engine
-from orchestrator.engine.core_library import Links
-from orchestrator.engine.plan import Allocation
-from orchestrator.engine.slot_impairments import DOWN, UP
-from orchestrator.engine.wifi import SCHEMES, Wifi, contention, exchanges
+from orchestrator.rounds import simulation
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.unused import _log_once
 from testbed.core.errors import InputError
@@ -297,7 +297,7 @@ def test_rates_of_any_number_of_active_uavs_are_those_of_the_second_implementati
     seen = set()
     for plan, chosen, values in cases():
         radio, reference = Wifi.of(chosen), Reference(chosen, plan.allocation)
-        links = engine._links(plan, radio)
+        links = simulation._links(plan, radio)
         for active in range(1, plan.clients + 1):
             found = radio.link_rates(plan.allocation, values, in_turns=False, active=active)
             ways = zip((UP, DOWN), ("up", "down"), found[::2], both_ways(values), strict=True)
@@ -320,7 +320,7 @@ def test_rates_of_any_number_of_active_uavs_are_those_of_the_second_implementati
 
 def test_a_rate_holds_from_its_least_gain_up_to_the_next_step():
     for plan, chosen, values in cases():
-        links, active = engine._links(plan, Wifi.of(chosen)), plan.clients
+        links, active = simulation._links(plan, Wifi.of(chosen)), plan.clients
         for way in (UP, DOWN):
             value = both_ways(values)[way]
             for k, slot in itertools.product(range(plan.clients), range(value.shape[1])):

@@ -16,9 +16,9 @@ from engine_cases import (
 )
 
 from ns3_scenarios.trace import both_ways
-from orchestrator.engine.engine import simulate, simulate_batch, split_costs
 from orchestrator.engine.plan import Allocation, plan_round
 from orchestrator.engine.wifi import Wifi
+from orchestrator.rounds.simulation import simulate, simulate_batch, split_costs
 from orchestrator.scenario.loading import validate
 from testbed.core.paradigm import paradigm
 from workloads.costs.profile import PAPER

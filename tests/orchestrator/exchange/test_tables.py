@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay
 from orchestrator.cli.main import app
-from orchestrator.engine.rounds import predict
 from orchestrator.exchange.importing import Imported, Options, imported, means
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import load, validate
 from testbed.core.errors import InputError
 from workloads.costs.profile import PAPER

@@ -16,7 +16,6 @@ from orchestrator.emulated.backend import emulated_backend
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.rounds import predict
 from orchestrator.policies.environment import (
     UavSflEnv,
     allocation_of,
@@ -24,6 +23,7 @@ from orchestrator.policies.environment import (
     trajectory_of,
 )
 from orchestrator.policies.shares import least_share, scaled
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError

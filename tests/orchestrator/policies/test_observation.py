@@ -10,10 +10,10 @@ import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.plan import fixed_allocation
-from orchestrator.engine.rounds import Situation, predict
 from orchestrator.policies.environment import UavSflEnv
 from orchestrator.policies.planner import forecast
 from orchestrator.policies.registry import decider
+from orchestrator.rounds.loop import Situation, predict
 from orchestrator.scenario.channel import observed
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario

@@ -10,7 +10,6 @@ import pytest
 
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.engine import simulate_batch, split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation
 from orchestrator.policies.planner import (
@@ -25,6 +24,7 @@ from orchestrator.policies.planner import (
 from orchestrator.policies.registry import evaluate, policy
 from orchestrator.policies.shares import least_share, lifted, scaled
 from orchestrator.policies.static import best_static
+from orchestrator.rounds.simulation import simulate_batch, split_costs
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load, validate
 from orchestrator.theory.lower_bound import lower_bound
@@ -246,7 +246,7 @@ def test_planner_plans_without_positions_and_through_outages(trace):
 def test_planner_gives_up_on_a_channel_without_hope():
     scenario = paper()
     flat = ChannelTrace(np.full((10, 10), 1e-30), 0.1)
-    from orchestrator.engine.rounds import Situation
+    from orchestrator.rounds.loop import Situation
 
     made = planner(scenario)(Situation(0, 0.0, [], [], flat))
     np.testing.assert_array_equal(made.beta, EQUAL)

@@ -12,12 +12,12 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, Served, SlotTrace, TwoWay
-from orchestrator.engine.engine import SplitCosts, split_costs
 from orchestrator.engine.plan import Allocation, plan_round
 from orchestrator.engine.radio import of_gains, radio_access
-from orchestrator.engine.rounds import Situation, predict
 from orchestrator.policies.planner import Outlook, candidates, forecast, planner, search
 from orchestrator.policies.shares import decided_shares, lifted, whole_steps
+from orchestrator.rounds.loop import Situation, predict
+from orchestrator.rounds.simulation import SplitCosts, split_costs
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -11,9 +11,9 @@ import pytest
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator import api
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.rounds import Situation, predict
 from orchestrator.policies.registry import always, checked, evaluate, policy
 from orchestrator.policies.static import best_static
+from orchestrator.rounds.loop import Situation, predict
 from orchestrator.scenario.channel import ns3_source, replay
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError, RunError

@@ -17,9 +17,9 @@ import safetensors.numpy
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.error_budget import Budget
 from orchestrator.engine.plan import Allocation
-from orchestrator.engine.rounds import Decision
 from orchestrator.records.checkpoint import FOLDER, TYPES, Checkpoint, _packed, _unpacked
 from orchestrator.records.emulation import Emulation, RoundRecord, SetUp
+from orchestrator.rounds.loop import Decision
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import load
 from testbed.control.messages import Direction

@@ -15,11 +15,11 @@ from page_parts import Page, embedded
 from synthetic_run import make_run
 
 from ns3_scenarios.radio import Delivery, Handover
-from orchestrator.packet_simulation.radio import cells_tables
 from orchestrator.records.reader import read_run
 from orchestrator.reporting import cells as module
 from orchestrator.reporting.cells import cells_chart, cells_sentence
 from orchestrator.reporting.report import render, write_report
+from orchestrator.rounds.ns3_radio import cells_tables
 from testbed.core.errors import InputError
 
 

@@ -16,8 +16,8 @@ from ns3_scenarios.trace import ChannelTrace, RateTrace
 from orchestrator.emulated.network import check_machine
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import describe_radio, radio_access
-from orchestrator.engine.rounds import predict
-from orchestrator.packet_simulation.radio import rate_trace, settings_of
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.ns3_radio import rate_trace, settings_of
 from orchestrator.scenario.channel import channel_key, ns3_source, replay
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.unused import unused

@@ -93,7 +93,7 @@ def test_a_campaign_is_refused_before_its_first_point(tmp_path: Path) -> None:
         "set": {"rounds": 1},
         "axes": {
             "policy": {"key": "allocation.policy", "values": ["equal", "planner"]},
-            "paradigm": {"key": "paradigm", "values": ["cpsfl", "asfl-ps"]},
+            "way": {"key": "paradigm", "values": ["cpsfl", "asfl-ps"]},
         },
     }
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree_of({})))
@@ -101,7 +101,7 @@ def test_a_campaign_is_refused_before_its_first_point(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump({"name": "l", "scenario": "s.yaml", "studies": {"one": study}}))
     done = run_testbed("campaign", "run", file, "--out", tmp_path / "out", check=False)
     assert done.returncode == 2
-    says = "l: studies.one (paradigm = asfl-ps, policy = planner): allocation.policy: must be "
+    says = "l: studies.one (policy = planner, way = asfl-ps): allocation.policy: must be "
     assert done.stderr.splitlines()[-1].startswith(f"testbed: {says}")
     assert not (tmp_path / "out").exists()
 
@@ -110,7 +110,7 @@ def test_a_trace_of_rates_is_refused_before_its_first_point(tmp_path: Path) -> N
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree_of({"radio.fading": "rayleigh"})))
     rates = np.full((3, 9), 1e7)
     np.savez(tmp_path / "t.npz", uplink_bps=rates, downlink_bps=rates, slot_s=0.1)
-    axes = {"rounds": {"key": "rounds", "values": [1, 2]}}
+    axes = {"count": {"key": "rounds", "values": [1, 2]}}
     study = {"mode": "predict", "trace": str(tmp_path / "t.npz"), "axes": axes}
     file = tmp_path / "late.yaml"
     file.write_text(yaml.safe_dump({"name": "l", "scenario": "s.yaml", "studies": {"one": study}}))
@@ -128,5 +128,6 @@ def test_exit_status_2_and_one_line(tmp_path: Path) -> None:
     (line,) = done.stderr.splitlines()
     assert line == (
         f"testbed: {file}: allocation.policy: must be 'fixed' or 'equal' where the paradigm is "
-        "asynchronous, because rounds of an asynchronous paradigm have no common start; not 'planner'"
+        "asynchronous, because rounds of an asynchronous paradigm have no common start; "
+        "not 'planner'"
     )

@@ -11,11 +11,11 @@ import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.outline import outline
-from orchestrator.engine.batch import predict_at_once
 from orchestrator.engine.radio import WHILE_ALL_SEND
-from orchestrator.engine.rounds import predict
 from orchestrator.policies.environment import UavSflEnv
 from orchestrator.policies.planner import forecast
+from orchestrator.rounds.batch import predict_at_once
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import channel_settings, ns3_source
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.schema import Scenario

@@ -16,7 +16,7 @@ from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
-from orchestrator.cli.tables import cross_check_tables
+from orchestrator.cli.printed_tables import cross_check_tables
 from orchestrator.records.results import read_results
 from orchestrator.studies import cross_check as study
 from orchestrator.studies.cross_check import (

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from orchestrator.analysis.statistics import half_width
 from orchestrator.campaign.spec import cells, load_campaign, narrowed
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies import paper_figures as reproduce

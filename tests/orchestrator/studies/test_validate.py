@@ -20,7 +20,7 @@ from small_scenario import TREE
 import orchestrator as tb
 from orchestrator.campaign.cluster import run_jobs
 from orchestrator.cli.main import app
-from orchestrator.cli.tables import validation_lines
+from orchestrator.cli.printed_tables import validation_lines
 from orchestrator.scenario.loading import load
 from orchestrator.studies.validation import study
 from orchestrator.studies.validation.outcome import Request
@@ -35,7 +35,7 @@ from testbed.host.dask_cluster import Cluster
 MODULE = """
 from dataclasses import replace
 import numpy as np
-from orchestrator.engine.engine import simulate
+from orchestrator.rounds.simulation import simulate
 
 
 def engine(plan, radio, gain, slot_s):

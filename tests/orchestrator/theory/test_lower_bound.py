@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.engine.engine import simulate_batch, split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Array
 from orchestrator.policies.shares import lifted
+from orchestrator.rounds.simulation import simulate_batch, split_costs
 from orchestrator.scenario.loading import load, varied
 from orchestrator.theory.lower_bound import lower_bound
 from workloads.costs.profile import PAPER

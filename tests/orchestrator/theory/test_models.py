@@ -18,9 +18,9 @@ from packet_cases import small
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
-from orchestrator.engine.engine import RoundTimes, simulate
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, plan_round
+from orchestrator.rounds.simulation import RoundTimes, simulate
 from orchestrator.scenario.loading import varied
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.studies.cross_check import closed_forms
@@ -31,7 +31,7 @@ from testbed.core.registry import ANALYTICAL_MODELS
 MODULE = """
 import numpy as np
 from orchestrator import Interval
-from orchestrator.engine.engine import simulate
+from orchestrator.rounds.simulation import simulate
 
 answers = {}
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from small_scenario import TREE
 
-from orchestrator.engine.engine import simulate
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, plan_round
+from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

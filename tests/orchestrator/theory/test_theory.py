@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.engine import simulate
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation, RoundPlan
+from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.loading import load
 from orchestrator.theory import claims
 from orchestrator.theory.closed_forms import (

@@ -19,12 +19,12 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.engine import service_order_of, simulate, simulate_batch, split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import RoundPlan, link_bytes, prospects_of
 from orchestrator.engine.rates import link_rates
-from orchestrator.engine.rounds import predict
-from orchestrator.packet_simulation.rounds import play as play_packets
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.packet_rounds import play as play_packets
+from orchestrator.rounds.simulation import service_order_of, simulate, simulate_batch, split_costs
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

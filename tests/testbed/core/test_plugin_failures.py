@@ -14,7 +14,7 @@ from small_scenario import TREE
 import orchestrator as tb
 from ns3_scenarios.errors import ChannelError
 from orchestrator.analysis import metrics
-from orchestrator.packet_simulation.rounds import play
+from orchestrator.rounds.packet_rounds import play
 from orchestrator.scenario import profiles
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate

@@ -19,9 +19,9 @@ from packages import importable, write_package
 import orchestrator as tb
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.mobility import Airspace, Known, Track
-from orchestrator.engine.rounds import predict
 from orchestrator.policies.registry import decider
 from orchestrator.records.manifest import plugins_of
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import ns3_source, open_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import simulate
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation, RoundPlan
+from orchestrator.rounds.simulation import simulate
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import BUILT_IN, Paradigm, paradigm
 from testbed.core.schedule import Schedule

@@ -39,11 +39,11 @@ from testbed.core.impairment import Impairment, Losses
 from testbed.network.airtime import EVERY_NS, Transfers
 from testbed.network.injection import (
     BASE_STATION,
-    AirRead,
     Answer,
     ChangeRates,
     CountersRead,
     Event,
+    FrameLossesRead,
     Hold,
     Injection,
     Instruction,
@@ -51,8 +51,8 @@ from testbed.network.injection import (
     Ordered,
     QueuesRead,
     RatesSet,
-    ReadAir,
     ReadCounters,
+    ReadFrameLosses,
     ReadQueues,
     Sample,
     Sampled,
@@ -175,9 +175,9 @@ class Recorder:
             case Sample(done_ns=done_ns):
                 queues = {way: (done_ns + 5, queue, 9) for way, queue in self.queues.items()}
                 tell(Sampled(instruction, queues))
-            case ReadAir():
+            case ReadFrameLosses():
                 begun_ns = next(r for r in reversed(self.done) if isinstance(r, ChangeRates)).due_ns
-                tell(AirRead(dict(self.lost), begun_ns + 20 + self.reading_ns))
+                tell(FrameLossesRead(dict(self.lost), begun_ns + 20 + self.reading_ns))
             case ReadCounters():
                 tell(CountersRead(99, ((NOTHING, NOTHING),) * 2, "fifo"))
 
@@ -609,7 +609,7 @@ def test_each_slot_has_its_own_seed_and_small_differences_of_delay_do_not_count(
     made.order(SetImpairments(3, 2, values.tobytes()))
     made.begin()
     found = [made.done[-2]]
-    assert isinstance(made.done[-1], ReadAir)
+    assert isinstance(made.done[-1], ReadFrameLosses)
     for _ in range(2):
         made.next()
         found.append(made.done[-2])

@@ -46,10 +46,10 @@ from testbed.control.messages import (
 from testbed.control.stream import ControlSocket
 from testbed.core.clock import EmulatedClock
 from testbed.core.errors import RunError
-from testbed.network import radio
+from testbed.network import radio_driver as radio
 from testbed.network.fabric import BS_DEVICE_BASE, UAV_DEVICE, DeviceCount, Fabric, Site
 from testbed.network.injection import SAMPLE, SAMPLE_OF_WAY
-from testbed.network.radio import RadioDriver, RadioProcess, _Count, _unaccounted
+from testbed.network.radio_driver import RadioDriver, RadioProcess, _Count, _unaccounted
 from testbed.network.shaping import Shape
 from testbed.network.taps import RadioProgram, TapEnd
 

@@ -5,7 +5,7 @@
 
 `simulate` predicts any round. The paper's protocol without faults and without a model of TCP is
 played by the compiled fast path (``core/round.h``), everything else by the conductor
-(`orchestrator.engine.conductor`). `simulate_batch` and `simulate_chain` try many allocations on the
+(`orchestrator.rounds.conductor`). `simulate_batch` and `simulate_chain` try many allocations on the
 fast path.
 """
 
@@ -22,8 +22,6 @@ import numpy.typing as npt
 from ns3_scenarios.trace import SlotValues, TraceExhausted
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.arrays import Ints
-from orchestrator.engine.computed import OwnRates, SharedBand
-from orchestrator.engine.conductor import Conductor
 from orchestrator.engine.core_library import (
     EXHAUSTED,
     Links,
@@ -39,6 +37,8 @@ from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.orders import machine_code, refused
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, payload_bytes, plan_round
 from orchestrator.engine.tcp_model import TcpModel
+from orchestrator.rounds.computed import OwnRates, SharedBand
+from orchestrator.rounds.conductor import Conductor
 from orchestrator.scenario.schema import Scenario
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm

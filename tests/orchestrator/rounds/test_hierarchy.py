@@ -16,11 +16,11 @@ from small_hierarchy import BACKHAUL, HIERARCHY, TOPOLOGY
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.hierarchy import PredictedBackhaul, rates_at_edges
 from orchestrator.engine.plan import Allocation, fixed_allocation, link_bytes
-from orchestrator.engine.rounds import Decision, EngineBackend, Situation
 from orchestrator.policies.registry import evaluate, policy
 from orchestrator.records.timelines import backhaul_table, energy_table, timeline_of
+from orchestrator.rounds.hierarchy import PredictedBackhaul, rates_at_edges
+from orchestrator.rounds.loop import Decision, EngineBackend, Situation
 from orchestrator.scenario.channel import channel_key, ns3_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of

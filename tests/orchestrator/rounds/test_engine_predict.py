@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
-from orchestrator.engine.batch import predict_at_once
-from orchestrator.engine.engine import simulate
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation, fixed_allocation, link_bytes, plan_round
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.batch import predict_at_once
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.channel import FIRST_SLOTS
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.access import LinkRates, RadioAccess
-from orchestrator.engine.core_library import Air, Slots, library
+from orchestrator.engine.core_library import LinkState, Slots, library
 from orchestrator.engine.plan import Allocation, fixed_allocation, transfer_bytes
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.slot_impairments import DOWN, UP
@@ -186,7 +186,7 @@ class PredictedBackhaul:
 def _window_s(tcp: TcpModel, way: Way, bps: float, size: int) -> float:
     """Duration of a transfer over a link with a constant rate and a delay."""
     slots = Slots(np.full((1, 1), bps), 1e9)
-    air = Air(slots, given_links(1), tcp.fresh(1), None, 0.0)
+    air = LinkState(slots, given_links(1), tcp.fresh(1), None, 0.0)
     side = UP if way == "up" else DOWN
     return float(library().engine_transfer(air.address, side, 0, size, 0.0))
 

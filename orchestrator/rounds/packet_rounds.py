@@ -5,7 +5,7 @@
 
 Nodes are simulated by their messages: the same messages and sizes as in the emulation, over one TCP
 connection per link, with the same modelled computing and the same protocol of the base station
-(`orchestrator.engine.conductor`), driven by the arrivals of ns-3's packets. Links have the rates of
+(`orchestrator.rounds.conductor`), driven by the arrivals of ns-3's packets. Links have the rates of
 the radio model (`ns3_scenarios.packets`); or, with LTE that UAVs share, packets pass the radio
 access that ns-3 simulates (`ns3_scenarios.radio_packets`), and the model's rates are only those
 that decisions are based on. Times are integer nanoseconds of emulated time, as in ns-3.
@@ -26,20 +26,20 @@ from ns3_scenarios.packets import (
 from ns3_scenarios.radio import LteSettings, WifiSettings
 from ns3_scenarios.radio_packets import RadioPacketNetwork
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.engine.conductor import Conductor
-from orchestrator.engine.engine import conducted, round_of
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import impairments_of, shape_of
 from orchestrator.engine.plan import link_bytes, payload_bytes, plan_round
-from orchestrator.engine.rounds import Decide, Decision, EngineBackend, play_rounds
-from orchestrator.packet_simulation.carrier import (
+from orchestrator.rounds.conductor import Conductor
+from orchestrator.rounds.loop import Decide, Decision, EngineBackend, play_rounds
+from orchestrator.rounds.ns3_radio import air_of, settings_of, slot_of
+from orchestrator.rounds.packets import (
     ChangeLinks,
     PacketLinks,
     PacketRates,
     Packets,
     message_sizes,
 )
-from orchestrator.packet_simulation.radio import air_of, settings_of, slot_of
+from orchestrator.rounds.simulation import conducted, round_of
 from orchestrator.scenario.channel import Channel, ns3_launch
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario

@@ -14,7 +14,7 @@ import numpy as np
 from orchestrator.engine.plan import fixed_allocation, plan_round
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
-from orchestrator.engine.selection import Choose, RoundStart
+from orchestrator.rounds.selection import Choose, RoundStart
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 

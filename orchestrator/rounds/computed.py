@@ -7,12 +7,12 @@ import ctypes
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from orchestrator.engine.core_library import EXHAUSTED, Air, Medium, Paths, Slots, library
+from orchestrator.engine.core_library import EXHAUSTED, LinkState, Medium, Paths, Slots, library
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 
 if TYPE_CHECKING:
-    from orchestrator.engine.conductor import Conductor, Then
     from orchestrator.engine.core_library import Links
+    from orchestrator.rounds.conductor import Conductor, Then
 
 
 class OwnRates:
@@ -39,7 +39,7 @@ class OwnRates:
         self.conductor, self.paths = conductor, paths
         self.credit_s = 0.0 if paths is None else paths.credit_s
         self.end_s, self.slots = slots.end_s, slots.slots
-        self._air = Air(slots, links, paths, medium, conductor.start_s)
+        self._air = LinkState(slots, links, paths, medium, conductor.start_s)
         self._at = self._air.address
         self._transfer, self._note = library().engine_transfer, library().engine_note
 

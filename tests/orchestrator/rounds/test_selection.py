@@ -17,15 +17,15 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.batch import is_known_beforehand
-from orchestrator.engine.engine import energy_of
 from orchestrator.engine.plan import Allocation, fixed_allocation, plan_round
 from orchestrator.engine.radio import radio_access
-from orchestrator.engine.rounds import Decision, predict
-from orchestrator.engine.selection import RoundStart, selection
-from orchestrator.packet_simulation.rounds import play
 from orchestrator.policies.planner import planner
 from orchestrator.records.timelines import allocation_of, decision_table
+from orchestrator.rounds.batch import is_known_beforehand
+from orchestrator.rounds.loop import Decision, predict
+from orchestrator.rounds.packet_rounds import play
+from orchestrator.rounds.selection import RoundStart, selection
+from orchestrator.rounds.simulation import energy_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.errors import InputError, RunError

@@ -18,9 +18,7 @@ import numpy as np
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, RateTrace, SlotTrace, TraceExhausted, both_ways
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import RoundTimes, round_of, simulate
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
-from orchestrator.engine.hierarchy import BackhaulLinks, PredictedBackhaul, cloud_round
 from orchestrator.engine.orders import OrderFailed
 from orchestrator.engine.plan import (
     Allocation,
@@ -33,9 +31,11 @@ from orchestrator.engine.plan import (
 )
 from orchestrator.engine.radio import check_shares, radio_access
 from orchestrator.engine.rates import on_channel
-from orchestrator.engine.selection import RoundStart, selection
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
-from orchestrator.engine.windows import rounds_of
+from orchestrator.rounds.hierarchy import BackhaulLinks, PredictedBackhaul, cloud_round
+from orchestrator.rounds.selection import RoundStart, selection
+from orchestrator.rounds.simulation import RoundTimes, round_of, simulate
+from orchestrator.rounds.windows import rounds_of
 from orchestrator.scenario.channel import Channel, is_open, observed
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario

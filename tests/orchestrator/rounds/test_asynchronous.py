@@ -19,12 +19,12 @@ from small_scenario import TREE
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.emulated.rounds import _check_iterations
-from orchestrator.engine.engine import simulate
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
 from orchestrator.engine.rates import link_rates
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.asynchronous_round import (

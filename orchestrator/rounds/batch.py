@@ -7,12 +7,12 @@ rounds."""
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
-from orchestrator.engine.engine import BatchTimes, simulate_chain, split_costs
 from orchestrator.engine.faults import planned
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import check_shares, radio_access
-from orchestrator.engine.rounds import check_range
-from orchestrator.engine.selection import selection
+from orchestrator.rounds.loop import check_range
+from orchestrator.rounds.selection import selection
+from orchestrator.rounds.simulation import BatchTimes, simulate_chain, split_costs
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from workloads.costs.profile import SplitProfile

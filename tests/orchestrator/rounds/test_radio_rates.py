@@ -16,7 +16,7 @@ from ns3_scenarios.radio import Air, LteSettings, WifiSettings, simulate_lte, si
 from ns3_scenarios.trace import ChannelTrace, RateTrace, load_trace
 from orchestrator.engine.plan import Allocation
 from orchestrator.engine.wifi import SCHEMES, Wifi
-from orchestrator.packet_simulation.radio import cell_of, described, rate_trace, settings_of
+from orchestrator.rounds.ns3_radio import cell_of, described, rate_trace, settings_of
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import _log_once

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.engine import energy_of
 from orchestrator.engine.plan import Array, RoundPlan
+from orchestrator.rounds.simulation import energy_of
 from testbed.core.timeline import CM, Round
 
 

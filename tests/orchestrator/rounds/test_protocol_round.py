@@ -12,7 +12,6 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, Replay
-from orchestrator.engine.fedcs import greedy
 from orchestrator.engine.plan import (
     Sizing,
     fixed_allocation,
@@ -23,7 +22,8 @@ from orchestrator.engine.plan import (
 )
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import link_rates
-from orchestrator.engine.rounds import predict
+from orchestrator.rounds.fedcs import greedy
+from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core.errors import InputError

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from orchestrator.packet_rounds.loop import predict
+from orchestrator.packet_rounds.packet_rounds import play
 from packet_cases import fading, small
 from small_scenario import TREE
 
@@ -21,9 +23,7 @@ from ns3_scenarios.packets import CONGESTION_CONTROLS, Arrival, PacketNetwork, P
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.error_budget import join
 from orchestrator.engine.plan import link_bytes
-from orchestrator.engine.rounds import predict
-from orchestrator.packet_simulation import rounds
-from orchestrator.packet_simulation.rounds import play
+from orchestrator.rounds import packet_rounds
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Faults, Links
@@ -359,7 +359,7 @@ def test_packets_that_the_kernel_cuts_into_frames_are_acknowledged_as_such(
             given.append(settings.packet_s)
             super().__init__(settings, *rest)
 
-    monkeypatch.setattr(rounds, "PacketNetwork", Noted)
+    monkeypatch.setattr(packet_rounds, "PacketNetwork", Noted)
     scenario = small(links={"loss": loss})
     play(scenario, fading(), profile_of(scenario))
     assert [packet_s == 0 for packet_s in given] == [is_cut]
@@ -414,7 +414,7 @@ def test_packets_pass_an_lte_cell_that_uavs_share() -> None:
     source, profile = fading(1), profile_of(scenario)
     wire = predict(scenario, source, profile, sizing=link_bytes)
     played = play(scenario, source, profile)
-    assert rounds.simulated_radio(scenario) == "ns-3's LTE"
+    assert packet_rounds.simulated_radio(scenario) == "ns-3's LTE"
     both = join(wire, played.timeline)
     added_s = both["duration_s_measured"] - both["duration_s_predicted"]
     transfers = both["step"].isin(["SM", "CA", "SG", "CM"])
@@ -427,7 +427,7 @@ def test_packets_pass_an_lte_cell_that_uavs_share() -> None:
     assert_same(play(scenario, source, profile), played)
 
 
-def assert_same(first: rounds.Played, second: rounds.Played) -> None:
+def assert_same(first: packet_rounds.Played, second: packet_rounds.Played) -> None:
     assert first.timeline.frame().equals(second.timeline.frame())
     assert first.counts == second.counts
 
@@ -468,7 +468,7 @@ def test_uavs_have_their_own_blocks_in_the_cell_of_the_scheduler_shares() -> Non
     latency_s = []
     for lte in ({}, {"scheduler": "shares"}):
         scenario = small(radio=CELL | {"lte": lte}, emulation={"air": "ns3"})
-        assert rounds.simulated_radio(scenario) == "ns-3's LTE"
+        assert packet_rounds.simulated_radio(scenario) == "ns-3's LTE"
         source, profile = fading(), profile_of(scenario)
         wire = predict(scenario, source, profile, sizing=link_bytes)
         played = play(scenario, source, profile).timeline
@@ -479,7 +479,7 @@ def test_uavs_have_their_own_blocks_in_the_cell_of_the_scheduler_shares() -> Non
 
 def test_shares_that_a_policy_decides_are_those_of_links_at_the_model_s_rates() -> None:
     scenario = small(radio=CELL, allocation={"policy": "planner"})
-    assert rounds.simulated_radio(scenario) == ""
+    assert packet_rounds.simulated_radio(scenario) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Transfers of a round as ns-3's packets: a carrier for `orchestrator.engine.conductor`.
+"""Transfers of a round as ns-3's packets: a carrier for `orchestrator.rounds.conductor`.
 
 Times within ns-3 are integer nanoseconds of emulated time.
 """
@@ -17,13 +17,13 @@ import numpy as np
 from ns3_scenarios.packets import Network
 from ns3_scenarios.trace import SlotTrace
 from orchestrator.engine.access import LinkRates, RadioAccess
-from orchestrator.engine.conductor import SHARED
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import shape_of
 from orchestrator.engine.plan import Array, RoundPlan, round_sizes
 from orchestrator.engine.rates import link_rates, on_channel
 from orchestrator.engine.slot_impairments import UP
 from orchestrator.engine.tcp_model import TcpModel
+from orchestrator.rounds.conductor import SHARED
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
@@ -33,7 +33,7 @@ from testbed.transport.framing import ETHERNET_BYTES
 from workloads.costs.profile import SplitProfile
 
 if TYPE_CHECKING:
-    from orchestrator.engine.conductor import Conductor, Then
+    from orchestrator.rounds.conductor import Conductor, Then
 
 GROWTH_SLOTS = 1024
 WORD = -2
