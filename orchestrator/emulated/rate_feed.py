@@ -128,7 +128,7 @@ class RateFeed:
             warn_slots: See `Injector.rates`.
         """
         if impairments is not None:
-            injector.impair(first, *impairments)
+            injector.impair_slots(first, *impairments)
         tables = (
             replace(bps, rows=bps.rows / self.dilation)
             if isinstance(bps, DividedRates)

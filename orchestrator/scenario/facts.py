@@ -230,18 +230,6 @@ DECIDES = fact(
     "must be 'fixed' or 'equal'",
     lambda s: s.allocation.kind.decides,
 )
-COMPARES = fact(
-    "allocation.policy",
-    "allocation.policy compares split points",
-    "must be 'fixed' or 'equal', or that of a package",
-    lambda s: s.allocation.kind.compares_splits,
-)
-INVERTS = fact(
-    "allocation.policy",
-    "allocation.policy computes shares from rates",
-    "must not be one that computes with Shannon's rates",
-    lambda s: s.allocation.kind.inverts_rates,
-)
 TRAINED = fact(
     "allocation.policy",
     "allocation.policy is 'agent'",

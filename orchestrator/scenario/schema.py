@@ -158,11 +158,8 @@ class PolicyKind:
     """Whether it takes `allocation.alpha`, `beta` and `rho`."""
     moves_splits: bool = True
     """Whether split points may differ from round to round."""
-    compares_splits: bool = False
-    """Whether it compares the costs of all split points, which are those of the paper's protocol
-    for equal clients."""
-    inverts_rates: bool = False
-    """Whether it computes shares from rates, for which the radio must be `RadioKind.invertible`."""
+    forecasts: bool = False
+    """Whether it forecasts gains from the flight of the UAVs."""
     splits_clients: bool = False
     """Whether it chooses a split point for each client."""
     observes: bool = True
@@ -171,14 +168,13 @@ class PolicyKind:
     """Whether it is a trained agent, which knows rounds of all UAVs with one split point."""
 
 
-_SEARCHES = PolicyKind(compares_splits=True, inverts_rates=True)
 POLICY_KINDS = {
     "fixed": PolicyKind(decides=False, takes_shares=True, moves_splits=False, observes=False),
     "equal": PolicyKind(decides=False, moves_splits=False, observes=False),
-    "static": replace(_SEARCHES, moves_splits=False, observes=False),
-    "planner": _SEARCHES,
-    "per-client-planner": replace(_SEARCHES, splits_clients=True),
-    "agent": PolicyKind(compares_splits=True, is_trained=True),
+    "static": PolicyKind(moves_splits=False, observes=False),
+    "planner": PolicyKind(forecasts=True),
+    "per-client-planner": PolicyKind(forecasts=True, splits_clients=True),
+    "agent": PolicyKind(is_trained=True),
 }
 
 

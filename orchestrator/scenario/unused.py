@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import Literal
 
 from ns3_scenarios.trace import RateTrace, SlotTrace
+from orchestrator.scenario.facts import ASYNCHRONOUS, CONTENDS, INVERTS, TRAINED
 from orchestrator.scenario.schema import COUNTED_RULES, LASTING, Mobility, Scenario, Workload
 from testbed.system import inside
 
@@ -79,7 +80,7 @@ def say_unused(scenario: Scenario, use: Use | None = None) -> None:
     if inside.guest_settings() is None:  # the host of a guest has logged it
         for reason, keys in unused(scenario, use).items():
             _log_once(f"{', '.join(keys)}: no effect; {reason}")
-        if scenario.radio.access == "wifi":
+        if CONTENDS(scenario):
             say_access_point_power(scenario)
         workload = scenario.workload
         if workload.compute == "real" and workload.learning_rate_warmup >= scenario.rounds:
@@ -128,10 +129,10 @@ def replaced_by(scenario: Scenario, trace: SlotTrace) -> list[str]:
 
     A planner uses those of flight and path loss to forecast gains if the trace has positions.
     """
-    planner = scenario.allocation.policy in ("planner", "per-client-planner")
-    forecasts = planner and not isinstance(trace, RateTrace)
+    is_given = isinstance(trace, RateTrace)
+    forecasts = scenario.allocation.kind.forecasts and not is_given
     keys = () if forecasts and trace.position_m is not None else OF_CHANNEL
-    more = OF_RADIO if isinstance(trace, RateTrace) else ()
+    more = OF_RADIO if is_given else ()
     return [key for key in (*keys, "slot_s", *more) if _differs(scenario, key)]
 
 
@@ -149,7 +150,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Keys that have no effect together with others, with the reason; some have their default."""
     workload, allocation, scheme = scenario.workload, scenario.allocation, scenario.scheme
     policy, rule = allocation.policy, scenario.participation.rule
-    if not scheme.asynchronous:
+    if not ASYNCHRONOUS(scenario):
         for name in (*OF_STALENESS, "buffer", *OF_BUFFER, *OF_EVALUATION):
             reason = f"the paradigm {scenario.paradigm!r} is not asynchronous"
             yield f"workload.asynchronous.{name}", reason
@@ -168,7 +169,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if radio.access != "lte":
         reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-lte` takes them then"
         yield "radio.lte", reason
-    if radio.access != "wifi":
+    if not CONTENDS(scenario):
         reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-wifi` takes them then"
         yield "radio.wifi", reason
     else:
@@ -198,16 +199,16 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     chooses = scenario.participation.clients is not None or rule not in COUNTED_RULES
     if not chooses:
         yield "participation.rule", "participation.clients is absent, so all UAVs take part"
-    observes = chooses and rule not in ("random", "round-robin")
+    observes = chooses and not scenario.participation.is_blind
     for name in OF_OBSERVATION:
-        if policy in ("fixed", "equal", "static") and not observes:
+        if not allocation.kind.observes and not observes:
             reason = f"allocation.policy {policy!r} does not observe the channel"
             yield f"allocation.observation.{name}", reason
-    if policy == "agent" and not observes:
+    if TRAINED(scenario) and not observes:
         yield "allocation.observation.noise_db", "an agent observes positions, not gains"
-    if policy != "agent":
+    if not TRAINED(scenario):
         yield "allocation.agent", f"allocation.policy is {policy!r}"
-    if policy in ("static", "planner", "per-client-planner"):
+    if INVERTS(scenario):
         yield "workload.split", f"allocation.policy {policy!r} decides split points"
     if workload.compute == "none":
         of_evaluation = (f"asynchronous.{name}" for name in OF_EVALUATION)

@@ -11,7 +11,8 @@ or netlink. Times are monotonic, in nanoseconds.
 
 A slot, with events (▸) and instructions (◂)::
 
-    ◂ Wait(until_ns, ChangeRates)  ▸ RatesSet  ◂ ReadFrameLosses  ▸ FrameLossesRead  ◂ Wait for the next slot
+    ◂ Wait(until_ns, ChangeRates)  ▸ RatesSet  ◂ ReadFrameLosses  ▸ FrameLossesRead
+    ◂ Wait for the next slot
 
 Within a slot, the wait may be for a step of held transfers (`testbed.network.holding`, ▸ StepTaken)
 or for the division of a direction among its active links (▸ QueuesRead, ◂ ChangeRates) instead.

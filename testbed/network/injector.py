@@ -682,7 +682,7 @@ class Injector:
             self._send(Impair(tuple(uplinks), tuple(downlinks)))
             self._await(Impaired)
 
-    def impair(
+    def impair_slots(
         self,
         first_slot: int,
         uplinks: "npt.NDArray[np.float64]",

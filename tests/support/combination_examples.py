@@ -224,6 +224,32 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 """The keys that are set in `TREE`. The example of a row that is applied at load breaks only this
 row."""
 
+FAILS: dict[str, type[Exception]] = {
+    "asynchronous-on-a-shared-band": AssertionError,
+    "sequential-uploads-on-a-shared-band": AssertionError,
+    "an-adapter-gate-on-a-shared-band": AssertionError,
+    "aggregated-gradients-on-a-shared-band": AssertionError,
+    "snr-loss-without-snr": AssertionError,
+    "cells-of-another-radio": KeyError,
+}
+"""By row: how the prediction of its example fails if the row is left out."""
+IGNORED: dict[str, tuple[str, ...]] = {
+    "shares-of-another-policy": ("allocation.rho",),
+    "asynchronous-rounds-of-faults": ("faults.events",),
+    "asynchronous-with-another-order": ("order",),
+    "asynchronous-with-sequential-uploads": ("uploads.sharing",),
+    "asynchronous-with-an-adapter-gate": ("uploads.adapters_wait_for_all",),
+    "asynchronous-with-deadline": ("participation.deadline_s", "faults.on_loss"),
+    "scheduled-rule-without-turns": ("participation.rule", "participation.parameters"),
+    "scheduled-order-without-turns": ("uploads.order",),
+    "jitter-without-delay": ("links.jitter_s",),
+    "deadline-without-drop": ("participation.deadline_s",),
+    "edge-servers-with-participation": ("participation.clients",),
+    "edge-servers-with-random-faults": ("faults.random",),
+}
+"""By row: keys of its example that have no effect on the prediction if the row is left out,
+although a user expects one."""
+
 
 def tree_of(example: dict[str, Any]) -> dict[str, Any]:
     """The scenario of an example as plain values."""

@@ -5,13 +5,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from combination_examples import EXAMPLES, tree_of
+from combination_examples import EXAMPLES, FAILS, IGNORED, tree_of
 from console import run_testbed
 
+import orchestrator as tb
+from ns3_scenarios.trace import ChannelTrace
 from orchestrator.scenario import combinations
 from orchestrator.scenario.combinations import COMBINATIONS, Combination, check, refusals
 from orchestrator.scenario.loading import validate
@@ -55,6 +58,33 @@ def test_a_scenario_is_refused_when_it_is_loaded(
 
 
 IMPLIED_BY_OTHERS: set[str] = set()
+
+
+def predicted_s(example: dict[str, Any]) -> float:
+    """The end of the example's first round, with frames, on a channel that changes."""
+    gain = 10 ** np.random.default_rng(1).normal(-9.5, 0.3, (3, 4000))
+    position_m = np.full((3, 4000, 3), [100.0, 0.0, 20.0])
+    trace = ChannelTrace(gain, 0.1, position_m=position_m, gain_cells=gain[None])
+    scenario = validate(tree_of({"workload.compute": "none"} | example), "test")
+    return tb.predict(scenario, trace, rounds=1, wire=True).end_s
+
+
+@pytest.mark.parametrize("name", FAILS)
+def test_without_its_row_a_prediction_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (row,) = (row for row in COMBINATIONS if row.name == name)
+    monkeypatch.setattr(combinations, "COMBINATIONS", without(row))
+    with pytest.raises(FAILS[name]):
+        predicted_s(EXAMPLES[name])
+
+
+@pytest.mark.parametrize("name", IGNORED)
+def test_without_its_row_a_key_is_ignored(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = EXAMPLES[name]
+    assert example.keys() >= set(IGNORED[name])
+    (row,) = (row for row in COMBINATIONS if row.name == name)
+    monkeypatch.setattr(combinations, "COMBINATIONS", without(row))
+    others = {key: value for key, value in example.items() if key not in IGNORED[name]}
+    assert predicted_s(example) == predicted_s(others)
 
 
 @pytest.mark.parametrize("row", LATER, ids=lambda row: row.name)
