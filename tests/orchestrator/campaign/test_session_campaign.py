@@ -149,7 +149,10 @@ def test_a_number_that_cannot_be_read_is_refused_by_name(
         ({"set": {"until": ["bs"]}}, "until: bs has no command that could end"),
         ({"set": {"downlink": "both"}}, "downlink: input should be 'dedicated' or 'shared'"),
         ({"set": {"bound_rounds": 3}}, "bound_rounds: is not for sessions"),
-        ({"set": {"allocation.policy": "planner"}}, "allocation.policy: 'planner' decides for"),
+        (
+            {"set": {"allocation.policy": "planner"}},
+            "allocation.policy: must be 'fixed' or 'equal' in a session",
+        ),
         (
             {"mode": "predict", "reads": {}, "plot": [], "compare": None},
             "seconds: is only for sessions (mode 'up')",
