@@ -14,8 +14,15 @@ from operator import attrgetter
 from typing import Literal
 
 from ns3_scenarios.trace import RateTrace, SlotTrace
-from orchestrator.scenario.facts import ASYNCHRONOUS, CONTENDS, INVERTS, TRAINED
-from orchestrator.scenario.schema import COUNTED_RULES, LASTING, Mobility, Scenario, Workload
+from orchestrator.scenario.facts import ASYNCHRONOUS, CONTENDS, TRAINED
+from orchestrator.scenario.schema import (
+    COUNTED_RULES,
+    LASTING,
+    POLICY_KINDS,
+    Mobility,
+    Scenario,
+    Workload,
+)
 from testbed.system import inside
 
 log = logging.getLogger(__name__)
@@ -208,7 +215,7 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "allocation.observation.noise_db", "an agent observes positions, not gains"
     if not TRAINED(scenario):
         yield "allocation.agent", f"allocation.policy is {policy!r}"
-    if INVERTS(scenario):
+    if allocation.kind.decides and policy in POLICY_KINDS and not TRAINED(scenario):
         yield "workload.split", f"allocation.policy {policy!r} decides split points"
     if workload.compute == "none":
         of_evaluation = (f"asynchronous.{name}" for name in OF_EVALUATION)

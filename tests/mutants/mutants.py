@@ -8,11 +8,11 @@
 
 A mutant is a module with one operator, number, argument or statement changed, as mutmut changes
 them. Mutmut itself cannot run here: it keeps all mutants of a function in one process, which the
-programs that tests start would not notice. So each mutant is written into a copy of the working tree, and the tests that `subjects.toml` names for its module
-run there in a process of their own (`nursery.py`), up to the first that fails; what takes much
-longer than with the unmutated module has failed, too. First come the tests that execute the
-changed line, of these the ones that are fast and have killed most. Bytecode of the mutated file is
-not kept.
+programs that tests start would not notice. So each mutant is written into a copy of the working
+tree, and the tests that `subjects.toml` names for its module run there in a process of their own
+(`nursery.py`), up to the first that fails; what takes much longer than with the unmutated module
+has failed, too. First come the tests that execute the changed line, of these the ones that are fast
+and have killed most. Bytecode of the mutated file is not kept.
 
 `named.toml` holds mutants found by hand; they come first, and `--named` runs no others.
 `equivalent.toml` lists reviewed survivors that no test could kill, each with the reason.
