@@ -148,7 +148,8 @@ class Conductor:
             self.lost_s = np.where(faults.absent, faults.lost_s, np.inf)
             clients = [client for client in clients if not faults.absent[client - 1]]
             self._stop_s = faults.stop_s.tolist()
-            self._lost_at = {client: float(faults.lost_s[client - 1]) for client in clients}
+            lost_at = {client: float(faults.lost_s[client - 1]) for client in clients}
+            self._lost_at = {k: at_s for k, at_s in lost_at.items() if math.isfinite(at_s)}
         self.clients = clients
         sized = plan if shown is None else shown
         self._work_s = {CF: plan.cf_s.tolist(), CB: plan.cb_s.tolist(), S: plan.s_s.tolist()}

@@ -13,7 +13,7 @@ first) have any unit. Both are only compared.
 """
 
 import heapq
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -68,6 +68,8 @@ class _Server:
         self.tick = tick
         self.iterations = dict(iterations)
         """Number of iterations of each client in the round; empty: the same number for all."""
+        self.last = Counter(self.iterations.values())
+        """Number of clients by their number of iterations."""
         self.place = 0 if in_places and self.sequential else None
         """The rank that is served next; None: the lowest rank that waits."""
         self.busy = False
@@ -89,14 +91,14 @@ class _Server:
         if not (self.gated if gated is None else gated):
             heapq.heappush(self.queue, waiting)
             return
-        if client == self._next_turn():
+        if self.turns and client == self._next_turn():
             self.free = max(self.free, now)  # The others have waited for it until now.
         self.held[iteration].append(waiting)
         self._pass_gate(iteration, now)
 
     def _pass_gate(self, iteration: int, now: float) -> None:
         held = self.held[iteration]
-        over = sum(own < iteration for own in self.iterations.values())
+        over = sum(count for last, count in self.last.items() if last < iteration)
         if len(held) == self.clients - over:
             ready = max(now, *(waiting.arrived for waiting in held))
             for waiting in self.held.pop(iteration):
@@ -116,7 +118,8 @@ class _Server:
 
     def lose(self, client: int, now: float) -> None:
         self.clients -= 1
-        self.iterations.pop(client, None)
+        if client in self.iterations:
+            self.last[self.iterations.pop(client)] -= 1
         self.queue = [waiting for waiting in self.queue if waiting.client != client]
         heapq.heapify(self.queue)
         if self.turns and self._next_turn() == client:

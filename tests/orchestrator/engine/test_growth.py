@@ -3,8 +3,8 @@
 
 """The work of a prediction is linear in clients and iterations: counted lines, not time.
 
-The engine's compiled functions are interpreted here, in a process of their own, so that their lines
-count too. Queues add a logarithm.
+The conductor plays all of these rounds, in a process of its own. The compiled fast path has no lines
+of Python; `benchmarks/simulation.py` times it. Queues add a logarithm.
 """
 
 import json
@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.rounds import simulation
 from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
@@ -89,6 +90,7 @@ def lines_of(scenario: Scenario) -> int:
 
 def main() -> None:
     """Print the lines of all cases as JSON: of few clients, of many, and of many iterations."""
+    simulation._plain = lambda *round_: simulation._conducted(*round_, None, None)
     found = {}
     for paradigm in PARADIGMS:
         for case in CASES:
@@ -101,9 +103,8 @@ def main() -> None:
 
 @cache
 def counted() -> dict[str, list[int]]:
-    env = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(
-        [sys.executable, __file__], env=env, capture_output=True, text=True, check=False
+        [sys.executable, __file__], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     found: dict[str, list[int]] = json.loads(done.stdout)
@@ -122,7 +123,7 @@ def test_a_prediction_of_1000_clients_needs_the_memory_of_ten_times_100() -> Non
     def peak_of(clients: int) -> int:
         scenario = scenario_of("plain", "cpsfl", clients)
         source = replay_of(scenario)
-        predict(scenario, source, PAPER, rounds=1)  # compiles the engine
+        predict(scenario, source, PAPER, rounds=1)  # builds the engine
         tracemalloc.start()
         try:
             predict(scenario, source, PAPER, rounds=1)
