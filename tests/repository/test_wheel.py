@@ -94,9 +94,11 @@ def test_it_carries_what_commands_need(wheel: Path) -> None:
         files = {path.name for path in (ROOT / folder).glob("*.yaml")}
         assert files
         assert {f"orchestrator/{folder}/{name}" for name in files} <= names
-    tables = {str(path.relative_to(ROOT)) for path in (ROOT / "orchestrator/engine").glob("*.csv")}
-    assert tables
-    assert tables <= names
+    engine = ROOT / "orchestrator/engine"
+    for pattern in ("*.csv", "core/*.cc", "core/*.h"):
+        read = {str(path.relative_to(ROOT)) for path in engine.glob(pattern)}
+        assert read
+        assert read <= names
     assert not any(name.startswith(("tests/", "scenarios/", "campaigns/")) for name in names)
     packages = ("testbed", "ns3_scenarios", "workloads", "orchestrator")
     assert {name.partition("/")[0] for name in names if "dist-info" not in name} == set(packages)

@@ -80,12 +80,9 @@ def add(copy: Path) -> None:
         (copy / name).write_text(printed, encoding="utf-8")
 
 
-def output(command: list[str], copy: Path, *, compiled: bool = False) -> str:
-    """What a command prints that imports the packages of a copy; `compiled`: by numba."""
-    environment = os.environ | {
-        "PYTHONPATH": str(copy),
-        "NUMBA_DISABLE_JIT": str(int(not compiled)),
-    }
+def output(command: list[str], copy: Path) -> str:
+    """What a command prints that imports the packages of a copy."""
+    environment = os.environ | {"PYTHONPATH": str(copy)}
     done = subprocess.run(command, env=environment, cwd=copy, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -98,11 +95,11 @@ def scenario(**keys):
     return validate(TREE | keys, "small")
 
 
-def predicted(wire=False, **keys):
+def predicted(wire=False, gain=GAIN, **keys):
     """A round of the small scenario under other keys, as a timeline."""
     import orchestrator as tb
 
-    return tb.predict(scenario(**keys), {"gain": GAIN, "slot_s": 0.1}, rounds=1, wire=wire)
+    return tb.predict(scenario(**keys), {"gain": gain, "slot_s": 0.1}, rounds=1, wire=wire)
 
 
 def steps(step, **keys):
@@ -161,6 +158,7 @@ def check_order(_):
     _, _, _, spans, _ = reference_round(*plan_and_radio(chosen), GAIN, 0.1)
     sent = sorted((span[3], span[0]) for span in spans if span[1:3] == (1, "SG"))
     assert [client for _, client in sent] == [3, 2, 1]
+    assert steps("SG", paradigm="sfl-ps", order="last-first")["client"].tolist() == [3, 2, 1]
 
 
 ORDER = Addition(
@@ -238,9 +236,47 @@ def inverse_square(space: Surroundings, at_1_m: float = 1e-4) -> Gain:
 )
 
 
-def check_radio(_):
-    from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
+def check_protocol(_):
+    gain = GAIN * np.array([[1.0], [1e-2], [1e-4]])
+    for gated in (False, True):
+        keys = {"paradigm": "sfl-pp", "uploads": {"adapters_wait_for_all": gated}}
+        received, began = (
+            steps(step, gain=gain, **keys).sort_values("client") for step in ("SM", "CF")
+        )
+        assert received["end_s"].nunique() == 3
+        due_s = received["end_s"] if gated else np.full(3, received["end_s"].max())
+        np.testing.assert_allclose(began["start_s"], due_s)
+        sent_s = predicted(gain=gain, **keys).frame().query("step == 'CM'")["start_s"]
+        assert sent_s.nunique() == (1 if gated else 3)
 
+
+PROTOCOL = Addition(
+    {
+        "testbed/core/server_round.py": [
+            after(
+                "                self._has_broadcast(event.client, event.at)\n",
+                """\
+                if self._paradigm.adapters_wait_for_all:
+                    self._instructions.append(StartClients((event.client,), event.at))
+""",
+            ),
+            (
+                "            self._instructions.append(StartClients(tuple(sorted(self.here)), "
+                "self._start_at))\n",
+                """\
+            if not self._paradigm.adapters_wait_for_all:
+                started = tuple(sorted(self.here))
+                self._instructions.append(StartClients(started, self._start_at))
+""",
+            ),
+        ]
+    },
+    check_protocol,
+)
+"""Clients whose adapters wait for all begin as soon as each has the broadcast."""
+
+
+def check_radio(_):
     from ns3_scenarios.trace import ChannelTrace
     from orchestrator.engine.plan import Allocation
     from orchestrator.engine.radio import ConstantRate, radio_access
@@ -249,46 +285,29 @@ def check_radio(_):
     radio = radio_access(scenario(radio={"access": "constant"}), ChannelTrace(gain, 0.1))
     assert isinstance(radio, ConstantRate)
     given = radio.link_rates(Allocation(3, shares, shares, shares), gain, in_turns=True)
-    links = links_of(radio.bands(), True, shares, shares)
-    for way, rates_bps in enumerate(given):
+    for rates_bps in given:
         assert rates_bps.tolist() == [[1e7, 0.0]] * 3
-        assert [link_bps(link_of(links, way, 1), value) for value in gain[1]] == [1e7, 0.0]
-    sent = steps("CA", radio={"access": "constant"})
-    assert np.allclose(sent["end_s"] - sent["start_s"], 8 * sent["bytes"] / 1e7)
-
-
-def check_compiled_radio(_):
-    import numba
-    from orchestrator.engine.radio_kernel import link_bps, link_of, links_of
-
-    from orchestrator.engine.radio import ConstantRate
-
-    @numba.njit
-    def rate_bps(bands, shares, value):
-        return link_bps(link_of(links_of(bands, True, shares, shares), 0, 1), value)
-
-    bands, shares = ConstantRate(np.ones(3)).bands(), np.full(3, 1 / 3)
-    assert [rate_bps(bands, shares, value) for value in (1e-9, 0.0)] == [1e7, 0.0]
-    assert rate_bps.nopython_signatures, "it was not compiled"
+    for keys in ({}, {"uploads": {"adapters_wait_for_all": True}}):
+        sent = steps("CA", radio={"access": "constant"}, **keys)
+        assert np.allclose(sent["end_s"] - sent["start_s"], 8 * sent["bytes"] / 1e7)
 
 
 RADIO = Addition(
     {
         "orchestrator/engine/radio.py": [
-            after("radio_kernel import ", "ConstantBands, "),
+            before("GIVEN, Bands\n", "CONSTANT, "),
             after("type[ShannonFdma] | type[Lte]", " | type[ConstantRate]"),
             after('"lte": Lte', ', "constant": ConstantRate'),
             before(
                 "ACCESS: Mapping",
                 '''\
 @dataclass(frozen=True)
-class ConstantRate:
+class ConstantRate(Radio):
     """A radio whose links carry 10 Mb/s wherever there is a channel."""
 
     uplink_power_w: Array
     """p_k, shape [K]."""
 
-    bps = 1e7
     decides = frozenset[str]()
     without_shares = "where all links have the same rate"
     is_shared = False
@@ -299,54 +318,27 @@ class ConstantRate:
         """The scenario's radio."""
         return cls(scenario.fleet.tx_power_w)
 
-    def link_rates(
-        self, shares: Allocation, values: SlotValues, *, in_turns: bool, active: int | None = None
-    ) -> LinkRates:
-        """See `RadioAccess.link_rates`."""
-        up, down = (self.bps * (way > 0) for way in both_ways(values))
-        return LinkRates(up, down, down)
-
     def of_clients(self, chosen: Ints) -> Self:
         """See `RadioAccess.of_clients`."""
         return replace(self, uplink_power_w=self.uplink_power_w[chosen])
 
-    def bands(self) -> ConstantBands:
+    def bands(self) -> Bands:
         """See `RadioAccess.bands`."""
-        return ConstantBands(self.bps)
+        return Bands(CONSTANT, self.uplink_power_w)
 
 
 ''',
             ),
         ],
-        "orchestrator/engine/radio_kernel.py": [
+        "orchestrator/engine/core/links.h": [
+            after("enum Kind { SHANNON, GIVEN, LTE, WIFI, CURVE", ", CONSTANT"),
             before(
-                "LINKS_OF: dict",
-                '''\
-class ConstantBands(NamedTuple):
-    """A `ConstantRate` radio, its links, and each of them."""
-
-    bps: float
-
-
-def _constant_links(
-    bands: ConstantBands, in_turns: bool, beta: Array, rho: Array
-) -> ConstantBands:
-    return bands
-
-
-def _constant_link(links: ConstantBands, way: int, k: int) -> ConstantBands:
-    return links
-
-
-def _constant_bps(link: ConstantBands, value: float) -> float:
-    return link.bps if value > 0 else 0.0
-
-
-''',
+                "    default:\n      return link.curve(",
+                "    case CONSTANT:\n      return value > 0.0 ? 1e7 : 0.0;\n",
             ),
-            before("FdmaBands: fdma_links", "ConstantBands: _constant_links, "),
-            before("FdmaLinks: fdma_link,", "ConstantBands: _constant_link, "),
-            before("FdmaLink: _fdma_bps", "ConstantBands: _constant_bps, "),
+        ],
+        "orchestrator/engine/core_library.py": [
+            ("WIFI, CURVE = range(5)", "WIFI, CURVE, CONSTANT = range(6)")
         ],
         "orchestrator/scenario/schema.py": [
             after('RADIOS.add(dict.fromkeys(("shannon"', ', "constant"'),
@@ -680,6 +672,7 @@ ADDITIONS = {
     "a schedule": SCHEDULE,
     "a service order": ORDER,
     "a channel": CHANNEL,
+    "a protocol (what happens in a round)": PROTOCOL,
     "a radio": RADIO,
     "a transport": TRANSPORT,
     "a validity check": VALIDITY,
@@ -693,9 +686,6 @@ ADDITIONS = {
 }
 """By the first column of the table in CONTRIBUTING.md."""
 CHECKS = {name: addition.check for name, addition in ADDITIONS.items()}
-CHECKS["a radio, compiled"] = check_compiled_radio
-COMPILED = ("a service order", "a radio, compiled")
-"""Checks of what numba compiles; the others take plain Python, which is the quicker way."""
 
 
 def wrong(run: Path, names: list[str]) -> dict[str, str]:

@@ -3,8 +3,11 @@
 
 """Machine code on disk is of the very sources that are there."""
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -67,3 +70,18 @@ def test_users_who_cannot_write_next_to_the_sources_get_a_copy(
         assert copy.is_relative_to(cache) == cache.is_dir()
         assert [path.name for path in copy.parent.iterdir()] == [copy.name]
         assert (copy / "code").read_text() == "compiled"
+
+
+def test_compiles_where_nothing_can_be_cached() -> None:
+    # A cache only for modules inside a zip archive: no place for ours, as in a read-only install.
+    program = (
+        "from orchestrator.theory.closed_forms import _serve as f; print(type(f._cache).__name__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"NUMBA_CACHE_LOCATOR_CLASSES": "ZipCacheLocator"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "NullCache\n", done.stderr

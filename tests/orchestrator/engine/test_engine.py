@@ -443,16 +443,21 @@ def test_a_round_of_spans_from_elsewhere_has_their_energy_and_their_order():
     assert (lost.latency_s, lost.lost) == (98.75, (late,))
 
 
-def test_compiles_where_nothing_can_be_cached():
-    # A cache only for modules inside a zip archive: no place for ours, as in a read-only install.
-    program = (
-        "from orchestrator.engine.kernel import play_round as f; print(type(f._cache).__name__)"
-    )
+def test_a_missing_compiler_is_one_line_that_says_how_to_get_it(tmp_path):
+    (tmp_path / "s.yaml").write_text("uavs: {tx_power_w: [1]}\n")
+    np.savez(tmp_path / "t.npz", gain=np.full((1, 5000), 1e-9), slot_s=0.1)
+    words = ["predict", "s.yaml", "--trace", "t.npz", "--rounds", "1", "--json", "out.json"]
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"NUMBA_CACHE_LOCATOR_CLASSES": "ZipCacheLocator"},
+        [sys.executable, "-m", "orchestrator", *words],
+        env=os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout == "NullCache\n", done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("testbed: ")
+    assert last.endswith(": the engine cannot be built: g++ is missing: apt-get install g++")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out.json").exists()

@@ -26,7 +26,7 @@ from orchestrator.engine.plan import link_bytes
 from orchestrator.rounds import packet_rounds
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Faults, Links
+from orchestrator.scenario.schema import Links
 from testbed.core.errors import InputError
 from testbed.core.impairment import Impairment, Losses
 from testbed.core.paradigm import BUILT_IN
@@ -392,17 +392,48 @@ def test_what_cannot_be_played_is_refused(
         play(scenario, source(), profile_of(scenario))
 
 
-@pytest.mark.parametrize(
-    "faults",
-    [
-        {"events": [{"kind": "link-outage", "at_s": 1.0, "nodes": ["uav1"]}]},
-        {"random": {"count": 1}},
-    ],
-)
-def test_faults_are_refused_and_not_left_out(faults: dict[str, object]) -> None:
-    scenario = small().model_copy(update={"faults": Faults.model_validate(faults)})
-    with pytest.raises(InputError, match=f"faults.{next(iter(faults))}: must be absent for ns-3"):
-        play(scenario, fading(), profile_of(scenario))
+CRASH = {"kind": "uav-crash", "nodes": ["uav2"], "at_s": 0.3}
+CORRUPT = {"kind": "corrupt-frame", "nodes": ["uav3"], "at_s": 0.1}
+DROP = {"on_loss": "drop", "loss_timeout_s": 0.4}
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    **{name: {"paradigm": name} for name in ("asfl-pp", "asfl-sp", "asfl-ps")},
+    "gate": {"paradigm": "sfl-pp", "uploads": {"adapters_wait_for_all": True}},
+    "in turn": {"paradigm": "cpsfl", "uploads": {"sharing": "sequential"}},
+    "aggregated": {
+        "paradigm": "sfl-sp",
+        "workload": TREE["workload"] | {"gradient_aggregation": 0.5},
+    },
+    "crash": {"faults": DROP | {"events": [CRASH]}},
+    "corrupt frame": {"paradigm": "sfl-pp", "faults": DROP | {"events": [CORRUPT]}},
+    "asynchronous crash": {"paradigm": "asfl-ps", "faults": DROP | {"events": [CRASH]}},
+    "deadline": {
+        "paradigm": "sfl-pp",
+        "participation": {"deadline_s": 0.7},
+        "faults": {"on_loss": "drop"},
+    },
+}
+
+
+@pytest.mark.parametrize("keys", PROTOCOLS.values(), ids=PROTOCOLS)
+def test_other_protocols_and_faults_go_as_in_the_engine(keys: dict[str, Any]) -> None:
+    """The same conductor plays both; what differs are the transfers."""
+    scenario = small(**keys)
+    source, profile = fading(), profile_of(scenario)
+    wire = predict(scenario, source, profile, sizing=link_bytes)
+    played = play(scenario, source, profile).timeline
+    assert latency_error(played, wire) < 1e-3
+    (ours,), (theirs,) = wire, played
+    lost, due = ([(loss.client, loss.cause) for loss in each.lost] for each in (theirs, ours))
+    assert lost == due
+    assert bool(lost) == ("faults" in keys)
+    moments, due_s = ([loss.lost_s for loss in each.lost] for each in (theirs, ours))
+    assert moments == pytest.approx(due_s, abs=1e-3)
+    columns = ["client", "iteration", "step"]
+    done, due_steps = (
+        set(each.spans[each.spans["end_s"] < ours.end_s - 0.01][columns].tolist())
+        for each in (theirs, ours)
+    )
+    assert done == due_steps
 
 
 CELL = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
