@@ -287,7 +287,7 @@ def check_radio(_):
     given = radio.link_rates(Allocation(3, shares, shares, shares), gain, in_turns=True)
     for rates_bps in given:
         assert rates_bps.tolist() == [[1e7, 0.0]] * 3
-    for keys in ({}, {"uploads": {"adapters_wait_for_all": True}}):
+    for keys in ({}, {"paradigm": "asfl-pp"}):
         sent = steps("CA", radio={"access": "constant"}, **keys)
         assert np.allclose(sent["end_s"] - sent["start_s"], 8 * sent["bytes"] / 1e7)
 
