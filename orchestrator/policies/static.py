@@ -45,7 +45,7 @@ SPREAD_S = 300.0
 LEAST_SLOTS = 32
 """On a given trace, slots are merged while a round still has this number of them."""
 PLANNED = 8
-SIMULATED_ROUNDS, SIMULATED_GENERATIONS = 8, 12
+SIMULATED_ROUNDS, SIMULATED_GENERATIONS = 16, 6
 """Largest numbers of rounds and generations where rounds are played one by one, see `Outlook`:
 2,000 rounds, for 6 s at 3 ms each."""
 CHILDREN = 16
