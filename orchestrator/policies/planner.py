@@ -347,7 +347,8 @@ def _response(outlook: Outlook, tried: Candidates, times: BatchTimes) -> _Respon
         return np.log(np.maximum(up, 1e-3)), np.log(np.maximum(down, 1e-3))
 
     step = np.exp(np.maximum(RATE_STEP, 1.5 * radio.least_beta / tried.beta))
-    low, high = np.maximum(tried.beta / step, radio.least_beta), tried.beta * step
+    low = np.maximum(tried.beta / step, radio.least_beta)
+    high = np.minimum(tried.beta * step, 1.0)
     of_beta = log_rates(high, tried.rho)[0] - log_rates(low, tried.rho)[0]
     of_rho = log_rates(tried.beta, tried.rho * step)[1] - log_rates(tried.beta, tried.rho / step)[1]
     return _Response(

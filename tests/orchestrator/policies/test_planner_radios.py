@@ -163,6 +163,15 @@ def test_only_shares_with_an_effect_are_decided() -> None:
             assert blocks.sum() == pytest.approx(25)
 
 
+@pytest.mark.parametrize("keys", [SHARES, LTE, {}])
+def test_a_single_uav_has_everything(keys) -> None:
+    alone = outlook(ChannelTrace(GAIN.gain[1:2], 0.1), **keys, **{"uavs.tx_power_w": [1.0]})
+    found, objective = search(alone, [], np.random.default_rng(1), generations=2)
+    whole = candidates([Allocation(u, *np.ones((3, 1))) for u in range(1, 5)])
+    assert objective == pytest.approx(alone.play(whole).objective.min())
+    assert found.beta == pytest.approx(1)
+
+
 def test_shares_in_whole_steps() -> None:
     rng = np.random.default_rng(1)
     shares = lifted(rng.dirichlet([3] * 6, 50), 1 / 15)
