@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from orchestrator.emulated.backhaul import EmulatedBackhaul
 from orchestrator.emulated.learning import cloud_rule, evaluates_after, evaluation_table
-from orchestrator.emulated.options import RunOptions
 from orchestrator.emulated.stage import Stage
 from orchestrator.records.emulation import CloudRecord, Emulation, RoundRecord
 from orchestrator.rounds.hierarchy import PredictedBackhaul, cloud_round
@@ -29,24 +28,12 @@ from orchestrator.rounds.loop import (
     decisions_at_edges,
     edge_rounds_of,
 )
-from orchestrator.scenario.combinations import check
-from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Round
 from workloads.aggregation.rules import Rule, Update
 from workloads.costs.profile import SplitProfile
+from workloads.learning.settings import MEMORY, OWN, STATISTICS
 
 KINDS = ("predicted", "predicted_wire")
-
-
-def check_options(scenario: Scenario, options: RunOptions) -> None:
-    """Refuse options that runs with edge servers do not support.
-
-    Raises:
-        InputError: An option is not supported; the message names it.
-    """
-    for command, given in (("--capture", options.capture), ("--live", options.observer)):
-        if given is not None:
-            check(scenario, command)
 
 
 class EmulatedEdge(Backend, Protocol):
@@ -133,12 +120,14 @@ class EmulatedHierarchy:
             edge.play(edge_rounds_of(scenario, index), decision.start_s)
             played.append(own.records[-scenario.edge_rounds :])
             models.append(own.state)
+        record.captured = stage.network.captured
 
         def aggregate() -> None:
             if learns:
                 weights = self._weights(played)
                 if any(weights):
-                    record.state = aggregated(self._rule, record.state, models, weights)
+                    mean = average(models, weights, scenario.members)
+                    record.state = by_rule(self._rule, record.state, mean, models, weights)
                 stage.restore(record.state)
 
         predicted, predicted_wire = (
@@ -190,31 +179,33 @@ class EmulatedHierarchy:
         return [sum(samples[client - 1] for client in finished(rounds)) for rounds in played]
 
 
-def aggregated(
-    rule: Rule | None, before: bytes, models: Sequence[bytes], weights: Sequence[int]
+def by_rule(
+    rule: Rule | None,
+    before: bytes,
+    mean: bytes,
+    models: Sequence[bytes],
+    weights: Sequence[int],
 ) -> bytes:
     """The cloud's next model, computed in float64.
 
     Args:
         rule: The rule, whose state is a part of the models; None: the weighted mean.
         before: The cloud's model before the round, a safetensors file.
+        mean: The result of `average`.
         models: The models of the edge servers.
         weights: Their numbers of samples.
     """
-    mean = average(models, weights)
     if rule is None:
         return mean
     import torch
     from safetensors.torch import load, save
-
-    from workloads.learning.model import MEMORY, STATISTICS
 
     state, start = load(mean), load(before)
     names = [
         name
         for name, tensor in state.items()
         if tensor.is_floating_point()
-        and not name.startswith(MEMORY)
+        and not name.startswith((MEMORY, OWN))
         and name.rpartition(".")[2] not in STATISTICS  # a momentum could make them negative
     ]
     sizes = [state[name].numel() for name in names]
@@ -243,10 +234,18 @@ def aggregated(
     return bytes(save(state | new | kept))
 
 
-def average(models: Sequence[bytes], weights: Sequence[int]) -> bytes:
+def average(
+    models: Sequence[bytes], weights: Sequence[int], members: Sequence[Sequence[int]]
+) -> bytes:
     """The mean of models that are safetensors files, weighted, computed in float64.
 
-    Integer tensors are copied from the first model.
+    Integer tensors are copied from the first model, and tensors that stay with a UAV from that of
+    its edge server.
+
+    Args:
+        models: The model of each edge server.
+        weights: Their numbers of samples.
+        members: Their UAVs, from 1.
     """
     import safetensors.numpy
 
@@ -257,6 +256,11 @@ def average(models: Sequence[bytes], weights: Sequence[int]) -> bytes:
         first: npt.NDArray[Any] = loaded[0][name]
         if not np.issubdtype(first.dtype, np.floating):
             return first
+        if name.startswith(OWN):
+            client = int(name.removeprefix(OWN).partition(".")[0])
+            of_edge = next(edge for edge, own in enumerate(members) if client in own)
+            tensor: npt.NDArray[Any] = loaded[of_edge][name]
+            return tensor
         parts = (
             weight / total * model[name].astype(np.float64)
             for weight, model in zip(weights, loaded, strict=True)

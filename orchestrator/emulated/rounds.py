@@ -196,9 +196,12 @@ def open_rounds(
         else:
             opened = open_backhaul(record.scenario, profile, folder, expected)
             backhaul = stack.enter_context(opened)
+            count = len(record.scenario.members)
             edges = [
-                EmulatedRounds(at_edge(record, edge), profile, stage, options.progress)
-                for edge in range(1, len(record.scenario.members) + 1)
+                EmulatedRounds(
+                    at_edge(record, edge), profile, stage, options.progress, ends_run=edge == count
+                )
+                for edge in range(1, count + 1)
             ]
             yield EmulatedHierarchy(record, profile, stage, edges, backhaul, options.decide)
         if before is not None:
@@ -222,9 +225,24 @@ class EmulatedRounds:
     """The emulated network as a `Backend`: plays rounds on real links, and records them."""
 
     def __init__(
-        self, record: Emulation, profile: SplitProfile, stage: Stage, progress: Progress
+        self,
+        record: Emulation,
+        profile: SplitProfile,
+        stage: Stage,
+        progress: Progress,
+        *,
+        ends_run: bool = True,
     ) -> None:
-        """Continue after the rounds that `record` has."""
+        """Continue after the rounds that `record` has.
+
+        Args:
+            record: The run so far; new rounds are appended.
+            profile: Costs of each split.
+            stage: The nodes.
+            progress: Called with the progress of each round.
+            ends_run: Whether the last of these rounds is also the last one on these nodes.
+        """
+        self._ends_run = ends_run
         self.record = self._record = record
         self._profile = profile
         self._stage = stage
@@ -277,6 +295,7 @@ class EmulatedRounds:
             radio=self._radio,
             faults=faults,
             with_fault=self._with_fault,
+            is_last=self._ends_run and (scenario.updates > 0 or index + 1 == scenario.rounds),
         )
         if scenario.updates and not np.isfinite(staged.predicted_wire.spans["end_s"]).all():
             raise InputError(

@@ -18,7 +18,6 @@ from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, calibration_summary
 from orchestrator.emulated.dilation import settle
-from orchestrator.emulated.hierarchy import check_options
 from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.learning import divergence, few_samples, whole_table
 from orchestrator.emulated.network import check_machine
@@ -69,7 +68,6 @@ def run(
     """
     check_machine(scenario, options.hosts)
     check(scenario, "frames")
-    check_options(scenario, options)
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
         options.progress("choosing the dilation", 0, 1)

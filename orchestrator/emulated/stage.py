@@ -143,6 +143,8 @@ class StagedRound:
     faults: RoundFaults | None
     with_fault: Callable[["StagedRound", Fault], "StagedRound"]
     """Returns the round with an additional, unplanned fault."""
+    is_last: bool
+    """Whether no further round is played on these nodes."""
 
     @property
     def index(self) -> int:
@@ -443,7 +445,7 @@ class Stage:
         cpu_s = {node: report.cpu_s for node, report in reports.items()}
         machine, elsewhere = before.passed(self.nodes.world, cpu_s)
         accounts = self.account(round_.index)
-        if self.network.capturing and (plan.updates or round_.index + 1 == scenario.rounds):
+        if self.network.capturing and round_.is_last:
             self.network.end_capture(self.counters.asked_ns)
             if self.traces is not None:
                 self.nodes.send_all(AskTraces())

@@ -20,7 +20,7 @@ import pandas as pd
 
 from orchestrator.emulated.session import Session
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
-from orchestrator.records.emulation import Check, Emulation
+from orchestrator.records.emulation import Check, CloudRecord, Emulation
 from orchestrator.scenario.schema import Emulation as EmulationSection
 from orchestrator.scenario.schema import Limits
 from testbed.network.shaping import Shape
@@ -241,9 +241,13 @@ def _share(part: str) -> Callable[[Emulation], Observed]:
     """The observation of a part of the error budget as a share of a round's latency."""
 
     def observe(done: Emulation) -> Observed:
-        shares = [abs(r.budget.seconds[part]) / r.measured.latency_s for r in done.records]
+        shares = [
+            abs((r.played.budget if isinstance(r, CloudRecord) else r.budget.seconds)[part])
+            / r.measured.latency_s
+            for r in done.rounds
+        ]
         worst = int(np.argmax(shares))
-        where = done.place(worst)
+        where = f"round {worst}"
         if part == "compute" and (late_s := [s for s in done.overruns_s if s > 0]):
             where += f"; {len(late_s)} of {len(done.overruns_s)} steps overran"
             where += f", by {max(late_s):.2g} s at most"

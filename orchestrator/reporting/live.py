@@ -104,6 +104,11 @@ class View:
             self.informed.wait(LINGER_S)
 
 
+def _rounds(scenario: Scenario) -> int:
+    """Number of rounds that base stations or edge servers play."""
+    return scenario.rounds * scenario.edge_rounds * len(scenario.members)
+
+
 class Live(View):
     """The state of a run that is shown live.
 
@@ -115,7 +120,8 @@ class Live(View):
     def __init__(
         self, scenario: Scenario, send: Callable[[dict[str, Any]], object] | None = None
     ) -> None:
-        super().__init__(scenario.rounds)
+        super().__init__(_rounds(scenario))
+        self.has_edges = scenario.topology is not None
         self.slot_s = scenario.slot_s
         self.send = send
         self.index = -1
@@ -155,7 +161,8 @@ class Live(View):
         """
         with self.lock:
             self.phase = "running"
-            self.index = expected.index
+            # Edge servers play their rounds one after the other.
+            self.index = len(self.latencies_s) if self.has_edges else expected.index
             self.clock = clock
             self.expected_s = expected.latency_s
             self.predicted = _rows(expected)
@@ -251,7 +258,7 @@ class Mirror(View):
     """The state of a run in virtual time, on its host."""
 
     def __init__(self, scenario: Scenario) -> None:
-        super().__init__(scenario.rounds)
+        super().__init__(_rounds(scenario))
         self._shown: dict[str, Any] | None = None
 
     def show(self, state: dict[str, Any]) -> None:

@@ -604,7 +604,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 is_not("workload.adapters", "lora"),
                 "parts of adapters are defined for LoRA",
             ),
-            "own-statistics-with-edge-servers": (STAYS, TOPOLOGY, _KEEPS),
             "own-statistics-of-asynchronous-clients": (STAYS, ASYNCHRONOUS, _KEEPS),
             "asynchronous-with-another-order": (  # until the conductor
                 is_not("order", None),
@@ -705,13 +704,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "a session has one base station",
             ),
             "edge-servers-with-an-agent": (TRAINED, TOPOLOGY, _TRAINED_ON_ALL),
-            "edge-servers-over-ns3": (NS3, TOPOLOGY, _AS_IN_TURN),  # until the conductor
             "edge-servers-with-docker": (DOCKER, TOPOLOGY, _AS_IN_TURN),  # until the conductor
-            "edge-servers-with-automatic-dilation": (  # until the conductor
-                is_value("emulation.dilation", "auto", otherwise="must be a number"),
-                TOPOLOGY,
-                "the computing speed is forecast for one base station",
-            ),
             "agent-with-participation": (
                 SOME_CLIENTS,
                 TRAINED,
@@ -766,24 +759,12 @@ COMBINATIONS: tuple[Combination, ...] = (
     *_rows(
         MISSING,
         "--capture",
-        {
-            "capture-with-edge-servers": (  # until the conductor
-                TOPOLOGY,
-                None,
-                "captures of several rounds at the same time are not assigned to rounds",
-            ),
-        },
+        {},
     ),
     *_rows(
         MISSING,
         "--live",
-        {
-            "live-view-with-edge-servers": (  # until the conductor
-                TOPOLOGY,
-                None,
-                "the live view shows one base station",
-            ),
-        },
+        {},
     ),
     *_rows(
         CONTRADICTION,

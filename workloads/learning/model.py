@@ -27,18 +27,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from testbed.core.errors import InputError
+from workloads.learning.settings import MEMORY as MEMORY
+from workloads.learning.settings import OWN as OWN
+from workloads.learning.settings import STATISTICS as STATISTICS
 from workloads.learning.settings import ModelConfig
 from workloads.models.chain import Chain, Step, is_transposed
 from workloads.models.families import chain_of
 from workloads.models.seeds import generator
 
-MEMORY = "aggregation."
-"""Prefix of the names of tensors in a state that belong to the aggregation rule, not to the
-model."""
-OWN = "clients."
-"""Prefix of the names of tensors in a state that belong to one client: `clients.K.NAME`."""
-STATISTICS = "running_mean", "running_var"
-"""Names of the statistics of a layer with batch normalisation."""
 MAGNITUDE = "lora_magnitude_vector"
 """Name of DoRA's magnitude in peft."""
 TRACED_SAMPLES = 101

@@ -14,6 +14,13 @@ from workloads.models.config import ModelConfig as ModelConfig
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """Environment variables of learning processes, whose number of threads is set by the settings."""
+MEMORY = "aggregation."
+"""Prefix of the names of tensors in a state that belong to the aggregation rule, not to the
+model."""
+OWN = "clients."
+"""Prefix of the names of tensors in a state that belong to one client: `clients.K.NAME`."""
+STATISTICS = "running_mean", "running_var"
+"""Names of the statistics of a layer with batch normalisation."""
 
 
 @dataclass(frozen=True)

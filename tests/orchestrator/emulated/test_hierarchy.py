@@ -4,7 +4,9 @@
 """Cloud rounds of edge servers on real links, and what the cloud learns."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,13 +20,16 @@ from torch import Tensor
 from torch.nn import functional
 
 import orchestrator as tb
-from orchestrator.archive.verify import predicted_again
-from orchestrator.emulated.hierarchy import aggregated, average, check_options
-from orchestrator.emulated.options import RunOptions
+from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.archive.verify import difference, predicted_again
+from orchestrator.emulated import dilation
+from orchestrator.emulated.dilation import Speeds, settle
+from orchestrator.emulated.hierarchy import average, by_rule
+from orchestrator.reporting.live import Live
 from orchestrator.reporting.report import write_report
 from orchestrator.scenario.loading import validate
-from orchestrator.scenario.profiles import model_of
-from testbed.core.errors import InputError
+from orchestrator.scenario.profiles import model_of, profile_of
+from testbed.core.clock import EmulatedClock
 from testbed.system.folders import cache_folder
 from workloads.aggregation.rules import fedavgm
 from workloads.data.samples import ClientData, client_data, open_data
@@ -39,6 +44,23 @@ HOP_S = 2e-3
 AT_ONCE = TOPOLOGY | {"backhaul": BACKHAUL | {"one_way_delay_s": 0.0}}
 
 
+BASE = HIERARCHY | VIRTUAL
+FAULTS = {
+    "on_loss": "drop",
+    "loss_timeout_s": 0.5,
+    "events": [
+        {"kind": "uav-crash", "nodes": ["uav3"], "round": 1, "at_s": 0.3},
+        {"kind": "slow-node", "nodes": ["uav2"], "at_s": 1.0, "duration_s": 20.0},
+        {"kind": "link-outage", "nodes": ["uav1"], "at_s": 0.2, "duration_s": 0.2},
+    ],
+}
+DEADLINE = {"participation": {"clients": 1, "deadline_s": 4.0}, "faults": {"on_loss": "drop"}}
+AIR = BASE | {
+    "rounds": 2,
+    "radio": {"access": "lte"},
+    "topology": TOPOLOGY | {"edges": [{"uavs": [1, 3]}, {"uavs": [2], "compute_flops": 5e12}]},
+    "emulation": VIRTUAL["emulation"] | {"air": "ns3"},
+}
 MOMENTUM = LEARNING | {
     "workload": LEARNING["workload"]
     | {"aggregation": "fedavgm", "aggregation_parameters": {"momentum": 0.5, "learning_rate": 2.0}}
@@ -51,6 +73,14 @@ def runs() -> list[Run]:
         ("learning", LEARNING | VIRTUAL, ["--out", "learning"]),
         ("momentum", MOMENTUM | VIRTUAL, ["--out", "momentum"]),
         ("resumed", LEARNING | VIRTUAL, ["--out", "learning", "--resume"]),
+        ("faults", BASE | {"rounds": 2, "faults": FAULTS}, ["--out", "faults"]),
+        ("deadline", BASE | {"rounds": 2} | DEADLINE, ["--out", "deadline"]),
+        (
+            "planned",
+            BASE | {"rounds": 2, "allocation": {"policy": "planner"}},
+            ["--out", "planned"],
+        ),
+        ("air", AIR, ["--out", "air"]),
         ("captured", HIERARCHY | VIRTUAL, ["--out", "captured", "--pcap"]),
     ]
 
@@ -124,7 +154,7 @@ def test_the_cloud_applies_the_rule_and_keeps_its_memory() -> None:
             save(load(state) | {"a": torch.tensor(end), "n.running_var": torch.tensor([2.0])})
             for end in ends
         ]
-        state = aggregated(rule, state, models, [1, 3])
+        state = by_rule(rule, state, average(models, [1, 3], [[1], [2]]), models, [1, 3])
         velocity = 0.5 * velocity + a - (0.25 * np.array(ends[0]) + 0.75 * np.array(ends[1]))
         a = a - 2 * velocity
         made = load(state)
@@ -134,11 +164,41 @@ def test_the_cloud_applies_the_rule_and_keeps_its_memory() -> None:
 
 @pytest.mark.guest
 @pytest.mark.timeout(1200)
-def test_captures_and_complete_runs_are_refused(all_played: Played) -> None:
-    folder, done = all_played
-    assert done["captured"].returncode == 2
-    assert "topology: must be absent with captured packets" in done["captured"].stderr
-    assert not (folder / "captured").exists()
+def test_the_capture_ends_with_the_last_round_of_the_last_edge_server(all_played: Played) -> None:
+    folder, _ = all_played
+    result(all_played, "captured")
+    sizes = [(folder / "captured" / "pcap" / f"uav{k}.pcap").stat().st_size for k in (1, 2, 3)]
+    assert min(sizes) > 4 * 200_000, "smashed data of four iterations"
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", ["faults", "deadline", "planned", "air"])
+def test_edge_servers_play_what_base_stations_play(all_played: Played, name: str) -> None:
+    folder, _ = all_played
+    run = result(all_played, name)
+    assert run["valid"]
+    within = 0.02 if name == "air" else 1e-3
+    for predicted, measured in zip(run["predicted_wire"], run["measured"], strict=True):
+        assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=within)
+        lost = [
+            [(loss["client"], loss["cause"]) for loss in r.get("lost", [])]
+            for r in (predicted, measured)
+        ]
+        assert lost[0] == lost[1]
+    read = tb.read_run(folder / name)
+    again = predicted_again(read)
+    for kind in ("predicted", "predicted_wire"):
+        assert not difference(getattr(read, kind), again[kind]), kind
+    decided = read.tables["decisions"]
+    assert len(decided) == 2 * 2 * 3
+    assert set(decided["edge"][decided["client"] == 2]) == {2}
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_complete_runs_are_refused(all_played: Played) -> None:
+    _, done = all_played
     assert done["resumed"].returncode == 2
 
 
@@ -187,20 +247,56 @@ def trained_without_split(momentum: float = 0.0, step: float = 1.0) -> dict[str,
     return model.layout.views(cloud)
 
 
+OWN = ("clients.1.n.running_mean", "clients.2.n.running_mean", "clients.10.n.running_mean")
+
+
 def test_the_cloud_weights_models_by_samples() -> None:
-    one = save({"a": torch.tensor([1.0, 2.0]), "n": torch.tensor([3])})
-    two = save({"a": torch.tensor([5.0, -2.0]), "n": torch.tensor([7])})
-    made = safetensors.numpy.load(average([one, two], [3, 1]))
+    one, two = (
+        save({"a": torch.tensor(a), "n": torch.tensor([n])} | {k: torch.tensor([own]) for k in OWN})
+        for a, n, own in (([1.0, 2.0], 3, 0.5), ([5.0, -2.0], 7, 0.25))
+    )
+    made = safetensors.numpy.load(average([one, two], [3, 1], [[1, 10], [2]]))
+    assert [made[name].tolist() for name in OWN] == [[0.5], [0.25], [0.5]], "from its edge server"
     np.testing.assert_array_equal(made["a"], np.array([2.0, 1.0], np.float32))
     assert made["a"].dtype == np.float32
     assert made["n"].tolist() == [3]
 
 
-def test_live_pages_are_refused() -> None:
-    scenario = validate(HIERARCHY, "test")
-    check_options(scenario, RunOptions())
-    with pytest.raises(InputError, match="live"):
-        check_options(scenario, RunOptions(observer=object()))  # type: ignore[arg-type]
+def test_a_live_page_counts_the_rounds_of_all_edge_servers() -> None:
+    live = Live(validate(HIERARCHY, "test"))
+    assert live.rounds == 4
+    (whole,) = tb.predict(validate(HIERARCHY, "test"), ChannelTrace(np.full((3, 4000), 1e-10), 0.1))
+    clock = EmulatedClock(0, 0.0, 1.0)
+    for number in range(4):
+        live.begin(
+            replace(whole, index=number % 2), clock, 0, np.ones((3, 1)), np.ones((3, 1)), None
+        )
+        assert live.state(-1, 0)["round"] == number
+        live.finished(whole)
+
+
+def test_the_automatic_dilation_suffices_for_every_edge_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    speeds = Speeds(forward_s=0.5, server_s=3.0, backward_s=0.5, contention=1.2, cores=2)
+    monkeypatch.setattr(dilation, "measure", lambda *_: speeds)
+    gain = np.array([3e-10, 2e-10, 1e-10])[:, None] * np.ones(4000)
+
+    def settled(rows: list[int], **keys: Any) -> float:
+        auto = {"emulation": {"dilation": "auto"}, "workload": LEARNING["workload"]}
+        power_w = [LEARNING["uavs"]["tx_power_w"][row] for row in rows]
+        tree = LEARNING | auto | {"uavs": {"count": len(rows), "tx_power_w": power_w}} | keys
+        scenario = validate({k: v for k, v in tree.items() if v is not None}, "test")
+        source = Replay(ChannelTrace(gain[rows], 0.1))
+        return settle(scenario, source, profile_of(scenario))[0].dilation
+
+    whole = settled([0, 1, 2])
+    station = LEARNING["base_station"]
+    edges = [
+        settled([0, 2], topology=None),
+        settled([1], topology=None, base_station=station | {"compute_flops": 5e12}),
+    ]
+    assert whole == max(edges) > min(edges)
 
 
 def test_scenarios_keep_their_topology(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ of Python; `benchmarks/engine.py` times it. Queues add a logarithm.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tracemalloc
