@@ -31,7 +31,9 @@ from ns3_scenarios.trace import ChannelSource, SlotValues, TraceExhausted
 from orchestrator.emulated.frame_rate import of_rounds
 from orchestrator.emulated.learning import learning_settings, place
 from orchestrator.engine.access import RadioAccess
+from orchestrator.engine.faults import FaultSchedule, RoundFaults
 from orchestrator.engine.plan import (
+    Allocation,
     Array,
     RoundPlan,
     fixed_allocation,
@@ -44,7 +46,7 @@ from orchestrator.engine.radio import radio_access
 from orchestrator.rounds.loop import predict, simulate_on
 from orchestrator.rounds.simulation import RoundTimes, simulate
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.schema import ResolvedScenario, Scenario
+from orchestrator.scenario.schema import ALL_CLIENTS, Faults, ResolvedScenario, Scenario
 from testbed.control.stream import readable
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import CB, CF, S
@@ -137,8 +139,13 @@ def settle(
         speeds, tried = None, [DilationForecast(factor, 0.0, 0, factor * rounds_s)]
     else:
         speeds = measure(scenario, profile)
-        plan = plan_round(scenario, profile, fixed_allocation(scenario), link_bytes)
-        tried = choose(scenario, plan, channel, speeds, rounds_s, least)
+        # Edge servers play their rounds one after the other.
+        rounds_s *= len(scenario.members)
+        shares, every = fixed_allocation(scenario), []
+        for there, members in zip(scenario.at_edges, scenario.members, strict=True):
+            plan = plan_round(there, profile, shares.among(members), link_bytes)
+            every.append(choose(there, plan, channel, speeds, rounds_s, least))
+        tried = max(every, key=lambda forecasts: forecasts[-1].dilation)
     return scenario.resolved(tried[-1].dilation), speeds, tried
 
 
@@ -157,13 +164,14 @@ def choose(
     """
     radio, tried = radio_access(scenario, channel.now), []
     threads = (scenario.uavs.threads, scenario.base_station.threads)
-    free = simulate_on(plan, radio, channel, 0.0)
+    faults = resting(scenario, plan.allocation)
+    free = simulate_on(plan, radio, channel, 0.0, faults)
     enough = int(MOST_CHANGE * free.latency_s / channel.slot_s) + 1
     gain = channel.trace(enough).values[:, :enough]
     for dilation in (factor for factor in LADDER if factor >= least):
         try:
             times, overruns = with_overruns(
-                plan, radio, gain, channel.slot_s, speeds, threads, dilation
+                plan, radio, gain, channel.slot_s, speeds, threads, dilation, faults
             )
         except TraceExhausted:
             continue
@@ -179,6 +187,12 @@ def choose(
     )
 
 
+def resting(scenario: Scenario, shares: Allocation) -> RoundFaults | None:
+    """A round without faults in which only the clients of an allocation take part."""
+    healthy = {"faults": Faults(), "participation": ALL_CLIENTS}
+    return FaultSchedule(scenario.model_copy(update=healthy)).round(0, 0.0, shares.clients)
+
+
 def with_overruns(
     plan: RoundPlan,
     radio: RadioAccess,
@@ -187,6 +201,7 @@ def with_overruns(
     speeds: Speeds,
     threads: tuple[int, int],
     dilation: float,
+    faults: RoundFaults | None = None,
 ) -> tuple[RoundTimes, int]:
     """A round whose computing steps take as long as on this machine, and the number of overruns.
 
@@ -201,13 +216,14 @@ def with_overruns(
         speeds: Speeds of this machine.
         threads: Threads with which a UAV and the server compute.
         dilation: Real seconds per emulated second.
+        faults: See `resting`.
 
     Raises:
         TraceExhausted: The round lasts longer than the trace.
     """
     actual = plan
     for _ in range(MOST_TURNS):
-        times = simulate(actual, radio, gain, slot_s)
+        times = simulate(actual, radio, gain, slot_s, faults=faults)
         before, actual = actual, _with_real_durations(plan, times.spans, speeds, threads, dilation)
         if np.abs(_durations(actual) - _durations(before)).max() < 1e-6:
             break

@@ -3,8 +3,8 @@
 
 """The work of a prediction is linear in clients and iterations: counted lines, not time.
 
-The conductor plays all of these rounds, in a process of its own. The compiled fast path has no lines
-of Python; `benchmarks/engine.py` times it. Queues add a logarithm.
+The conductor plays all of these rounds, in a process of its own. The compiled fast path has no
+lines of Python; `benchmarks/engine.py` times it. Queues add a logarithm.
 """
 
 import json
