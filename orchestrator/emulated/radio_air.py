@@ -36,8 +36,8 @@ class RadioAir:
     program: RadioProgram
     clear: tuple[Array, ...]
     """A slot on which UAVs connect, as `channel` returns it."""
-    origin_m: tuple[float, float, float] | None
-    """Position of the base station; None: the radio needs no positions."""
+    origin_m: Sequence[Sequence[float]] | None
+    """Position of each UAV's base station; None: the radio needs no positions."""
     typical: ChannelTrace
     """A slot of the channel, with which the radio is calibrated."""
 
@@ -62,7 +62,11 @@ class RadioAir:
             settings = cell_settings(air, radio)
         except ValueError as error:
             raise InputError(str(error)) from None
-        origin_m = scenario.base_station.position_m if settings["placed"] else None
+        origin_m = None
+        if settings["placed"]:
+            stations = zip(scenario.at_edges, scenario.members, strict=True)
+            at_m = {k: there.base_station.position_m for there, own in stations for k in own}
+            origin_m = [at_m[client] for client in sorted(at_m)]
         up, down, *position_m = channel_of(first, first.values, origin_m)
         clear = (_cleared(up), _cleared(down), *position_m)
         settings |= {
@@ -107,14 +111,14 @@ def _cleared(gain: Array) -> Array:
 
 
 def channel_of(
-    trace: SlotTrace, values: SlotValues, origin_m: Sequence[float] | None
+    trace: SlotTrace, values: SlotValues, origin_m: Sequence[Sequence[float]] | None
 ) -> tuple[Array, ...]:
     """Input of the radio process for n slots.
 
     Args:
         trace: The channel of these slots.
         values: Its values, which are 0 where faults silence links.
-        origin_m: Position of the base station; None: positions are not needed.
+        origin_m: See `RadioAir`.
 
     Returns:
         Gains of uplinks and downlinks with small-scale fading, [n, 1 + C, K, B] each with C further
@@ -129,5 +133,5 @@ def channel_of(
         ways.append(of_cells.transpose(2, 0, 1, 3))
     if origin_m is not None:
         assert trace.position_m is not None
-        ways.append((trace.position_m - origin_m).transpose(1, 0, 2))
+        ways.append((trace.position_m - np.array(origin_m)[:, None]).transpose(1, 0, 2))
     return tuple(ways)

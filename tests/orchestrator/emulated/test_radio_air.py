@@ -58,7 +58,7 @@ def trace(**fields: Any) -> ChannelTrace:
 
 def test_the_channel_is_by_slot_cell_uav_and_step() -> None:
     whole = trace(gain_cells=CELLS, fading=FADING, position_m=POSITION_M)
-    up, down, position_m = channel_of(whole, whole.values, (1.0, 2.0, 3.0))
+    up, down, position_m = channel_of(whole, whole.values, [(1.0, 2.0, 3.0)] * whole.uavs)
     assert up.shape == down.shape == (8, 3, 3, 4)
     slot, uav, step = 5, 2, 3
     for way, (found, gain) in enumerate(((up, UP), (down, DOWN))):
@@ -122,7 +122,7 @@ def test_wifi_has_positions_and_shorter_steps(tmp_path: Path) -> None:
     made = scenario("wifi")
     air, settings = of(made, trace(position_m=POSITION_M), tmp_path)
     assert (settings["step_s"], settings["radio"]) == (1e-4, "wifi")
-    assert air.origin_m == made.base_station.position_m
+    assert air.origin_m == [made.base_station.position_m] * made.uavs.count
     up, _, position_m = air.clear
     assert up.shape == (1, 1, 3, 1)
     assert position_m.shape == (1, 3, 3)
