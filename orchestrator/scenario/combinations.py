@@ -64,6 +64,7 @@ from orchestrator.scenario.facts import (
     given,
     is_not,
     is_value,
+    own_power_of_edge,
     round_of_fault,
     share_given,
     shown,
@@ -698,13 +699,22 @@ COMBINATIONS: tuple[Combination, ...] = (
                 TOPOLOGY,
                 _AS_IN_TURN,
             ),
+            "edge-servers-of-own-power-over-ns3": (
+                Fact(
+                    "an edge server has a transmit power of its own",
+                    "must be that of base_station",
+                    ("topology.edges",),
+                    own_power_of_edge,
+                ),
+                NS3,
+                "one radio of ns-3 carries the rounds of all edge servers",
+            ),
             "edge-servers-with-programs": (
                 given("nodes"),
                 TOPOLOGY,
                 "a session has one base station",
             ),
             "edge-servers-with-an-agent": (TRAINED, TOPOLOGY, _TRAINED_ON_ALL),
-            "edge-servers-with-docker": (DOCKER, TOPOLOGY, _AS_IN_TURN),  # until the conductor
             "agent-with-participation": (
                 SOME_CLIENTS,
                 TRAINED,

@@ -141,6 +141,16 @@ def round_of_fault(scenario: AnyScenario) -> Found | None:
     return next((Found(f"faults.events.{i}.round", r) for i, r in rounds if r), None)
 
 
+def own_power_of_edge(scenario: AnyScenario) -> Found | None:
+    """The first edge server whose transmit power is not that of the base station."""
+    edges = () if scenario.topology is None else scenario.topology.edges
+    power_w = scenario.base_station.tx_power_w
+    for e, edge in enumerate(edges):
+        if edge.tx_power_w not in (None, power_w):
+            return Found(f"topology.edges.{e}.tx_power_w", edge.tx_power_w)
+    return None
+
+
 def unsupported_key(scenario: AnyScenario) -> Found | None:
     """The first key whose value the transport does not support."""
     allowed = scenario.emulation.transport_kind.allowed

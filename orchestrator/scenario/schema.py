@@ -1556,7 +1556,7 @@ class Participation(Section):
 
     clients: Annotated[int, Field(ge=1, le=10_000)] | None = None
     """Number of UAVs that take part in each round. Default: all of them, or the number that a
-    plug-in rule or `fedcs` chooses."""
+    plug-in rule or `fedcs` chooses. With `topology`: the number at each edge server."""
     rule: str = "random"
     """Rule that chooses the clients when a round starts: `random`: clients chosen at random, as
     determined by the random seed; `by-channel`: the clients with the best uplinks; `round-robin`:
@@ -1786,7 +1786,7 @@ class FaultEvent(Section):
     needs no nodes."""
     round: Annotated[int, Field(ge=0, lt=1_000_000)] | None = None
     """Round from whose start `at_s` is measured, given by its index (starting from 0). Default:
-    `at_s` is measured from the start of the run."""
+    `at_s` is measured from the start of the run. With `topology`: a round of an edge server."""
     at_s: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     """Time of the fault in emulated seconds, rounded to the nearest slot boundary."""
     duration_s: Duration | None = None

@@ -148,9 +148,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "edge-servers-of-asynchronous-clients": TOPOLOGY | ASYNCHRONOUS,
     "edge-servers-with-cells": TOPOLOGY | CELLS,
     "edge-servers-on-several-machines": TOPOLOGY | {"emulation.placement": "spread"},
+    "edge-servers-of-own-power-over-ns3": NS3
+    | {"topology": TOPOLOGY["topology"] | {"edges": [{"uavs": [1, 2, 3], "tx_power_w": 1.0}]}},
     "edge-servers-with-programs": TOPOLOGY | {"nodes": {"bs": {"command": "true"}}},
     "edge-servers-with-an-agent": TOPOLOGY | AGENT,
-    "edge-servers-with-docker": TOPOLOGY | DOCKER,
     # Participation and faults.
     "deadline-without-drop": {"participation.deadline_s": 100},
     "agent-with-participation": AGENT | SOME,

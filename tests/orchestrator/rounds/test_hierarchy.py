@@ -333,8 +333,10 @@ def test_planners_and_the_static_policy_lower_the_objective_of_each_edge_server(
             {"participation.clients": 2},
             "participation.clients: topology.edges.1 has only 1 of the 2 UAVs",
         ),
-        ({"emulation.runtime": "docker"}, "emulation.runtime: must be 'namespace'"),
-        ({"emulation.dilation": "auto"}, "emulation.dilation: must be a number"),
+        (
+            {"emulation.air": "ns3", "radio": {"access": "lte"}},
+            "topology.edges.1.tx_power_w: must be",
+        ),
         ({"nodes": {"bs": {"command": "true"}}}, "nodes: must be absent"),
         (
             {
