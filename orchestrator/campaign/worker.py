@@ -243,10 +243,6 @@ def _energy(energy_j: Array) -> pd.DataFrame:
 
 def _bound(scenario: Scenario, source: ChannelSource, rounds: pd.DataFrame) -> "pd.Series[float]":
     """Below what no allocation could have come in these rounds, by the rows' index."""
-    if scenario.scheme.asynchronous:
-        raise InputError("paradigm: bound_rounds needs synchronous rounds")
-    if not scenario.scheme.is_plain:
-        raise InputError(f"{scenario.protocol_key}: bound_rounds needs the paper's protocol")
     costs = split_costs(scenario, profile_of(scenario))
     start_s, objective = rounds["start_s"].to_numpy(), rounds["objective"].to_numpy()
     slots = ceil(float((start_s + objective).max()) / scenario.slot_s) + 1

@@ -171,14 +171,14 @@ class Slots(_Structure):
     )
 
     def __init__(self, values: SlotValues, slot_s: float, edges_s: Array | None = None):
-        both = isinstance(values, TwoWay)
-        table = np.ascontiguousarray(values.values if both else values, float)
+        fading, cells, given = None, None, values
+        if isinstance(values, TwoWay):
+            fading, cells, given = values.fading, values.cells, values.values
+        table = np.ascontiguousarray(given, float)
         if table.ndim == 2:
             table = table[None]
         ways, clients, slots = table.shape
         super().__init__(ways=ways, clients=clients, slots=slots, slot_s=slot_s)
-        fading = values.fading if both else None
-        cells = values.cells if both else None
         self._keep(
             values=table,
             edges_s=None if edges_s is None else np.ascontiguousarray(edges_s, float),

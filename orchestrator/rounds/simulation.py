@@ -38,7 +38,7 @@ from orchestrator.engine.orders import machine_code, refused
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, Sizing, payload_bytes, plan_round
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.rounds.computed import OwnRates, SharedBand
-from orchestrator.rounds.conductor import Conductor
+from orchestrator.rounds.conductor import Conductor, MakeCarrier
 from orchestrator.scenario.schema import Scenario
 from testbed.core.orders import LARGER_LAG
 from testbed.core.paradigm import Paradigm
@@ -317,11 +317,10 @@ def _conducted(
     """A round, or all rounds of an asynchronous run, that the conductor plays."""
     paths = None if tcp is None else tcp.fresh(plan.transfers)
     links = _links(plan, radio)
+    carrier: MakeCarrier = partial(OwnRates, slots=slots, links=links, paths=paths)
     if radio.is_shared:
         alone = plan.alone_on_downlink
         carrier = partial(SharedBand, slots=slots, links=links, paths=paths, alone=alone)
-    else:
-        carrier = partial(OwnRates, slots=slots, links=links, paths=paths)
     given = service_order if service_order.size and plan.paradigm.is_plain else None
     times = conducted(Conductor(plan, start_s, carrier, faults, given), radio)
     return replace(times, windows=None if paths is None else paths.arrays["windows"])
@@ -563,8 +562,8 @@ def _many(
     splits = np.broadcast_to(split if split.ndim == 2 else split[:, None], (rounds, clients))
     starts, latency = np.empty(rounds), np.zeros(rounds)
     energy, finish = np.empty((rounds, clients)), np.empty((rounds, clients))
-    names = "cf_s", "cb_s", "server_s", "smashed_bytes", "gradient_bytes"
-    names += "adapter_bytes", "broadcast_bytes"
+    names = ["cf_s", "cb_s", "server_s", "smashed_bytes", "gradient_bytes"]
+    names += ["adapter_bytes", "broadcast_bytes"]
     menu = Menu(**{name: getattr(costs, name) for name in names})
     common = costs.common
     shape, whole = (clients, common.iterations), np.empty(clients, np.int64)

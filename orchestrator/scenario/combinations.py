@@ -221,6 +221,7 @@ _NO_MEDIUM_AND_TCP = "delay and loss are modelled for links with a rate of their
 _NO_GAINS = "a trace of rates has no gains"
 _PACKETS_PLAIN = "the simulated nodes know the plain synchronous protocol only"
 _FORMS_PLAIN = "the paper's equations are those of its own protocol"
+_BOUND = "the lower bound is that of the paper's synchronous protocol"
 _ONE_STATION = "only one base station is considered"
 _TIMES = "what is learned would depend on times"
 _AGENT_PLAIN = "an agent decides for the paper's synchronous rounds of all UAVs"
@@ -1020,6 +1021,10 @@ COMBINATIONS: tuple[Combination, ...] = (
         MISSING,
         "bound_rounds",
         {
+            "bound-of-asynchronous-clients": (ASYNCHRONOUS, None, _BOUND),
+            "bound-of-sequential-uploads": (IN_TURN, None, _BOUND),
+            "bound-with-an-adapter-gate": (GATED, None, _BOUND),
+            "bound-of-aggregated-gradients": (AGGREGATED, None, _BOUND),
             "bound-of-another-radio": (
                 fact(
                     "radio.access",

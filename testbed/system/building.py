@@ -99,7 +99,7 @@ def built(
         raise BuildError(f"the result cannot be kept in a cache: {cause}") from None
 
 
-def _cached(built: Path, command: list[str], sources: list[Path]) -> Path:
+def _cached(built: Path, command: Sequence[str], sources: Sequence[Path]) -> Path:
     """The path `built`, once the file exists there.
 
     Raises:
@@ -158,7 +158,7 @@ def _hold(lock: IO[str]) -> None:
             time.sleep(0.1)
 
 
-def _build(command: list[str], sources: list[Path], target: Path) -> None:
+def _build(command: Sequence[str], sources: Sequence[Path], target: Path) -> None:
     """Compile the sources as one unit, which parses common headers once; write the target
     atomically."""
     unit = "".join(f'#include "{path}"\n' for path in sources)

@@ -193,6 +193,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "validation-with-own-ranks": OWN_RANKS,
     "validation-with-edge-servers": TOPOLOGY,
     "validation-with-participation": SOME,
+    "bound-of-asynchronous-clients": ASYNCHRONOUS,
+    "bound-of-sequential-uploads": IN_TURN,
+    "bound-with-an-adapter-gate": GATED,
+    "bound-of-aggregated-gradients": AGGREGATED,
     "bound-of-another-radio": LTE_SHARES,
     "bound-of-rates": {},
     # Learning without times.

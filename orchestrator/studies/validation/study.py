@@ -26,7 +26,7 @@ from orchestrator.engine.plan import Array
 from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
-from orchestrator.studies.validation import kernel
+from orchestrator.studies.validation import emulated_points
 from orchestrator.studies.validation.outcome import RESAMPLES, TOLERANCE, Request, Validation
 from orchestrator.studies.validation.region import Region, region
 from orchestrator.studies.validation.shrink import (
@@ -121,7 +121,9 @@ def validate(
     for at, answer in zip(chosen, found, strict=True):
         values["packets"][at] = answer["packets"]
     values["kernel"] = np.full(len(keys), np.nan)
-    runs = kernel.play(request.scenario, [keys[at] for at in on_kernel], metric, folder, progress)
+    runs = emulated_points.play(
+        request.scenario, [keys[at] for at in on_kernel], metric, folder, progress
+    )
     for at, run in zip(on_kernel, runs, strict=True):
         run["point"] = int(at)
         values["kernel"][at] = math.nan if run["value"] is None else run["value"]
