@@ -35,9 +35,9 @@ from rich.progress import track
 from rich.table import Table
 
 from orchestrator.engine.plan import link_bytes
+from orchestrator.reporting.legend import COLOURS
 from orchestrator.rounds.loop import predict
 from orchestrator.rounds.packet_rounds import play
-from orchestrator.reporting.legend import COLOURS
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

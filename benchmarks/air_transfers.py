@@ -27,7 +27,7 @@ from rich.progress import track
 from rich.table import Table
 from transfers_in_turn import PAUSE_S
 
-from orchestrator.engine.core_library import Air, Slots, library
+from orchestrator.engine.core_library import LinkState, Slots, library
 from orchestrator.engine.links import shape_of
 from orchestrator.engine.slot_impairments import UP
 from orchestrator.engine.tcp_model import given_links, tcp_model_of
@@ -59,7 +59,7 @@ def model(tree: dict[str, Any], rate_bps: float, size: int, count: int) -> list[
         if transport is None:
             return [[8 * on_link / rate_bps] * count]
         slots = Slots(np.full((CLIENTS, 100_000), rate_bps), 1.0)
-        air = Air(slots, given_links(CLIENTS), transport.fresh(), None, 0.0)
+        air = LinkState(slots, given_links(CLIENTS), transport.fresh(), None, 0.0)
         for k in range(CLIENTS):
             at_s, took_s = 0.0, []
             for _ in range(count):

@@ -51,6 +51,9 @@ from rich.table import Table
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.access import RadioAccess
+from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation, plan_round
+from orchestrator.engine.radio import ACCESS
+from orchestrator.rounds.loop import predict
 from orchestrator.rounds.simulation import (
     BatchTimes,
     simulate,
@@ -58,9 +61,6 @@ from orchestrator.rounds.simulation import (
     simulate_chain,
     split_costs,
 )
-from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation, plan_round
-from orchestrator.engine.radio import ACCESS
-from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import load, varied
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders

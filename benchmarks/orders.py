@@ -24,12 +24,12 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.cli.console import shown
-from orchestrator.rounds.simulation import service_order_of
 from orchestrator.engine.plan import link_bytes
-from orchestrator.rounds.loop import predict
-from orchestrator.rounds.packet_rounds import play
 from orchestrator.policies.registry import decider
 from orchestrator.records.reader import read_run
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.packet_rounds import play
+from orchestrator.rounds.simulation import service_order_of
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario

@@ -25,12 +25,12 @@ from rich.progress import track
 from rich.table import Table
 from scipy.optimize import differential_evolution
 
-from orchestrator.rounds.simulation import simulate_batch, split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation
 from orchestrator.policies import planner
 from orchestrator.policies.planner import Candidates, Outlook, candidates, forecast, search
 from orchestrator.policies.shares import lifted
+from orchestrator.rounds.simulation import simulate_batch, split_costs
 from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

@@ -23,9 +23,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.rounds.simulation import split_costs
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.policies.registry import evaluate, policy
+from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of

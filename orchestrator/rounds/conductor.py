@@ -220,9 +220,17 @@ class Conductor:
         """
         if not self.plan.updates:
             self._broadcast()
-        self._obey()
         events, protocol, carrier = self._events, self.protocol, self.carrier
+        moment: float = _ns(self.start_s)
         while not protocol.is_over:
+            if self._has_news and not (events and events[0][0] <= moment):
+                if self._is_instant:
+                    self._obey(transmits=False)
+                    if events and events[0][0] <= moment:
+                        self._has_news = True
+                        continue  # Computing took no time: there is more to this moment.
+                self._obey()
+                continue
             loss_s = protocol.next_loss
             due_s = events[0][4] if events else math.inf
             if carrier.advance(due_s if due_s < loss_s else loss_s):
@@ -239,14 +247,6 @@ class Conductor:
                 then(self.now_s)
             if loss_ns <= moment:
                 self._happens(TimePassed(loss_s))
-            if not self._has_news:
-                continue
-            if self._is_instant:
-                self._obey(transmits=False)
-                if events and events[0][0] == moment:
-                    self._has_news = True
-                    continue  # Computing took no time: there is more to this moment.
-            self._obey()
         table = np.empty(len(self._spans), SPAN)
         columns = zip(*((*step, *rest) for step, rest in self._spans.items()), strict=True)
         for name, column in zip(table.dtype.names or (), columns, strict=False):

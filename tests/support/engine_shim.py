@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ns3_scenarios.trace import TwoWay
 from orchestrator.engine import core_library
-from orchestrator.engine.core_library import Air, Links, Paths, Slots, library, pointer
+from orchestrator.engine.core_library import Links, LinkState, Paths, Slots, library, pointer
 from orchestrator.engine.tcp_model import given_links
 from testbed.system import building
 
@@ -78,19 +78,19 @@ def shared_bps(
 
 def given_air(
     bps: npt.ArrayLike | Sequence[npt.ArrayLike], slot_s: float, paths: Paths | None
-) -> Air:
+) -> LinkState:
     """Links with given rates in bit/s, [K, S] or [2, K, S], from time 0 on."""
     rates = np.asarray(bps, float)
     slots = Slots(rates if rates.ndim == 2 else TwoWay(rates), slot_s)
-    return Air(slots, given_links(slots.clients), paths, None, 0.0)
+    return LinkState(slots, given_links(slots.clients), paths, None, 0.0)
 
 
-def delivered(air: Air, way: int, k: int, size: int, time_s: float) -> float:
+def delivered(air: LinkState, way: int, k: int, size: int, time_s: float) -> float:
     """When `size` bytes have arrived that are sent from a time on."""
     return float(library().engine_transfer(air.address, way, k, size, time_s))
 
 
-def noted(air: Air, way: int, k: int, time_s: float) -> float:
+def noted(air: LinkState, way: int, k: int, time_s: float) -> float:
     """When a message of a single frame arrives."""
     return float(library().engine_note(air.address, way, k, time_s))
 

@@ -102,9 +102,7 @@ def main() -> None:
 
 @cache
 def counted() -> dict[str, list[int]]:
-    done = subprocess.run(
-        [sys.executable, __file__], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[int]] = json.loads(done.stdout)
     return found

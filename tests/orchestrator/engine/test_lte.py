@@ -12,7 +12,11 @@ import warm
 import yaml
 from engine_cases import random_lte_case
 from engine_shim import shared_bps
-from orchestrator.simulation.lte import (
+from reference_engine import Lte as Reference
+
+import orchestrator as tb
+from ns3_scenarios.trace import TwoWay, both_ways
+from orchestrator.engine.lte import (
     TTI_S,
     Lte,
     assigned,
@@ -20,13 +24,9 @@ from orchestrator.simulation.lte import (
     packet_bps,
     uplink_steps,
 )
-from orchestrator.simulation.lte_tables import transport_block_bits
-from orchestrator.simulation.plan import Allocation
-from orchestrator.simulation.slot_impairments import DOWN, UP
-from reference_engine import Lte as Reference
-
-import orchestrator as tb
-from ns3_scenarios.trace import TwoWay, both_ways
+from orchestrator.engine.lte_tables import transport_block_bits
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.slot_impairments import DOWN, UP
 from orchestrator.rounds import simulation
 from orchestrator.scenario.loading import validate, varied
 from testbed.core.errors import InputError

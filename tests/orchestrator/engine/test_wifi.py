@@ -12,14 +12,14 @@ import warm
 import yaml
 from engine_cases import random_wifi_case
 from engine_shim import shared_bps
-from orchestrator.simulation.core_library import Links
-from orchestrator.simulation.plan import Allocation
-from orchestrator.simulation.slot_impairments import DOWN, UP
-from orchestrator.simulation.wifi import SCHEMES, Wifi, contention, exchanges
 from reference_engine import Wifi as Reference
 
 import orchestrator as tb
 from ns3_scenarios.trace import TwoWay, both_ways
+from orchestrator.engine.core_library import Links
+from orchestrator.engine.plan import Allocation
+from orchestrator.engine.slot_impairments import DOWN, UP
+from orchestrator.engine.wifi import SCHEMES, Wifi, contention, exchanges
 from orchestrator.rounds import simulation
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.unused import _log_once

@@ -18,15 +18,15 @@ from engine_cases import (
     random_lte_case,
     random_wifi_case,
 )
-from orchestrator.simulation.access import RadioAccess
-from orchestrator.simulation.core_library import Slots
-from orchestrator.simulation.faults import RoundFaults
-from orchestrator.simulation.lte import Lte
-from orchestrator.simulation.plan import RoundPlan, fixed_allocation, plan_round
-from orchestrator.simulation.radio import Rates, of_gains
 from small_scenario import TREE
 
 from ns3_scenarios.trace import TraceExhausted, TwoWay
+from orchestrator.engine.access import RadioAccess
+from orchestrator.engine.core_library import Slots
+from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.lte import Lte
+from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
+from orchestrator.engine.radio import Rates, of_gains
 from orchestrator.rounds import simulation
 from orchestrator.rounds.simulation import BY_RULES, RoundTimes, service_order_of, simulate
 from orchestrator.scenario.loading import validate

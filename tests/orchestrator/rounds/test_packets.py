@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from orchestrator.packet_rounds.loop import predict
-from orchestrator.packet_rounds.packet_rounds import play
 from packet_cases import fading, small
 from small_scenario import TREE
 
@@ -24,6 +22,8 @@ from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.error_budget import join
 from orchestrator.engine.plan import link_bytes
 from orchestrator.rounds import packet_rounds
+from orchestrator.rounds.loop import predict
+from orchestrator.rounds.packet_rounds import play
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Links
