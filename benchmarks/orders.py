@@ -33,7 +33,7 @@ from orchestrator.rounds.simulation import service_order_of
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from orchestrator.studies.validation import kernel
+from orchestrator.studies.validation import emulated_points
 from orchestrator.studies.validation.space import at
 from orchestrator.studies.validation.worker import channels, light
 from testbed.core import orders
@@ -117,7 +117,7 @@ def main() -> int:
     runs: list[Any] = [None] * len(points)
     if not given.no_kernel:
         with shown("points") as show:
-            runs = kernel.play(scenario, points, "latency_s", given.out, show)
+            runs = emulated_points.play(scenario, points, "latency_s", given.out, show)
     rows = []
     for number, (point, run) in enumerate(zip(points, runs, strict=True)):
         place = given.out / "kernel" / str(number)

@@ -34,6 +34,19 @@ LONG: dict[str, float] = {"due_s": 1e6, "rate_bps": 1e9}
 """A transfer of which a packet is nothing."""
 
 
+class Record(SimpleNamespace):
+    """A record of a base station's round, which need not be complete."""
+
+    edge = 0
+
+
+class Done(SimpleNamespace):
+    """A run of such records."""
+
+    records, place, tables = Emulation.records, Emulation.place, Emulation.tables
+    _of_records, tagged = Emulation._of_records, Emulation.tagged
+
+
 def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th() -> None:
     """Of a hundred transfers three are far off; of a hundred rate changes one."""
     errors = np.concatenate([np.full(97, -0.01), np.full(3, 0.5)])
@@ -44,7 +57,7 @@ def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th(
         uplink=[SimpleNamespace(dropped_frames=0, sent_frames=9, backlog_bytes=0)],
         downlink=[SimpleNamespace(dropped_frames=3, sent_frames=297, backlog_bytes=5)],
     )
-    record = SimpleNamespace(
+    record = Record(
         injector=pd.DataFrame({"lateness_s": late_s}),
         links=links,
         measured=SimpleNamespace(latency_s=10.0, lost=[]),
@@ -53,7 +66,7 @@ def test_transfers_are_judged_by_their_95th_percentile_and_lateness_by_its_99th(
     )
     tree = TREE | {"uavs": {"tx_power_w": [1]}, "emulation": {"clock": "virtual"}}
     scenario = validate(tree, "one").resolved(1.0)
-    done = SimpleNamespace(
+    done = Done(
         calibration=None,
         rounds=[record],
         scenario=scenario,
@@ -103,9 +116,9 @@ def test_outages_of_the_direction_of_acknowledgements_are_counted_in_late_transf
             **LONG,
         }
     )
-    record = SimpleNamespace(transfers=transfers, rates=rates)
+    record = Record(transfers=transfers, rates=rates)
     scenario = validate(TREE | {"emulation": {"clock": "virtual"}}, "one").resolved(1.0)
-    done: Any = SimpleNamespace(scenario=scenario, rounds=[record])
+    done: Any = Done(scenario=scenario, rounds=[record])
     assert _acknowledgements(done) == (
         "the uplink, which carries the acknowledgements, was out in 2 of 4 slots of late transfers"
     )
@@ -141,8 +154,8 @@ def test_a_link_that_its_acknowledgements_cannot_follow_is_named() -> None:
 
     def cause(clock: str) -> str:
         scenario = validate(TREE | {"emulation": {"clock": clock}}, "one").resolved(1.0)
-        record = SimpleNamespace(transfers=transfers, rates=rates)
-        done: Any = SimpleNamespace(scenario=scenario, rounds=[record])
+        record = Record(transfers=transfers, rates=rates)
+        done: Any = Done(scenario=scenario, rounds=[record])
         return _acknowledgements(done)
 
     assert cause("virtual") == (
@@ -175,7 +188,7 @@ def round_record(
     """A round of 2 s in which nothing was wrong, but for what is given."""
     nothing = {"injection": 0.0, "rest": 0.0, "compute": 0.0}
     transfers = {"error": [0.0], "step": "CA", "client": 1, "round": 0, **LONG}
-    return SimpleNamespace(
+    return Record(
         injector=pd.DataFrame({"lateness_s": more.get("lateness_s", [0.0])}),
         links=SimpleNamespace(
             exhausted=more.get("exhausted", 0),
@@ -203,7 +216,7 @@ def emulation(
     for record in records:
         record.measured.lost = [SimpleNamespace(client=k) for k in lost]
     two = validate(TREE | {"uavs": {"tx_power_w": [1, 0.1]}} | keys, "two")
-    return SimpleNamespace(
+    return Done(
         calibration=calibration,
         rounds=records,
         scenario=two.resolved(float(two.emulation.dilation)),

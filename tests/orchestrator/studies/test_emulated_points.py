@@ -26,10 +26,12 @@ def played(
 ) -> tuple[list[dict[str, Any]], list[tuple[str, float, float]]]:
     """What comes of the points, and what progress was told."""
     told: list[tuple[str, float, float]] = []
-    monkeypatch.setattr(kernel.guest_kernel, "find", lambda: object() if virtual else None)
-    monkeypatch.setattr(kernel.os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(kernel, "_emulated", emulated)
-    runs = kernel.play(small(), POINTS, "latency_s", folder, lambda *words: told.append(words))
+    monkeypatch.setattr(emulated_points.guest_kernel, "find", lambda: object() if virtual else None)
+    monkeypatch.setattr(emulated_points.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(emulated_points, "_emulated", emulated)
+    runs = emulated_points.play(
+        small(), POINTS, "latency_s", folder, lambda *words: told.append(words)
+    )
     return runs, told
 
 
@@ -90,11 +92,11 @@ def test_what_was_played_is_kept_until_the_program_is_another(
         return subprocess.CompletedProcess(words, 0, "", "")
 
     def points() -> list[dict[str, Any]]:
-        return kernel.play(small(), POINTS[:2], "latency_s", tmp_path, lambda *_: None)
+        return emulated_points.play(small(), POINTS[:2], "latency_s", tmp_path, lambda *_: None)
 
-    monkeypatch.setattr(kernel.guest_kernel, "find", lambda: None)
+    monkeypatch.setattr(emulated_points.guest_kernel, "find", lambda: None)
     fake = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(kernel, "subprocess", fake)
+    monkeypatch.setattr(emulated_points, "subprocess", fake)
     good, failed = points()
     seen = read_run(tmp_path / "kernel" / "0")
     assert good["value"] == seen.measured.rounds[0].latency_s
@@ -105,6 +107,6 @@ def test_what_was_played_is_kept_until_the_program_is_another(
     assert played == ["0", "1"]
     assert points() == [good, failed]
     assert played == ["0", "1", "1"]  # what failed is tried again, what was played is not
-    monkeypatch.setattr(kernel, "source_sha256", lambda: "another")
+    monkeypatch.setattr(emulated_points, "source_sha256", lambda: "another")
     points()
     assert played == ["0", "1", "1", "0", "1"]
