@@ -87,7 +87,9 @@ def test_a_trace_of_gains_fades_as_the_scenario_says() -> None:
     again = replay(scenario_with(), gains).whole
     np.testing.assert_array_equal(again.fading, given.fading)
     rates = RateTrace(np.full((3, 50), 1e6), np.full((3, 50), 1e6), SLOT_S)
-    with pytest.raises(InputError, match=r"radio\.fading: fades gains, but the trace has rates"):
+    with pytest.raises(
+        InputError, match=r"radio\.fading: must be 'none' where the trace has rates"
+    ):
         replay(scenario_with(), rates)
 
 

@@ -467,20 +467,8 @@ def test_what_a_cell_cannot_be_asked_is_one_line(tmp_path, keys, says):
     assert not (tmp_path / "out.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [
-        (
-            {"paradigm": "asfl-pp"},
-            "testbed: s.yaml: paradigm: must not be asynchronous where the UAVs that send",
-        ),
-        (
-            {"links": {"loss": 0.01}},
-            "testbed: links: must have no delay, jitter or loss where the UAVs that send",
-        ),
-    ],
-)
-def test_what_is_not_predicted_of_a_shared_band_is_one_line(tmp_path, keys, says):
+def test_delay_and_loss_of_a_shared_band_are_refused_in_one_line(tmp_path):
+    says = "testbed: links: must have no delay, jitter or loss where the UAVs that send"
     np.savez(tmp_path / "t.npz", gain=np.full((2, 5000), NEAR), slot_s=0.1)
     words = "predict s.yaml --trace t.npz --rounds 1 --wire --json out.json"
     for scheduler in ("equal", "shares"):
@@ -509,5 +497,5 @@ def test_a_share_of_exactly_one_block_is_enough():
 
 def test_rates_of_a_trace_need_no_cell():
     rate = np.full((10, 5000), 1e7)
-    with pytest.raises(InputError, match=r"^radio\.access: 'lte' computes rates from gains, but"):
+    with pytest.raises(InputError, match=r"^radio\.access: must be 'shannon' where the trace has"):
         tb.predict(scenario(), {"uplink_bps": rate, "downlink_bps": rate, "slot_s": 0.1})

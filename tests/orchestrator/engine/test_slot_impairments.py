@@ -219,5 +219,7 @@ def test_what_a_trace_does_not_say_is_named(
 def test_rates_have_no_signal_to_noise_ratio() -> None:
     made = scenario({"loss": {"model": "snr", "threshold_db": 3}})
     rates = {"uplink_bps": GAIN * 1e18, "downlink_bps": GAIN * 1e18, "slot_s": 0.1}
-    with pytest.raises(InputError, match=r"links\.loss: 'snr' needs gains"):
+    with pytest.raises(
+        InputError, match=r"links\.loss: must not be 'snr' where the trace has rates"
+    ):
         radio_access(made, trace_of(rates, "test"))

@@ -234,11 +234,6 @@ def test_what_is_wrong_is_refused_by_its_field() -> None:
         InputError, match=r"deadline_s: must be absent where faults\.on_loss is not"
     ):
         five(participation={"deadline_s": 1})
-    late = five(**LATE)
-    with pytest.raises(
-        InputError, match=r"participation\.deadline_s: must be absent for ns-3's packets"
-    ):
-        play(late, Replay(ChannelTrace(GAIN, 0.1)), profile_of(late))
     with pytest.raises(InputError, match="participation: must be absent where"):
         five(participation={"clients": 2}, allocation={"policy": "agent", "agent": "x"})
     with pytest.raises(
