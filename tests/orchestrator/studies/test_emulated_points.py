@@ -16,7 +16,7 @@ from synthetic_run import make_run
 
 from orchestrator.records.reader import read_run
 from orchestrator.scenario.schema import Scenario
-from orchestrator.studies.validation import emulated_points as kernel
+from orchestrator.studies.validation import emulated_points
 
 POINTS = [{"seed": seed} for seed in (5, 6, 7, 8)]
 
