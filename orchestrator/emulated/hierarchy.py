@@ -56,7 +56,8 @@ def at_edge(record: Emulation, edge: int) -> Emulation:
         }
     )
     rounds: list[RoundRecord | CloudRecord] = [r for r in record.records if r.edge == edge]
-    return Emulation(there, record.channel, rounds=rounds)
+    # A host that is lost during a round of one edge server is lost for all.
+    return Emulation(there, record.channel, rounds=rounds, unplanned_faults=record.unplanned_faults)
 
 
 class EmulatedHierarchy:

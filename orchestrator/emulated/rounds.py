@@ -251,6 +251,7 @@ class EmulatedRounds:
         self._radio = radio_access(record.scenario, record.channel.now)
         self._faults = FaultSchedule(record.scenario)
         self._faults.resume(record.measured)
+        self._known_faults = len(record.unplanned_faults)
         self._payload, self._wire = (
             ShadowPrediction(
                 EngineBackend(record.scenario, record.channel, profile, sizing), rounds
@@ -325,6 +326,7 @@ class EmulatedRounds:
         for schedule in (self._faults, self._payload.engine, self._wire.engine):
             schedule.add_fault(fault)
         self._record.unplanned_faults.append(fault)
+        self._known_faults = len(self._record.unplanned_faults)
         decision = staged.decision
         clients = decision.allocation.clients
         faults = self._faults.round(decision.index, decision.start_s, clients)
@@ -335,10 +337,14 @@ class EmulatedRounds:
 
     def _take_losses(self, start_s: float) -> None:
         """Make the nodes of hosts that were lost since the last round absent from now on."""
-        for lost in self._stage.lost_hosts:
-            fault = Fault.of_host(lost.host, lost.nodes, start_s, start_s)
-            self._faults.add_fault(fault)
-            self._record.unplanned_faults.append(fault)
-            for shadow in (self._payload, self._wire):
-                shadow.add_fault(lost.host, lost.nodes)
+        faults = self._record.unplanned_faults
+        faults += [
+            Fault.of_host(lost.host, lost.nodes, start_s, start_s)
+            for lost in self._stage.lost_hosts
+        ]
         self._stage.lost_hosts.clear()
+        for fault in faults[self._known_faults :]:
+            self._faults.add_fault(replace(fault, start_s=start_s, lost_s=start_s))
+            for shadow in (self._payload, self._wire):
+                shadow.add_fault(fault)
+        self._known_faults = len(faults)

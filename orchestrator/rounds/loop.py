@@ -40,7 +40,6 @@ from orchestrator.scenario.channel import Channel, is_open, observed
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds, RunError
-from testbed.core.node import NodeId
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
 
@@ -521,9 +520,9 @@ class ShadowPrediction:
         self._end_s = self._start_s
         return self.next_round(decision, faults)
 
-    def add_fault(self, host: str, nodes: Sequence[NodeId]) -> None:
+    def add_fault(self, fault: Fault) -> None:
         """Add the loss of a host between two rounds: its nodes are absent from now on."""
-        self.engine.add_fault(Fault.of_host(host, nodes, self._end_s, self._end_s))
+        self.engine.add_fault(replace(fault, start_s=self._end_s, lost_s=self._end_s))
 
 
 def simulate_on(

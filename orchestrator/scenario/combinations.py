@@ -695,11 +695,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "the shares of ns-3's scheduler stay the same",
             ),
             "edge-servers-with-cells": (CELLS, TOPOLOGY, _AS_IN_TURN),  # until the conductor
-            "edge-servers-on-several-machines": (  # until the conductor
-                given("emulation.placement"),
-                TOPOLOGY,
-                _AS_IN_TURN,
-            ),
             "edge-servers-of-own-power-over-ns3": (
                 Fact(
                     "an edge server has a transmit power of its own",
@@ -845,11 +840,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "the computing speed is forecast for one machine",
             ),
             "hosts-over-ns3": (NS3, None, "the devices of ns-3 are in one network namespace"),
-            "hosts-with-edge-servers": (  # until the conductor
-                TOPOLOGY,
-                None,
-                "the backhaul is emulated on one machine",
-            ),
             "hosts-with-contention": (
                 CONTENDS,
                 None,

@@ -147,7 +147,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     # Edge servers.
     "edge-servers-of-asynchronous-clients": TOPOLOGY | ASYNCHRONOUS,
     "edge-servers-with-cells": TOPOLOGY | CELLS,
-    "edge-servers-on-several-machines": TOPOLOGY | {"emulation.placement": "spread"},
     "edge-servers-of-own-power-over-ns3": NS3
     | {"topology": TOPOLOGY["topology"] | {"edges": [{"uavs": [1, 2, 3], "tx_power_w": 1.0}]}},
     "edge-servers-with-programs": TOPOLOGY | {"nodes": {"bs": {"command": "true"}}},
@@ -166,7 +165,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "hosts-in-virtual-time": VIRTUAL,
     "hosts-with-automatic-dilation": AUTO,
     "hosts-over-ns3": NS3,
-    "hosts-with-edge-servers": TOPOLOGY,
     "hosts-with-contention": WIFI,
     "hosts-on-a-shared-band": LTE,
     "hosts-with-data": {"workload.data.source": "photos"},

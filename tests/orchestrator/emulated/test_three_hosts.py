@@ -86,6 +86,33 @@ def done(folder: Path) -> list[dict[str, Any]]:
     return on_three_hosts(folder, jobs)
 
 
+EDGES = """
+topology:
+  edges: [{uavs: [1, 3]}, {uavs: [2]}]
+  edge_rounds: 2
+  backhaul: {uplink_bps: 1.0e+7, downlink_bps: 2.0e+7}
+faults: {on_loss: drop}
+"""
+
+
+def test_edge_servers_lose_the_uavs_of_a_host_in_all_their_rounds(tmp_path: Path) -> None:
+    (tmp_path / "edges.yaml").write_text(TEXT + PLACES + EDGES)
+    words = [str(tmp_path / "edges.yaml"), "--set", "emulation.calibrate=false"]
+    whole = {"run": [*words, "--json", str(tmp_path / "whole.json")]}
+    strike = {"strike": "agent", "host": "gamma", "after_s": 4, "nodes": 4}
+    kept = ["--rounds", "4", "--json", str(tmp_path / "lost.json")]
+    for job in on_three_hosts(tmp_path, [whole, {"run": [*words, *kept], **strike}]):
+        assert job["status"] == 0, job["stderr"]
+    (predicted,), (measured,) = (
+        json.loads((tmp_path / "whole.json").read_text())[kind]
+        for kind in ("predicted_wire", "measured")
+    )
+    assert measured["latency_s"] == pytest.approx(predicted["latency_s"], rel=0.05)
+    rounds = json.loads((tmp_path / "lost.json").read_text())["measured"]
+    assert [loss["client"] for loss in rounds[-1]["lost"]] == [3]
+    assert {step["client"] for step in rounds[-1]["steps"]} == {1, 2}
+
+
 def on_three_hosts(
     folder: Path, jobs: list[dict[str, Any]], **environment: str
 ) -> list[dict[str, Any]]:

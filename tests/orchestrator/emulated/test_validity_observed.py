@@ -30,6 +30,14 @@ from orchestrator.scenario.schema import Limits
 from testbed.network.shaping import Shape
 from testbed.system.machine import Machine
 
+
+class Run(SimpleNamespace):
+    """A run of a few numbers, which shows its records as `Emulation` does."""
+
+    records, place = Emulation.records, Emulation.place
+    tables, _of_records, tagged = Emulation.tables, Emulation._of_records, Emulation.tagged
+
+
 LONG: dict[str, float] = {"due_s": 1e6, "rate_bps": 1e9}
 """A transfer of which a packet is nothing."""
 
