@@ -279,7 +279,7 @@ class Paths(_Structure):
                 *("held_s", "acknowledgement_bits"),
             )
         ),
-        *(("queued_frames", _Long), ("grant_s", _Double * 2), ("delivery_s", _Double * 2)),
+        *(("queued_frames", _Long), ("grant_s", _Double * 2), ("delivery_s", _Pointer)),
         *(("senders", _Pointer), ("draws", _Pointer), ("free_s", _Pointer)),
         *(("unacknowledged", _Pointer), ("acknowledgements", _Long), ("windows", _Pointer)),
         ("transfers", _Long),

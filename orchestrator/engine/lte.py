@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from ns3_scenarios.trace import SlotValues, both_ways
 from orchestrator.engine import core_library
 from orchestrator.engine.access import Radio
 from orchestrator.engine.arrays import Array, Ints
@@ -31,6 +32,7 @@ from orchestrator.engine.lte_tables import (
     Modulation,
     transport_block_bits,
 )
+from orchestrator.engine.plan import Allocation
 from orchestrator.scenario.cells import BLOCK_HZ, noise_w_per_hz
 from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
 from testbed.core.errors import InputError
@@ -174,6 +176,14 @@ class Lte(Radio):
             steps=(up, down),
             downlink_snr=self._downlink_snr,
         )
+
+    def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
+        """Signal-to-noise ratios in the resource blocks of each link, with the shares of the
+        scheduler `shares`; linear, [3, K, S]: uplink, downlink of gradients, broadcast."""
+        up, down = both_ways(values)
+        blocks = np.maximum(assigned(shares.beta, self.blocks[0]), 1)
+        downlink = self._downlink_snr * down
+        return np.stack([(self._uplink_snr / blocks)[:, None] * up, downlink, downlink])
 
     @property
     def unit_snr(self) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from ns3_scenarios.trace import SlotTrace, SlotValues
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.fdma import Fdma
+from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, prospects_of
 from orchestrator.engine.slot_impairments import SlotImpairments, impairments_by_slot
 from orchestrator.engine.tcp_model import TcpModel
@@ -47,13 +48,30 @@ def first_gradient_s(plan: RoundPlan, gradient_bps: Array) -> Array:
 
 
 def impaired_slots(
-    scenario: Scenario, shares: Allocation, radio: RadioAccess, trace: SlotTrace, *, in_turns: bool
+    scenario: Scenario,
+    shares: Allocation,
+    radio: RadioAccess,
+    trace: SlotTrace,
+    *,
+    in_turns: bool,
+    uplink: Allocation | None = None,
 ) -> SlotImpairments:
-    """The impairments of links that differ between slots, for each slot of a trace."""
+    """The impairments of links that differ between slots, for each slot of a trace.
+
+    Args:
+        scenario: Scenario with the links.
+        shares: Allocation of the links.
+        radio: The radio, which has signal-to-noise ratios if a loss depends on them.
+        trace: The channel.
+        in_turns: Whether gradients have the whole downlink one after the other.
+        uplink: Allocation of the uplinks, if it is another one.
+    """
     snr = None
     if scenario.links.needs_snr("up", "down"):
-        assert isinstance(radio, Fdma)  # `Rates.of` refuses other ones
+        assert isinstance(radio, Fdma | Lte)  # others are refused
         snr = radio.snr(shares, trace.values, in_turns=in_turns)
+        if uplink is not None:
+            snr[0] = radio.snr(uplink, trace.values, in_turns=in_turns)[0]
     return impairments_by_slot(scenario, trace, snr)
 
 
@@ -63,7 +81,14 @@ def on_channel(
     """The TCP model of a round with the slot impairments of a trace."""
     if tcp is None or tcp.scenario is None:
         return tcp
-    slots = impaired_slots(tcp.scenario, plan.allocation, radio, trace, in_turns=plan.in_turns)
+    slots = impaired_slots(
+        tcp.scenario,
+        plan.allocation,
+        radio,
+        trace,
+        in_turns=plan.in_turns,
+        uplink=plan.uplink_shares,
+    )
     return replace(tcp, slots=slots, slot_s=trace.slot_s)
 
 

@@ -57,7 +57,6 @@ kernel and of ns-3, but not the individual losses.
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +76,6 @@ from orchestrator.engine.core_library import (
 from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
 from orchestrator.engine.lte import DELIVERY_TTIS, LEARNING_TTIS, REQUEST_TTIS, TTI_S
 from orchestrator.engine.plan import transfer_bytes
-from orchestrator.engine.radio import ACCESS
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments, lossless
 from orchestrator.scenario.schema import Scenario
 from testbed.core.clock import FILL_S
@@ -100,16 +98,15 @@ _WINDOW, _THRESHOLD, _IDLE_FROM_S, _OFFERED, _LOOKED_S, _NUMBERS = 0, 1, 7, 8, 1
 """Places of the numbers in a `Sender` of ``core/tcp.h`` that are not 0 at first; all numbers."""
 
 
-class Grants(NamedTuple):
-    """Delays of a radio that grants resources, in s, for uplink and downlink."""
+@dataclass(frozen=True)
+class Grants:
+    """Delays of transfers that share a band, in s."""
 
     grant_s: tuple[float, float]
-    """From a transfer's start until the first grant with which it is served at its link's rate."""
-    delivery_s: tuple[float, float]
-    """From the end of its last grant until its last packet has arrived."""
-
-
-NO_GRANTS = Grants((0.0, 0.0), (0.0, 0.0))
+    """From a transfer's start until the first grant with which it is served at its link's rate, for
+    uplink and downlink."""
+    delivery_s: Array
+    """From the end of its last grant until its last packet has arrived, shape [2, K]."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +130,7 @@ class TcpModel:
     """Slot impairments, once a channel and the round's shares are known."""
     slot_s: float = 1.0
     grants: Grants | None = None
-    """Delays of the grants, with a radio that grants resources."""
+    """Delays of transfers that share a band; None: each link has a rate of its own."""
     impaired: bool = True
     """Whether any link delays or loses frames."""
     receipt_bits: float = 0.0
@@ -162,7 +159,8 @@ class TcpModel:
 
     def with_given_durations(self) -> "TcpModel":
         """The same delays of single frames; transfers take the time that their links need."""
-        return replace(self, frame_bits=_ONE_FRAME_BITS, grants=self.grants and NO_GRANTS)
+        none = Grants((0.0, 0.0), np.zeros_like(self.delay_s))
+        return replace(self, frame_bits=_ONE_FRAME_BITS, grants=self.grants and none)
 
     def fresh(self, transfers: int = 0) -> Paths:
         """The state of all links at the beginning of a round.
@@ -177,7 +175,8 @@ class TcpModel:
         senders[..., _IDLE_FROM_S] = math.inf
         senders[..., _LOOKED_S] = 1e-9 if self.round else 0.0
         draws = self.seeds ^ np.uint64((self.round + 1) * 0x9E3779B97F4A7C15 & (1 << 64) - 1)
-        slots, grants = self.slots, self.grants or NO_GRANTS
+        slots = self.slots
+        grants = self.grants or Grants((0.0, 0.0), np.zeros_like(self.delay_s))
         if slots is None:
             delay_s, jitter_s, loss = (
                 each[[UP, DOWN, DOWN]][..., None]
@@ -191,6 +190,7 @@ class TcpModel:
             "loss": slots.loss,
             "airtime": slots.airtime,
             "losses": self.losses,
+            "delivery_s": grants.delivery_s,
             "senders": senders,
             "free_s": np.zeros(self.delay_s.shape),
             "unacknowledged": np.zeros((3, acknowledgements)),
@@ -216,7 +216,6 @@ class TcpModel:
             acknowledgement_bits=ACKNOWLEDGEMENT_BITS,
             queued_frames=QUEUED_FRAMES,
             grant_s=tuple(grants.grant_s),
-            delivery_s=tuple(grants.delivery_s),
             acknowledgements=acknowledgements,
             transfers=transfers,
         )
@@ -229,7 +228,8 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         return _over_lte(scenario) if scenario.radio.access == "lte" else None
     choices, shape = scenario.emulation, shape_of(scenario)
     # The links of a shared band divide it among those that have something to send.
-    serial = shape.serial and not ACCESS[scenario.radio.access].of(scenario).is_shared
+    is_shared = scenario.radio.dividing_key is not None
+    serial = shape.serial and not is_shared
     if not are_impaired(scenario) and not serial:
         return None
     ways = impairments_of(scenario)
@@ -263,6 +263,8 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         receipt_bits=8.0 * transfer_bytes(choices, 0, 0) if serial else 0.0,
         packet_s=0.0 if shape.single_frames else shape.packet_s / dilation,
         held_s=FILL_S / dilation if kept else 0.0,
+        # On a shared band, a transfer waits for its first windows, then has its part of the band.
+        grants=Grants((0.0, 0.0), each("delay_s")) if is_shared else None,
     )
 
 
@@ -285,7 +287,8 @@ def _over_lte(scenario: Scenario) -> TcpModel:
         round_trips=0 if kept else choices.transport_kind.round_trips,
         seeds=np.zeros((2, count), np.uint64),
         grants=Grants(
-            tuple(((request + learning) * TTI_S).tolist()), tuple((delivery * TTI_S).tolist())
+            tuple(((request + learning) * TTI_S).tolist()),
+            np.repeat(delivery[:, None] * TTI_S, count, axis=1),
         ),
     )
 

@@ -247,6 +247,7 @@ class Conductor:
                 then(self.now_s)
             if loss_ns <= moment:
                 self._happens(TimePassed(loss_s))
+        self._obey()
         table = np.empty(len(self._spans), SPAN)
         columns = zip(*((*step, *rest) for step, rest in self._spans.items()), strict=True)
         for name, column in zip(table.dtype.names or (), columns, strict=False):

@@ -33,8 +33,8 @@ from orchestrator.scenario.facts import (
     EVENTS,
     FROZEN_HEAD,
     GATED,
-    IMPAIRED,
     IN_TURN,
+    LOSSY,
     MAC_ORDER,
     MEASURED,
     NS3,
@@ -217,7 +217,7 @@ _EQUAL_BATCHES = "gradients are averaged sample by sample over all clients"
 _KEEPS = "no other party has the statistics of a client"
 _EQUAL_COSTS = "the costs of a split point are those of equal clients"
 _LIKE_TRANSPORT = "the transport does not support other values"
-_NO_MEDIUM_AND_TCP = "delay and loss are modelled for links with a rate of their own"
+_NO_MEDIUM_AND_TCP = "the reaction of TCP to losses is modelled for links with a rate of their own"
 _NO_GAINS = "a trace of rates has no gains"
 _PACKETS_PLAIN = "the simulated nodes know the plain synchronous protocol only"
 _FORMS_PLAIN = "the paper's equations are those of its own protocol"
@@ -623,16 +623,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 ASYNCHRONOUS,
                 "turns are granted among the clients of a round",
             ),
-            "snr-loss-of-sequential-uploads": (  # until the conductor
-                fact(
-                    "links.loss",
-                    "the uplink's loss is 'snr'",
-                    "must not be 'snr'",
-                    lambda s: s.links.needs_snr("up"),
-                ),
-                IN_TURN,
-                "the ratio is that of each client's own share of the uplink",
-            ),
             "aggregated-gradients-of-measured-time": (  # until the conductor
                 MEASURED,
                 AGGREGATED,
@@ -652,7 +642,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                 SNR_LOSS,
                 fact(
                     "radio.access",
-                    "radio.access is 'lte' or 'wifi'",
+                    "radio.access is 'wifi'",
                     "must hand on the signal-to-noise ratio",
                     lambda s: not s.radio.kind.has_snr,
                 ),
@@ -711,22 +701,13 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "a session has one base station",
             ),
             "edge-servers-with-an-agent": (TRAINED, TOPOLOGY, _TRAINED_ON_ALL),
-            "agent-with-participation": (
-                SOME_CLIENTS,
-                TRAINED,
-                _TRAINED_ON_ALL,
-            ),  # until the conductor
         },
     ),
     *_rows(
         MISSING,
         "frames",
         {
-            "delay-or-loss-on-a-shared-band": (
-                IMPAIRED,
-                DIVIDED,
-                _NO_MEDIUM_AND_TCP,
-            ),  # until the conductor
+            "loss-on-a-shared-band": (LOSSY, DIVIDED, _NO_MEDIUM_AND_TCP),
         },
     ),
     *_rows(

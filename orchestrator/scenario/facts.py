@@ -310,12 +310,12 @@ SVD = is_value("workload.aggregation", "svd", otherwise="must not be 'svd'")
 # Network, faults and structure.
 VIRTUAL = is_value("emulation.clock", "virtual", "real")
 DOCKER = is_not("emulation.runtime", "namespace")
-IMPAIRED = fact(
+LOSSY = fact(
     "links",
-    "links delay or lose frames",
-    "must have no delay, jitter or loss",
-    lambda s: s.is_impaired,
-    "emulation.one_way_delay_s",
+    "links lose frames or vary",
+    "must have no loss, no jitter, and one delay",
+    lambda s: s.links.lose_or_vary,
+    shows=False,
 )
 DROPS = is_value("faults.on_loss", "drop", "wait", "abort")
 TOPOLOGY = given("topology")

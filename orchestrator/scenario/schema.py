@@ -143,7 +143,7 @@ class RadioKind:
 
 RADIO_KINDS = {
     "shannon": RadioKind(invertible=True),
-    "lte": RadioKind(has_rho=False, has_snr=False, ns3="lte"),
+    "lte": RadioKind(has_rho=False, ns3="lte"),
     "wifi": RadioKind(divides=True, has_rho=False, has_snr=False, ns3="wifi"),
 }
 
@@ -844,6 +844,11 @@ class Links(Section):
         """Whether delay, jitter or loss differ between slots."""
         values = (self.one_way_delay_s, self.jitter_s, self.loss_of("up"), self.loss_of("down"))
         return any(isinstance(value, (ByDistance, OfTrace, SnrLoss)) for value in values)
+
+    @property
+    def lose_or_vary(self) -> bool:
+        """Whether any link loses frames, or its delay differs between frames or slots."""
+        return self.vary_by_slot or _acts(self.jitter_s) or _acts(self.loss)
 
     @property
     def are_impaired(self) -> bool:
@@ -2176,11 +2181,6 @@ class Scenario(Section):
             )
         if missing := sorted(set(range(1, self.uavs.count + 1)) - set(known)):
             raise ValueError(f"topology.edges: UAV {missing[0]} is in none of them")
-        asked = self.participation.clients
-        for e, members in enumerate(self.members):
-            if asked is not None and asked > len(members):
-                own = f"topology.edges.{e} has only {len(members)}"
-                raise ValueError(f"participation.clients: {own} of the {asked} UAVs")
         for e, there in enumerate(self.at_edges):
             try:
                 there._check_channel()
@@ -2203,18 +2203,24 @@ class Scenario(Section):
     @property
     def at_edges(self) -> "list[Self]":
         """The scenario as each edge server sees it, with the edge server as its base station and
-        the whole fleet, of which only its own UAVs take part. Without `topology`: itself."""
+        the whole fleet, of which only its own UAVs take part. An edge server with fewer UAVs than
+        `participation.clients` chooses all of them. Without `topology`: itself."""
         if self.topology is None:
             return [self]
         made = []
+        asked = self.participation.clients
         for edge in self.topology.edges:
             given = {
                 name: value
                 for name in ("position_m", "tx_power_w", "compute_flops")
                 if (value := getattr(edge, name)) is not None
             }
-            station = self.base_station.model_copy(update=given)
-            made.append(self.model_copy(update={"base_station": station, "topology": None}))
+            own: dict[str, Any] = {"base_station": self.base_station.model_copy(update=given), "topology": None}
+            if asked is not None and asked > len(edge.uavs):
+                own["participation"] = self.participation.model_copy(
+                    update={"clients": len(edge.uavs)}
+                )
+            made.append(self.model_copy(update=own))
         return made
 
     @property

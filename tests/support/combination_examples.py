@@ -99,7 +99,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "participation.parameters": {"round_s": 100.0},
     },
     "scheduled-order-without-turns": {"uploads.order": "scheduled"},
-    "snr-loss-of-sequential-uploads": IN_TURN | SNR,
     "aggregated-gradients-without-gate": {"workload.gradient_aggregation": 0.5},
     "aggregated-gradients-with-own-splits": AGGREGATED | OWN_SPLITS,
     "aggregated-gradients-with-split-per-client": AGGREGATED
@@ -111,14 +110,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     # Radio and links.
     "cells-of-another-radio": CELLS | {"radio.access": "shannon"},
     "cells-with-fading": CELLS | {"radio.fading": "rayleigh"},
-    "snr-loss-without-snr": LTE_SHARES | SNR,
+    "snr-loss-without-snr": WIFI | SNR,
     "jitter-without-delay": {"links.jitter_s": 0.1},
     "reordering-without-jitter": {"links.one_way_delay_s": 0.1, "links.reordering": True},
     "delay-under-two-names": {"links.one_way_delay_s": 0.1, "emulation.one_way_delay_s": 0.1},
     "mac-order-without-lte": MAC | NS3_WIFI,
     "mac-order-on-links": MAC | LTE,
     "mac-order-without-marks": MAC | NS3 | {"emulation.transport": "grpc"},
-    "delay-or-loss-on-a-shared-band": LTE | {"links.one_way_delay_s": 0.01},
+    "loss-on-a-shared-band": LTE | {"links.loss": 0.01},
     # Emulation.
     "keys-of-the-transport": {"emulation.transport": "quic", "emulation.nagle": True},
     "mtu-of-the-transport": {"emulation.transport": "quic", "emulation.mtu": 1227},
@@ -153,7 +152,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "edge-servers-with-an-agent": TOPOLOGY | AGENT,
     # Participation and faults.
     "deadline-without-drop": {"participation.deadline_s": 100},
-    "agent-with-participation": AGENT | SOME,
     # Runs and sessions.
     "contention-on-links": WIFI,
     "cells-on-links": CELLS,
@@ -223,10 +221,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 row."""
 
 FAILS: dict[str, type[Exception]] = {
-    "asynchronous-on-a-shared-band": AssertionError,
-    "sequential-uploads-on-a-shared-band": AssertionError,
-    "an-adapter-gate-on-a-shared-band": AssertionError,
-    "aggregated-gradients-on-a-shared-band": AssertionError,
     "snr-loss-without-snr": AssertionError,
     "cells-of-another-radio": KeyError,
 }
@@ -242,8 +236,6 @@ IGNORED: dict[str, tuple[str, ...]] = {
     "scheduled-order-without-turns": ("uploads.order",),
     "jitter-without-delay": ("links.jitter_s",),
     "deadline-without-drop": ("participation.deadline_s",),
-    "edge-servers-with-participation": ("participation.clients",),
-    "edge-servers-with-random-faults": ("faults.random",),
 }
 """By row: keys of its example that have no effect on the prediction if the row is left out,
 although a user expects one."""

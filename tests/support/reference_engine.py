@@ -400,7 +400,7 @@ class Sender:
     def ends(self, now):
         """When a transfer has arrived that was served until now."""
         self.idle_from_s = now
-        return now + self.tcp.grants.delivery_s[self.side]
+        return now + self.tcp.grants.delivery_s[self.side, 0]
 
 
 def reference_round(

@@ -57,7 +57,8 @@ struct Paths {
   double frame_bits, initial, offered, credit_s, receipt_bits, packet_s, held_s;
   double acknowledgement_bits;
   int64_t queued_frames;
-  double grant_s[2], delivery_s[2];
+  double grant_s[2];
+  const double *delivery_s;  // [2, K]
   Sender *senders;   // [2, K]
   uint64_t *draws;   // [2, K]
   double *free_s;    // [2, K]
@@ -295,7 +296,7 @@ inline double served_from(Paths &paths, int way, int64_t k, int64_t size, double
 inline double arrival_of(Paths &paths, int way, int64_t k, double served_s) {
   const int side = side_of(way);
   paths.senders[side * paths.clients + k].idle_from_s = served_s;
-  return served_s + paths.delivery_s[side];
+  return served_s + paths.delivery_s[side * paths.clients + k];
 }
 
 // See `testbed.network.shaping.Shape.packet_frames`.
