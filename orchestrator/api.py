@@ -108,8 +108,6 @@ def predict(
         RunError: ns-3 or the policy failed.
     """
     resolved = _resolved(scenario, policy, rounds)
-    if wire:
-        check(resolved, "frames")
     say_left_out(resolved, wire=wire)
     with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
         from orchestrator.engine.plan import link_bytes, payload_bytes
@@ -179,7 +177,7 @@ def run(
         progress=progress,
     )
     check_options(options, None if out is None else Path(out))
-    check(resolved, "run", "frames")
+    check(resolved, "run")
     say_unused(resolved, "a run")
     with temporary_folder("run") as temporary:
         folder = temporary / "run" if out is None else Path(out)

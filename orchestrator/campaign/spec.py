@@ -550,8 +550,6 @@ def point_of(
         check(scenario, options)
     asked = {
         "run": mode == "run",
-        "frames": mode == "run",
-        "decide": options.bound_rounds,
         "bound_rounds": options.bound_rounds,
         "train": options.train is not None,
     }

@@ -130,7 +130,7 @@ def run(
         "--capture": captured is not None,
         "--live": live,
     }
-    check(parsed, "run", "frames", *(command for command, given in asked.items() if given))
+    check(parsed, "run", *(command for command, given in asked.items() if given))
     options = RunOptions(
         overwrite=overwrite,
         resume=resume,

@@ -36,7 +36,6 @@ from orchestrator.records.timelines import (
     energy_table,
 )
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.combinations import check
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.timeline import Loss, Timeline
@@ -67,7 +66,6 @@ def run(
         RunError: The run failed; all nodes have been ended.
     """
     check_machine(scenario, options.hosts)
-    check(scenario, "frames")
     profile = profile_of(scenario)
     if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
         options.progress("choosing the dilation", 0, 1)

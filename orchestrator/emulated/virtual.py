@@ -33,7 +33,7 @@ def prepare(scenario: Scenario, trace: Path | None) -> None:
         InputError: The trace is too short, or does not fit; a model's weights are unavailable; or
             emulated links cannot play the radio.
     """
-    check(scenario, "run", "frames")
+    check(scenario, "run")
     inputs_of(scenario)
     with open_source(scenario, trace) as source:
         for sizing in (payload_bytes, link_bytes):

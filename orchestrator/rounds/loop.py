@@ -37,7 +37,6 @@ from orchestrator.rounds.selection import RoundStart, selection
 from orchestrator.rounds.simulation import RoundTimes, round_of, simulate
 from orchestrator.rounds.windows import rounds_of
 from orchestrator.scenario.channel import Channel, is_open, observed
-from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunEnds, RunError
 from testbed.core.timeline import Round, Timeline
@@ -316,8 +315,6 @@ class EngineBackend:
         self._channel = Channel.of(source)
         self._profile = profile
         self._sizing = sizing
-        if sizing is link_bytes:
-            check(scenario, "frames")
         self._tcp = tcp_model_of(scenario) if sizing is link_bytes else None
         self._radio = radio_access(scenario, self._channel.now)
         self._faults = FaultSchedule(scenario)

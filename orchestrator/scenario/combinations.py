@@ -14,7 +14,7 @@ Bounds of a key, and lists with one value per UAV, are no combinations; they are
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ns3_scenarios.packets import CONGESTION_CONTROLS
@@ -83,7 +83,6 @@ cell's; empty: any of them."""
 RATES: tuple[Channel, ...] = ("rates", "cell rates")
 COMMANDS = {
     "": "",
-    "frames": "in predictions with frames",
     "run": "in an emulation",
     "--capture": "with captured packets",
     "--live": "with a live view",
@@ -100,7 +99,6 @@ COMMANDS = {
     "validate": "for `testbed validate`",
     "learn": "for learning without times (`testbed learn`)",
     "train": "for the training of an agent",
-    "decide": "for decisions on split points",
     "bound_rounds": "for the lower bound of a campaign",
 }
 """By command of a row: the words for it. A scenario that is emulated over ns-3's LTE applies
@@ -217,7 +215,7 @@ _EQUAL_BATCHES = "gradients are averaged sample by sample over all clients"
 _KEEPS = "no other party has the statistics of a client"
 _EQUAL_COSTS = "the costs of a split point are those of equal clients"
 _LIKE_TRANSPORT = "the transport does not support other values"
-_NO_MEDIUM_AND_TCP = "the reaction of TCP to losses is modelled for links with a rate of their own"
+_NO_MEDIUM_AND_TCP = "TCP's reaction to losses is modelled for links with rates of their own"
 _NO_GAINS = "a trace of rates has no gains"
 _PACKETS_PLAIN = "the simulated nodes know the plain synchronous protocol only"
 _FORMS_PLAIN = "the paper's equations are those of its own protocol"
@@ -638,15 +636,10 @@ COMBINATIONS: tuple[Combination, ...] = (
                 is_not("radio.fading", "none"),
                 "the interference of further cells is computed without fading",
             ),
-            "snr-loss-without-snr": (
-                SNR_LOSS,
-                fact(
-                    "radio.access",
-                    "radio.access is 'wifi'",
-                    "must hand on the signal-to-noise ratio",
-                    lambda s: not s.radio.kind.has_snr,
-                ),
-                "the radio does not hand on the signal-to-noise ratio",
+            "loss-on-a-shared-band": (
+                LOSSY,
+                replace(DIVIDED, find=lambda s: None if NS3(s) else DIVIDED.find(s)),
+                _NO_MEDIUM_AND_TCP,
             ),
             "mac-order-on-links": (
                 MAC_ORDER,
@@ -701,13 +694,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "a session has one base station",
             ),
             "edge-servers-with-an-agent": (TRAINED, TOPOLOGY, _TRAINED_ON_ALL),
-        },
-    ),
-    *_rows(
-        MISSING,
-        "frames",
-        {
-            "loss-on-a-shared-band": (LOSSY, DIVIDED, _NO_MEDIUM_AND_TCP),
         },
     ),
     *_rows(

@@ -133,8 +133,6 @@ class RadioKind:
     own."""
     has_rho: bool = True
     """Whether `allocation.rho` changes the power of a downlink."""
-    has_snr: bool = True
-    """Whether the signal-to-noise ratio of each link is handed on to models of loss."""
     invertible: bool = False
     """Whether planners can compute the share of the band that a rate needs."""
     ns3: Literal["lte", "wifi"] | None = None
@@ -144,7 +142,7 @@ class RadioKind:
 RADIO_KINDS = {
     "shannon": RadioKind(invertible=True),
     "lte": RadioKind(has_rho=False, ns3="lte"),
-    "wifi": RadioKind(divides=True, has_rho=False, has_snr=False, ns3="wifi"),
+    "wifi": RadioKind(divides=True, has_rho=False, ns3="wifi"),
 }
 
 
@@ -2215,7 +2213,10 @@ class Scenario(Section):
                 for name in ("position_m", "tx_power_w", "compute_flops")
                 if (value := getattr(edge, name)) is not None
             }
-            own: dict[str, Any] = {"base_station": self.base_station.model_copy(update=given), "topology": None}
+            own: dict[str, Any] = {
+                "base_station": self.base_station.model_copy(update=given),
+                "topology": None,
+            }
             if asked is not None and asked > len(edge.uavs):
                 own["participation"] = self.participation.model_copy(
                     update={"clients": len(edge.uavs)}

@@ -31,7 +31,6 @@ from orchestrator.rounds.loop import predict
 from orchestrator.rounds.packet_rounds import check_packets, play, simulated_radio
 from orchestrator.rounds.selection import selection
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.combinations import check
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.failed_checks import failed_checks
@@ -129,7 +128,6 @@ def cross_check(
         RunError: The emulation failed.
         ChannelError: ns-3 ended, or its models cannot be built.
     """
-    check(scenario, "frames")
     check_packets(scenario, delays=bool(delays_s))
     profile = profile_of(scenario)
     own_s = max(way.delay_s for ways in impairments_of(scenario) for way in ways)

@@ -5,6 +5,8 @@
 
 from typing import Any
 
+from testbed.core.errors import InputError
+
 TREE: dict[str, Any] = {"uavs": {"tx_power_w": [0.1, 0.2, 0.4]}}
 """The scenario whose keys an example changes."""
 
@@ -110,7 +112,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     # Radio and links.
     "cells-of-another-radio": CELLS | {"radio.access": "shannon"},
     "cells-with-fading": CELLS | {"radio.fading": "rayleigh"},
-    "snr-loss-without-snr": WIFI | SNR,
     "jitter-without-delay": {"links.jitter_s": 0.1},
     "reordering-without-jitter": {"links.one_way_delay_s": 0.1, "links.reordering": True},
     "delay-under-two-names": {"links.one_way_delay_s": 0.1, "emulation.one_way_delay_s": 0.1},
@@ -221,8 +222,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
 row."""
 
 FAILS: dict[str, type[Exception]] = {
-    "snr-loss-without-snr": AssertionError,
-    "cells-of-another-radio": KeyError,
+    "asynchronous-with-an-adapter-gate": InputError,
 }
 """By row: how the prediction of its example fails if the row is left out."""
 IGNORED: dict[str, tuple[str, ...]] = {
@@ -230,7 +230,6 @@ IGNORED: dict[str, tuple[str, ...]] = {
     "asynchronous-rounds-of-faults": ("faults.events",),
     "asynchronous-with-another-order": ("order",),
     "asynchronous-with-sequential-uploads": ("uploads.sharing",),
-    "asynchronous-with-an-adapter-gate": ("uploads.adapters_wait_for_all",),
     "asynchronous-with-deadline": ("participation.deadline_s", "faults.on_loss"),
     "scheduled-rule-without-turns": ("participation.rule", "participation.parameters"),
     "scheduled-order-without-turns": ("uploads.order",),

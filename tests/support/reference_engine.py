@@ -415,7 +415,6 @@ def reference_round(
     """
     clients, iterations = plan.cf_s.shape
     own = [iterations] * clients if plan.own_iterations is None else plan.own_iterations.tolist()
-    without_faults, waited_s = faults is None, {}
     if faults is None:
         never = [math.inf] * clients
         faults = {
@@ -589,8 +588,6 @@ def reference_round(
     def begin(k, now):
         i = iteration[k]
         end = slowly(now, plan.cf_s[k, i], slow.get(k + 1, []))
-        if without_faults:
-            waited_s[k, i] = max(0.0, told[k] - end)  # is no computing
         end = max(end, told[k])
         steps[k, i, "CF"] = (now, end, 0)
         now = steps[k, i, "CF"][1]
@@ -636,7 +633,7 @@ def reference_round(
 
     def lag(k, at_computing):
         i = iteration[k]
-        forward = took(k, i, "CF") - waited_s.get((k, i), 0.0)
+        forward = took(k, i, "CF")
         backward = took(k, i - 1, "CB") if i > 0 else plan.backward_ratio * forward
         value = backward + forward + took(k, i, "CA")
         if not at_computing:
@@ -714,8 +711,11 @@ def reference_round(
             elif what == "computed":
                 computing.busy = False
                 downlink.arrive(Visit(k, now, rank(k, now, False), i))
-            elif what == "gradient there":
+            elif what == "receipt":
                 downlink.busy = False
+            elif what == "gradient there":
+                if tcp is None:
+                    downlink.busy = False
                 steps[k, i, "CB"] = (now, slowly(now, plan.cb_s[k, i], slow.get(k + 1, [])), 0)
                 now = steps[k, i, "CB"][1]
                 if i + 1 < own[k]:
@@ -766,8 +766,9 @@ def reference_round(
                 continue
             end = transferred(down[k], 1, k, start, size)
             downlink.serve_until(end, k)
-            if tcp is not None:
+            if tcp is not None:  # The base station serves the next one once it has the receipt.
                 downlink.free_s = max(end, end + tcp.delay_s[0, 0] - tcp.credit_s)
+                agenda.append((end + tcp.delay_s[0, 0], "receipt", k))
             steps[k, iteration[k], "SG"] = (start, end, size)
             if end <= deadline[k]:
                 agenda.append((end, "gradient there", k))
@@ -785,10 +786,9 @@ def reference_round(
             end - start for (c, _, s), (start, end, _) in steps.items() if c == k and s in kinds
         )
 
-    every = range(iterations)
     computing_w = np.full(clients, plan.compute_power_w)
     energy = [
-        computing_w[k] * (total(k, "CF", "CB") - sum(waited_s.get((k, i), 0) for i in every))
+        computing_w[k] * total(k, "CF", "CB")
         + power_w[k] * total(k, "CA", "CM")
         for k in range(clients)
     ]

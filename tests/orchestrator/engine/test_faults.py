@@ -307,7 +307,7 @@ def test_a_host_that_is_lost_between_rounds_is_absent_from_the_next() -> None:
     decision = Decision(0, 0.0, fixed_allocation(scenario))
     along, alone = shadow(scenario), shadow(scenario)
     first = along.next_round(decision, None)
-    along.add_fault("gamma", [uav(3)])
+    along.add_fault(Fault.of_host("gamma", [uav(3)], first.end_s, first.end_s))
     second = along.next_round(replace(decision, index=1, start_s=first.end_s), None)
     assert second.lost == [Loss(3, first.end_s, first.end_s, "loss of host gamma")]
     assert set(second.spans["client"]) == {1, 2}

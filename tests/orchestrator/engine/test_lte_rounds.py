@@ -38,7 +38,9 @@ def over_radio(rng, case):
     plan, scenario, *rest = case
     window = int(rng.integers(1, 20))
     air = {"air": "ns3", "initial_window": window, "mtu": int(rng.integers(576, 3000))}
-    tcp = tcp_model_of(validate(scenario.model_dump() | {"emulation": air}, "random"))
+    tree = scenario.model_dump()
+    radio = {"access": "lte", "lte": {"scheduler": scenario.radio.lte.scheduler}}
+    tcp = tcp_model_of(validate(tree | {"emulation": air, "radio": radio}, "random"))
     return (replace(plan, unicast=True), scenario, *rest), tcp
 
 

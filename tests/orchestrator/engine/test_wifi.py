@@ -372,7 +372,7 @@ CONTENDS = "emulation.air: must be 'ns3' where radio.access is 'wifi' in an emul
         (
             "predict",
             {"links.loss": {"model": "snr", "threshold_db": 3}},
-            "links.loss: must not be 'snr' where radio.access is 'lte' or 'wifi'",
+            "links: must have no loss, no jitter, and one delay where the UAVs that send",
         ),
         ("cross-check", {}, "--trace: has no positions; UAVs with Wi-Fi hear each other"),
         ("run", {}, CONTENDS),
@@ -407,13 +407,15 @@ def test_what_wifi_cannot_be_asked_is_one_line(tmp_path, command, keys, says):
     assert not (tmp_path / "out").exists()
 
 
-def test_delay_and_loss_are_not_predicted(tmp_path):
+def test_delay_is_predicted_and_loss_is_not():
     given = {"gain": np.full((2, 5000), NEAR), "slot_s": 0.1}
     tree = {"uavs": {"tx_power_w": [1, 1]}, "radio": {"access": "wifi"}, "links": {"loss": 0.01}}
-    with pytest.raises(
-        InputError, match=r"^links: must have no delay, jitter or loss where the UAVs"
-    ):
-        tb.predict(validate(tree, "test"), given, rounds=1, wire=True)
+    with pytest.raises(InputError, match=r"links: must have no loss, no jitter, and one delay"):
+        validate(tree, "test")
+    late = validate(tree | {"links": {"one_way_delay_s": 0.02}}, "test")
+    at_once = validate(tree | {"links": {}}, "test")
+    ends_s = [tb.predict(each, given, rounds=1, wire=True).end_s for each in (late, at_once)]
+    assert ends_s[0] > ends_s[1] + 4 * 0.02
 
 
 def test_rates_of_a_trace_need_no_access_point():

@@ -330,10 +330,6 @@ def test_planners_and_the_static_policy_lower_the_objective_of_each_edge_server(
             "allocation.policy: must not be 'agent'",
         ),
         (
-            {"participation.clients": 2},
-            "participation.clients: topology.edges.1 has only 1 of the 2 UAVs",
-        ),
-        (
             {"emulation.air": "ns3", "radio": {"access": "lte"}},
             "topology.edges.1.tx_power_w: must be",
         ),

@@ -315,10 +315,6 @@ EMPTY = TREE["workload"]["profile"] | {"smashed_bytes": [0, 0, 0, 0]}
             {"paradigm": "sfl-sp", "workload": AGGREGATES | {"profile": EMPTY}},
             "workload.profile.smashed_bytes: must not be 0",
         ),
-        (
-            {"links": {"loss": {"up": {"model": "snr", "table": [[0, 0.1]]}}}, **IN_TURN},
-            "links.loss: must not be 'snr'",
-        ),
         ({"participation": {"rule": "fedcs"}, **IN_TURN}, "participation.parameters.round_s"),
         (
             {"participation": {"rule": "fedcs", "parameters": {"round_s": 1.0}}},

@@ -234,8 +234,6 @@ def test_what_is_wrong_is_refused_by_its_field() -> None:
         InputError, match=r"deadline_s: must be absent where faults\.on_loss is not"
     ):
         five(participation={"deadline_s": 1})
-    with pytest.raises(InputError, match="participation: must be absent where"):
-        five(participation={"clients": 2}, allocation={"policy": "agent", "agent": "x"})
     with pytest.raises(
         InputError, match="participation: must be absent for the training of an agent"
     ):

@@ -243,6 +243,7 @@ def test_an_agents_episodes_fly_one_fleet() -> None:
         return Replay(ChannelTrace(whole.gain, 0.1, np.full((2, whole.slots, 3), 200.0)))
 
     environment = UavSflEnv(scenario, source=source)
+    given.clear()  # It has asked what kind of channel it is.
     environment.reset(seed=5)
     environment.reset(seed=6)
     environment.close()
