@@ -768,10 +768,11 @@ def reference_round(
             downlink.serve_until(end, k)
             if tcp is not None:  # The base station serves the next one once it has the receipt.
                 downlink.free_s = max(end, end + tcp.delay_s[0, 0] - tcp.credit_s)
-                agenda.append((end + tcp.delay_s[0, 0], "receipt", k))
             steps[k, iteration[k], "SG"] = (start, end, size)
             if end <= deadline[k]:
                 agenda.append((end, "gradient there", k))
+                if tcp is not None:
+                    agenda.append((end + tcp.delay_s[0, 0], "receipt", k))
 
     for (k, i, step), (start, end, size) in list(steps.items()):
         if k in lost:
