@@ -202,9 +202,9 @@ def by_rule(
     from safetensors.torch import load, save
 
     state, start = load(mean), load(before)
-    names = [
+    names = [  # A file has no order, and the rule's memory needs one.
         name
-        for name, tensor in state.items()
+        for name, tensor in sorted(state.items())
         if tensor.is_floating_point()
         and not name.startswith((MEMORY, OWN))
         and name.rpartition(".")[2] not in STATISTICS  # a momentum could make them negative
