@@ -143,10 +143,11 @@ def backhaul_scenario(scenario: Scenario) -> Scenario:
             update={"one_way_delay_s": topology.backhaul.one_way_delay_s}
         ),
         "emulation": scenario.emulation.model_copy(update={"one_way_delay_s": 0.0, "air": "links"}),
-        "radio": type(scenario.radio)(),
         "workload": scenario.workload.model_copy(update={"compute": "none", "split": 1}),
         "allocation": type(scenario.allocation)(),
     }
+    if scenario.emulation.air == "ns3":  # The kernel's links have no such radio.
+        fields["radio"] = type(scenario.radio)()
     return type(scenario).model_construct(**fields)
 
 
