@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Types of arrays, and views that nobody changes."""
+"""Types of arrays, and read-only views."""
 
 from typing import Any
 

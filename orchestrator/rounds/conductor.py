@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The conductor: plays every round, synchronous or not, over whatever carries its transfers.
+"""The conductor: plays every round, synchronous or not, over any carrier of its transfers.
 
 What happens in a round is written once, in `testbed.core.server_round` and `asynchronous_round`:
 the protocol of the base station, which the emulated one follows, too. The conductor says *when*: it
@@ -66,7 +66,7 @@ SHARED = -1
 """The broadcast of aggregated gradients, which is a part of the step SG."""
 
 Then = Callable[[float], None]
-"""What follows at a time, which is its argument."""
+"""An action at a time, which is its argument."""
 
 
 class Carrier(Protocol):
@@ -162,14 +162,14 @@ class Conductor:
         self._backward_s = [0.0] * (plan.clients + 1)
         """Duration of each client's last backward pass, before the first one ς τ_CF(1)."""
         self._uploads: dict[int, Then] = {}
-        """What each client does once its upload is allowed."""
+        """The action of each client once its upload is allowed."""
         self._shared_s = [0.0] * (plan.clients + 1)
         """When the broadcast of aggregated gradients to each client began."""
         self._spans: dict[tuple[int, int, int], list[Any]] = {}
         """Start, end and bytes of each step, by client, iteration and step."""
         self._arrived = 0
         self._has_news = True
-        """Whether the base station has been told something since it was last asked."""
+        """Whether the base station has had an event since it was last asked for instructions."""
         self.carrier = carrier(self)
         self.protocol = self._protocol(service_order)
 
@@ -301,7 +301,7 @@ class Conductor:
             self._send(client, SM, way, self.start_s, has, copies)
 
     def _happens(self, event: "server_round.Event | asynchronous_round.Event") -> None:
-        """Tell the base station about an event."""
+        """Pass an event to the base station."""
         self._has_news = True
         self.protocol.tell(event)  # type: ignore[arg-type]  # each protocol has its own events
 

@@ -70,8 +70,8 @@ class PacketLinks:
     def __post_init__(self) -> None:
         """Nothing is on its way."""
         self.on_its_way: dict[tuple[int, bool], deque[Then | None]] = defaultdict(deque)
-        """What follows each message, by client and whether it goes down; None: nothing, because its
-        client is lost."""
+        """The action after each message, by client and whether it goes down; None: its client is
+        lost."""
 
 
 class Packets:

@@ -1144,7 +1144,7 @@ COMBINATIONS: tuple[Combination, ...] = (
             "downlink-of-a-trace-of-gains": (
                 is_not("radio.downlink_is", None),
                 None,
-                "it says what the rates of a trace mean",
+                "it is the meaning of the rates of a trace",
             ),
         },
         channels=("gains",),

@@ -3,8 +3,8 @@
 
 """Facts about scenarios: properties of which some do not go together with others.
 
-`orchestrator.scenario.combinations` has the table of those that do not. A fact says which key has
-to change where it must not hold, and what is needed of this key.
+`orchestrator.scenario.combinations` has the table of those that do not. A fact names the key that
+has to change where it must not hold, and what is needed of this key.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Found:
     key: str
     value: object = None
     needs: str = ""
-    """What is needed of this key, if the row cannot say it."""
+    """The need of this key, if it differs from that of the row."""
 
 
 @dataclass(frozen=True)

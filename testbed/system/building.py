@@ -73,7 +73,7 @@ def built(
         sources: Files to compile.
         inputs: All files on which the result depends.
         options: Options of g++, in addition to the standard input as the source.
-        key: Whatever else the result depends on.
+        key: Further inputs on which the result depends.
         suffix: Last part of the file's name.
 
     Raises:

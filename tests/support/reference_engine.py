@@ -789,8 +789,7 @@ def reference_round(
 
     computing_w = np.full(clients, plan.compute_power_w)
     energy = [
-        computing_w[k] * total(k, "CF", "CB")
-        + power_w[k] * total(k, "CA", "CM")
+        computing_w[k] * total(k, "CF", "CB") + power_w[k] * total(k, "CA", "CM")
         for k in range(clients)
     ]
     given_up = [at_s for k, at_s in lost.items() if not faults["absent"][k]]
