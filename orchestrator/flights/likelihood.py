@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.engine.compiling import Array, compiled
+from orchestrator.engine.arrays import Array
+from orchestrator.engine.compiling import compiled
 
 LEAST_M, MOST_M = 0.1, 1e4
 """Limits of the decorrelation distance in m."""

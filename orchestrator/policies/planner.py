@@ -35,7 +35,7 @@ from ns3_scenarios.trace import (
     each_way,
 )
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.compiling import Ints
+from orchestrator.engine.arrays import Ints
 from orchestrator.engine.fdma import ShannonFdma, shannon_bps
 from orchestrator.engine.plan import Allocation, Array, split_of
 from orchestrator.engine.radio import radio_access

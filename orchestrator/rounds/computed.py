@@ -98,7 +98,7 @@ class SharedBand(OwnRates):
         super().__init__(conductor, slots, links, paths, Medium(slots.clients))
         self._alone = alone
         self._begun: dict[tuple[int, int], Then] = {}
-        """The action after each transfer that is served or waits for it, by direction and client."""
+        """The action after each transfer that is served or waits, by direction and client."""
         self._starting: dict[tuple[int, float], int] = {}
         """Number of transfers that begin at a moment in a direction, and have not begun yet."""
         self._advance, self._ended_s = library().engine_advance, ctypes.c_double()
