@@ -223,13 +223,13 @@ row."""
 
 FAILS: dict[str, type[Exception]] = {
     "asynchronous-with-an-adapter-gate": InputError,
+    "asynchronous-with-sequential-uploads": InputError,
 }
 """By row: how the prediction of its example fails if the row is left out."""
 IGNORED: dict[str, tuple[str, ...]] = {
     "shares-of-another-policy": ("allocation.rho",),
     "asynchronous-rounds-of-faults": ("faults.events",),
     "asynchronous-with-another-order": ("order",),
-    "asynchronous-with-sequential-uploads": ("uploads.sharing",),
     "asynchronous-with-deadline": ("participation.deadline_s", "faults.on_loss"),
     "scheduled-rule-without-turns": ("participation.rule", "participation.parameters"),
     "scheduled-order-without-turns": ("uploads.order",),

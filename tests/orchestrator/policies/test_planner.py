@@ -210,7 +210,7 @@ def test_a_policy_cuts_each_client_for_itself(trace):
     scenario = paper(MIXED, "allocation.policy=per-client-planner")
     rows = evaluate(scenario, Replay(trace), policy(scenario, "per-client-planner"), rounds=1)
     assert len(rows["split"][0]) == 10
-    with pytest.raises(InputError, match=r"allocation\.policy: 'per-client-planner' needs"):
+    with pytest.raises(InputError, match=r"allocation\.policy: must not be 'per-client-planner'"):
         paper("allocation.policy=per-client-planner", "workload.server_adapters=shared")
 
 

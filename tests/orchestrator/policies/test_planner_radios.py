@@ -127,7 +127,7 @@ def test_one_by_one_candidates_have_the_times_of_the_compiled_batch(keys) -> Non
 
 @pytest.mark.parametrize(
     ("keys", "per_client", "most"),
-    [(LTE, False, 150), (IN_TURN, False, 150), (GATE, True, 470), (LTE, True, 470)],
+    [(IN_TURN, False, 150), (GATE, True, 470)],
 )
 def test_a_decision_plays_no_more_candidates_than_it_may(monkeypatch, keys, per_client, most):
     played = []
@@ -283,5 +283,5 @@ def test_aggregated_gradients_need_a_common_split() -> None:
 
 def test_a_policy_may_not_give_shares_without_effect() -> None:
     assert decided_shares(small(**LTE).scheme, of_gains(small(**LTE))) == ("alpha",)
-    with pytest.raises(InputError, match=r"allocation\.beta: must be 'equal' where radio\.lte"):
+    with pytest.raises(InputError, match=r"allocation\.beta: must be 'equal' where the UAVs"):
         tb.predict(small(**LTE, **{"allocation.beta": [0.2, 0.3, 0.5]}), GAIN)
