@@ -38,6 +38,7 @@ def resumed(call: str, what: str) -> dict[str, str | tuple[str, str]]:
 
 OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     "init": {"file": USED},
+    "combinations": {"--json": USED},
     "show": {"scenario": USED, "--trace": USED, "--set": USED, "--json": USED},
     "trace": {"scenario": USED, "--slots": USED, "--out": USED, "--set": USED, "--radio": USED}
     | {
