@@ -178,7 +178,7 @@ def test_the_command_prints_the_answer(played: CampaignFolder) -> None:
         ({"set": {"learn": True}}, "compare.of.0: needs workload.evaluate_every, which is 0"),
         (
             {"set": {"learn": True, "workload.evaluate_every": 1, "workload.clients_per_pass": 2}},
-            "learn: workload.clients_per_pass: is above 1",
+            "learn: workload.clients_per_pass: must be 1",
         ),
         (
             {
