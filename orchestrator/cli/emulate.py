@@ -124,13 +124,7 @@ def run(
     captured: api.Capture | None = "frames" if capture else None
     if capture_headers:
         captured = "headers"
-    asked = {
-        "--scheduler": scheduler is not None,
-        "run --scheduler": scheduler is not None,
-        "--capture": captured is not None,
-        "--live": live,
-    }
-    check(parsed, "run", *(command for command, given in asked.items() if given))
+    check(parsed, "run", *["--scheduler", "run --scheduler"] * (scheduler is not None))
     options = RunOptions(
         overwrite=overwrite,
         resume=resume,

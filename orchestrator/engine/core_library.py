@@ -26,7 +26,6 @@ SHANNON, GIVEN, LTE, WIFI, CURVE = range(5)
 """Kinds of radios, the enumeration `Kind`."""
 EXHAUSTED = float("inf")
 """The end of a transfer that does not end before the trace does."""
-HALF_NS = 0.5e-9
 
 _SOURCES = Path(__file__).parent / "core"
 _Double, _Int, _Long, _Pointer = ctypes.c_double, ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p

@@ -30,11 +30,6 @@ LIGHT_M_S = 299_792_458.0
 CERTAIN = 1 - 1e-12
 
 
-def opposite(way: int) -> int:
-    """The direction that carries the acknowledgements of another one."""
-    return DOWN if way == UP else UP
-
-
 @dataclass(frozen=True)
 class SlotImpairments:
     """Impairments of frames in each slot; arrays of shape [3, K, S], by direction as in `UP`,

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Simulates a scenario's rounds with ns-3's packets, in addition to the engine and the kernel.
+"""Simulates a scenario's rounds with ns-3's packets, in addition to the engine and the emulation.
 
 Nodes are simulated by their messages: the same messages and sizes as in the emulation, over one TCP
 connection per link, with the same modelled computing and the same protocol of the base station
@@ -136,10 +136,8 @@ def radio_of(scenario: Scenario) -> LteSettings | WifiSettings | None:
     Raises:
         InputError: ns-3 lacks a feature of the scenario's cell.
     """
-    access = scenario.radio.kind.ns3
-    if access is None or (access == "lte" and scenario.allocation.kind.decides):
-        return None  # The shares of ns-3's scheduler are those of all rounds.
-    return settings_of(scenario, f"ns3-{access}")
+    access = scenario.packet_radio
+    return None if access is None else settings_of(scenario, f"ns3-{access}")
 
 
 def simulated_radio(scenario: Scenario) -> str:

@@ -51,6 +51,7 @@ from orchestrator.scenario.facts import (
     SHARED_SET,
     SNR_LOSS,
     SOME_CLIENTS,
+    SPLITS_CLIENTS,
     STAYS,
     SVD,
     TOPOLOGY,
@@ -64,6 +65,7 @@ from orchestrator.scenario.facts import (
     given,
     is_not,
     is_value,
+    over_ns3,
     own_power_of_edge,
     round_of_fault,
     share_given,
@@ -84,8 +86,6 @@ RATES: tuple[Channel, ...] = ("rates", "cell rates")
 COMMANDS = {
     "": "",
     "run": "in an emulation",
-    "--capture": "with captured packets",
-    "--live": "with a live view",
     "up": "in a session",
     "--downlink": "in a session",
     "--scheduler": "on several machines",
@@ -205,9 +205,6 @@ def _rows(
 _NO_START = "rounds of an asynchronous paradigm have no common start"
 _MERGED = "updates are merged one by one as they arrive"
 _NS3_CARRIES = "ns-3's radio itself delays, loses and queues packets"
-_ONE_BAND = "links of a shared band are predicted for the plain synchronous protocol only"
-_PLAIN_DECISIONS = "decisions are computed with the engine of the plain protocol"
-_AS_IN_TURN = "the edge servers' rounds are played by an executor of their own"
 _TRAINED_ON_ALL = "an agent is trained on rounds of all UAVs with one split point"
 _ONE_PASS = "one pass computes with one set of parameters and batches of one size"
 _ONE_SET = "a common set of server-side adapters needs clients with equal parts of the model"
@@ -217,11 +214,9 @@ _EQUAL_COSTS = "the costs of a split point are those of equal clients"
 _LIKE_TRANSPORT = "the transport does not support other values"
 _NO_MEDIUM_AND_TCP = "TCP's reaction to losses is modelled for links with rates of their own"
 _NO_GAINS = "a trace of rates has no gains"
-_PACKETS_PLAIN = "the simulated nodes know the plain synchronous protocol only"
 _FORMS_PLAIN = "the paper's equations are those of its own protocol"
 _BOUND = "the lower bound is that of the paper's synchronous protocol"
 _ONE_STATION = "only one base station is considered"
-_TIMES = "what is learned would depend on times"
 _AGENT_PLAIN = "an agent decides for the paper's synchronous rounds of all UAVs"
 _NS3_LACKS = "ns-3's model of LTE lacks this"
 
@@ -255,12 +250,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "the policy is the agent in that folder",
             ),
             "split-per-client-with-common-adapters": (
-                fact(
-                    "allocation.policy",
-                    "allocation.policy chooses a split point per client",
-                    "must not be 'per-client-planner'",
-                    lambda s: s.allocation.kind.splits_clients,
-                ),
+                SPLITS_CLIENTS,
                 COMMON_SET,
                 _ONE_SET,
             ),
@@ -430,12 +420,7 @@ COMBINATIONS: tuple[Combination, ...] = (
             ),
             "aggregated-gradients-with-own-splits": (OWN_SPLITS, AGGREGATED, _EQUAL_BATCHES),
             "aggregated-gradients-with-split-per-client": (
-                fact(
-                    "allocation.policy",
-                    "allocation.policy chooses a split point per client",
-                    "must not be 'per-client-planner'",
-                    lambda s: s.allocation.kind.splits_clients,
-                ),
+                SPLITS_CLIENTS,
                 AGGREGATED,
                 _EQUAL_BATCHES,
             ),
@@ -565,13 +550,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                     f"must be at most {MOST_WIFI_MTU}",
                     lambda s: s.emulation.mtu > MOST_WIFI_MTU,
                 ),
-                fact(
-                    "emulation.air",
-                    "emulation.air is 'ns3' and radio.access is 'wifi'",
-                    "must be 'links'",
-                    lambda s: NS3(s) and s.radio.kind.ns3 == "wifi",
-                    "radio.access",
-                ),
+                over_ns3("wifi"),
                 "this is the largest packet of Wi-Fi",
             ),
             "edge-servers-of-asynchronous-clients": (
@@ -590,7 +569,7 @@ COMBINATIONS: tuple[Combination, ...] = (
         MISSING,
         "",
         {
-            "agent-with-own-splits": (OWN_SPLITS, TRAINED, _TRAINED_ON_ALL),  # until the conductor
+            "agent-with-own-splits": (OWN_SPLITS, TRAINED, _TRAINED_ON_ALL),
             "dora-with-dropout": (
                 is_not("workload.lora_dropout", 0.0),
                 is_value("workload.adapters", "dora"),
@@ -605,7 +584,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "parts of adapters are defined for LoRA",
             ),
             "own-statistics-of-asynchronous-clients": (STAYS, ASYNCHRONOUS, _KEEPS),
-            "asynchronous-with-another-order": (  # until the conductor
+            "asynchronous-with-another-order": (
                 is_not("order", None),
                 ASYNCHRONOUS,
                 "its queues are served in first-come, first-served order",
@@ -616,12 +595,12 @@ COMBINATIONS: tuple[Combination, ...] = (
                 _MERGED,
             ),
             "asynchronous-with-common-adapters": (COMMON_SET, ASYNCHRONOUS, _MERGED),
-            "asynchronous-with-sequential-uploads": (  # until the conductor
+            "asynchronous-with-sequential-uploads": (
                 IN_TURN,
                 ASYNCHRONOUS,
                 "turns are granted among the clients of a round",
             ),
-            "aggregated-gradients-of-measured-time": (  # until the conductor
+            "aggregated-gradients-of-measured-time": (
                 MEASURED,
                 AGGREGATED,
                 "a node starts the common work only when all gradients are known",
@@ -656,12 +635,12 @@ COMBINATIONS: tuple[Combination, ...] = (
                 NS3,
                 "these are the radios that ns-3 simulates",
             ),
-            "ns3-with-docker": (  # until the conductor
+            "ns3-with-docker": (
                 DOCKER,
                 NS3,
                 "the devices of ns-3 are in one network namespace",
             ),
-            "ns3-on-several-machines": (  # until the conductor
+            "ns3-on-several-machines": (
                 is_not("emulation.placement", None),
                 NS3,
                 "the devices of ns-3 are in one network namespace",
@@ -677,7 +656,11 @@ COMBINATIONS: tuple[Combination, ...] = (
                 ),
                 "the shares of ns-3's scheduler stay the same",
             ),
-            "edge-servers-with-cells": (CELLS, TOPOLOGY, _AS_IN_TURN),  # until the conductor
+            "edge-servers-with-cells": (
+                CELLS,
+                TOPOLOGY,
+                "UAVs are handed over between the cells of one base station",
+            ),
             "edge-servers-of-own-power-over-ns3": (
                 Fact(
                     "an edge server has a transmit power of its own",
@@ -728,16 +711,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 _NS3_LACKS,
             ),
         },
-    ),
-    *_rows(
-        MISSING,
-        "--capture",
-        {},
-    ),
-    *_rows(
-        MISSING,
-        "--live",
-        {},
     ),
     *_rows(
         CONTRADICTION,
@@ -896,11 +869,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                     "radio.access",
                     "ns-3 simulates the radio",
                     "must be 'shannon'",
-                    # The shares of ns-3's scheduler are those of all rounds.
-                    lambda s: (
-                        s.radio.kind.ns3 is not None
-                        and not (s.radio.kind.ns3 == "lte" and s.allocation.kind.decides)
-                    ),
+                    lambda s: s.packet_radio is not None,
                 ),
                 "ns-3's radio carries whole packets",
             ),
@@ -968,11 +937,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "models are judged by rounds of all UAVs",
             ),
         },
-    ),
-    *_rows(
-        MISSING,
-        "decide",
-        {},
     ),
     *_rows(
         MISSING,
@@ -1076,7 +1040,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                 SOME_CLIENTS,
                 None,
                 _AGENT_PLAIN,
-            ),  # until the conductor
+            ),
         },
     ),
     *_rows(
@@ -1117,12 +1081,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "no share of the band changes these rates",
             ),
         },
-        channels=RATES,
-    ),
-    *_rows(
-        MISSING,
-        "",
-        {},
         channels=RATES,
     ),
     *_rows(

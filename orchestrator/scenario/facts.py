@@ -184,6 +184,17 @@ def _dividing_key(scenario: AnyScenario) -> Found | None:
     return None if key is None else Found(key, attrgetter(key)(scenario))
 
 
+def over_ns3(access: str) -> Fact:
+    """The fact that packets pass this radio access of ns-3 in the emulation."""
+    return fact(
+        "emulation.air",
+        f"emulation.air is 'ns3' and radio.access is '{access}'",
+        "must be 'links'",
+        lambda s: NS3(s) and s.radio.kind.ns3 == access,
+        "radio.access",
+    )
+
+
 def unequal(name: str) -> Fact:
     """The fact that shares are given for all clients, and differ."""
     key = f"allocation.{name}"
@@ -226,12 +237,6 @@ AGGREGATED = _of_protocol(
     "must be 0",
     lambda scheme: scheme.gradient_aggregation,
 )
-PROTOCOLS = {
-    "sequential-uploads": IN_TURN,
-    "an-adapter-gate": GATED,
-    "aggregated-gradients": AGGREGATED,
-}
-"""By name in rows: what a protocol may have in addition to the paper's."""
 
 # Decisions.
 DECIDES = fact(
@@ -239,6 +244,12 @@ DECIDES = fact(
     "allocation.policy decides",
     "must be 'fixed' or 'equal'",
     lambda s: s.allocation.kind.decides,
+)
+SPLITS_CLIENTS = fact(
+    "allocation.policy",
+    "allocation.policy chooses a split point per client",
+    "must not be 'per-client-planner'",
+    lambda s: s.allocation.kind.splits_clients,
 )
 TRAINED = fact(
     "allocation.policy",
@@ -259,13 +270,7 @@ CONTENDS = fact(
 )
 NS3 = is_value("emulation.air", "ns3", "links")
 ON_LINKS = is_value("emulation.air", "links", "ns3")
-OVER_NS3_LTE = fact(
-    "emulation.air",
-    "emulation.air is 'ns3' and radio.access is 'lte'",
-    "must be 'links'",
-    lambda s: NS3(s) and s.radio.kind.ns3 == "lte",
-    "radio.access",
-)
+OVER_NS3_LTE = over_ns3("lte")
 CELLS = given("radio.cells")
 SNR_LOSS = fact(
     "links.loss",

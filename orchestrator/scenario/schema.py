@@ -1576,7 +1576,7 @@ class Participation(Section):
     def _rule_known(self) -> "Participation":
         with _within("participation"):
             PARTICIPATION.check(self.rule, self.parameters)
-        if self.rule == "fedcs":
+        if self.schedules_uploads:
             round_s = self.parameters.get("round_s")
             if round_s is None:
                 raise ValueError("parameters.round_s: is missing; 'fedcs' needs it")
@@ -2192,6 +2192,14 @@ class Scenario(Section):
         for line in refusals(self):
             raise ValueError(line)
         return self
+
+    @property
+    def packet_radio(self) -> Literal["lte", "wifi"] | None:
+        """The radio access of ns-3 that packets of `testbed cross-check` pass; None: links at the
+        model's rates, also if a policy decides shares, because those of ns-3's LTE scheduler are
+        the same in all rounds."""
+        access = self.radio.kind.ns3
+        return None if access == "lte" and self.allocation.kind.decides else access
 
     @property
     def is_impaired(self) -> bool:
