@@ -58,7 +58,6 @@ from orchestrator.rounds.simulation import (
     BatchTimes,
     simulate,
     simulate_batch,
-    simulate_chain,
     split_costs,
 )
 from orchestrator.scenario.loading import load, varied
@@ -272,7 +271,7 @@ def timed(
 def chained(case: Setting, rounds: int) -> BatchTimes:
     """Rounds that follow each other, on a trace as long as they need."""
     long = np.tile(case.gain, (1, 1 + rounds * 60 // case.gain.shape[1] * 10))
-    return simulate_chain(
+    return simulate_batch(
         split_costs(case.scenario, PAPER),
         case.radio,
         long,
@@ -282,6 +281,7 @@ def chained(case: Setting, rounds: int) -> BatchTimes:
         case.alpha[:rounds],
         case.beta[:rounds],
         case.rho[:rounds],
+        follow=True,
     )
 
 

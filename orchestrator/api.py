@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
-from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.channel import check_comparable, is_open, open_source, replay
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import load as load_file
@@ -258,7 +257,7 @@ def emulate(
 def say_left_out(scenario: Scenario, *, wire: bool = False) -> None:
     """Log the keys that a prediction of a scenario does not consider, in one line per reason."""
     say_unused(scenario, "a prediction")
-    if are_impaired(scenario) and not wire:
+    if scenario.is_impaired and not wire:
         log.warning(
             "links.one_way_delay_s and links.loss are ignored: only the payload counts, as in the "
             "paper; `wire` counts frames, delay and loss"

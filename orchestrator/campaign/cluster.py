@@ -276,8 +276,7 @@ def _plain(jobs: Sequence[Sequence[Point]]) -> list[Job]:
 
 def _needs_policy_search(point: Point) -> bool:
     """Whether a policy is trained or searches in the point, which takes minutes."""
-    policy = point.scenario.allocation.policy
-    return point.options.train is not None or policy not in {"fixed", "equal"}
+    return point.options.train is not None or point.scenario.allocation.kind.decides
 
 
 def _effort(job: Sequence[Point]) -> float:

@@ -579,7 +579,7 @@ def named_files(scenario: Scenario, trace: str | None) -> list[str]:
         path
         for path, is_path in (
             (trace, trace is not None),
-            (scenario.allocation.agent, scenario.allocation.policy == "agent"),
+            (scenario.allocation.agent, scenario.allocation.kind.is_trained),
             (weights, weights is not None and weights != "pretrained"),
             (data, data != "synthetic"),
             (folder, True),

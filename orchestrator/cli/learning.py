@@ -210,7 +210,7 @@ def evaluate(
     out.print(f"{parsed.allocation.policy}, {rounds} rounds")
     for name in ("objective", "latency_s", "max_energy_j", "decision_s"):
         out.print(f"  {name:13s} mean {table[name].mean():.4f}")
-    if parsed.allocation.policy == "per-client-planner":
+    if parsed.allocation.kind.splits_clients:
         common = under("planner")["objective"].mean()
         gain = 1 - table["objective"].mean() / common
         out.print(f"  objective of the best common split point {common:.4f}: gain {gain:.1%}")

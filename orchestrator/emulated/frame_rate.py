@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource
-from orchestrator.engine.links import are_impaired, impairments_of, shape_of
+from orchestrator.engine.links import impairments_of, shape_of
 from orchestrator.engine.plan import link_bytes
 from orchestrator.rounds.loop import predict
 from orchestrator.scenario.schema import Scenario
@@ -56,7 +56,7 @@ def of_rounds(scenario: Scenario, source: ChannelSource, profile: SplitProfile) 
         InputError: The trace is too short, or does not fit.
         RunError: The capacity of this machine could not be measured.
     """
-    if not are_impaired(scenario):
+    if not scenario.is_impaired:
         return None
     capacity_s = line_speed.measure()
     if capacity_s is None:

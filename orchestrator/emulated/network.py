@@ -19,7 +19,7 @@ from orchestrator.emulated.calibration import GAP_S, Trial, trial_of
 from orchestrator.emulated.radio_air import RadioAir
 from orchestrator.emulated.radio_calibration import RadioTrial
 from orchestrator.engine.access import LinkRates
-from orchestrator.engine.links import are_impaired, impairments_of
+from orchestrator.engine.links import impairments_of
 from orchestrator.engine.plan import Array
 from orchestrator.engine.tcp_model import tcp_model_of
 from orchestrator.scenario.channel import Channel
@@ -245,7 +245,7 @@ class EmulatedNetwork:
 
     def impair(self) -> bool:
         """Apply the delay and loss of the scenario from now on; returns whether it has any."""
-        if impaired := are_impaired(self.scenario):
+        if impaired := self.scenario.is_impaired:
             self.injector.impair(*impairments_of(self.scenario, self.scenario.dilation))
         return impaired
 

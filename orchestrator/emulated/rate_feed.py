@@ -20,7 +20,6 @@ from orchestrator.analysis.shared_air import mean_rates
 from orchestrator.emulated.radio_air import RadioAir
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.links import vary_by_slot
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation
 from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import impaired_slots, link_rates, on_channel
@@ -249,7 +248,7 @@ class SessionRates(RateFeed):
         self.floor_bps = shape.lowest_rate(self.slot_s * self.dilation) * self.dilation
         """The rate in emulated bit/s below which a link is out: see `Shape.lowest_rate`."""
         self.shared = shape.shared_downlink
-        self._varying = scenario if vary_by_slot(scenario) else None
+        self._varying = scenario if scenario.links.vary_by_slot else None
         self._repeats = scenario.links.at_trace_end == "repeat"
         self._given = 0
         self.highest_given_bps: Array = np.zeros((scenario.uavs.count, 2))

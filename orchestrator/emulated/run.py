@@ -24,7 +24,6 @@ from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.rounds import emulate
 from orchestrator.emulated.validity import to_json, validity
-from orchestrator.engine.links import are_impaired
 from orchestrator.records.checkpoint import Checkpoint
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.emulation import TAGS, Emulation, edge_rounds_table, records_of
@@ -216,7 +215,7 @@ def write_run(done: Emulation, folder: Path) -> None:
         tables[name] = pd.concat(done.tables(name))
     if done.calibration is not None:
         tables["calibration"] = done.calibration
-    if are_impaired(done.scenario):
+    if done.scenario.is_impaired:
         air = pd.concat(done.tables("air"))
         tables["air"] = frame_loss.by_round(air)
         if air["asked_loss"].any():

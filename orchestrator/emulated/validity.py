@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.emulated.session import Session
-from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
+from orchestrator.engine.links import impairments_of, shape_of
 from orchestrator.records.emulation import Check, CloudRecord, Emulation
 from orchestrator.scenario.schema import Emulation as EmulationSection
 from orchestrator.scenario.schema import Limits
@@ -232,7 +232,7 @@ def _backlog(done: Emulation) -> Observed:
 
 
 def _late_frames(done: Emulation) -> Observed:
-    if are_impaired(done.scenario):
+    if done.scenario.is_impaired:
         arrived, late = (_in_all(_counts(done, name)) for name in ("arrived_frames", "late_frames"))
         yield _worst_link(done, late / np.maximum(arrived, 1))
 
@@ -268,7 +268,7 @@ def _rest_share(done: Emulation) -> Observed:
     without_grants = _is_ns3(done) and radio.access != "lte"
     # Gradients that the scheduler orders overlap, which the prediction does not have.
     by_mac = _is_ns3(done) and radio.lte.downlink_order == "mac"
-    if not (are_impaired(done.scenario) or without_grants or by_mac):
+    if not (done.scenario.is_impaired or without_grants or by_mac):
         yield from _share("rest")(done)
 
 
@@ -330,7 +330,7 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     rates and delay allow.
     """
     scenario = done.scenario
-    if vary_by_slot(scenario) or (_is_ns3(done) and scenario.radio.access != "lte"):
+    if scenario.links.vary_by_slot or (_is_ns3(done) and scenario.radio.access != "lte"):
         return
     dilation, shape = scenario.dilation, shape_of(scenario, scenario.dilation)
     transfers = pd.concat(done.tables("transfers"), ignore_index=True)
@@ -338,7 +338,7 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     if not len(rows):
         return
     early_s = _early_s(rows["rate_bps"], shape, dilation)
-    if impaired := are_impaired(scenario):
+    if impaired := scenario.is_impaired:
         jitters = [each.jitter_s for way in impairments_of(scenario) for each in way]
         early_s += _JITTERS * max(jitters)
     early = (-rows["error"] - early_s / rows["due_s"]).clip(lower=0)
@@ -409,7 +409,7 @@ def _early_s(rate_bps: "pd.Series[float]", shape: Shape, dilation: float) -> "pd
 def _loss_deviation(done: Emulation) -> Observed:
     """Deviation of the lost frames of the worst link from the expected number, in standard
     deviations."""
-    if not are_impaired(done.scenario):
+    if not done.scenario.is_impaired:
         return
     worst, where = 0.0, ""
     for name, ways in zip(("uplink", "downlink"), impairments_of(done.scenario), strict=True):

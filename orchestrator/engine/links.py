@@ -15,6 +15,7 @@ from orchestrator.scenario.schema import (
     OfTrace,
     Scenario,
     SnrLoss,
+    varies_by_slot,
 )
 from testbed.core.impairment import Impairment, Losses
 from testbed.network.shaping import WITHOUT_CREDIT_S, Shape
@@ -44,7 +45,7 @@ def shape_of(scenario: Scenario, dilation: float = 1.0, *, network: bool = False
         # Each UDP datagram is one packet and one frame; so is each packet on a tap device.
         packet_s=0.0 if by_frame else Shape.packet_s,
         burst_s=WITHOUT_CREDIT_S if is_ns3 else Shape.burst_s,
-        impaired=are_impaired(scenario),
+        impaired=scenario.is_impaired,
         single_frames=any(
             each.losses or each.reorders for way in impairments_of(scenario) for each in way
         ),
@@ -96,8 +97,8 @@ def impairments_of(
         side = "down" if down else "up"
         delays = _each(delay_s, side, count)
         jitters = _each(links.jitter_s, side, count)
-        losses = _losses(scenario.links.loss_of(side), count)
-        slots = varies(delay_s) or varies(links.jitter_s) or varies(scenario.links.loss_of(side))
+        losses = _losses(links.loss_of(side), count)
+        slots = any(map(varies_by_slot, (delay_s, links.jitter_s, links.loss_of(side))))
         return tuple(
             Impairment(
                 delay * dilation,
@@ -111,21 +112,6 @@ def impairments_of(
         )
 
     return way(False), way(True)
-
-
-def are_impaired(scenario: Scenario) -> bool:
-    """Whether any link of the scenario loses or delays frames."""
-    return scenario.is_impaired
-
-
-def vary_by_slot(scenario: Scenario) -> bool:
-    """Whether delay, jitter or loss differ between slots."""
-    return scenario.links.vary_by_slot
-
-
-def varies(value: object) -> bool:
-    """Whether a key of `links` is a model whose values change by slot."""
-    return isinstance(value, (ByDistance, OfTrace, SnrLoss))
 
 
 def _each(value: object, side: str, count: int) -> list[float]:

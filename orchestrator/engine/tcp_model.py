@@ -73,7 +73,7 @@ from orchestrator.engine.core_library import (
     Slots,
     library,
 )
-from orchestrator.engine.links import are_impaired, impairments_of, shape_of, vary_by_slot
+from orchestrator.engine.links import impairments_of, shape_of
 from orchestrator.engine.lte import DELIVERY_TTIS, LEARNING_TTIS, REQUEST_TTIS, TTI_S
 from orchestrator.engine.plan import transfer_bytes
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments, lossless
@@ -230,7 +230,7 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
     # The links of a shared band divide it among those that have something to send.
     is_shared = scenario.radio.dividing_key is not None
     serial = shape.serial and not is_shared
-    if not are_impaired(scenario) and not serial:
+    if not scenario.is_impaired and not serial:
         return None
     ways = impairments_of(scenario)
     dilation = choices.dilation if isinstance(choices.dilation, float) else 1.0
@@ -258,8 +258,8 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         credit_s=shape.credit_s / dilation,
         round_trips=0 if kept else choices.transport_kind.round_trips,
         seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
-        scenario=scenario if vary_by_slot(scenario) else None,
-        impaired=are_impaired(scenario),
+        scenario=scenario if scenario.links.vary_by_slot else None,
+        impaired=scenario.is_impaired,
         receipt_bits=8.0 * transfer_bytes(choices, 0, 0) if serial else 0.0,
         packet_s=0.0 if shape.single_frames else shape.packet_s / dilation,
         held_s=FILL_S / dilation if kept else 0.0,

@@ -130,7 +130,7 @@ def decider(scenario: Scenario, source: ChannelSource) -> Decide | None:
         InputError: See `policy`.
     """
     section = scenario.allocation
-    if section.policy in {"fixed", "equal"}:
+    if not section.kind.decides:
         return None
     return policy(scenario, section.policy, source=source)
 

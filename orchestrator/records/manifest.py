@@ -19,7 +19,6 @@ from typing import Any
 import psutil
 
 from orchestrator.engine.faults import planned
-from orchestrator.engine.links import are_impaired
 from orchestrator.scenario.schema import Scenario
 from testbed.core.registry import ANALYTICAL_MODELS, CHANNELS, GROUPS, METRICS, ORDERS, Registry
 from testbed.host.doctor import has_netem
@@ -114,7 +113,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
         "runtime": scenario.emulation.runtime,
         "congestion_control": scenario.emulation.congestion_control,
         "mtu": scenario.emulation.mtu,
-        "air": _air() if are_impaired(scenario) else None,
+        "air": _air() if scenario.is_impaired else None,
         "clock": scenario.emulation.clock,
         "virtual_kernel": (inside.guest_settings() or {}).get("kernel"),
         "dilation": scenario.emulation.dilation,

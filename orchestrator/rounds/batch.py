@@ -12,7 +12,7 @@ from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import check_shares, radio_access
 from orchestrator.rounds.loop import check_range
 from orchestrator.rounds.selection import selection
-from orchestrator.rounds.simulation import BatchTimes, simulate_chain, split_costs
+from orchestrator.rounds.simulation import BatchTimes, simulate_batch, split_costs
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.schema import Scenario
 from workloads.costs.profile import SplitProfile
@@ -20,7 +20,7 @@ from workloads.costs.profile import SplitProfile
 
 def is_known_beforehand(scenario: Scenario) -> bool:
     """Whether every round has the scenario's own split and shares, all clients, and no faults."""
-    decided = scenario.allocation.policy not in {"fixed", "equal"} or selection(scenario)
+    decided = scenario.allocation.kind.decides or selection(scenario)
     dropped = planned(scenario) or scenario.participation.deadline_s is not None
     scheme = scenario.scheme
     return not (decided or scheme.asynchronous or dropped) and scheme.is_plain
@@ -51,8 +51,8 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
     while True:
         trace = channel.now
         try:
-            return simulate_chain(
-                costs, radio, trace.values, trace.slot_s, 0.0, split, alpha, beta, rho
+            return simulate_batch(
+                costs, radio, trace.values, trace.slot_s, 0.0, split, alpha, beta, rho, follow=True
             )
         except TraceExhausted:
             check_range(radio, allocation, trace, 0.0)

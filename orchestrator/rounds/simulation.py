@@ -5,8 +5,8 @@
 
 `simulate` predicts any round. The paper's protocol without faults and without a model of TCP is
 played by the compiled fast path (``core/round.h``), everything else by the conductor
-(`orchestrator.rounds.conductor`). `simulate_batch` and `simulate_chain` try many allocations on the
-fast path.
+(`orchestrator.rounds.conductor`). `simulate_batch` plays many rounds, each with its own
+allocation, on the fast path.
 """
 
 import math
@@ -507,57 +507,28 @@ def simulate_batch(
     alpha: Array,
     beta: Array,
     rho: Array,
+    *,
+    follow: bool = False,
 ) -> BatchTimes:
-    """N allocations tried on one and the same round.
+    """N rounds, each with its own allocation.
 
     Args:
         costs: See `split_costs`.
         radio: Radio that converts gains to rates.
         gain: Shape [K, S]; slot 0 starts at t = 0.
         slot_s: Length of a slot.
-        start_s: Common start of all N rounds in s.
+        start_s: Start of the first round in s.
         split: Shape [N], u; or [N, K], u_k.
         alpha: Shares of the server, shape [N, K], like `beta` and `rho`.
         beta: Shares of the bandwidth.
         rho: Shares of the base station's power.
+        follow: Whether rounds follow each other without a gap; if not, all of them start at
+            `start_s`, to try N allocations on one round.
 
     Raises:
         TraceExhausted: A round lasts longer than the trace.
+        InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
-    return _many(costs, radio, gain, slot_s, start_s, split, alpha, beta, rho, follow=False)
-
-
-def simulate_chain(
-    costs: SplitCosts,
-    radio: RadioAccess,
-    gain: SlotValues,
-    slot_s: float,
-    start_s: float,
-    split: npt.NDArray[np.int64],
-    alpha: Array,
-    beta: Array,
-    rho: Array,
-) -> BatchTimes:
-    """N rounds that follow each other without a gap, each with its own allocation.
-
-    Arguments and errors as `simulate_batch`; `start_s` is when the first round starts.
-    """
-    return _many(costs, radio, gain, slot_s, start_s, split, alpha, beta, rho, follow=True)
-
-
-def _many(
-    costs: SplitCosts,
-    radio: RadioAccess,
-    gain: SlotValues,
-    slot_s: float,
-    start_s: float,
-    split: npt.NDArray[np.int64],
-    alpha: Array,
-    beta: Array,
-    rho: Array,
-    *,
-    follow: bool,
-) -> BatchTimes:
     rounds, clients = len(split), gain.shape[0]
     splits = np.broadcast_to(split if split.ndim == 2 else split[:, None], (rounds, clients))
     starts, latency = np.empty(rounds), np.zeros(rounds)

@@ -841,7 +841,7 @@ class Links(Section):
     def vary_by_slot(self) -> bool:
         """Whether delay, jitter or loss differ between slots."""
         values = (self.one_way_delay_s, self.jitter_s, self.loss_of("up"), self.loss_of("down"))
-        return any(isinstance(value, (ByDistance, OfTrace, SnrLoss)) for value in values)
+        return any(map(varies_by_slot, values))
 
     @property
     def lose_or_vary(self) -> bool:
@@ -852,6 +852,11 @@ class Links(Section):
     def are_impaired(self) -> bool:
         """Whether any link delays or loses frames."""
         return self.vary_by_slot or _acts(self.one_way_delay_s) or _acts(self.loss)
+
+
+def varies_by_slot(value: object) -> bool:
+    """Whether a key of `links` is a model whose values change by slot."""
+    return isinstance(value, (ByDistance, OfTrace, SnrLoss))
 
 
 def _acts(value: object) -> bool:

@@ -183,7 +183,7 @@ def closed_forms(scenario: Scenario, source: ChannelSource) -> list[ClosedForm]:
         InputError: A model in the scenario cannot be loaded, or lacks a parameter.
         RunError: A built-in model, or one in the scenario, failed.
     """
-    decided = scenario.allocation.policy not in ("fixed", "equal") or selection(scenario)
+    decided = scenario.allocation.kind.decides or selection(scenario)
     if decided or scenario.scheme.asynchronous:
         return []
     channel = Channel.of(source).now

@@ -25,7 +25,6 @@ from orchestrator.rounds.simulation import (
     service_order_of,
     simulate,
     simulate_batch,
-    simulate_chain,
     split_costs,
 )
 from orchestrator.scenario.loading import validate
@@ -163,7 +162,7 @@ def test_batch_and_chain_are_single_rounds(name, scheduler):
     alpha = rng.dirichlet(np.ones(4) * 5, 5)
     beta = equal if scheduler == "equal" else rng.dirichlet(np.ones(4) * 5, 5)
     batch = simulate_batch(costs, radio, gain, 0.1, 1.7, split, alpha, beta, equal)
-    chain = simulate_chain(costs, radio, gain, 0.1, 1.7, split, alpha, beta, equal)
+    chain = simulate_batch(costs, radio, gain, 0.1, 1.7, split, alpha, beta, equal, follow=True)
     start_s = 1.7
     for n in range(5):
         plan = plan_round(scenario, PAPER, Allocation(int(split[n]), alpha[n], beta[n], equal[n]))
@@ -176,4 +175,6 @@ def test_batch_and_chain_are_single_rounds(name, scheduler):
         assert chain.energy_j[n] == pytest.approx(one.energy_j, abs=1e-9)
         start_s = one.end_s
     with pytest.raises(TraceExhausted):
-        simulate_chain(costs, radio, gain[:, :100], 0.1, 1.7, split, alpha, beta, equal)
+        simulate_batch(
+            costs, radio, gain[:, :100], 0.1, 1.7, split, alpha, beta, equal, follow=True
+        )
