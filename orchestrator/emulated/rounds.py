@@ -243,7 +243,7 @@ class EmulatedRounds:
             ends_run: Whether the last of these rounds is also the last one on these nodes.
         """
         self._ends_run = ends_run
-        self.record = self._record = record
+        self.record = record
         self._profile = profile
         self._stage = stage
         self._progress = progress
@@ -271,10 +271,10 @@ class EmulatedRounds:
                 more rounds.
             RunError: A node or link failed, or a timeout expired.
         """
-        scenario, stage, index = self._record.scenario, self._stage, decision.index
-        if scenario.updates and 0 < index < len(self._record.measured):
-            return self._record.measured[index]
-        if index != len(self._record.rounds):
+        scenario, stage, index = self.record.scenario, self._stage, decision.index
+        if scenario.updates and 0 < index < len(self.record.measured):
+            return self.record.measured[index]
+        if index != len(self.record.rounds):
             raise InputError(
                 f"backend: emulated rounds begin with the first, and cannot start at round {index}"
             )
@@ -303,18 +303,18 @@ class EmulatedRounds:
                 "trace: ends before the updates that are in progress at the end of the run have "
                 "arrived; give a longer trace"
             )
-        played = stage.play(staged, self._record.channel, self._progress)
+        played = stage.play(staged, self.record.channel, self._progress)
         self._faults.played(played.measured)
-        self._record.captured = stage.network.captured
+        self.record.captured = stage.network.captured
         if played.learning is not None:
-            self._record.state = stage.state()
+            self.record.state = stage.state()
         index = scenario.rounds - 1 if scenario.updates else index
         if evaluates_after(scenario, index + 1):
             table = evaluation_table(index, played.measured.end_s, stage.evaluate())
             earlier = [] if played.evaluation is None else [played.evaluation]
             played = replace(played, evaluation=whole_table([*earlier, table]))
-        self._record.rounds.append(played)
-        return self._record.measured[decision.index]
+        self.record.rounds.append(played)
+        return self.record.measured[decision.index]
 
     def begin(self, predicted_s: float, predicted_wire_s: float) -> None:
         """Let the next round start at these times in the two predictions."""
@@ -325,8 +325,8 @@ class EmulatedRounds:
         """The current round and its predictions with one more fault."""
         for schedule in (self._faults, self._payload.engine, self._wire.engine):
             schedule.add_fault(fault)
-        self._record.unplanned_faults.append(fault)
-        self._known_faults = len(self._record.unplanned_faults)
+        self.record.unplanned_faults.append(fault)
+        self._known_faults = len(self.record.unplanned_faults)
         decision = staged.decision
         clients = decision.allocation.clients
         faults = self._faults.round(decision.index, decision.start_s, clients)
@@ -337,7 +337,7 @@ class EmulatedRounds:
 
     def _take_losses(self, start_s: float) -> None:
         """Make the nodes of hosts that were lost since the last round absent from now on."""
-        faults = self._record.unplanned_faults
+        faults = self.record.unplanned_faults
         faults += [
             Fault.of_host(lost.host, lost.nodes, start_s, start_s)
             for lost in self._stage.lost_hosts

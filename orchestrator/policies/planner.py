@@ -13,8 +13,8 @@ root search. The response of rates to shares is Shannon's formula, or is measure
 own rates. Where shares do not divide the uplinks, clients are only made to end together.
 
 Only those shares are searched that affect a round with this radio and paradigm. The compiled engine
-plays many candidates at a time; it knows the paper's protocol and radios whose links have separate
-rates. Other rounds are played one by one, which takes milliseconds each, so fewer are tried.
+plays many candidates at a time; it knows the paper's protocol. Rounds of another protocol are
+played one by one, which takes milliseconds each, so fewer are tried.
 """
 
 from collections.abc import Collection, Sequence
