@@ -53,6 +53,7 @@ def library() -> ctypes.CDLL:
         ("link_bytes", _Long, []),
         ("engine_links", None, [_Pointer, _Int, *3 * pointers]),
         ("engine_rates", None, [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer]),
+        ("engine_turn", _Long, [_Long, _Long, _Pointer]),
         ("engine_shannon", None, [_Pointer, _Pointer, _Long, _Pointer]),
         ("engine_rate", _Double, [_Pointer, _Int, _Long, _Double]),
         ("engine_transfer", _Double, [_Pointer, _Int, _Long, _Long, _Double]),

@@ -13,6 +13,7 @@ Uplink: a UAV sends with all of its power in its resource blocks, so fewer block
 signal-to-noise ratio each. Downlink: the base station sends with the same power in every block.
 """
 
+import ctypes
 import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -69,9 +70,6 @@ DOWNLINK_MARGIN_DB = 3.0
 """Gap at which ns-3's UAVs report a CQI. They report the best scheme with at most 10 % block errors
 (TS 36.213, section 7.2.3), which published link curves for white noise have 1.7 to 3.4 dB above
 Shannon's limit."""
-LEAST_BLOCKS = 4
-"""Smallest number of resource blocks that a UAV gets in the uplink: three with the lowest MCS carry
-7 B, in which ns-3's UAVs start no packet. If there are more UAVs, they are served in turns."""
 DIVERSITY_DB, MULTIPLEXING_DB = 4.2, -2.8
 """Signal-to-noise ratio of a 2x2 antenna system relative to one antenna each: of one layer with
 transmit diversity, and of each of two layers in open-loop spatial multiplexing; Catreux,
@@ -336,8 +334,9 @@ def packet_bps(block_bits: Ints, packet_bytes: float) -> Array:
 def turn(blocks: int, active: int) -> tuple[int, float]:
     """The uplink of a UAV while `active` UAVs are active: its resource blocks in a TTI in which it
     sends, and the fraction of all TTIs in which it does; `turn` in ``core/links.h``."""
-    at_once = max(1, min(active, blocks // LEAST_BLOCKS))
-    return blocks // at_once, at_once / active
+    part = ctypes.c_double()
+    at_a_time = core_library.library().engine_turn(blocks, active, ctypes.addressof(part))
+    return int(at_a_time), part.value
 
 
 def assigned(beta: Array, blocks: int) -> Ints:

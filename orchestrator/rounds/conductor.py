@@ -259,8 +259,7 @@ class Conductor:
     def at(self, client: int, time_s: float, then: Then, order: int = 0) -> None:
         """Schedule what follows at a time that is not in the past; never, if that is infinite."""
         if time_s < EXHAUSTED:
-            moment = int(time_s * 1e9 + 0.5)
-            entry = moment, order, client, next(self._serial), time_s, then
+            entry = _ns(time_s), order, client, next(self._serial), time_s, then
             heapq.heappush(self._events, entry)
 
     def soon(self, client: int, time_s: float, then: Then) -> None:

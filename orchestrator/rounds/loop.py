@@ -43,9 +43,9 @@ from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
 
 LONGEST_OUTAGE_S = 600.0
+"""Time after which a link that has carried nothing is taken for one that never will."""
 TOO_WEAK = "the signal is too weak"
 """End of the message about a link that carries nothing for too long."""
-"""Time after which a link that has carried nothing is taken for one that never will."""
 
 
 @dataclass(frozen=True)

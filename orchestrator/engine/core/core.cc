@@ -45,6 +45,11 @@ void engine_rates(const Slots *slots, const Link *links, int64_t first, int64_t 
   }
 }
 
+// See `turn`.
+int64_t engine_turn(int64_t blocks, int64_t active, double *part) {
+  return turn(blocks, active, *part);
+}
+
 // Shannon's rates of n bands.
 void engine_shannon(const double *hz, const double *snr, int64_t n, double *bps) {
   for (int64_t i = 0; i < n; ++i) bps[i] = shannon_bps(hz[i], snr[i]);

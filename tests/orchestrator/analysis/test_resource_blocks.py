@@ -10,7 +10,7 @@ from small_scenario import TREE
 from ns3_scenarios.trace import ChannelTrace, Replay, TwoWay
 from orchestrator.analysis import resource_blocks as module
 from orchestrator.analysis.resource_blocks import resource_blocks
-from orchestrator.engine.lte import LEAST_BLOCKS, Lte
+from orchestrator.engine.lte import Lte
 from orchestrator.engine.plan import Allocation, fixed_allocation
 from orchestrator.rounds.loop import predict
 from orchestrator.scenario.loading import validate
@@ -91,7 +91,7 @@ def test_a_weak_uav_sends_in_as_many_blocks_as_its_power_reaches() -> None:
 
 def test_more_uavs_than_resource_blocks_allow_take_turns() -> None:
     """In a TTI, as many UAVs as 100 blocks allow have the least number of blocks each."""
-    mean = LEAST_BLOCKS * (100 // LEAST_BLOCKS) / 40
+    mean = 4 * (100 // 4) / 40
     round_ = a_round(*((k, CA, 0.0, 0.1) for k in range(1, 41)))
     found = used(round_, cell(40), [STRONG] * 40, shares_of(*[1 / 40] * 40))
     assert set(found.values()) == {(0.1, mean, 28)}
