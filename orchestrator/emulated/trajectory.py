@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -45,7 +44,7 @@ from orchestrator.records.learned import (
     write_trajectory,
 )
 from orchestrator.records.manifest import command, environment, now, source_sha256
-from orchestrator.rounds.selection import selection
+from orchestrator.rounds.selection import RoundStart, selection
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Evaluated
@@ -182,9 +181,10 @@ class _Learning:
         ]
         if evaluates_after(self._scenario, 0):
             yield self._evaluated(-1)
+        unknown: Any = None
         for index in range(count):
             # These rules use only the round's index, see `why_inexact`.
-            start: Any = SimpleNamespace(index=index)
+            start = RoundStart(index, math.nan, (), unknown)
             clients = list(self._clients) if choose is None else sorted(choose(start))
             self._begin(index, clients, splits, sizes)
             yield self._trained(index, clients)

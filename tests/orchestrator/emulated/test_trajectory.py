@@ -104,9 +104,9 @@ def test_a_codec_makes_the_split_matter_and_its_errors_are_noted(
     assert train["gradient_error"].between(1e-4, 0.1).all()
     assert "workload.split" in depends_on(scenario(**coded))
     assert "workload.split" not in depends_on(scenario())
-    assert why_inexact(scenario(**coded, allocation__policy="planner")).startswith(
-        "allocation.policy: 'planner' may change split points"
-    )
+    why = why_inexact(scenario(**coded, allocation__policy="planner"))
+    need = "must be 'fixed' or 'equal' where the split point affects what is learned"
+    assert why.startswith(f"allocation.policy: {need}")
     assert not why_inexact(scenario(allocation__policy="planner"))
 
 

@@ -216,7 +216,10 @@ def test_what_is_no_date_is_refused(small: Path, given: str) -> None:
 
 def test_the_date_is_for_virtual_time_alone(small: Path) -> None:
     date = "emulation.virtual_date=2026-11-25"
-    with pytest.raises(InputError, match=r"emulation\.virtual_date: needs clock 'virtual'"):
+    with pytest.raises(
+        InputError,
+        match=r"emulation\.virtual_date: must be absent where emulation\.clock is 'real'",
+    ):
         load(small, [date])
     scenario = load(small, ["emulation.clock=virtual", date])
     assert scenario.emulation.starts_ns == 1_795_564_800 * 10**9

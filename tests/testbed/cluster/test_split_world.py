@@ -64,7 +64,7 @@ def test_the_air_delays_and_loses_what_arrives_on_either_host(tmp_path) -> None:
         table = np.zeros((2, 1000, 3))
         table[1, :30] = 0.03, 0.0, 0.03
         rates, size = np.full((2, 1000), 20e6), 1_000_000
-        split.injector.impair(0, table, np.zeros((2, 1000, 3)))
+        split.injector.impair_slots(0, table, np.zeros((2, 1000, 3)))
         before = split.injector.report()
         split.run(rates, rates, slot_s=0.1, ahead_s=0.3)
         (late,) = split.transfer([2], size, 0.05, False)

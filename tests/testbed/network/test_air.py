@@ -48,7 +48,7 @@ def test_frames_are_delayed_and_lost_from_when_it_is_said(small):
     assert down.lost_frames == 0 < down.arrived_frames
     # Slots that say otherwise: nothing is lost any more, and frames of the uplink are later.
     of_slots = (np.tile([delay_s, 0.0, 0.0], (1, 1000, 1)) for delay_s in (0.06, 0.0))
-    small.injector.impair(0, *of_slots)
+    small.injector.impair_slots(0, *of_slots)
     small.injector.report()
     while not len(small.injector.report().slot):
         time.sleep(0.02)
@@ -64,7 +64,7 @@ def test_each_lost_frame_is_counted_in_its_slot(small):
     small.injector.report()
     of_slots = np.zeros((1, 1000, 3))
     of_slots[:, 20:22, 2] = 0.2
-    small.injector.impair(0, of_slots, np.zeros((1, 1000, 3)))
+    small.injector.impair_slots(0, of_slots, np.zeros((1, 1000, 3)))
     small.run(RATE, RATE, slot_s=0.1)
     before = small.injector.report()
     small.transfer([1], 4 * SIZE, 1.5, down=False)  # 0.8 s and more

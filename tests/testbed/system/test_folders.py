@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ns3_scenarios import build
-from testbed.system import leftovers
+from testbed.system import building, leftovers
 from testbed.system.folders import cache_folder
 
 
@@ -22,7 +22,7 @@ def test_only_an_absolute_place_is_another(
     if variable is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", variable)
     assert cache_folder() == tmp_path / "home/.cache/uav-sfl-testbed"
-    monkeypatch.setattr(build, "_build", lambda _, __, target: target.touch())
+    monkeypatch.setattr(building, "_build", lambda _, __, target: target.touch())
     assert build.library().parent == cache_folder()
     assert leftovers.notes().parent == cache_folder()
     assert not (tmp_path / "relative").exists()
