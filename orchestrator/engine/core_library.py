@@ -28,6 +28,8 @@ EXHAUSTED = float("inf")
 """The end of a transfer that does not end before the trace does."""
 
 _SOURCES = Path(__file__).parent / "core"
+Function = tuple[str, Any, Sequence[Any]]
+"""A function of a library: its name, the type of its result, and those of its arguments."""
 _Double, _Int, _Long, _Pointer = ctypes.c_double, ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 
 
@@ -38,18 +40,8 @@ def library() -> ctypes.CDLL:
     Raises:
         RunError: It cannot be built.
     """
-    try:
-        path = building.built(
-            "engine",
-            [_SOURCES / "core.cc"],
-            [*_SOURCES.iterdir()],
-            [*building.LIBRARY, "-x", "c++", "-"],
-        )
-    except building.BuildError as error:
-        raise RunError(f"the engine cannot be built: {error}") from None
-    native = ctypes.CDLL(str(path))
     pointers = [_Pointer]
-    for name, result, arguments in (
+    functions: list[Function] = [
         ("link_bytes", _Long, []),
         ("engine_links", None, [_Pointer, _Int, *3 * pointers]),
         ("engine_rates", None, [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer]),
@@ -65,15 +57,32 @@ def library() -> ctypes.CDLL:
         ("engine_end", None, [_Pointer, _Int, _Long]),
         ("engine_advance", _Long, [_Pointer, _Double, _Pointer]),
         ("engine_round", _Double, [*5 * pointers, _Double, *6 * pointers]),
-        (
-            "engine_rounds",
-            _Long,
-            [*7 * pointers, _Double, _Int, _Long, *12 * pointers],
-        ),
-    ):
-        function = getattr(native, name)
-        function.restype, function.argtypes = result, arguments
-    return native
+        ("engine_rounds", _Long, [*7 * pointers, _Double, _Int, _Long, *12 * pointers]),
+    ]
+    try:
+        return native("engine", _SOURCES / "core.cc", functions)
+    except building.BuildError as error:
+        raise RunError(f"the engine cannot be built: {error}") from None
+
+
+def native(name: str, source: Path, functions: Sequence[Function]) -> ctypes.CDLL:
+    """The library of a C++ file, which may include those of the engine.
+
+    Args:
+        name: First part of the library's name.
+        source: The file.
+        functions: Its functions, with types of results and arguments.
+
+    Raises:
+        BuildError: See `building.built`.
+    """
+    inputs = {source, *_SOURCES.iterdir()}
+    options = [*building.LIBRARY, "-x", "c++", "-"]
+    made = ctypes.CDLL(str(building.built(name, [source], [*inputs], options)))
+    for function, result, arguments in functions:
+        found = getattr(made, function)
+        found.restype, found.argtypes = result, arguments
+    return made
 
 
 def pointer(array: npt.NDArray[Any] | None) -> int | None:

@@ -13,10 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import TwoWay
-from orchestrator.engine import core_library
-from orchestrator.engine.core_library import Links, LinkState, Paths, Slots, library, pointer
+from orchestrator.engine.core_library import (
+    Function,
+    Links,
+    LinkState,
+    Paths,
+    Slots,
+    library,
+    native,
+    pointer,
+)
 from orchestrator.engine.tcp_model import given_links
-from testbed.system import building
 
 SOURCE = Path(__file__).with_suffix(".cc")
 SENDER = np.dtype(
@@ -36,25 +43,16 @@ _Double, _Int, _Long, _Pointer = ctypes.c_double, ctypes.c_int32, ctypes.c_int64
 @cache
 def shim() -> ctypes.CDLL:
     """The library of `engine_shim.cc`."""
-    inputs = [SOURCE, *core_library._SOURCES.iterdir()]
-    options = [*building.LIBRARY, "-x", "c++", "-"]
-    native = ctypes.CDLL(str(building.built("engine-shim", [SOURCE], inputs, options)))
     pointers, numbers = [_Pointer], [_Double]
-    for name, result, arguments in (
-        (
-            "carried",
-            _Double,
-            [*2 * pointers, _Long, _Int, _Long, *2 * numbers, *2 * pointers],
-        ),
+    functions: list[Function] = [
+        ("carried", _Double, [*2 * pointers, _Long, _Int, _Long, *2 * numbers, *2 * pointers]),
         ("shared", None, [_Pointer, _Double, _Long, _Long, _Pointer]),
         ("grow", None, [*2 * pointers, *4 * numbers]),
         ("recovery", _Long, [*2 * pointers, _Long, _Long, _Double, _Pointer]),
         ("served_from", _Double, [_Pointer, _Int, _Long, _Long, *2 * numbers]),
         ("packet_frames", _Long, [_Pointer, *2 * numbers]),
-    ):
-        function = getattr(native, f"shim_{name}")
-        function.restype, function.argtypes = result, arguments
-    return native
+    ]
+    return native("engine-shim", SOURCE, [(f"shim_{name}", *types) for name, *types in functions])
 
 
 class Rate(NamedTuple):

@@ -4,6 +4,7 @@
 """Rounds that the conductor plays: those of the fast path, and those that only it can play."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -56,10 +57,12 @@ def conducted(
     return simulation._conducted(plan, radio, slots, start_s, service_order, faults, None)
 
 
-def outcome(play: Any, case: tuple[Any, ...], **more: Any) -> RoundTimes | int:
+def outcome(
+    play: Callable[..., RoundTimes], case: tuple[Any, ...], **more: Any
+) -> RoundTimes | int:
     """A round's times, or the number of slots that were too few."""
     try:
-        return play(*case, **more)  # type: ignore[no-any-return]
+        return play(*case, **more)
     except TraceExhausted as error:
         return error.available
 
