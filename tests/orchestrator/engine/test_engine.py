@@ -30,7 +30,6 @@ from orchestrator.rounds.simulation import (
     service_order_of,
     simulate,
     simulate_batch,
-    simulate_chain,
     split_costs,
 )
 from orchestrator.scenario.loading import validate
@@ -370,8 +369,9 @@ def test_batch_and_chain_are_single_rounds(name):
     radio, costs = ShannonFdma.of(scenario), split_costs(scenario, PAPER)
     split = np.array([1, 2, 3, 4, 2])
     alpha, beta, rho = (rng.dirichlet(np.ones(4) * 5, 5) for _ in range(3))
-    batch = simulate_batch(costs, radio, gain, 0.1, 1.7, split, alpha, beta, rho)
-    chain = simulate_chain(costs, radio, gain, 0.1, 1.7, split, alpha, beta, rho)
+    rounds = (0.1, 1.7, split, alpha, beta, rho)
+    batch = simulate_batch(costs, radio, gain, *rounds)
+    chain = simulate_batch(costs, radio, gain, *rounds, follow=True)
     start_s = 1.7
     for n in range(5):
         allocation = Allocation(int(split[n]), alpha[n], beta[n], rho[n])
@@ -387,7 +387,7 @@ def test_batch_and_chain_are_single_rounds(name):
         assert chain.energy_j[n] == pytest.approx(one.energy_j, abs=1e-9)
         start_s = one.end_s
     with pytest.raises(TraceExhausted) as end:
-        simulate_chain(costs, radio, gain[:, :100], 0.1, 1.7, split, alpha, beta, rho)
+        simulate_batch(costs, radio, gain[:, :100], *rounds, follow=True)
     assert end.value.available == 100
 
 
