@@ -13,10 +13,12 @@ network, their addresses are on the loopback device.
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -68,7 +70,9 @@ _DESTINATION, _DEVICE, _GATEWAY, _PRIORITY, _METRICS, _SOURCE = 1, 4, 5, 6, 8, 7
 """Attributes of a route."""
 _INITIAL_WINDOW, _OFFERED_WINDOW, _CONGESTION_CONTROL = 11, 14, 16
 """Metrics of a route."""
-_ADDRESS, _IFNAME, _MTU, _LINKINFO, _STATS64 = 1, 3, 4, 18, 23
+_ADDRESS, _IFNAME, _MTU, _STATE, _LINKINFO, _STATS64, _CARRIER = 1, 3, 4, 16, 18, 23, 33
+_RUNNING = (b"\0", b"\6")
+"""States of a device that sends: the kernel does not watch it, or has seen that it is connected."""
 _NET_NS_FD, _TX_QUEUES, _RX_QUEUES, _GSO_MAX_SEGS = 28, 31, 32, 40
 
 
@@ -268,10 +272,33 @@ def wire(
         if isinstance(end, PacedEnd):
             courses.append(Course(end, Netlink(), *paced[link]))
     pacer = Pacer(courses, shape) if courses else None
+    for site in (bs, *sites):
+        _wait_until_running(site)
     return Fabric(
         *(bs, part.clients, sites, part.links, up_taps, down_taps, relay, uav_taps, station_taps),
         pacer,
     )
+
+
+def _wait_until_running(site: Site) -> None:
+    """Wait until the kernel has noticed that the ends of a site are connected.
+
+    Before, it drops what they send. It looks at 100 devices at once, which are 50 links, and at the
+    others a second later; kernels from 6.8 on look at a device when they are asked for it.
+
+    Raises:
+        OSError: The kernel did not notice it in time.
+    """
+    deadline = time.monotonic() + netlink.ANSWER_S
+    for end in site.ends:
+        while True:
+            body = site.netlink.get(netlink.GETLINK, netlink.IFINFO.pack(0, 0, end.index, 0, 0))
+            found = netlink.attributes(body[netlink.IFINFO.size :])
+            if found[_CARRIER] != b"\1" or found[_STATE] in _RUNNING:
+                break
+            if time.monotonic() > deadline:
+                raise OSError(errno.ETIMEDOUT, f"link device {end.index} does not begin to run")
+            time.sleep(0.01)
 
 
 def _end(index: int, link: int, shape: Shape, *, taps: bool) -> End:

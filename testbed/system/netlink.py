@@ -194,6 +194,19 @@ class Netlink:
                     raise NetlinkError(-struct.unpack_from("=i", found)[0], 0)
                 yield found
 
+    def get(self, kind: int, body: bytes) -> bytes:
+        """The fixed part and attributes of one of the kernel's objects.
+
+        Raises:
+            NetlinkError: The kernel refused.
+        """
+        self._socket.send(message(kind, 0, body))
+        for answer, _, found in self._receive():
+            if answer == _ERROR:
+                raise NetlinkError(-struct.unpack_from("=i", found)[0], 0)
+            return found
+        raise OSError(errno.EPROTO, "the kernel sent an empty answer over netlink")
+
     def _receive(self) -> Iterable[tuple[int, int, bytes]]:
         try:
             size = self._socket.recv_into(self._answer)

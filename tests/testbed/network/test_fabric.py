@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import psutil
 import pytest
+from in_guest import printed
 from processes import nodes_of
 from shaper_accounting import transfer_end_s
 from small_world import SETUP_BPS, SmallWorld, Transfer
@@ -78,6 +79,30 @@ def test_addresses_of_all_links_differ():
     assert link_addresses(300) == ("10.1.44.1", "10.1.44.2")
     with pytest.raises(ValueError, match="link 0"):
         link_addresses(0)
+
+
+MANY_LINKS = """
+import socket
+from testbed.network.fabric import device_counts, link_addresses, wire
+from testbed.network.shaping import Shape
+from testbed.system import linux
+
+station, *uavs = [linux.new_network_namespace() for _ in range(61)]
+fabric = wire(station, uavs, Shape(congestion_control="reno"))
+linux.enter(station)
+# A closed link queues frames; one that is not connected yet drops them.
+with socket.socket(type=socket.SOCK_DGRAM) as here:
+    for link in range(1, 61):
+        here.sendto(b"at once", (link_addresses(link)[1], 9))
+with fabric.base_station.netlink as netlink:
+    print(sum(count.dropped_frames for count in device_counts(netlink).values()))
+"""
+
+
+@pytest.mark.guest
+def test_links_beyond_the_fiftieth_carry_frames_from_the_first_moment_on():
+    """The kernel looks at 50 new links at once, and at the others a second later."""
+    assert printed(MANY_LINKS) == "0\n"
 
 
 @pytest.mark.parametrize("down", [False, True])
