@@ -237,7 +237,8 @@ class PerTransferLink:
         """See `Link`."""
         assert self._call is not None
         arrived_ns = self._call.stream.receive_into(place)
-        self._received(place.nbytes)
+        if place.nbytes:
+            self._received(place.nbytes)
         return arrived_ns
 
     def _received(self, count: int) -> None:

@@ -14,7 +14,9 @@ from testbed.control.messages import (
     Begin,
     Connect,
     Connected,
+    CountFrames,
     FirstGradients,
+    FramesSent,
     JoinRound,
     Listening,
     NodeOrder,
@@ -112,7 +114,9 @@ def play(
     played = []
     for index in range(rounds):
         each = tuple(
-            RoundTerms(index, 2, ITERATIONS, own, modelled=True, updates=updates)
+            RoundTerms(
+                *(index, 2, ITERATIONS, own), modelled=True, updates=updates, asks=paradigm.asks
+            )
             for own in sizes or (SIZES,) * CLIENTS
         )
         first = FirstGradients(0, 0.1, ((0.0,),) * CLIENTS)
@@ -137,6 +141,9 @@ def play(
             control.send(Begin(clock))
         ours[0].expect(Started, PATIENCE_S)
         played.append([span for c in ours for span in c.expect(RoundReport, PATIENCE_S).spans])
+        for control in ours:
+            control.send(CountFrames())
+            control.expect(FramesSent, PATIENCE_S)
     for control in ours:
         control.send(Stop())
     for thread in threads:

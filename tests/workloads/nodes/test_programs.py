@@ -52,6 +52,16 @@ def test_every_transport_carries_whole_rounds(transport, connection) -> None:
             assert span[3] <= span[4]
 
 
+@pytest.mark.parametrize("connection", ["kept", "per-transfer"])
+def test_uploads_in_turns_are_carried_and_counted(connection) -> None:
+    in_turns = replace(paradigm("cpsfl"), uplink="sequential")
+    for spans in play(in_turns, rounds=2, settings=replace(PLAIN, connection=connection)):
+        uploads = sorted((s[3], s[4]) for s in spans if s[2] in ("CA", "CM"))
+        assert len(uploads) == CLIENTS * (ITERATIONS + 1)
+        for (_, end), (start, _) in itertools.pairwise(uploads):
+            assert end <= start + 1e-9
+
+
 @pytest.mark.parametrize(
     ("transport", "connection"), [("tcp", "kept"), ("tls", "kept"), ("tcp", "per-transfer")]
 )
