@@ -49,7 +49,7 @@ def library() -> ctypes.CDLL:
         ("engine_shannon", None, [_Pointer, _Pointer, _Long, _Pointer]),
         ("engine_rate", _Double, [_Pointer, _Int, _Long, _Double]),
         ("engine_transfer", _Double, [_Pointer, _Int, _Long, _Long, _Double]),
-        ("engine_note", _Double, [_Pointer, _Int, _Long, _Double]),
+        ("engine_note", _Double, [_Pointer, _Int, _Long, _Double, _Int]),
         ("engine_served", _Double, [_Pointer, _Int, _Long, _Long, _Double, _Long]),
         ("engine_arrival", _Double, [_Pointer, _Int, _Long, _Double]),
         ("engine_clear", None, [_Pointer, _Double]),
@@ -284,8 +284,8 @@ class Paths(_Structure):
         *(
             (name, _Double)
             for name in (
-                *("frame_bits", "initial", "offered", "credit_s", "receipt_bits", "packet_s"),
-                *("held_s", "acknowledgement_bits"),
+                *("frame_bits", "initial", "offered", "credit_s", "receipt_bits", "opening_bits"),
+                *("packet_s", "held_s", "acknowledgement_bits"),
             )
         ),
         *(("queued_frames", _Long), ("grant_s", _Double * 2), ("delivery_s", _Pointer)),

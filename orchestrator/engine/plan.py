@@ -303,8 +303,13 @@ def round_sizes(
     )
 
 
-def transfer_bytes(choices: Emulation, extra_bytes: int, payload_bytes: int) -> int:
-    """Bytes on the link for a message with this many bytes in addition to its header."""
+def transfer_bytes(
+    choices: Emulation, extra_bytes: int, payload_bytes: int, *, answers: bool = False
+) -> int:
+    """Bytes on the link for a message with this many bytes in addition to its header.
+
+    `answers`: it returns on the connection of another message, so that it opens none.
+    """
     kind = choices.transport_kind
     framing = Framing(
         choices.mtu,
@@ -312,7 +317,7 @@ def transfer_bytes(choices: Emulation, extra_bytes: int, payload_bytes: int) -> 
         ethernet_bytes=0 if choices.air == "ns3" else ETHERNET_BYTES,
     )
     head_bytes = wire.HEADER_BYTES + extra_bytes
-    if choices.connection == "kept":
+    if choices.connection == "kept" or answers:
         return kind.link_bytes(framing, head_bytes, payload_bytes)
     head_bytes += GREETING_BYTES
     return kind.opening_bytes(framing) + kind.link_bytes(framing, head_bytes, payload_bytes)

@@ -134,7 +134,9 @@ class TcpModel:
     impaired: bool = True
     """Whether any link delays or loses frames."""
     receipt_bits: float = 0.0
-    """Bits of a message without content where links are serial lines; 0: they are not."""
+    """Bits of a receipt where links are serial lines; 0: they are not."""
+    opening_bits: float = 0.0
+    """Further bits of a message without content that opens a connection."""
     packet_s: float = 0.0
     """Longest packet, in s at the link's rate."""
     held_s: float = 0.0
@@ -211,6 +213,7 @@ class TcpModel:
             offered=self.offered,
             credit_s=self.credit_s,
             receipt_bits=self.receipt_bits,
+            opening_bits=self.opening_bits,
             packet_s=self.packet_s,
             held_s=self.held_s,
             acknowledgement_bits=ACKNOWLEDGEMENT_BITS,
@@ -236,6 +239,7 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
     dilation = choices.dilation if isinstance(choices.dilation, float) else 1.0
     kept = choices.connection == "kept"
     initial = float(choices.initial_window or INITIAL_FRAMES)
+    receipt_bytes = transfer_bytes(choices, 0, 0, answers=True)
 
     def each(value: str) -> Array:
         return np.array([[getattr(link, value) for link in way] for way in ways], dtype=float)
@@ -260,7 +264,8 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
         seeds=np.array([[link.seed for link in way] for way in ways], dtype=np.uint64),
         scenario=scenario if scenario.links.vary_by_slot else None,
         impaired=scenario.is_impaired,
-        receipt_bits=8.0 * transfer_bytes(choices, 0, 0) if serial else 0.0,
+        receipt_bits=8.0 * receipt_bytes if serial else 0.0,
+        opening_bits=8.0 * (transfer_bytes(choices, 0, 0) - receipt_bytes),
         packet_s=0.0 if shape.single_frames else shape.packet_s / dilation,
         held_s=FILL_S / dilation if kept else 0.0,
         # On a shared band, a transfer waits for its first windows, then has its part of the band.

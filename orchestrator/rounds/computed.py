@@ -50,10 +50,12 @@ class OwnRates:
             self.conductor.never(client)
         self.conductor.at(client, end_s, then)
 
-    def word(self, way: int, client: int, at_s: float, then: "Then") -> None:
+    def word(
+        self, way: int, client: int, at_s: float, then: "Then", *, answers: bool = False
+    ) -> None:
         """See `Carrier.word`."""
         if self.paths is not None:
-            at_s = self._note(self._at, way, client - 1, at_s)
+            at_s = self._note(self._at, way, client - 1, at_s, not answers)
         self.conductor.soon(client, at_s, then)
 
     def advance(self, until_s: float) -> bool:

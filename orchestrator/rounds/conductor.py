@@ -88,8 +88,13 @@ class Carrier(Protocol):
         `then` happens at the end of the transfer, as an event of the client.
         """
 
-    def word(self, way: int, client: int, at_s: float, then: Then) -> None:
-        """Carry a message without content; `then` happens when it arrives."""
+    def word(
+        self, way: int, client: int, at_s: float, then: Then, *, answers: bool = False
+    ) -> None:
+        """Carry a message without content; `then` happens when it arrives.
+
+        `answers`: it is the receipt of a transfer, and returns on the transfer's connection.
+        """
 
     def advance(self, until_s: float) -> bool:
         """Carry until a transfer of a shared medium ends, but no longer than until a moment.
@@ -369,7 +374,8 @@ class Conductor:
 
     def _report(self, client: int, at_s: float, event: "server_round.Event") -> None:
         """Report an event that a client notices at a time."""
-        self.carrier.word(UP, client, at_s, lambda _: self._happens(event))
+        answers = not isinstance(event, UploadReady)
+        self.carrier.word(UP, client, at_s, lambda _: self._happens(event), answers=answers)
 
     def _gradient_bytes(self, sizes: "_Sizes", client: int) -> tuple[int, int]:
         """Aggregated gradients and all gradients of a batch, in bytes."""

@@ -114,7 +114,9 @@ class Packets:
         else:
             self.conductor.at(client, at_s, send)
 
-    def word(self, way: int, client: int, at_s: float, then: "Then") -> None:
+    def word(
+        self, way: int, client: int, at_s: float, then: "Then", *, answers: bool = False
+    ) -> None:
         """See `Carrier.word`."""
         self.begin(WORD, client, way, 0, at_s, then)
 

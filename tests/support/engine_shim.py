@@ -88,9 +88,9 @@ def delivered(air: LinkState, way: int, k: int, size: int, time_s: float) -> flo
     return float(library().engine_transfer(air.address, way, k, size, time_s))
 
 
-def noted(air: LinkState, way: int, k: int, time_s: float) -> float:
+def noted(air: LinkState, way: int, k: int, time_s: float, *, opens: bool = False) -> float:
     """When a message of a single frame arrives."""
-    return float(library().engine_note(air.address, way, k, time_s))
+    return float(library().engine_note(air.address, way, k, time_s, opens))
 
 
 def senders(paths: Paths) -> npt.NDArray[np.void]:

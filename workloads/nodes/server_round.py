@@ -462,9 +462,17 @@ class EmulatedServerRound:
         self.station.links[lost.client].hang_up()
 
     def _send_word(self, client: int, kind: Kind, time_s: float | None = None) -> None:
-        """Send a frame without payload, from this thread."""
-        try:
+        """Send a frame without payload: from this thread, unless a connection has to be opened for
+        it, which waits for the client."""
+
+        def send(client: int) -> None:
             self._send(client, kind, 0, time_s=time_s)
+
+        if self.station.setup.settings.connection != "kept":
+            self._start_threads(send, [client])
+            return
+        try:
+            send(client)
         except wire.ConnectionLost as error:
             self.events.put(Failed(client, self.clock.now(), error))
 

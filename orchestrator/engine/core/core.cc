@@ -74,9 +74,9 @@ double engine_transfer(LinkState *air, int32_t way, int64_t k, int64_t size, dou
                  link);
 }
 
-// When a message of a single frame arrives.
-double engine_note(LinkState *air, int32_t way, int64_t k, double time_s) {
-  return note(*air->paths, *air->slots, air->links, way, k, time_s, air->slot[k]);
+// When a message of a single frame arrives; see `note`.
+double engine_note(LinkState *air, int32_t way, int64_t k, double time_s, int32_t opens) {
+  return note(*air->paths, *air->slots, air->links, way, k, time_s, air->slot[k], opens != 0);
 }
 
 // When a transfer that begins on shared links is served; `active` links are active then.

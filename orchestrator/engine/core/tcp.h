@@ -54,7 +54,7 @@ struct Paths {
   const double *losses;  // [2, K, 4]
   int64_t clients;
   int32_t control, by_grant, impaired, round_trips;
-  double frame_bits, initial, offered, credit_s, receipt_bits, packet_s, held_s;
+  double frame_bits, initial, offered, credit_s, receipt_bits, opening_bits, packet_s, held_s;
   double acknowledgement_bits;
   int64_t queued_frames;
   double grant_s[2];
@@ -130,15 +130,35 @@ inline double arrival(Paths &paths, int way, int64_t k, double sent_s, double sp
   return last_s;
 }
 
-// Arrival time of a message of a single frame that is sent in a slot or later.
-inline double note(Paths &paths, const Slots &slots, const Link *links, int way, int64_t k,
-                   double time_s, int64_t slot) {
-  if (paths.receipt_bits > 0.0) {
-    const double begin_s = most(time_s, paths.free_s[way * paths.clients + k]);
-    time_s = carried(slots, nullptr, 1, way, k, paths.receipt_bits, begin_s, slot,
-                     links[way * paths.clients + k]);
-    if (time_s == NEVER) return NEVER;
+// When a sender that opens a connection at a time may send on it. The frames that it sends for this
+// count as part of its message.
+inline double opened(const Paths &paths, const Slots &slots, int way, int64_t k, double time_s,
+                     int64_t slot, const Link &back) {
+  for (int trip = 0; trip < paths.round_trips && time_s != NEVER; ++trip) {
+    time_s += back_s_of(paths, k, slot_of(paths, time_s));
+    if (paths.receipt_bits > 0.0) {
+      time_s = carried(slots, nullptr, 1, opposite(way), k, paths.acknowledgement_bits, time_s,
+                       slot, back);
+    }
   }
+  return time_s;
+}
+
+// Arrival time of a message of a single frame that is sent in a slot or later: an answer on the
+// connection of a transfer, or a message that `opens` a connection if each has its own.
+inline double note(Paths &paths, const Slots &slots, const Link *links, int way, int64_t k,
+                   double time_s, int64_t slot, bool opens) {
+  if (opens) {
+    const Link &back = links[opposite(way) * paths.clients + k];
+    time_s = opened(paths, slots, way, k, time_s, slot, back);
+  }
+  if (paths.receipt_bits > 0.0) {
+    double &free_s = paths.free_s[way * paths.clients + k];
+    const double bits = paths.receipt_bits + (opens ? paths.opening_bits : 0.0);
+    time_s = free_s = carried(slots, nullptr, 1, way, k, bits, most(time_s, free_s), slot,
+                              links[way * paths.clients + k]);
+  }
+  if (time_s == NEVER) return NEVER;
   int64_t now = slot_of(paths, time_s);
   const double end_s = static_cast<double>(paths.slots) * paths.slot_s;
   double timeout_s = LEAST_TIMEOUT_S + at(paths, paths.delay_s, UP, k, now) +
@@ -445,10 +465,7 @@ inline double clocked(Paths &paths, const Slots &slots, int way, int64_t k, int6
 inline double over_serial_line(Paths &paths, const Slots &slots, int way, int64_t k, int64_t size,
                                double time_s, int64_t &slot, const Link &link, const Link &back) {
   const int side = side_of(way), other = opposite(way);
-  for (int trip = 0; trip < paths.round_trips; ++trip) {
-    int64_t from = slot;
-    time_s = carried(slots, nullptr, 1, other, k, paths.acknowledgement_bits, time_s, from, back);
-  }
+  time_s = opened(paths, slots, way, k, time_s, slot, back);
   if (paths.round_trips > 0) paths.senders[side * paths.clients + k].window = paths.initial;
   const double begin_s = most(time_s, paths.free_s[side * paths.clients + k]);
   const int64_t begin_slot = slot_at(slots, begin_s, slot);
@@ -493,7 +510,8 @@ inline double delivered(Paths &paths, const Slots &slots, int way, int64_t k, in
     sender.threshold = NEVER;
     sender.offered = paths.offered;
     sender.ceiling = sender.since_s = 0.0;
-    time_s += paths.round_trips * back_s;
+    time_s = opened(paths, slots, way, k, time_s, slot, back);
+    if (time_s == NEVER) return NEVER;
   }
   if (paths.control == BBR) postpone_probe(paths, sender, time_s);
   int64_t left = frames_of(paths, size);

@@ -97,6 +97,9 @@ def runs() -> Iterator[Run]:
     yield "air", SMALL | {"links": AIR}, ["--out", "air"]
     quic = SMALL | {"emulation": SMALL["emulation"] | {"transport": "quic"}}
     yield "quic", quic, ["--pcap", "--out", "quic"]
+    keys = {"links": {"one_way_delay_s": 0.02}, "uploads": {"sharing": "sequential"}}
+    opening = {"emulation": SMALL["emulation"] | {"connection": "per-transfer"}}
+    yield "opening", SMALL | keys | opening, []
     yield "red", SMALL | {"links": {"queue": "red", "ecn": True}}, []
     yield "lte", LTE, ["--out", "lte"]
     yield "lte-faults", LTE | {"faults": FAULTS}, []
@@ -161,6 +164,12 @@ def test_so_do_those_of_clients_that_differ_in_load_and_of_codecs_by_direction(
 @pytest.mark.parametrize("name", each(OTHERS, LONG))
 def test_so_do_those_that_are_carried_otherwise(all_played: Played, name: str) -> None:
     run = result(all_played, name)
+    assert run["valid"]
+    assert_exact(run)
+
+
+def test_so_do_those_whose_every_message_opens_a_connection(all_played: Played) -> None:
+    run = result(all_played, "opening")
     assert run["valid"]
     assert_exact(run)
 

@@ -304,6 +304,17 @@ def test_over_lte_a_packet_takes_a_grant_and_a_transfer_its_windows() -> None:
     assert paths.arrays["windows"][0, UP, 0] == pytest.approx([8e-3, 0.0, 8e-3, 0.0])
 
 
+@pytest.mark.parametrize("delay_s", [0.0, 0.01])
+def test_a_message_that_opens_a_connection_waits_for_its_round_trips(delay_s: float) -> None:
+    """At 1 Mb/s: two answers of 528 bits, then 1248 and 880 bits; a receipt follows on the line."""
+    lines = {"receipt_bits": 880.0, "opening_bits": 1248.0, "round_trips": 2}
+    paths = replace(transport(delay_s, 0.0, "cubic"), impaired=delay_s > 0, **lines).fresh()
+    air = given_air(np.full((1, 100), 1e6), 0.1, paths)
+    sent_s = 1.0 + 2 * (2 * delay_s + 528e-6) + 2128e-6
+    assert noted(air, UP, 0, 1.0, opens=True) == pytest.approx(sent_s + delay_s, abs=1e-12)
+    assert noted(air, UP, 0, 1.0) == pytest.approx(sent_s + 880e-6 + delay_s, abs=1e-12)
+
+
 FRAME_S, EACH_S = 1e-3, 10e-3
 """What a frame of 1514 B takes at 12.112 Mb/s, and its acknowledgement at 52.8 kb/s."""
 
