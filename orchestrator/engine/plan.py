@@ -434,13 +434,14 @@ def remaining_work(
 
 
 def prospects_of(plan: RoundPlan) -> Prospects:
-    """The information for service orders about a round in which a client's iterations are equal."""
+    """The information for service orders about a round, or an update of an asynchronous run, in
+    which a client's iterations are equal."""
 
     def first(values: npt.NDArray[np.generic]) -> tuple[Any, ...]:
         return tuple((values if values.ndim == 1 else values[:, 0]).tolist())
 
     return Prospects(
-        iterations=plan.iterations,
+        iterations=int(plan.iterations_of.max()),
         forward_s=first(plan.cf_s),
         backward_s=first(plan.cb_s),
         server_s=first(plan.s_s),
@@ -448,4 +449,5 @@ def prospects_of(plan: RoundPlan) -> Prospects:
         gradient_bytes=first(plan.sg_bytes),
         adapter_bytes=first(plan.cm_bytes),
         own_iterations=() if plan.own_iterations is None else tuple(plan.own_iterations.tolist()),
+        model_bytes=first(plan.sm_bytes) if plan.updates else (),
     )

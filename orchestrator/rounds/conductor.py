@@ -28,7 +28,7 @@ from ns3_scenarios.trace import TraceExhausted
 from orchestrator.engine.arrays import Array, Ints
 from orchestrator.engine.core_library import EXHAUSTED
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.plan import RoundPlan, remaining_work
+from orchestrator.engine.plan import RoundPlan, prospects_of, remaining_work
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP
 from testbed.core import asynchronous_round, orders, server_round
 from testbed.core.asynchronous_round import (
@@ -40,6 +40,7 @@ from testbed.core.asynchronous_round import (
     UpdateArrived,
 )
 from testbed.core.faults import slowed_end
+from testbed.core.ranks import Outlook
 from testbed.core.server_round import (
     AdaptersArrived,
     AllowUpload,
@@ -49,7 +50,6 @@ from testbed.core.server_round import (
     ContinueClients,
     GiveUp,
     GradientDelivered,
-    Outlook,
     Refused,
     SendGradient,
     SendShared,
@@ -180,17 +180,7 @@ class Conductor:
 
     def _protocol(self, service_order: Ints | None) -> ServerRound | AsynchronousRound:
         plan, carrier = self.plan, self.carrier
-        if plan.updates:
-            return AsynchronousRound(
-                plan.paradigm,
-                self.clients,
-                plan.updates,
-                self.start_s,
-                self._lost_at,
-                drops=True,
-                buffer=max(1, plan.starts_after),
-                after_aggregation=plan.starts_after > 1,
-            )
+        prospects = prospects_of(plan) if plan.updates else None
 
         def first_gradient_s(client: int, at_s: float) -> float:
             if not plan.paradigm.asks_for_first_gradient:
@@ -200,14 +190,31 @@ class Conductor:
 
         def ahead(client: int, iteration: int, at_s: float) -> orders.Ahead:
             up_bps, down_bps = (carrier.rate(way, client, at_s) for way in (UP, DOWN))
+            if prospects is not None:
+                return prospects.ahead(client, iteration, up_bps, down_bps)
             return remaining_work(plan, client, iteration, up_bps, down_bps)
 
+        outlook = Outlook(ahead, self.start_s)
+        if plan.updates:
+            return AsynchronousRound(
+                plan.paradigm,
+                self.clients,
+                plan.updates,
+                self.start_s,
+                self._lost_at,
+                first_gradient=first_gradient_s,
+                outlook=outlook,
+                drops=True,
+                buffer=max(1, plan.starts_after),
+                after_aggregation=plan.starts_after > 1,
+                tick=1e-9,
+            )
         return ServerRound(
             plan.paradigm,
             self.clients,
             first_gradient_s,
             self._lost_at,
-            outlook=Outlook(ahead, self.start_s),
+            outlook=outlook,
             drops=True,
             own_gradients=plan.own_gradients,
             tick=1e-9,
@@ -444,11 +451,12 @@ class Conductor:
             self._upload(client, end_s, partial(self._adapters, client), asks=asks, adapters=True)
 
     def _adapters(self, client: int, start_s: float) -> None:
-        self._send(client, CM, UP, start_s, partial(self._finished, client))
+        self._send(client, CM, UP, start_s, partial(self._finished, client, start_s))
 
-    def _finished(self, client: int, end_s: float) -> None:
+    def _finished(self, client: int, start_s: float, end_s: float) -> None:
         if self.plan.updates:
-            self._happens(UpdateArrived(client, end_s))
+            compute_s, upload_s = self._backward_s[client], end_s - start_s
+            self._happens(UpdateArrived(client, end_s, compute_s, upload_s))
             return
         if client in self.protocol.here:
             self.end_s = max(self.end_s, end_s)

@@ -424,12 +424,12 @@ def cut(spans: npt.NDArray[np.void], lost: Sequence[Loss], start_s: float) -> np
 
 def round_of(index: int, plan: RoundPlan, times: RoundTimes) -> Round:
     """The round as an entry of a timeline; rounds count from 0."""
-    latency_s = times.latency_s
+    latency_s, starts_s = times.latency_s, times.spans["start_s"]
     return Round(
         index=index,
         paradigm=plan.paradigm.name,
         split=plan.allocation.split,
-        start_s=float(times.spans["start_s"][0] if len(times.spans) else times.end_s - latency_s),
+        start_s=float(starts_s.min() if len(starts_s) else times.end_s - latency_s),
         latency_s=latency_s,
         energy_j=times.energy_j,
         objective=times.objective,

@@ -584,22 +584,12 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "parts of adapters are defined for LoRA",
             ),
             "own-statistics-of-asynchronous-clients": (STAYS, ASYNCHRONOUS, _KEEPS),
-            "asynchronous-with-another-order": (
-                is_not("order", None),
-                ASYNCHRONOUS,
-                "its queues are served in first-come, first-served order",
-            ),
             "asynchronous-with-server-momentum": (
                 is_not("workload.aggregation", "fedavg", "fedprox"),
                 ASYNCHRONOUS,
                 _MERGED,
             ),
             "asynchronous-with-common-adapters": (COMMON_SET, ASYNCHRONOUS, _MERGED),
-            "asynchronous-with-sequential-uploads": (
-                IN_TURN,
-                ASYNCHRONOUS,
-                "turns are granted among the clients of a round",
-            ),
             "aggregated-gradients-of-measured-time": (
                 MEASURED,
                 AGGREGATED,

@@ -12,19 +12,25 @@ Sequence for one client, with events (▸) and instructions (◂)::
     ▸ UpdateArrived ◂ Mix, ◂ Aggregate if the buffer is full, then ◂ SendAdapters again
     at any time ▸ Refused, ▸ TimePassed: ◂ GiveUp, or ◂ Abandon if no client may be dropped
 
+Where clients ask before they upload (`Paradigm.asks`), ▸ UploadReady ◂ AllowUpload precede an
+upload. Sequential resources serve by the paradigm's order; the adapters of an update wait for the
+downlink like gradients do. No turn waits for a client that has not asked for the resource.
+
 The run is over when all updates have arrived. Updates that are in progress then are finished,
 but no longer mixed; a client that has none receives ◂ Finish. Iterations of a client are counted
 across updates.
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from testbed.core.paradigm import Paradigm
+from testbed.core.ranks import Outlook, Ranks, Standing
 from testbed.core.schedule import Resource, Schedule
 from testbed.core.server_round import (
     Abandon,
+    AllowUpload,
     BroadcastReceived,
     Compute,
     Computed,
@@ -35,6 +41,7 @@ from testbed.core.server_round import (
     SmashedArrived,
     Step,
     TimePassed,
+    UploadReady,
 )
 
 
@@ -44,6 +51,10 @@ class UpdateArrived:
 
     client: int
     at: float
+    compute: float = 0
+    """τ_CB of the last iteration."""
+    upload: float = 0
+    """τ_CM."""
 
 
 @dataclass(frozen=True)
@@ -84,17 +95,27 @@ Event = (
     | SmashedArrived
     | Computed
     | GradientDelivered
+    | UploadReady
     | UpdateArrived
     | Refused
     | TimePassed
 )
-Instruction = Mix | Aggregate | SendAdapters | Compute | SendGradient | Finish | GiveUp | Abandon
+Instruction = (
+    Mix
+    | Aggregate
+    | SendAdapters
+    | AllowUpload
+    | Compute
+    | SendGradient
+    | Finish
+    | GiveUp
+    | Abandon
+)
 
 
 @dataclass
-class _Client:
+class _Client(Standing):
     iteration: int = 0
-    """The current iteration; before an update, the last completed one."""
     step: Step = ""
     has_adapters: bool = False
     version: int = 0
@@ -112,30 +133,37 @@ class AsynchronousRound:
         start: float,
         lost_at: Mapping[int, float] | None = None,
         *,
+        first_gradient: Callable[[int, float], float] = lambda client, at: 0.0,
+        outlook: Outlook | None = None,
         drops: bool = False,
         buffer: int = 1,
         after_aggregation: bool = False,
+        tick: float | None = None,
     ):
         """Begin the run.
 
         Args:
             paradigm: Determines the schedule.
-            clients: Participating clients, from 1.
+            clients: Participating clients, from 1, in the order of scheduled uploads.
             updates: Number of updates of all clients together that must arrive.
             start: Start time of the run.
             lost_at: Time at which an unfinished client counts as lost.
+            first_gradient: See `Ranks`, and so for `outlook` and `tick`.
+            outlook: Used if the paradigm's order is not one of the paper's.
             drops: Whether the run continues without a lost client.
             buffer: Number of updates after which the server changes the global model.
             after_aggregation: Whether a client whose update is in the buffer waits until it is
                 applied; otherwise it is sent the current model at once. If all clients wait, the
                 buffer is applied as it is.
+            tick: Unit in which lags and times of arrival are compared; None: as they are.
         """
         self.here = set(clients)
         self.finished: list[int] = []
         self.lost: dict[int, GiveUp] = {}
         self._lost_at = {k: at for k, at in (lost_at or {}).items() if k in self.here}
         self._drops = drops
-        self._schedule = Schedule(paradigm, len(clients))
+        self._schedule = Schedule(paradigm, clients, tick)
+        self._ranks = Ranks(paradigm, first_gradient, outlook, tick)
         self._clients = {client: _Client() for client in clients}
         self._missing = updates
         self._version = 0
@@ -193,15 +221,24 @@ class AsynchronousRound:
                 self._schedule.delivered(event.at)
             case SmashedArrived():
                 client.iteration = event.iteration
-                self._schedule.smashed_arrived(event.client, event.iteration, event.at, 0)
+                client.compute, client.upload = event.compute, event.at - event.sent
+                self._schedule.uploaded(event.client, event.at)
+                rank = self._ranks.rank("compute", event.client, client, event.at)
+                self._schedule.smashed_arrived(event.client, event.iteration, event.at, rank)
             case Computed():
                 client.step = ""
-                self._schedule.computed(event.client, client.iteration, event.at, 0)
+                rank = self._ranks.rank("transmit", event.client, client, event.at)
+                self._schedule.computed(event.client, client.iteration, event.at, rank)
             case GradientDelivered():
                 client.step = ""
+                client.gradient = event.arrived - event.sent
                 self._schedule.delivered(event.at)
+            case UploadReady():
+                self._schedule.upload_ready(event.client, event.at, adapters=False)  # without gates
             case UpdateArrived():
                 client.has_adapters = False
+                client.compute, client.upload = event.compute, event.upload
+                self._schedule.uploaded(event.client, event.at)
                 self._waiting.add(event.client)
                 if self._missing:
                     staleness = self._version - client.version
@@ -220,16 +257,17 @@ class AsynchronousRound:
         """
         for start in self._schedule.start(transmits=transmits):
             client = self._clients[start.client]
-            if start.resource == "compute":
-                client.step = "S"
+            if start.resource == "upload":
+                self._instructions.append(AllowUpload(start.client, start.at))
+            elif start.resource == "compute":
+                client.step, client.compute_start = "S", start.at
                 self._instructions.append(Compute(start.client, client.iteration, start.at))
             elif client.has_adapters:
                 client.step = "SG"
                 self._instructions.append(SendGradient(start.client, client.iteration, start.at))
             else:
                 client.step, client.version = "SM", self._version
-                first = client.iteration + 1
-                self._instructions.append(SendAdapters(start.client, first, start.at))
+                self._instructions.append(SendAdapters(start.client, client.first, start.at))
         given, self._instructions = self._instructions, []
         return given
 
@@ -250,7 +288,10 @@ class AsynchronousRound:
 
     def _next_update(self, client: int, now: float) -> None:
         if self._missing:
-            self._schedule.adapters_ready(client, now)
+            state = self._clients[client]
+            state.first, state.compute_start = state.iteration + 1, now
+            rank = self._ranks.rank("transmit", client, state, now)
+            self._schedule.adapters_ready(client, now, rank)
         else:
             self.here.remove(client)
             self.finished.append(client)

@@ -114,21 +114,26 @@ class Prospects:
     adapter_bytes: tuple[int, ...]
     own_iterations: tuple[int, ...] = ()
     """Number of iterations of each client, if they differ; otherwise empty."""
+    model_bytes: tuple[int, ...] = ()
+    """Bytes of the global adapters that an update of an asynchronous run begins with; empty in
+    other runs."""
 
     def ahead(self, client: int, iteration: int, uplink_bps: float, downlink_bps: float) -> Ahead:
-        """Remaining work of a client (from 1) in an iteration, at these rates."""
+        """Remaining work of a client (from 1) in an iteration, at these rates; iteration 0: the
+        client waits for the adapters of its update."""
         k = client - 1
         iterations = self.own_iterations[k] if self.own_iterations else self.iterations
         later = iterations - iteration
         a_turn_s = self.forward_s[k] + self.server_s[k] + self.backward_s[k]
+        now_bytes = self.gradient_bytes[k] if iteration else self.model_bytes[k]
         return Ahead(
             len(self.server_s),
             iterations,
-            self.server_s[k],
-            self.backward_s[k] + later * a_turn_s,
-            float(self.gradient_bytes[k]),
+            self.server_s[k] if iteration else 0.0,
+            (self.backward_s[k] if iteration else 0.0) + later * a_turn_s,
+            float(now_bytes),
             float(self.adapter_bytes[k] + later * self.smashed_bytes[k]),
-            float((1 + later) * self.gradient_bytes[k]),
+            float(now_bytes + later * self.gradient_bytes[k]),
             uplink_bps,
             downlink_bps,
         )

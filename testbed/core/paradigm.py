@@ -48,8 +48,8 @@ class Paradigm:
     """Parameters of a service order that another package provides."""
     asynchronous: bool = False
     """Whether clients do not wait for each other: their adapters are merged into the global ones
-    when they arrive, and the result is sent back at once. Queues are served in first-come,
-    first-served order, without gates."""
+    when they arrive, and the result is sent back at once. There are no gates, and no turn waits for
+    a client that has not asked for it."""
     adapters_wait_for_all: bool = False
     """Whether the upload of adapters starts only when all clients have finished their last backward
     pass."""
@@ -58,7 +58,8 @@ class Paradigm:
     with the whole bandwidth."""
     uplink_order: UploadOrder = "first-come"
     """Order of sequential uploads: by the time of the request, or (`scheduled`) strictly in the
-    order in which the clients of the round were chosen."""
+    order in which the clients of the round were chosen. With `asynchronous`, clients that have not
+    asked are passed over."""
     gradient_aggregation: float = 0.0
     """Share φ of a batch whose gradients are averaged over the clients and broadcast once, from 0
     to 1; a value above 0 requires `transmission_waits_for_all`."""
@@ -157,14 +158,10 @@ def paradigm(name: str) -> Paradigm:
     if found.order not in ORDERS.names():
         raise PARADIGMS.unfit(name, f"has order {not_one_of(found.order, ORDERS.names())}")
     gated = found.compute_waits_for_all or found.transmission_waits_for_all
-    if found.asynchronous and (gated or found.order != orders.FIRST_COME):
-        why = "is asynchronous: its order is 'first-come', without gates"
+    gated = gated or found.adapters_wait_for_all
+    if found.asynchronous and (gated or found.gradient_aggregation):
+        why = "is asynchronous: it has no gates and no gradient aggregation"
         raise PARADIGMS.unfit(name, why)
-    if found.asynchronous and not found.is_plain:
-        why = (
-            "is asynchronous: it has no gate before adapters, no sequential uplink and no gradient"
-        )
-        raise PARADIGMS.unfit(name, f"{why} aggregation")
     if not 0 <= found.gradient_aggregation <= 1:
         why = f"has gradient_aggregation {found.gradient_aggregation!r}, which is not in [0, 1]"
         raise PARADIGMS.unfit(name, why)

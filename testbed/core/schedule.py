@@ -60,6 +60,7 @@ class _Server:
         turns: Collection[int] = (),
         *,
         in_places: bool = False,
+        passes_over: bool = False,
     ):
         self.resource = resource
         self.sequential = sharing == "sequential"
@@ -82,6 +83,8 @@ class _Server:
         self.turns = deque(turns)
         """Clients in the order in which they are served, again and again; empty: by rank. A client
         that waits at the gate is passed over, and when the gate opens, the order begins again."""
+        self.passes_over = passes_over
+        """Whether clients that have not asked for their turn are passed over, too."""
 
     def enqueue(
         self, client: int, iteration: int, now: float, rank: float, *, gated: bool | None = None
@@ -106,8 +109,11 @@ class _Server:
             self.turns = deque(client for client in self.order if client in self.turns)
 
     def _next_turn(self) -> int | None:
-        """The client that is served next in turn; None if there are no turns, or all in turn wait
-        at the gate."""
+        """The client that is served next in turn; None if there are no turns, all in turn wait at
+        the gate, or all are passed over."""
+        if self.passes_over:
+            asking = {waiting.client for waiting in self.queue}
+            return next((client for client in self.turns if client in asking), None)
         held = {waiting.client for group in self.held.values() for waiting in group}
         return next((client for client in self.turns if client not in held), None)
 
@@ -209,7 +215,11 @@ class Schedule:
             own,
             in_places=in_places,
         )
-        self._upload = _Server("upload", paradigm.uplink, False, clients, tick, {}, turns)
+        self._upload = _Server(
+            *("upload", paradigm.uplink, False, clients, tick, {}, turns),
+            # Clients of an asynchronous round do not wait for each other.
+            passes_over=paradigm.asynchronous,
+        )
         self._adapters_wait = paradigm.adapters_wait_for_all
         self._servers = [self._compute, self._transmit]
         if paradigm.asks:
@@ -246,9 +256,9 @@ class Schedule:
         self.uploaded(client, now)
         self._upload.leave(client)
 
-    def adapters_ready(self, client: int, now: float) -> None:
-        """The global adapters of an asynchronous round are ready for a client."""
-        self._transmit.enqueue(client, 0, now, 0)
+    def adapters_ready(self, client: int, now: float, rank: float) -> None:
+        """The global adapters of an asynchronous round are ready for a client; see `computed`."""
+        self._transmit.enqueue(client, 0, now, rank)
 
     def delivered(self, now: float) -> None:
         """A gradient, or the adapters of an asynchronous round, have arrived at the client."""

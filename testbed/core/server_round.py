@@ -29,11 +29,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from testbed.core import orders
-from testbed.core.errors import RunError
-from testbed.core.orders import Ahead
 from testbed.core.paradigm import Paradigm
-from testbed.core.registry import failures
+from testbed.core.ranks import Outlook, Ranks, Standing
 from testbed.core.schedule import Resource, Schedule
 
 Step = Literal["", "SM", "S", "SG"]
@@ -236,30 +233,10 @@ Instruction = (
 
 
 @dataclass
-class _Client:
-    iteration: int = 1
+class _Client(Standing):
     step: Step = "SM"
-    compute: float = 0
-    """τ_CB(i-1) + τ_CF(i)."""
-    upload: float = 0
-    """τ_CA(i)."""
-    gradient: float | None = None
-    """τ_SG(i-1), the last term of eq. (22); None: there was no gradient yet."""
-    compute_start: float = 0
     place: tuple[float, float, int] = (0, 0, 0)
     """Place of its gradient in the service order: the rank, the time of arrival and the number."""
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """Inputs of a service order that is not one of the paper's."""
-
-    ahead: Callable[[int, int, float], Ahead]
-    """Remaining work by client, iteration and current time."""
-    start: float
-    """Start time of the round."""
-    second: float = 1
-    """Number of the driver's time units per second."""
 
 
 class ServerRound:
@@ -305,15 +282,12 @@ class ServerRound:
         self.finished: list[int] = []
         self.lost: dict[int, GiveUp] = {}
         self._paradigm = paradigm
-        self._rank_of = paradigm.rank
-        self._outlook = outlook
+        self._ranks = Ranks(paradigm, first_gradient, outlook, tick, places)
         self._mac_orders = mac_orders and paradigm.gradient_transmission == "sequential"
         if self._mac_orders:
             paradigm = replace(paradigm, gradient_transmission="parallel")
         own = {client: n for client, n in (iterations or {}).items() if client in self.here}
         self._schedule = Schedule(paradigm, clients, tick, own, in_places=places is not None)
-        self._places = places
-        self._tick = tick
         self._own_gradients = own_gradients
         self._computed: dict[int, float] = {}
         """Clients whose gradients wait to be aggregated, with the times when they were computed."""
@@ -325,7 +299,6 @@ class ServerRound:
         """Clients whose gradient is being sent, if the radio's scheduler orders them."""
         self._served_order: tuple[int, ...] = ()
         """The clients of the last `SetPriorities`."""
-        self._first_gradient = first_gradient
         self._lost_at = {k: at for k, at in (lost_at or {}).items() if k in self.here}
         self._drops = drops
         self._clients = {client: _Client() for client in clients}
@@ -382,7 +355,7 @@ class ServerRound:
                 client.iteration = event.iteration
                 client.compute, client.upload = event.compute, event.at - event.sent
                 self._schedule.uploaded(event.client, event.at)
-                rank = self._rank("compute", event.client, event.at)
+                rank = self._ranks.rank("compute", event.client, client, event.at)
                 self._schedule.smashed_arrived(event.client, event.iteration, event.at, rank)
             case Computed():
                 client.step = ""
@@ -411,7 +384,8 @@ class ServerRound:
 
     def _gradient_ready(self, number: int, at: float) -> None:
         """Add a gradient to the queue of the downlink from a time on."""
-        client, rank = self._clients[number], self._rank("transmit", number, at)
+        client = self._clients[number]
+        rank = self._ranks.rank("transmit", number, client, at)
         client.place = (rank, at, number)
         self._schedule.gradient_ready(number, client.iteration, at, rank)
 
@@ -442,52 +416,6 @@ class ServerRound:
                 for number in clients:
                     self._clients[number].step = ""
                 self._instructions.append(ContinueClients(clients, at))
-
-    def _rank(self, resource: Resource, number: int, at: float) -> float:
-        """The rank of a client at a resource: the lowest is served first."""
-        client, order = self._clients[number], self._paradigm.order
-        if self._places is not None:
-            return self._places(resource, number, client.iteration)
-        if order == orders.FIRST_COME:
-            return 0
-        if order == orders.LARGER_LAG:
-            lag = self._lag(resource, number, at)
-            return -lag if self._tick is None else -round(lag / self._tick)
-        sharing = self._paradigm.server_compute
-        if resource == "transmit":
-            sharing = self._paradigm.gradient_transmission
-        if sharing == "parallel":
-            return 0  # There is no queue.
-        assert self._rank_of is not None
-        assert self._outlook is not None
-        second, ahead = self._outlook.second, self._outlook.ahead(number, client.iteration, at)
-        at_downlink = resource == "transmit"
-        asked = orders.request(
-            at_downlink,
-            number,
-            client.iteration,
-            (at - self._outlook.start) / second,
-            client.compute / second,
-            client.upload / second,
-            (at - client.compute_start) / second if at_downlink else ahead.server_s,
-            -1.0 if client.gradient is None else client.gradient / second,
-            ahead,
-        )
-        with failures(f"order {order!r}"):
-            rank = self._rank_of(asked)
-        if (place := orders.place(rank)) == orders.NO_RANK:
-            raise RunError(f"order: {order!r} returned {rank} for {asked}")
-        return place
-
-    def _lag(self, resource: Resource, number: int, at: float) -> float:
-        """The lag: eq. (22) for computing, eq. (12) for the downlink."""
-        client = self._clients[number]
-        lag = client.compute + client.upload
-        if resource == "transmit":
-            return lag + at - client.compute_start
-        if client.gradient is not None:
-            return lag + client.gradient
-        return lag + self._first_gradient(number, at)
 
     def instructions(self, *, transmits: bool = True) -> list[Instruction]:
         """Instructions that follow; call it after all events of the same time.

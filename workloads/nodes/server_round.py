@@ -41,6 +41,7 @@ from testbed.core.asynchronous_round import (
 )
 from testbed.core.clock import EmulatedClock
 from testbed.core.faults import BsFaults, slowed_end
+from testbed.core.ranks import Outlook
 from testbed.core.server_round import (
     Abandon,
     AdaptersArrived,
@@ -51,7 +52,6 @@ from testbed.core.server_round import (
     GiveUp,
     GradientDelivered,
     Instruction,
-    Outlook,
     Refused,
     SendGradient,
     SendShared,
@@ -179,6 +179,7 @@ class EmulatedServerRound:
         faults = order.faults or BsFaults()
         self.slow = faults.slow
         lost_at = {k: at_s for k, at_s in enumerate(faults.lost_s, 1) if at_s is not None}
+        outlook = Outlook(order.ahead.at, clock.start_s) if order.ahead else None
         self.protocol = (
             AsynchronousRound(
                 station.setup.paradigm,
@@ -186,6 +187,8 @@ class EmulatedServerRound:
                 self.terms.updates,
                 clock.start_s,
                 lost_at,
+                first_gradient=self._first_gradient_s,
+                outlook=outlook,
                 drops=faults.drops,
                 buffer=self.terms.buffer,
                 after_aggregation=self.terms.after_aggregation,
@@ -196,7 +199,7 @@ class EmulatedServerRound:
                 order.clients,
                 self._first_gradient_s,
                 lost_at,
-                outlook=Outlook(order.ahead.at, clock.start_s) if order.ahead else None,
+                outlook=outlook,
                 drops=faults.drops,
                 mac_orders=station.setup.mac_orders,
                 own_gradients=self.terms.sizes.gradient > 0,
@@ -294,8 +297,8 @@ class EmulatedServerRound:
                     GradientDelivered(header.client, start_s, delivered_s, delivered_s)
                 )
             case Kind.REQUEST:
-                assert isinstance(self.protocol, ServerRound)
-                adapters = header.iteration > self.terms.iterations
+                # Only synchronous clients, which count iterations from 1, wait for adapters.
+                adapters = header.iteration > self.order.of(header.client).iterations
                 self.protocol.tell(UploadReady(header.client, header.time_s, adapters))
             case Kind.SMASHED:
                 self._note(header, "CA", end_s)
@@ -312,7 +315,10 @@ class EmulatedServerRound:
             case _:
                 self._note(header, "CM", end_s)
                 if isinstance(self.protocol, AsynchronousRound):
-                    self.protocol.tell(UpdateArrived(header.client, end_s))
+                    upload_s = end_s - header.time_s
+                    self.protocol.tell(
+                        UpdateArrived(header.client, end_s, header.compute_s, upload_s)
+                    )
                 else:
                     self.protocol.tell(AdaptersArrived(header.client, end_s))
 

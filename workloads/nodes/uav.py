@@ -324,7 +324,9 @@ class Uav:
             now_s = self._allowed(going, last + 1, now_s)
         departs_s = clock.depart(now_s, credits_.adapters if adapters else 0.0)
         steps.begin(last, "CM", departs_s, len(adapters))
-        self._send(Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s)
+        self._send(
+            Kind.ADAPTERS, round_, last, names, adapters, time_s=departs_s, compute_s=backward_s
+        )
 
     def _send(
         self,
@@ -335,6 +337,9 @@ class Uav:
         payload: wire.Buffer = b"",
         *,
         time_s: float,
+        compute_s: float = 0.0,
     ) -> None:
-        header = Header(kind, self.client, iteration, round_, len(extra), len(payload), time_s, 0.0)
+        header = Header(
+            *(kind, self.client, iteration, round_, len(extra), len(payload), time_s, compute_s)
+        )
         self.link.send(header, extra, payload)
