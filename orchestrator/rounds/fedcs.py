@@ -48,13 +48,16 @@ def fedcs(scenario: Scenario, round_s: float) -> Choose:
         rates = link_rates(plan, radio, start.channel.values[:, -1:])
         with np.errstate(divide="ignore"):
             up_s, broadcast_s, down_s = (8 / rate[:, 0] for rate in rates)
-        transfers_s = plan.ca_bytes * up_s[:, None] + plan.sg_bytes * down_s[:, None]
-        update_s = (plan.cf_s + plan.s_s + plan.cb_s).sum(1) + np.nan_to_num(transfers_s).sum(1)
+        # All iterations of a client are equal.
+        transfers_s = plan.ca_bytes[:, 0] * up_s + plan.sg_bytes[:, 0] * down_s
+        turn_s = (plan.cf_s + plan.s_s + plan.cb_s)[:, 0] + np.nan_to_num(transfers_s)
+        adapters = (each.reshape(len(turn_s), -1)[:, 0] for each in (plan.sm_bytes, plan.cm_bytes))
+        model_bytes, update_bytes = adapters
         return greedy(
             candidates.tolist(),
-            (plan.sm_bytes * broadcast_s).tolist(),
-            update_s.tolist(),
-            (plan.cm_bytes * up_s).tolist(),
+            (model_bytes * broadcast_s).tolist(),
+            (plan.iterations_of * turn_s).tolist(),
+            (update_bytes * up_s).tolist(),
             round_s,
         )
 

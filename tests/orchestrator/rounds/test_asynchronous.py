@@ -7,6 +7,7 @@ from nobody's waiting."""
 import heapq
 import json
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.emulated.rounds import _check_iterations
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.fdma import ShannonFdma
-from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round
+from orchestrator.engine.plan import RoundPlan, fixed_allocation, plan_round, prospects_of
 from orchestrator.engine.rates import link_rates
 from orchestrator.rounds.loop import predict
 from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
+from testbed.core import orders
 from testbed.core.asynchronous_round import (
     Aggregate,
     AsynchronousRound,
@@ -37,9 +39,12 @@ from testbed.core.asynchronous_round import (
 )
 from testbed.core.errors import InputError
 from testbed.core.faults import slowed_end
+from testbed.core.orders import Ahead
 from testbed.core.paradigm import ASYNCHRONOUS
+from testbed.core.ranks import Outlook
 from testbed.core.server_round import (
     Abandon,
+    AllowUpload,
     BroadcastReceived,
     Compute,
     Computed,
@@ -49,6 +54,7 @@ from testbed.core.server_round import (
     SendGradient,
     SmashedArrived,
     TimePassed,
+    UploadReady,
 )
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, Round, S
 
@@ -115,6 +121,8 @@ class Stepped:
         waits: bool = False,
     ):
         self.plan, self.transfers_s, self.slow = plan, transfers_s, slow or {}
+        self.prospects = prospects_of(plan)
+        self.backward_s: dict[int, float] = {}
         clients = range(1, plan.clients + 1)
         self.protocol = AsynchronousRound(
             plan.paradigm,
@@ -123,9 +131,14 @@ class Stepped:
             0.0,
             lost_at,
             drops=True,
+            first_gradient=lambda k, at: float(transfers_s[SG][k - 1]),
+            outlook=Outlook(self.ahead, 0.0),
             buffer=buffer,
             after_aggregation=waits,
+            tick=1e-9,
         )
+        self.asked: dict[int, tuple[int, float, bool]] = {}
+        """Iteration, backward duration and kind of the upload that each client asks for."""
         self.spans: list[tuple[int, int, int, float, float]] = []
         self.stale: list[int] = []
         self.events: list[tuple[float, int, int, Any]] = []
@@ -162,20 +175,47 @@ class Stepped:
                     end_s = self.step(k, i, SG, at_s, self.transfers_s[SG][k - 1])
                     self.later(end_s, k, GradientDelivered(k, at_s, end_s, end_s))
                     end_s = self.computed(k, i, CB, end_s, self.plan.cb_s[k - 1, 0], node=k)
+                    self.backward_s[k] = end_s - self.spans[-1][3]
                     if i % self.plan.iterations_of_update:
                         self.upload(k, i + 1, end_s)
                     else:
-                        end_s = self.step(k, i, CM, end_s, self.transfers_s[CM][k - 1])
-                        self.later(end_s, k, UpdateArrived(k, end_s))
+                        self.ask(k, i, end_s, adapters=True)
+                case AllowUpload(k, at_s):
+                    self.send(k, at_s)
                 case Mix(_, staleness):
                     self.stale.append(staleness)
                 case Finish() | GiveUp() | Aggregate():
                     pass
 
     def upload(self, k: int, i: int, now_s: float) -> None:
-        begin_s = self.computed(k, i, CF, now_s, self.plan.cf_s[k - 1, 0], node=k)
-        end_s = self.step(k, i, CA, begin_s, self.transfers_s[CA][k - 1])
-        self.later(end_s, k, SmashedArrived(k, i, begin_s, end_s, 0.0))
+        end_s = self.computed(k, i, CF, now_s, self.plan.cf_s[k - 1, 0], node=k)
+        if not (i - 1) % self.plan.iterations_of_update:
+            self.backward_s[k] = self.plan.backward_ratio * (end_s - now_s)
+        self.backward_s[k] += end_s - now_s
+        self.ask(k, i, end_s, adapters=False)
+
+    def ask(self, k: int, i: int, ready_s: float, *, adapters: bool) -> None:
+        self.asked[k] = i, self.backward_s[k], adapters
+        if self.plan.paradigm.asks:
+            self.later(ready_s, k, UploadReady(k, ready_s, adapters))
+        else:
+            self.send(k, ready_s)
+
+    def send(self, k: int, at_s: float) -> None:
+        i, compute_s, adapters = self.asked[k]
+        step = CM if adapters else CA
+        end_s = self.step(k, i, step, at_s, self.transfers_s[step][k - 1])
+        if adapters:
+            self.later(end_s, k, UpdateArrived(k, end_s, compute_s, end_s - at_s))
+        else:
+            self.later(end_s, k, SmashedArrived(k, i, at_s, end_s, compute_s))
+
+    def ahead(self, k: int, i: int, _: float) -> Ahead:
+        up_bps, down_bps = (
+            8 * size[k - 1, 0] / self.transfers_s[step][k - 1]
+            for step, size in ((CA, self.plan.ca_bytes), (SG, self.plan.sg_bytes))
+        )
+        return self.prospects.ahead(k, i, up_bps, down_bps)
 
     def step(self, k: int, i: int, step: int, start_s: float, duration_s: float) -> float:
         self.spans.append((k, i, step, start_s, start_s + float(duration_s)))
@@ -189,6 +229,86 @@ class Stepped:
 
     def later(self, at_s: float, client: int, event: Any) -> None:
         heapq.heappush(self.events, (at_s, client, len(self.spans), event))
+
+
+TURNS = {"free": {}, "first-come": {"sharing": "sequential"}} | {
+    "scheduled": {"sharing": "sequential", "order": "scheduled"}
+}
+
+
+def assert_as_stepped(
+    scenario: tb.Scenario, gain_at: int = 0, lost_at: dict[int, float] | None = None, **semi: Any
+) -> Stepped:
+    """The engine plays what the protocol says on a channel that stays as it is in a slot."""
+    plan = plan_round(scenario, profile_of(scenario), fixed_allocation(scenario))
+    radio, gain = ShannonFdma.of(scenario), np.repeat(GAIN[:, gain_at : gain_at + 1], 4000, axis=1)
+    stepped = Stepped(plan, transfers_of(plan, radio, gain), lost_at, **semi)
+    due = stepped.play()
+    times = simulate(plan, radio, gain, 0.1, faults=losing(lost_at) if lost_at else None)
+    assert [tuple(s)[:3] for s in times.spans.tolist()] == [span[:3] for span in due]
+    for column in (3, 4):
+        got = [span[column] for span in times.spans.tolist()]
+        assert got == pytest.approx([span[column] for span in due], rel=1e-9)
+    return stepped
+
+
+@pytest.mark.parametrize("order", [*orders.PAPERS, *orders.BUILT_IN])
+@pytest.mark.parametrize("turns", TURNS)
+@pytest.mark.parametrize("name", NAMES)
+def test_orders_and_upload_turns_are_played_as_the_protocol_says(
+    name: str, turns: str, order: str
+) -> None:
+    keys = {"uploads": TURNS[turns], "order": order, "uavs": SLOW}
+    slow_server = {"base_station": {"compute_flops": 1e13}}
+    for gain_at, semi in ((0, {}), (5, {"buffer": 2, "waits": True})):
+        section = {"updates": 14}
+        if semi:
+            section |= {"buffer": 2, "start": "after-aggregation"}
+        tree = TREE | {"paradigm": name, "workload": TREE["workload"] | {"asynchronous": section}}
+        stepped = assert_as_stepped(validate(tree | keys | slow_server, "test"), gain_at, **semi)
+        assert len(stepped.stale) == 14
+        if turns != "free":
+            up = sorted((s[3], s[4]) for s in stepped.spans if s[2] in (CA, CM))
+            assert all(start >= end - 1e-9 for (_, end), (start, _) in pairwise(up))
+
+
+@pytest.mark.parametrize("turns", ["first-come", "scheduled"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_client_that_is_lost_in_its_turn_does_not_block_the_others(turns: str, seed: int) -> None:
+    scenario = small("asfl-ps", 14, uavs=SLOW, uploads=TURNS[turns], order="larger-lag")
+    lost_at = {seed % 3 + 1: 0.2 + 0.37 * seed}
+    stepped = assert_as_stepped(scenario, lost_at=lost_at)
+    assert len(stepped.stale) == 14
+    assert set(stepped.protocol.lost) == set(lost_at)
+
+
+def test_a_late_client_does_not_block_the_uplink() -> None:
+    """UAV 3 computes for longer than the others take for all updates."""
+    uavs = {"tx_power_w": [1.0, 0.4, 0.1], "compute_flops": [2.5e12, 2.5e12, 1e9]}
+    for turns in ("first-come", "scheduled"):
+        (round_,) = played(small("asfl-ps", 12, uavs=uavs, uploads=TURNS[turns]))
+        counts = updates_of(round_)
+        assert counts[2] == 0
+        assert min(counts[:2]) >= 5
+
+
+def test_a_run_starts_with_its_first_step_whoever_is_served_first() -> None:
+    """The longest remaining work is that of UAV 3, which is sent its adapters first."""
+    (round_,) = played(small("asfl-ps", 6, uavs=SLOW, order="longest-remaining-work-first"))
+    first = round_.spans[np.argmin(round_.spans["start_s"])]
+    assert (first["client"], first["step"]) == (3, SM)
+    assert round_.start_s == 0.0
+    assert round_.end_s == pytest.approx(round_.latency_s)
+
+
+def test_fedcs_chooses_the_clients_of_an_asynchronous_run() -> None:
+    keys = {
+        "uploads": TURNS["scheduled"],
+        "participation": {"rule": "fedcs", "parameters": {"round_s": 1.5}},
+    }
+    (round_,) = played(small("asfl-ps", 8, uavs=SLOW, **keys))
+    assert updates_of(round_)[2] == 0
+    assert sum(updates_of(round_)) == 8
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -474,7 +594,7 @@ def test_rounds_follow_each_other_and_a_trace_may_be_too_short() -> None:
 def test_what_does_not_go_together_is_refused_by_its_field() -> None:
     for keys, says in (
         ({"allocation": {"policy": "planner"}}, r"allocation\.policy: must be 'fixed' or 'equal'"),
-        ({"order": "first-come"}, r"order: must be absent"),
+        ({"uploads": {"adapters_wait_for_all": True}}, r"adapters_wait_for_all: must be false"),
     ):
         with pytest.raises(InputError, match=says):
             small("asfl-pp", **keys)

@@ -29,9 +29,11 @@ from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core import orders
+from testbed.core.asynchronous_round import AsynchronousRound, Mix, SendAdapters, UpdateArrived
 from testbed.core.errors import InputError, RunError
 from testbed.core.orders import NO_RANK, Ahead, ServiceRequest, place
 from testbed.core.paradigm import Paradigm, paradigm, title_of
+from testbed.core.ranks import Outlook
 from testbed.core.registry import ORDERS
 from testbed.core.server_round import (
     AdaptersArrived,
@@ -39,7 +41,6 @@ from testbed.core.server_round import (
     Compute,
     Computed,
     GradientDelivered,
-    Outlook,
     SendGradient,
     ServerRound,
     SmashedArrived,
@@ -156,6 +157,72 @@ def test_prospects_count_what_is_left_from_an_iteration_on() -> None:
     has = orders.Prospects(3, (0.1, 1.0), (0.2, 2.0), (0.4, 4.0), (10, 100), (20, 200), (5, 50))
     assert has.ahead(2, 1, 1e6, 2e6) == (2, 3, 4.0, 16.0, 200.0, 250.0, 600.0, 1e6, 2e6)
     assert has.ahead(1, 3, 1e6, 2e6) == (2, 3, 0.4, 0.2, 20.0, 5.0, 20.0, 1e6, 2e6)
+
+
+def test_before_its_update_a_client_waits_for_its_adapters() -> None:
+    has = orders.Prospects(
+        2, (0.1, 1.0), (0.2, 2.0), (0.4, 4.0), (10, 100), (20, 200), (5, 50), (2, 3), (7, 70)
+    )
+    assert has.ahead(2, 0, 1e6, 2e6) == (2, 3, 0.0, 21.0, 70.0, 350.0, 670.0, 1e6, 2e6)
+    assert has.ahead(1, 0, 1e6, 2e6)[1:3] == (2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("order", "served"),
+    [
+        ("first-come", [1, 2, 3]),
+        ("larger-lag", [1, 2, 3]),
+        ("shortest-job-first", [3, 2, 1]),
+        ("longest-remaining-work-first", [2, 1, 3]),
+        ("round-robin", [1, 2, 3]),
+    ],
+)
+def test_adapters_of_an_asynchronous_run_are_sent_in_the_service_order(
+    order: str, served: list[int]
+) -> None:
+    """At the start, the lags of all are 0."""
+    has = orders.Prospects(
+        *(2, (0.1, 9.0, 0.1), (0.2, 9.0, 0.2), (0.1,) * 3, (10,) * 3, (20,) * 3, (5,) * 3),
+        model_bytes=(300, 200, 100),
+    )
+    scheme = replace(paradigm("asfl-ps"), order=order)
+    ahead = Outlook(lambda k, i, at: has.ahead(k, i, 1e6, 1e6), 0.0)
+    round_ = AsynchronousRound(scheme, [1, 2, 3], 6, 0.0, outlook=ahead)
+    sent = []
+    while told := [each for each in round_.instructions() if isinstance(each, SendAdapters)]:
+        sent += [each.client for each in told]
+        round_.tell(BroadcastReceived(told[0].client, 1.0))
+    assert sent == served
+
+
+def test_lags_of_asynchronous_clients_count_from_their_last_transfer_down() -> None:
+    """The adapters of an update have the lag of the last backward pass and the upload."""
+    scheme = replace(paradigm("asfl-ps"), order="larger-lag")
+    round_ = AsynchronousRound(scheme, [1, 2, 3], 9, 0.0)
+    now = 0.0
+    for _ in range(3):
+        (told,) = round_.instructions()
+        now += 1
+        round_.tell(BroadcastReceived(told.client, now))
+    for client in (1, 2, 3):
+        round_.tell(SmashedArrived(client, 1, now, now, 0.0))
+    assert {type(told) for told in round_.instructions()} == {Compute}
+    round_.tell(Computed(1, 4.0))
+    assert round_.instructions() == [SendGradient(1, 1, 4.0)]
+    round_.tell(Computed(2, 5.0))  # a lag of 2
+    round_.tell(Computed(3, 5.5))  # a lag of 2.5
+    round_.tell(GradientDelivered(1, 4.0, 6.0, 6.0))
+    round_.tell(UpdateArrived(1, 6.0, 1.5, 0.8))  # a lag of 2.3
+    served = []
+    while told := [each for each in round_.instructions() if not isinstance(each, Mix)]:
+        (one,) = told
+        served.append((type(one), one.client))
+        round_.tell(
+            BroadcastReceived(one.client, 7.0)
+            if isinstance(one, SendAdapters)
+            else GradientDelivered(one.client, 6.0, 7.0, 7.0)
+        )
+    assert served == [(SendGradient, 3), (SendAdapters, 1), (SendGradient, 2)]
 
 
 def test_ranks_are_compared_in_steps_of_a_billionth() -> None:

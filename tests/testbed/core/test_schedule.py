@@ -15,7 +15,7 @@ from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation, RoundPlan
 from orchestrator.rounds.simulation import simulate
 from testbed.core.orders import LARGER_LAG
-from testbed.core.paradigm import BUILT_IN, Paradigm, paradigm
+from testbed.core.paradigm import BUILT_IN, Paradigm, UploadOrder, paradigm
 from testbed.core.schedule import Schedule
 from testbed.core.timeline import SG, S
 
@@ -183,13 +183,66 @@ def test_the_others_keep_their_turns_when_the_next_is_lost() -> None:
 def test_adapters_of_asynchronous_rounds_wait_like_gradients() -> None:
     schedule = Schedule(paradigm("asfl-ps"), 3)
     schedule.computed(3, 1, 0.2, 0.0)
-    schedule.adapters_ready(2, 0.1)
-    schedule.adapters_ready(1, 0.3)
+    schedule.adapters_ready(2, 0.1, 0.0)
+    schedule.adapters_ready(1, 0.3, 0.0)
     served = []
     while started := schedule.start():
         served += [(start.resource, start.client, start.at) for start in started]
         schedule.delivered(0.25)
     assert served == [("transmit", 2, 0.1), ("transmit", 3, 0.25), ("transmit", 1, 0.3)]
+
+
+def test_adapters_of_asynchronous_rounds_are_ranked_like_gradients() -> None:
+    schedule = Schedule(paradigm("asfl-ps"), 3)
+    schedule.adapters_ready(2, 0.1, 5.0)
+    schedule.computed(3, 1, 0.2, 4.0)
+    schedule.adapters_ready(1, 0.3, 3.0)
+    served = []
+    while started := schedule.start():
+        served += [start.client for start in started]
+        schedule.delivered(0.4)
+    assert served == [1, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("order", "served"), [("first-come", [3, 1, 3, 2, 1]), ("scheduled", [3, 1, 2, 3, 1])]
+)
+def test_an_upload_turn_of_an_asynchronous_round_passes_over_who_has_not_asked(
+    order: UploadOrder, served: list[int]
+) -> None:
+    """Turns go round from the last client that uploaded; nobody waits for an absent one."""
+    scheme = replace(paradigm("asfl-pp"), uplink="sequential", uplink_order=order)
+    schedule, granted = Schedule(scheme, (1, 2, 3)), []
+    asks: list[list[int]] = [[3], [1], [3, 2], [], [1], []]
+    for now, clients in enumerate(asks):
+        for later, client in enumerate(clients):
+            schedule.upload_ready(client, now + 0.1 * later, adapters=False)
+        if started := schedule.start():
+            granted += [start.client for start in started]
+            schedule.uploaded(started[0].client, now + 0.9)
+    while started := schedule.start():
+        granted += [start.client for start in started]
+        schedule.uploaded(started[0].client, 9.0)
+    assert granted == served
+
+
+def test_a_synchronous_turn_waits_for_who_has_not_asked() -> None:
+    scheme = replace(paradigm("sfl-pp"), uplink="sequential", uplink_order="scheduled")
+    schedule = Schedule(scheme, (1, 2))
+    schedule.upload_ready(2, 0.1, adapters=False)
+    assert not schedule.start()
+
+
+def test_a_lost_client_frees_the_uplink_of_an_asynchronous_round() -> None:
+    scheme = replace(paradigm("asfl-pp"), uplink="sequential", uplink_order="scheduled")
+    schedule = Schedule(scheme, (1, 2, 3))
+    for client in (1, 2, 3):
+        schedule.upload_ready(client, 0.1, adapters=False)
+    assert [start.client for start in schedule.start()] == [1]
+    schedule.lost(2, 0.2)
+    assert not schedule.start()
+    schedule.lost(1, 0.3)
+    assert [(start.client, start.at) for start in schedule.start()] == [(3, 0.3)]
 
 
 def test_a_gate_opens_with_its_last_client() -> None:

@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from play_programs import CLIENTS, ITERATIONS, PLAIN, SIZES, play
+from play_programs import CLIENTS, CREDIT_S, ITERATIONS, PLAIN, SIZES, play
 
 from testbed.control.messages import Keeping
 from testbed.control.node import ControlLost
@@ -175,7 +175,22 @@ def test_adapters_of_other_tensors_are_refused_unread(monkeypatch, who: str, wor
     assert words in said
 
 
-@pytest.mark.parametrize("paradigm", ASYNCHRONOUS, ids=lambda p: p.name)
+ASYNCHRONOUS_IN_TURN = [
+    replace(paradigm("asfl-ps"), name=order, uplink="sequential", uplink_order=order)
+    for order in ("first-come", "scheduled")
+]
+
+
+@pytest.mark.parametrize("paradigm", ASYNCHRONOUS_IN_TURN, ids=lambda p: p.name)
+def test_asynchronous_clients_upload_one_after_the_other(paradigm: Paradigm) -> None:
+    (spans,) = play(paradigm, updates=7)
+    uploads = sorted((s[3], s[4]) for s in spans if s[2] in ("CA", "CM"))
+    assert len(uploads) >= 7 * (ITERATIONS + 1)
+    for (_, end), (start, _) in itertools.pairwise(uploads):
+        assert end <= start + CREDIT_S
+
+
+@pytest.mark.parametrize("paradigm", [*ASYNCHRONOUS, *ASYNCHRONOUS_IN_TURN], ids=lambda p: p.name)
 def test_asynchronous_clients_go_on_by_themselves(paradigm: Paradigm) -> None:
     server = Mixing()
     for spans in play(paradigm, rounds=2, server=server, updates=7):
@@ -227,7 +242,7 @@ class Mixing(ZeroServer):
         self.averaged += 1
 
 
-@pytest.mark.parametrize("paradigm", ASYNCHRONOUS, ids=lambda p: p.name)
+@pytest.mark.parametrize("paradigm", [*ASYNCHRONOUS, *ASYNCHRONOUS_IN_TURN], ids=lambda p: p.name)
 def test_asynchronous_rounds_go_on_without_who_is_lost(paradigm: Paradigm) -> None:
     """The others make as many more updates; what it had finished stays mixed in."""
     server = Mixing()
