@@ -66,7 +66,8 @@ class ServiceRequest(NamedTuple):
     """Expected duration of the rest of the client's round if there were no other clients: this
     service and all steps up to τ_CM."""
     gradient_bytes: float
-    """Size of the gradient of this iteration."""
+    """Size of the gradient of this iteration; of the adapters, if the client waits for those of its
+    update in an asynchronous run."""
     uplink_bytes: float
     """Bytes of smashed data and adapters that the client still has to send."""
     downlink_bytes: float

@@ -53,7 +53,7 @@ class Ranks:
     """Ranks by a service order: the lowest is served first.
 
     Args:
-        paradigm: Has the order and says which resources are sequential.
+        paradigm: Has the order and the sequential resources.
         first_gradient: τ'_SG(0) by client and arrival time of its smashed data.
         outlook: Used if the order is not one of the paper's.
         tick: Unit in which lags are compared, so that rounding errors do not break ties; None: they

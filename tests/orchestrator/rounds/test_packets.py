@@ -399,6 +399,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     **{name: {"paradigm": name} for name in ("asfl-pp", "asfl-sp", "asfl-ps")},
     "gate": {"paradigm": "sfl-pp", "uploads": {"adapters_wait_for_all": True}},
     "in turn": {"paradigm": "cpsfl", "uploads": {"sharing": "sequential"}},
+    "asynchronous in turn": {"paradigm": "asfl-ps", "uploads": {"sharing": "sequential"}},
+    "asynchronous by lag": {"paradigm": "asfl-ps", "order": "larger-lag"},
     "aggregated": {
         "paradigm": "sfl-sp",
         "workload": TREE["workload"] | {"gradient_aggregation": 0.5},
