@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Gates before adapters, sequential uploads and aggregated gradients, in virtual time."""
+"""Gates before adapters, sequential uploads, aggregated gradients, and orders and upload turns of
+asynchronous rounds, in virtual time."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -52,6 +53,13 @@ def losing(client: str, at_s: float) -> dict[str, Any]:
     return {"faults": LOSS | {"events": [{"kind": "uav-crash", "nodes": [client], "at_s": at_s}]}}
 
 
+def asynchronous(paradigm: str, **keys: Any) -> dict[str, Any]:
+    """A run of UAVs that differ so much that no two ask for anything at the same time."""
+    uavs = {"tx_power_w": [1.0, 0.4, 0.1], "compute_flops": [2.5e12, 0.3e12, 0.1e12]}
+    workload = SMALL["workload"] | {"asynchronous": {"updates": 8}}
+    return SMALL | {"paradigm": paradigm, "uavs": uavs, "workload": workload, "rounds": 2} | keys
+
+
 GATE = {"uploads": {"adapters_wait_for_all": True}}
 IN_TURN = {"uploads": {"sharing": "sequential"}}
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -61,6 +69,12 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "some": aggregating(0.5),
     "all": aggregating(1.0),
     "some-in-turn": aggregating(0.5) | {"paradigm": "sfl-ps"},
+    "asynchronous-in-turn": asynchronous("asfl-ps", **IN_TURN, order="larger-lag"),
+    "asynchronous-by-order": asynchronous(
+        "asfl-sp",
+        order="longest-remaining-work-first",
+        uploads={"sharing": "sequential", "order": "scheduled"},
+    ),
     "lost": aggregating(0.5) | {"rounds": 1} | losing("uav3", 0.6) | GATE,
 }
 
@@ -70,7 +84,7 @@ def runs() -> Iterator[Run]:
         yield name, tree, []
 
 
-LONG = {"in-turn", "all", "some-in-turn", "lost"}
+LONG = {"in-turn", "all", "some-in-turn", "asynchronous-by-order", "lost"}
 """What `make test` leaves to `full`."""
 
 
