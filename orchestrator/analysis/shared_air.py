@@ -18,7 +18,7 @@ from ns3_scenarios.trace import SlotValues
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.slot_impairments import DOWN, UP
-from testbed.core.timeline import CA, CM, SG, Round
+from testbed.core.timeline import CA, CM, SG, SM, Round
 
 _BLOCK_SLOTS = 64
 """Number of slots whose rates are computed together."""
@@ -144,15 +144,19 @@ class SharedAir:
 def transfers_of(measured: Round, plan: RoundPlan) -> dict[int, dict[Key, Transfer]]:
     """The measured transfers on directions that links divide, `UP` and `DOWN`."""
     sizes = {CA: plan.ca_bytes, SG: plan.sg_bytes, CM: plan.cm_bytes.reshape(plan.clients, -1)}
+    if plan.updates:  # Nothing is broadcast: adapters divide the downlink with gradients.
+        sizes[SM] = plan.sm_bytes
+    for step in plan.alone_on_downlink:
+        sizes.pop(step, None)
     found: dict[int, dict[Key, Transfer]] = {UP: {}, DOWN: {}}
     for (client, iteration, step, start_s, end_s, _), is_cut in zip(
         measured.spans.tolist(), measured.cut.tolist(), strict=True
     ):
-        if step in sizes and not (step == SG and plan.in_turns):
+        if step in sizes:
             size = sizes[step]
             bits = 8 * float(size[client - 1, min(iteration, size.shape[1]) - 1])
             transfer = Transfer(client - 1, start_s, end_s, bits, is_cut)
-            found[DOWN if step == SG else UP][client, iteration, step] = transfer
+            found[DOWN if step in (SM, SG) else UP][client, iteration, step] = transfer
     return found
 
 
