@@ -33,7 +33,7 @@ from testbed.core.asynchronous_round import AsynchronousRound, Mix, SendAdapters
 from testbed.core.errors import InputError, RunError
 from testbed.core.orders import NO_RANK, Ahead, ServiceRequest, place
 from testbed.core.paradigm import Paradigm, paradigm, title_of
-from testbed.core.ranks import Outlook
+from testbed.core.ranks import Outlook, Ranks, Standing
 from testbed.core.registry import ORDERS
 from testbed.core.server_round import (
     AdaptersArrived,
@@ -223,6 +223,45 @@ def test_lags_of_asynchronous_clients_count_from_their_last_transfer_down() -> N
             else GradientDelivered(one.client, 6.0, 7.0, 7.0)
         )
     assert served == [(SendGradient, 3), (SendAdapters, 1), (SendGradient, 2)]
+
+
+def test_iterations_count_on_from_update_to_update_but_the_work_left_is_that_of_one() -> None:
+    asked: list[tuple[int, int]] = []
+    has = orders.Prospects(2, (0.1,), (0.2,), (0.4,), (10,), (20,), (5,), model_bytes=(7,))
+    scheme = replace(paradigm("asfl-ps"), order="round-robin")
+
+    def ahead(client: int, iteration: int, _: float) -> Ahead:
+        asked.append((client, iteration))
+        return has.ahead(client, iteration, 1e6, 1e6)
+
+    round_ = AsynchronousRound(scheme, [1], 2, 0.0, outlook=Outlook(ahead, 0.0))
+    for first in (1, 3):
+        assert round_.instructions()[-1] == SendAdapters(1, first, 0.0 if first == 1 else 9.0)
+        round_.tell(BroadcastReceived(1, 1.0))
+        for i in (first, first + 1):
+            round_.tell(SmashedArrived(1, i, 1.0, 2.0, 0.5))
+            assert round_.instructions() == [Compute(1, i, 2.0)]
+            round_.tell(Computed(1, 3.0))
+            (told,) = round_.instructions()
+            assert isinstance(told, SendGradient)
+            round_.tell(GradientDelivered(1, 3.0, 4.0, 4.0))
+        round_.tell(UpdateArrived(1, 9.0))
+    assert asked == [(1, 0), (1, 1), (1, 2)] * 2
+
+
+def test_the_rank_of_adapters_is_that_of_the_first_iteration_of_their_update() -> None:
+    seen: list[ServiceRequest] = []
+    has = orders.Prospects(2, (0.1,), (0.2,), (0.4,), (10,), (20,), (5,), model_bytes=(500,))
+    outlook = Outlook(lambda k, i, at: has.ahead(k, i, 1e3, 1e3), 1.0)
+    ranks = Ranks(replace(paradigm("asfl-ps"), order="round-robin"), lambda k, at: 0.0, outlook)
+    ranks._rank_of = lambda request: float(seen.append(request) or 0)
+    ranks.rank("transmit", 1, Standing(2, 3, 0.2, 0.6, 0.1, compute_start=5.0), 5.0)
+    (request,) = seen
+    assert (request.iteration, request.iterations, request.enqueued_s) == (3, 2, 4.0)
+    assert (request.server_s, request.lag_s) == (0.0, pytest.approx(0.8))
+    assert (request.service_s, request.gradient_bytes) == (4.0, 500)
+    work_s, up_s, down_s = 2 * (0.1 + 0.2 + 0.4), 8 * (5 + 2 * 10) / 1e3, 8 * (500 + 2 * 20) / 1e3
+    assert request.remaining_s == pytest.approx(work_s + up_s + down_s)
 
 
 def test_ranks_are_compared_in_steps_of_a_billionth() -> None:
