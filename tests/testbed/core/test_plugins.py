@@ -41,6 +41,13 @@ from orchestrator import Allocation, Paradigm
 lone = Paradigm("lone", "LONE", "sequential", "sequential", "larger-lag")
 mislabelled = Paradigm("other", "OTHER", "parallel", "parallel")
 misspelt = Paradigm("misspelt", "MISSPELT", "paralel", "parallel")
+drifting = Paradigm(
+    "drifting", "DRIFTING", "parallel", "sequential", "larger-lag", asynchronous=True,
+    uplink="sequential", uplink_order="scheduled",
+)
+barred = Paradigm(
+    "barred", "BARRED", "parallel", "parallel", asynchronous=True, adapters_wait_for_all=True
+)
 
 
 def far_first(scenario, split=1, power=1.0):
@@ -101,6 +108,8 @@ ENTRIES = """
 lone = skyward:lone
 mislabelled = skyward:mislabelled
 misspelt = skyward:misspelt
+drifting = skyward:drifting
+barred = skyward:barred
 gone = skyward:gone
 
 [testbed.policies]
@@ -237,6 +246,16 @@ def test_uavs_fly_where_the_model_says_and_ns3_says_what_the_air_gives() -> None
 
 
 @pytest.mark.usefixtures("installed")
+def test_a_packages_asynchronous_paradigm_has_an_order_and_upload_turns() -> None:
+    keys = ["order=larger-lag", "uploads.sharing=sequential", "uploads.order=scheduled"]
+    (theirs,), (ours,) = (
+        foresee(*given, "workload.asynchronous.updates=5").rounds
+        for given in (["paradigm=drifting"], ["paradigm=asfl-ps", *keys])
+    )
+    assert theirs.latency_s == ours.latency_s
+
+
+@pytest.mark.usefixtures("installed")
 def test_a_packages_channel_says_what_the_air_gives_each_direction() -> None:
     given = ["radio.channel=rain", "radio.parameters.db_per_km=3", "paradigm=cpsfl"]
     with ns3_source(load(QUICK, given)) as source:
@@ -299,6 +318,7 @@ def test_a_channel_may_be_fitted_on_a_packages_model(tmp_path: Path) -> None:
         (["paradigm=gone"], "paradigm: plugin 'gone' (skyward:gone) cannot be loaded: AttributeE"),
         (["paradigm=mislabelled"], "is not a Paradigm of that name"),
         (["paradigm=misspelt"], "has server_compute 'paralel', which is not one of parallel, sequ"),
+        (["paradigm=barred"], "is asynchronous: it has no gates and no gradient aggregation"),
         (
             ["allocation.policy=best"],
             "allocation.policy: 'best' is not one of fixed, equal, static, pl",
