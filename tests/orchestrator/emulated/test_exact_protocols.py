@@ -65,6 +65,12 @@ IN_TURN = {"uploads": {"sharing": "sequential"}}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "gate": SMALL | {"paradigm": "cpsfl"} | GATE,
     "in-turn": SMALL | {"paradigm": "sfl-pp"} | IN_TURN,
+    "gate-in-turn": SMALL
+    | {
+        "paradigm": "sfl-pp",
+        "workload": SMALL["workload"] | {"local_iterations": [1, 3, 2]},
+        "uploads": {"adapters_wait_for_all": True, "sharing": "sequential"},
+    },
     "fedcs": WITHOUT_SPLIT,
     "some": aggregating(0.5),
     "all": aggregating(1.0),
