@@ -5,7 +5,7 @@
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from orchestrator.scenario.schema import Finite, Section
 
 Label = bool | int | float | str
 """An axis value in tables: the value itself or its name."""
+Step = tuple[dict[str, Label], dict[str, Any]]
+"""A point of an axis: table columns, and the keys to set."""
 Count = Annotated[int, Field(ge=1, le=100_000)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*$", max_length=80)]
 
@@ -101,11 +103,36 @@ class Axis(Section):
 
     @property
     def size(self) -> int:
-        """Number of points on the axis."""
-        return self.draws or len(self.values or self.points or ())
+        """Number of points on the axis; an upper limit if values are drawn."""
+        if self.values is not None:
+            return len(set(map(_identity, self.values)))
+        return self.draws or len(self.points or ())
 
-    def steps(self, name: str, seed: int) -> Iterator[tuple[dict[str, Label], dict[str, Any]]]:
-        """The points of the axis: table columns, and the keys to set."""
+    def steps(self, name: str, seed: int) -> Iterator[Step]:
+        """The different points of the axis; of equal ones, like 1 and 1.0, only the first."""
+        return (first for first, *_ in self._alike(name, seed))
+
+    def equal(self, name: str, seed: int) -> str:
+        """A line about values that are equal and therefore count once; empty without any."""
+        several = [steps for steps in self._alike(name, seed) if len(steps) > 1]
+        if not several:
+            return ""
+        if self.draws is not None:
+            left_out = sum(len(steps) - 1 for steps in several)
+            return f"{left_out} of {self.draws} draws are equal to an earlier one and not counted"
+        values = [" and ".join(str(labels[name]) for labels, _ in steps) for steps in several]
+        return f"{'; '.join(values)} are equal and count as one value"
+
+    def _alike(self, name: str, seed: int) -> Iterable[list[Step]]:
+        """All points of the axis, equal ones together."""
+        found: dict[Any, list[Step]] = {}
+        for labels, keys in self._given(name, seed):
+            what = keys if self.points is None else labels
+            found.setdefault(_identity(what), []).append((labels, keys))
+        return found.values()
+
+    def _given(self, name: str, seed: int) -> Iterator[Step]:
+        """The points of the axis as in the file."""
         if self.values is not None:
             for value in self.values:
                 label = json.dumps(value) if isinstance(value, list) else value
@@ -119,3 +146,12 @@ class Axis(Section):
             drawn = {column: draw.draw(rng) for column, draw in self.of.items()}
             keys = {draw.key: drawn[column] for column, draw in self.of.items()}
             yield {name: index, **drawn}, keys
+
+
+def _identity(value: Any) -> Any:
+    """A hashable value that is equal for equal values; 1 and 1.0 are equal, 1 and true are not."""
+    if isinstance(value, dict):
+        return tuple((key, _identity(each)) for key, each in value.items())
+    if isinstance(value, list):
+        return tuple(map(_identity, value))
+    return (bool, value) if isinstance(value, bool) else value

@@ -121,6 +121,9 @@ def run_campaign(
         for name, study in campaign.studies.items():
             if study.emulate != Emulate() and (study.mode or campaign.mode) == "predict":
                 log.warning("studies.%s.emulate: no effect; the mode is 'predict'", name)
+            for axis, values in study.axes.items():
+                if equal := values.equal(axis, campaign.seed):
+                    log.warning("studies.%s.axes.%s: %s", name, axis, equal)
         for path, trace in traces.items():
             log_description(Path(path), trace)
         for point in points.values():

@@ -23,6 +23,7 @@ from orchestrator.campaign.summary import (
     axis_label,
     differences,
     means,
+    notes,
     of_study,
     titles,
 )
@@ -72,6 +73,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         failures=failures,
         conclusions=conclusions(campaign, points, curves),
         problems=problems(points, validity),
+        notes=notes(campaign, points),
         overview=_overview(found, failures),
         studies=[_study(folder, campaign, name, points, drawn) for name in campaign.studies],
         measured=against_predictions(points),

@@ -35,6 +35,7 @@ PLACE = {
 TABLES: dict[str, dict[str, pa.DataType]] = {
     "points": {
         "status": pa.string(),
+        "same_as": pa.string(),
         "valid": pa.bool_(),
         "rounds": pa.int64(),
         "latency_s": pa.float64(),
@@ -93,6 +94,8 @@ TABLES: dict[str, dict[str, pa.DataType]] = {
 }
 """By table: its own columns and their types. Times are emulated seconds, except `wall_s`."""
 
+ABOUT = ("status", "valid", "wall_s", "started", "host", "revision", "dirty")
+"""Columns of `points` that are about the computation."""
 KINDS = ("predicted", "predicted_wire", "measured")
 MEANS = COLUMNS
 
@@ -121,6 +124,8 @@ def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
             if (read := _read(name, campaign, cell, finished.get(cell.point.id), failed))
             is not None
         )
+        if name == "points":
+            tables = iter([_marked(pd.concat(tables, ignore_index=True), [*PLACE, *axes])])
         write_whole(results / f"{name}.parquet", partial(_write, schema=schema, tables=tables))
     return results
 
@@ -144,6 +149,26 @@ def _read(
         return pd.DataFrame(manifest_of(point)["validity"])
     file = point / f"{name}.parquet"
     return pd.read_parquet(file) if file.is_file() else None
+
+
+def _marked(points: pd.DataFrame, place: Sequence[str]) -> pd.DataFrame:
+    """Mark points on whose results the seed has no effect.
+
+    `same_as` is the ID of the first finished point of a cell, for its other points, if all have
+    equal results; else it is missing.
+    """
+    cell = [name for name in place if name not in ("point", "seed")]
+    numbers = [
+        name
+        for name in points
+        if name not in {*place, *ABOUT} and pd.api.types.is_numeric_dtype(points[name])
+    ]
+    finished = points[points["status"] == "finished"]
+    groups = finished.groupby(cell, sort=False, dropna=False)
+    equal = groups[numbers].transform("nunique", dropna=False).le(1).all(axis=1)
+    first = groups["point"].transform("first")
+    same = first.where(equal & (first != finished["point"]))
+    return points.assign(same_as=same.reindex(points.index))
 
 
 def _place(cell: Cell) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from ns3_scenarios.trace import SlotTrace
 from orchestrator.analysis import learned, metrics
@@ -54,6 +54,16 @@ COLUMNS = ("latency_s", "max_energy_j", "objective")
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+def _seeds_differ(repeats: list[int] | int) -> list[int] | int:
+    if isinstance(repeats, list) and (not repeats or len(set(repeats)) < len(repeats)):
+        raise ValueError("must be one or more different seeds")
+    return repeats
+
+
+Repeats = Annotated[list[Seed] | Count, AfterValidator(_seeds_differ)]
+"""Seeds; a number n is short for 1 to n."""
 MOST_CELLS = 200_000
 """Limit for a campaign: the scenario of each cell is checked and kept in memory."""
 MANY_CELLS = 5_000
@@ -93,7 +103,7 @@ class Emulate(Section):
 
     where: dict[str, list[Label]] = Field(default={})
     """By axis: the values to emulate (default: all)."""
-    repeats: list[Seed] | Count | None = None
+    repeats: Repeats | None = None
     """Seeds for emulation (default: the study's)."""
     set: dict[str, Any] = Field(default={})
     """Scenario keys that are set in addition to the study's."""
@@ -154,7 +164,7 @@ class Study(Section):
     """Scenario keys that are set in addition to the campaign's."""
     mode: Modes | None = None
     """Mode (default: the campaign's)."""
-    repeats: list[Seed] | Count | None = None
+    repeats: Repeats | None = None
     """Seeds (default: the campaign's)."""
     emulate: Emulate = Emulate()
     """Cells to emulate, and how their scenarios differ."""
@@ -277,7 +287,7 @@ class Campaign(Section):
     """Dotted scenario keys that are set in all studies."""
     seed: Seed = 1
     """Seed of the order of execution and of random axes."""
-    repeats: list[Seed] | Count = 1
+    repeats: Repeats = 1
     """Seeds of the scenario; a number n is short for 1 to n."""
     mode: Modes = "predict"
     """Whether points are predicted, emulated or both, or are sessions of the nodes' commands."""
@@ -293,13 +303,6 @@ class Campaign(Section):
             except ValueError as error:
                 raise ValueError(f"studies.{name}.{error}") from None
         return self
-
-    @field_validator("repeats")
-    @classmethod
-    def _seeds_differ(cls, repeats: list[int] | int) -> list[int] | int:
-        if isinstance(repeats, list) and (not repeats or len(set(repeats)) < len(repeats)):
-            raise ValueError("must be one or more different seeds")
-        return repeats
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from orchestrator.campaign.spec import Campaign, Study
 from orchestrator.engine.plan import Array
 from testbed.core.paradigm import title_of
 
+MOST_ALIKE = 4
+"""Most sentences about cells that have the same scenario, per study."""
 METRIC_TITLES = {
     "latency_s": "Average per-round latency (s)",
     "max_energy_j": "Largest energy of a UAV (J)",
@@ -92,20 +94,83 @@ def means(points: pd.DataFrame, by: Sequence[str], more: Sequence[str] = ()) -> 
     """Means over seeds with half the width of their 95 % intervals.
 
     Returns:
-        One row per group: `by`, n, and for each of `MEANS` and `more` its mean, `<name>_ci95`, and
-        `<name>_n`, the number of seeds that have it.
+        One row per group: `by`, n, the number of samples (see `samples`), and for each of `MEANS`
+        and `more` its mean, `<name>_ci95`, which is NaN if all seeds have the same value, and
+        `<name>_n`, the number of samples that have it.
     """
     names = [*MEANS, *more]
     rows = []
     for labels, part in points.groupby(list(by), sort=False, dropna=False):
-        row: dict[str, Any] = dict(zip(by, labels, strict=True)) | {"n": len(part)}
+        count = samples(part[names])
+        row: dict[str, Any] = dict(zip(by, labels, strict=True)) | {"n": count}
         for name in names:
             values = _known(name, part[name])
-            mean = part[name].mean()
-            row |= {name: mean, f"{name}_ci95": half_width(values), f"{name}_n": len(values)}
+            row |= {
+                name: part[name].mean(),
+                f"{name}_ci95": half_width(values),
+                f"{name}_n": min(count, len(values)),
+            }
         rows.append(row)
     kinds = ("", "_ci95", "_n")
     return pd.DataFrame(rows, columns=[*by, "n", *(m + kind for m in names for kind in kinds)])
+
+
+def samples(results: pd.DataFrame) -> int:
+    """Number of samples: rows, one per seed; 1 if the seed has no effect on any of the results."""
+    return 1 if len(results) > 1 and not results.nunique(dropna=False).gt(1).any() else len(results)
+
+
+def notes(campaign: Campaign, points: pd.DataFrame) -> list[str]:
+    """Sentences about repeats and cells with equal results; none if there are none.
+
+    Args:
+        campaign: The campaign.
+        points: Rows of `points.parquet`.
+    """
+    found = []
+    for name, study in campaign.studies.items():
+        where = f"{study.title or name}: " if len(campaign.studies) > 1 else ""
+        for axis, values in study.axes.items():
+            if equal := values.equal(axis, campaign.seed):
+                found.append(f"{where}{axis}: {equal}.")
+        own = of_study(name, points)
+        found += [where + line for line in (*_same_cells(study, own), *_without_seed(study, own))]
+    return found
+
+
+def _same_cells(study: Study, points: pd.DataFrame) -> list[str]:
+    """Sentences about cells that have the same scenario."""
+    columns = axis_columns(study)
+    alike = []
+    for _, part in points.groupby(["mode", "seed", "point"], sort=False):
+        different = part.drop_duplicates(columns)
+        if len(different) > 1:
+            shown = [name for name in columns if different[name].nunique() > 1]
+            places = (
+                ", ".join(f"{name} = {row[name]}" for name in shown)
+                for row in different.to_dict("records")
+            )
+            alike.append(" and ".join(places))
+    return [
+        f"{places} are the same scenario, which was computed once."
+        for places in dict.fromkeys(alike)
+    ][:MOST_ALIKE]
+
+
+def _without_seed(study: Study, points: pd.DataFrame) -> list[str]:
+    """A sentence about cells in which the seed has no effect."""
+    parts = [part for _, part in points.groupby(["mode", *axis_columns(study)], sort=False)]
+    repeated = [part for part in parts if len(part) > 1]
+    equal = [part for part in repeated if part["same_as"].notna().sum() == len(part) - 1]
+    if not equal:
+        return []
+    why = "the trace replaces the channel; " if study.trace is not None else ""
+    some = "" if len(equal) == len(repeated) else f" in {len(equal)} of {len(repeated)} cells"
+    count = len(equal[0])
+    return [
+        f"The seed has no effect{some}: {why}{count} repeats have equal results and are one "
+        "sample, which has no confidence interval."
+    ]
 
 
 def _known(name: str, values: "pd.Series[float]") -> Array:
@@ -117,9 +182,10 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
     """Relative difference of each value of the compared axis from the baseline, seed by seed.
 
     Returns:
-        One row per cell and value: mode, the other axes, the compared axis, n, and for each
-        compared column its mean relative difference `<name>`, its half interval `<name>_ci95`, and
-        `<name>_n`, the number of seeds in which both have it.
+        One row per cell and value: mode, the other axes, the compared axis, n, the number of
+        samples (see `samples`), and for each compared column its mean relative difference `<name>`,
+        its half interval `<name>_ci95`, which is NaN if it is the same in all seeds, and
+        `<name>_n`, the number of samples in which both have it.
     """
     assert study.compare is not None
     over, metrics = study.compare.over, study.compare.of
@@ -132,11 +198,16 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
     for labels, part in pairs.groupby([*others, over], sort=False):
         if labels[-1] == study.compare.baseline:
             continue
-        row: dict[str, Any] = dict(zip([*others, over], labels, strict=True)) | {"n": len(part)}
+        count = samples(part[[each for name in metrics for each in (name, f"{name}_0")]])
+        row: dict[str, Any] = dict(zip([*others, over], labels, strict=True)) | {"n": count}
         for name in metrics:
             relative = _known(name, part[name] / part[f"{name}_0"] - 1)
             mean = relative.mean() if len(relative) else float("nan")
-            row |= {name: mean, f"{name}_ci95": half_width(relative), f"{name}_n": len(relative)}
+            row |= {
+                name: mean,
+                f"{name}_ci95": half_width(relative),
+                f"{name}_n": min(count, len(relative)),
+            }
         rows.append(row)
     return pd.DataFrame(rows)
 

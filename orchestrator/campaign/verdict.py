@@ -18,7 +18,7 @@ import pandas as pd
 from orchestrator.analysis import learned
 from orchestrator.analysis.statistics import NEGLIGIBLE, half_width
 from orchestrator.campaign.spec import COLUMNS, Campaign, Study
-from orchestrator.campaign.summary import answers, axis_columns, of_study, titles
+from orchestrator.campaign.summary import answers, axis_columns, of_study, samples, titles
 from orchestrator.emulated.validity import CHECKS
 from orchestrator.reporting.formatting import listed, observed, rounded
 from testbed.core.paradigm import title_of
@@ -214,9 +214,12 @@ def _who_wins(
     ties = [w for w in won if w.series is None]
     if not ties:
         return "; ".join(clauses) + "."
-    by = _span([max(w.margin for w in ties)], metric == "accuracy")
     where = _where(others, places, [w.place for w in ties])
-    no_one = "the best two do not differ clearly" + where + (f" (by at most {by})" if by else "")
+    no_one = f"the best two do not differ clearly{where}"
+    if all(w.margin == 0 for w in ties):
+        no_one = f"the best two are equal{where}"
+    elif by := _span([max(w.margin for w in ties)], metric == "accuracy"):
+        no_one += f" (by at most {by})"
     if clauses:
         return "; ".join([*clauses, no_one]) + "."
     return f"{_subject(study, metric)}: {no_one}."
@@ -304,7 +307,8 @@ def _extremes(study: Study, points: pd.DataFrame, metric: str) -> str:
     subject, unit = _subject(study, metric), _unit(study, metric)
     if not columns:
         seeds = points["seed"].nunique()
-        of = f" (mean over {seeds} seeds)" if seeds > 1 else ""
+        of = "equal in all" if samples(points[[metric]]) == 1 else "mean over"
+        of = f" ({of} {seeds} seeds)" if seeds > 1 else ""
         return f"{subject}: {points[metric].mean():.4g}{unit}{of}."
     means = points.groupby(columns, sort=False, as_index=False)[metric].mean()
     low, high = (means.iloc[at] for at in (means[metric].argmin(), means[metric].argmax()))

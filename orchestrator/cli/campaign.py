@@ -149,6 +149,7 @@ def _report(folder: "CampaignFolder") -> None:
 
     from orchestrator.campaign.report import write_campaign_report
     from orchestrator.campaign.results import write_results
+    from orchestrator.campaign.summary import notes
     from orchestrator.campaign.verdict import conclusions, problems
 
     campaign = folder.campaign()
@@ -156,7 +157,11 @@ def _report(folder: "CampaignFolder") -> None:
     points, validity, curves = (
         pd.read_parquet(results / f"{name}.parquet") for name in ("points", "validity", "curves")
     )
-    for line in [*conclusions(campaign, points, curves), *problems(points, validity)]:
+    for line in [
+        *conclusions(campaign, points, curves),
+        *problems(points, validity),
+        *notes(campaign, points),
+    ]:
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     out.print(f"results: {results}")
     out.print(f"report: {write_campaign_report(folder, campaign)}")

@@ -191,7 +191,7 @@ class Document(Sealed):
     sentence: str
     """The result in one sentence."""
     best: str
-    """The model with the highest `cv_log_likelihood`."""
+    """The model with the lowest `aic`."""
     models: list[Model] = Field(min_length=1)
     """All models, the best one first."""
     refused: dict[str, str]

@@ -5,14 +5,14 @@
 
 A measured level in dB is the offset of its flight, minus the path loss of a model, plus antenna
 terms, shadowing and scatter (`orchestrator.flights.likelihood`). Models are compared by
-cross-validation: the likelihood of segments of the flights that were not used to fit the
-parameters. Neighbouring seconds are correlated, so a random choice of seconds would reward
-overfitting.
+AIC. Cross-validation, the likelihood of segments of the flights that were not used to fit the
+parameters, is a check of the comparison and decides on antenna terms. Neighbouring seconds are
+correlated, so a random choice of seconds would reward overfitting.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -48,6 +48,10 @@ With less, its coefficient would only be right where the flights were."""
 AS_GOOD = 2.0
 """Difference of AIC within which models describe the data equally well; Burnham and Anderson,
 "Multimodel inference", Sociol. Methods Res. 33(2), 2004."""
+STEPS_DB = (1.0, 0.5, 0.25, 0.1)
+"""Steps in dB to which receivers round; no finer one is assumed."""
+MULTIPLE = 1e-6
+"""Deviation from a multiple of a step, relative to the step, that is due to floating point."""
 Bools = npt.NDArray[np.bool_]
 
 
@@ -128,6 +132,7 @@ class Level:
             np.concatenate(steps),
             np.repeat(np.arange(len(flights)), [which.sum() for which in used]),
         )
+        series = replace(series, rounding_db=resolution_db(series.value_db) / math.sqrt(12))
         return cls(field, flights, used, series)
 
     def on_path(self, quantity: Callable[[Path], Array]) -> Array:
@@ -215,6 +220,19 @@ class Fit:
         return math.hypot(self.estimate.shadowing_db, self.estimate.scatter_db)
 
 
+def resolution_db(values_db: Array) -> float:
+    """The step of measured values in dB: the largest of `STEPS_DB` of which all are multiples.
+
+    Args:
+        values_db: Shape [n].
+    """
+    for step_db in STEPS_DB[:-1]:
+        steps = values_db / step_db
+        if np.abs(steps - np.round(steps)).max() < MULTIPLE:
+            return step_db
+    return STEPS_DB[-1]
+
+
 def log_distance_likelihood(level: Level) -> float:
     """Log-likelihood of a level under the most likely `log-distance` model."""
     design = np.hstack([_offsets(level), _decades(level)])
@@ -254,7 +272,7 @@ def fitted(
         columns.append(_decades(level))
     columns += [level.on_path(TERMS[name])[:, None] for name in terms]
     design = np.hstack(columns)
-    lossless = Series(level.series.value_db + loss_db, level.series.step_m, level.series.flight)
+    lossless = replace(level.series, value_db=level.series.value_db + loss_db)
     estimate = most_likely(lossless, design)
     held_out = 0.0
     for fold in np.unique(level.folds):
@@ -276,7 +294,7 @@ def fitted(
 
 @dataclass(frozen=True)
 class Ranking:
-    """The models fitted to a level, the best one first."""
+    """The models fitted to a level, in the order of their AIC, the best one first."""
 
     fits: Sequence[Fit]
     antennas: Sequence[Fit]
@@ -286,8 +304,19 @@ class Ranking:
 
     @property
     def best(self) -> Fit:
-        """The best model, without antenna terms."""
+        """The best model, without antenna terms: the one with the lowest AIC."""
         return self.fits[0]
+
+    @property
+    def alike(self) -> list[Fit]:
+        """Other models that describe the data as well: their AIC is within `AS_GOOD`."""
+        least = self.best.estimate.aic
+        return [fit for fit in self.fits[1:] if abs(fit.estimate.aic - least) <= AS_GOOD]
+
+    @property
+    def foreseen(self) -> Fit:
+        """The model with the highest likelihood in cross-validation."""
+        return max(self.fits, key=lambda fit: round(fit.cv_log_likelihood, 2))
 
     @property
     def chosen(self) -> Fit:
@@ -312,7 +341,7 @@ def rank(
     models: Sequence[str],
     progress: Callable[[str, int, int], None] = lambda text, done, total: None,
 ) -> Ranking:
-    """Fit models to a level and rank them by their likelihood in cross-validation.
+    """Fit models to a level and rank them by their AIC.
 
     Args:
         level: The level to which models are fitted.
@@ -337,7 +366,7 @@ def rank(
             f"`model`: none is valid along the flights: {next(iter(refused.values()))}"
         )
     # Rounding keeps the order of models that are equal along the flights.
-    fits.sort(key=lambda fit: -round(fit.cv_log_likelihood, 2))
+    fits.sort(key=lambda fit: round(fit.estimate.aic, 2))
     best, antennas = fits[0], [fits[0]]
     for done, terms in enumerate(_tried(level)[1:], len(models)):
         progress(" and ".join(terms), done, total)

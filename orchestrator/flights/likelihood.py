@@ -39,6 +39,8 @@ class Series:
     """Path in m since the previous value, shape [n]; infinite at the first value of a flight."""
     flight: npt.NDArray[np.int64]
     """Index of the flight of each value, shape [n]."""
+    rounding_db: float = 0.0
+    """Standard deviation of the rounding of values, which is the smallest scatter."""
 
     def chosen(self, which: "npt.NDArray[np.bool_]") -> "Series":
         """A subset of the values; the path lengths between them do not change.
@@ -50,7 +52,7 @@ class Series:
         flight = self.flight[which]
         begins = np.diff(flight, prepend=-1) != 0
         step_m = np.where(begins, np.inf, np.diff(way_m, prepend=0.0))
-        return Series(self.value_db[which], step_m, flight)
+        return Series(self.value_db[which], step_m, flight, self.rounding_db)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def most_likely(series: Series, terms: Array, near: Sequence[Estimate] = ()) -> 
     columns = np.column_stack([series.value_db, terms])
 
     def misfit(point: Array) -> float:
-        return -_profiled(columns, series.step_m, *_inside(point))[0]
+        return -_profiled(columns, series, *_inside(point))[0]
 
     found = [
         minimize(
@@ -129,7 +131,7 @@ def most_likely(series: Series, terms: Array, near: Sequence[Estimate] = ()) -> 
     best = min(found, key=lambda one: float(one.fun))
     distance_m, share = _inside(best.x)
     log_likelihood, coefficients, variance, spread = _profiled(
-        columns, series.step_m, distance_m, share
+        columns, series, distance_m, share
     )
     return Estimate(
         coefficients,
@@ -151,20 +153,24 @@ def _inside(point: Array) -> tuple[float, float]:
 
 
 def _profiled(
-    columns: Array, step_m: Array, distance_m: float, share: float
+    columns: Array, series: Series, distance_m: float, share: float
 ) -> tuple[float, Array, float, Array]:
     """Profile likelihood: all parameters except the two given ones have their most likely values.
+
+    The scatter is at least the rounding of the values: without this limit, the likelihood of values
+    without noise has no maximum.
 
     Returns:
         The log-likelihood, b, the variance of shadowing, and (X' V^-1 X)^-1, where V is the
         covariance of the values relative to that variance.
     """
-    white, log_scale = _whitened(columns, step_m, distance_m, share)
+    white, log_scale = _whitened(columns, series.step_m, distance_m, share)
     n, products = len(white), white.T @ white
     spread = np.asarray(np.linalg.pinv(products[1:, 1:], hermitian=True), np.float64)
     coefficients = spread @ products[1:, 0]
-    variance = max(float(products[0, 0] - products[0, 1:] @ coefficients) / n, 1e-12)
-    log_likelihood = -0.5 * (n * (math.log(2 * math.pi * variance) + 1) + log_scale)
+    misfit = max(float(products[0, 0] - products[0, 1:] @ coefficients), 0.0)
+    variance = max(misfit / n, series.rounding_db**2 / share, 1e-12)
+    log_likelihood = -0.5 * (n * math.log(2 * math.pi * variance) + misfit / variance + log_scale)
     return log_likelihood, coefficients, variance, spread
 
 

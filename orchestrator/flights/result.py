@@ -66,6 +66,8 @@ LEAST_DECORRELATION_M, LEAST_DB = 0.5, 0.05
 """Decorrelation distance in m and standard deviation in dB below which there is no shadowing."""
 SMALLEST_M = 10.0
 """Smallest extent in m of the places of flights to which a path loss is fitted."""
+NOISELESS_DB = 0.05
+"""Standard deviation in dB of shadowing and scatter below which values are not measured ones."""
 OUTLYING = 8.0
 """Number of standard deviations from the fit beyond which a value is reported."""
 LARGEST_ERROR_DB = 6.0
@@ -134,9 +136,7 @@ class FlightFit:
         best = self.ranking.best
         estimate = best.estimate
         how = "" if best.exponent is None else f" with an exponent of {best.exponent:.2f}"
-        alike = [
-            fit.model for fit in self.ranking.fits[1:] if fit.estimate.aic - estimate.aic <= AS_GOOD
-        ]
+        alike = [fit.model for fit in self.ranking.alike]
         few = "this flight" if len(self.flights) == 1 else f"these {len(self.flights)} flights"
         around = (
             f"{estimate.shadowing_db:.1f} dB of shadowing (decorrelation distance "
@@ -147,6 +147,15 @@ class FlightFit:
         text = f"{best.model}{how} describes {few} best, with {around} between seconds"
         if alike:
             text += f"; equally good (AIC within {AS_GOOD:g}): {', '.join(alike)}"
+        foreseen = self.ranking.foreseen.model
+        if foreseen not in (best.model, *alike):
+            text += f"; in cross-validation, {foreseen} is better"
+        if best.deviation_db < NOISELESS_DB:
+            text += (
+                f". The data have no noise: they follow {best.model} to {NOISELESS_DB:g} dB, like "
+                "computed values, so the spread is that of rounding and the fit says nothing about "
+                "a measured flight"
+            )
         return text + "."
 
     @property

@@ -81,6 +81,11 @@ def number(value: float | None, digits: int = 2) -> str:
     return _signed(f"{value:,.{digits}f}") if _known(value) else NOTHING
 
 
+def plus_minus(half: float, digits: int = 2) -> str:
+    """The half width of an interval after its value: ` ± 0.21`; empty if there is no interval."""
+    return f" ± {half:.{digits}f}" if _known(half) else ""
+
+
 def plain(value: Any) -> str:
     """Format a value of the manifest."""
     if isinstance(value, bool):

@@ -21,10 +21,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy import stats
 
-from orchestrator.analysis.statistics import half_width
+from orchestrator.analysis.statistics import half_width, varies
 from orchestrator.campaign.cluster import HERE, Progress, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
+from orchestrator.reporting.formatting import plus_minus
 from orchestrator.reporting.legend import COLOURS, STYLES
 from orchestrator.reporting.plots import WIDTH_IN
 from orchestrator.studies.reproduction import Finding, Reproduction, Section
@@ -156,7 +157,7 @@ def _findings(played: "Results") -> Iterator[Finding]:
             "fig8",
             f"objective of {entry.title}",
             f"{entry.paper:g}",
-            f"{values.mean():.2f} ± {half_width(values):.2f}",
+            f"{values.mean():.2f}{plus_minus(half_width(values))}",
             f"within {100 * TOLERANCE:g} % of it",
             abs(deviation) <= TOLERANCE,
             deviation,
@@ -277,7 +278,7 @@ def paired(played: Results) -> pd.DataFrame:
             assert other is not None
             for column in ("objective", "latency_s", "max_energy_j"):
                 gain = (other[column] - drl[column]).to_numpy()
-                p_value = stats.ttest_1samp(gain, 0.0).pvalue if len(gain) > 1 else np.nan
+                p_value = stats.ttest_1samp(gain, 0.0).pvalue if varies(gain) else np.nan
                 rows.append(
                     {
                         "than": ENTRIES[name].title,

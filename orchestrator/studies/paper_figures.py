@@ -29,6 +29,7 @@ from orchestrator.campaign.spec import Campaign, Cell, Study, cells, narrowed
 from orchestrator.campaign.worker import Files
 from orchestrator.engine.plan import Array, fixed_allocation, plan_round
 from orchestrator.reporting import plots
+from orchestrator.reporting.formatting import plus_minus
 from orchestrator.rounds.loop import TOO_WEAK
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -377,7 +378,7 @@ def _equal_curves(table: pd.DataFrame) -> str:
 
 def _percent(values: Array) -> str:
     """Mean and interval of fractions, one per seed."""
-    return f"{100 * values.mean():.1f} ± {100 * half_width(values):.1f} %"
+    return f"{100 * values.mean():.1f}{plus_minus(100 * half_width(values), 1)} %"
 
 
 def _lowest(o: Outcomes) -> Finding:
@@ -426,9 +427,9 @@ def _savings(o: Outcomes, than: str, statement: str, sign: int, paper: str) -> F
         paper,
         ", ".join(f"{100 * saving.mean():.1f}" for saving in savings) + " %",
         f"its rank correlation with the ticks is {rule}, and exceeds its interval",
-        sign * trend >= LEAST_TREND and sign * trend > ci95,
-        note=f"rank correlation {trend:+.2f} ± {ci95:.2f}; "
-        f"last less first: {100 * change.mean():+.1f} ± {100 * half_width(change):.1f} points",
+        sign * trend >= LEAST_TREND and not sign * trend <= ci95,
+        note=f"rank correlation {trend:+.2f}{plus_minus(ci95)}; "
+        f"last less first: {100 * change.mean():+.1f}{plus_minus(100 * half_width(change), 1)} points",
     )
 
 
@@ -440,8 +441,8 @@ def trend_of(ticks: Sequence[float], values: Array) -> tuple[float, float]:
     """Spearman's rank correlation of values, shape [ticks, seeds], with the ticks.
 
     Returns:
-        Mean over the seeds (each is a separate channel), and half width of its 95 % interval. The
-        correlation of constant values is 0.
+        Mean over the seeds (each is a separate channel), and half width of its 95 % interval; NaN
+        if the correlation is the same in all seeds. The correlation of constant values is 0.
     """
     each = [
         0.0 if np.ptp(of_seed) == 0 else float(stats.spearmanr(ticks, of_seed).statistic)
@@ -529,7 +530,7 @@ def _fig6(o: Outcomes) -> Iterator[Finding]:
         "fig6",
         "objective of CPSFL with equal shares, I = 5, u = 2",
         "122.3",
-        f"{values.mean():.2f} ± {half_width(values):.2f}",
+        f"{values.mean():.2f}{plus_minus(half_width(values))}",
         "within ± 0.5",
         abs(float(values.mean()) - 122.3) < 0.5,
         float(values.mean() / 122.3 - 1),
