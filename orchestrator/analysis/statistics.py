@@ -57,7 +57,8 @@ class Interval:
     def to_json(self) -> dict[str, float | None]:
         """value, low and high; null where there is none."""
         ends = (self.low, self.high) if self.exists else (None, None)
-        return {"value": self.value, "low": ends[0], "high": ends[1]}
+        value = self.value if math.isfinite(self.value) else None
+        return {"value": value, "low": ends[0], "high": ends[1]}
 
 
 def varies(sample: Array) -> bool:

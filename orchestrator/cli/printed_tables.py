@@ -287,12 +287,13 @@ def _fitted(title: str, models: "Sequence[FittedModel]", least_aic: float) -> Ta
 
 def scores_table(scores: "Sequence[Mapping[str, Any]]") -> Table:
     """Scores of a forecast against the measured values, one row per score."""
+    from orchestrator.flights.words import met_of
+
     table = Table(box=None, pad_edge=False)
     for column in ("score", "value", "goal", "met"):
         table.add_column(column, justify="right" if column == "value" else "left")
     for score in scores:
-        met = {None: "", True: "yes", False: "no"}[score["met"]]
-        table.add_row(*(escape(score[name]) for name in ("name", "text", "goal")), met)
+        table.add_row(*(escape(score[name]) for name in ("name", "text", "goal")), met_of(score))
     return table
 
 
@@ -374,26 +375,29 @@ def cross_check_tables(check: "CrossCheck") -> list[Table]:
 
 def validation_lines(found: "Validation") -> Iterator[str]:
     """A validation's results in a few lines."""
+    from orchestrator.studies.validation.verdict import checked
+
     region = found.region
     for name in found.values:
         row = found.distribution(name)
         if not row["points"]:
             continue
         size, within = row["median_size"], row["within_tolerance"]
+        ends = "[-]" if size["low"] is None else f"[{size['low']:.3%}, {size['high']:.3%}]"
         coverage = (
             f", within its bounds {row['coverage']['value']:.2%}" if "coverage" in row else ""
         )
         yield (
-            f"{name}: {row['points']} points, median error {size['value']:.3%} "
-            f"[{size['low']:.3%}, {size['high']:.3%}], largest {row['largest']:+.3%}, "
+            f"{name}: {row['points']} points, median error {size['value']:.3%} {ends}, largest "
+            f"{row['largest']:+.3%}, "
             f"within {region.tolerance:g}: {within['value']:.2%}{coverage}"
         )
-    held = region.held_out_share
-    checked = "" if held is None else f", at {held:.2%} of {region.held_out} points held out"
-    yield f"valid in {region.share:.1%} of the space{checked}:"
-    yield from (
-        f"  {rule}" for rule in region.texts() or ["no region that a few conditions describe"]
-    )
+    confirmed = "confirmed" if region.is_confirmed else "not confirmed"
+    if region.rules:
+        yield f"region, {region.share:.1%} of the space ({confirmed}: {checked(region)}):"
+        yield from (f"  {rule}" for rule in region.texts())
+    else:
+        yield "no region was found that a few conditions describe"
     influence = ", ".join(
         f"{row['key']} {row['index']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
         for row in found.sensitivity[:4]

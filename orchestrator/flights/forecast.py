@@ -16,9 +16,11 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from orchestrator.analysis.statistics import independent
 from orchestrator.engine.arrays import Array
 from orchestrator.flights.document import Curve, Document, Model, Part, Sealed
 from orchestrator.flights.fitting import ELEVATION, HEADING, TERMS, Flown
@@ -98,6 +100,9 @@ class Reveal(Part):
     """Data carried in the measured seconds in flight."""
     uplink_bytes_error: float | None = None
     """Forecast data / measured data - 1, in the same seconds (medians of the forecast)."""
+    independent: dict[str, float] = {}
+    """By name of a coverage above: the number of independent values among the measured ones, which
+    are correlated in time."""
 
 
 class Forecast(Sealed):
@@ -378,21 +383,32 @@ def revealed(made: Forecast, flight: Flown) -> Reveal:
     if not seen.any():
         raise InputError(f"`flight` {flight.name}: has no value of {made.level} in flight")
     score_db = crps_normal(level_db, middle, (high - low) / (2 * NORMAL_90))
+    counts: dict[str, float] = {}
+    of_level = _coverage("rsrp_coverage_90", made.rsrp_dbm, level_db, seen, counts)
+    assert of_level is not None
     of_snr = None
     if made.snr_up_db is not None:
-        of_snr = _coverage(made.snr_up_db, flight.snr_up_db, flight.is_aloft)
+        of_snr = _coverage(
+            "snr_up_coverage_90", made.snr_up_db, flight.snr_up_db, flight.is_aloft, counts
+        )
+    rates = {}
+    if made.uplink_bps is not None:
+        rates = _revealed_rates(made, made.uplink_bps, flight, counts)
     return Reveal(
         slots=int(seen.sum()),
-        rsrp_coverage_90=float(((level_db >= low) & (level_db <= high))[seen].mean()),
+        rsrp_coverage_90=of_level,
         rsrp_bias_db=float((level_db - middle)[seen].mean()),
         crps_db=float(score_db[seen].mean()),
         snr_up_coverage_90=of_snr,
-        **({} if made.uplink_bps is None else _revealed_rates(made, made.uplink_bps, flight)),
+        **rates,
+        independent={name: round(count, 2) for name, count in counts.items()},
     )
 
 
-def _revealed_rates(made: Forecast, band: Band, flight: Flown) -> dict[str, float | None]:
-    """The fields of `Reveal` that are about the goodput."""
+def _revealed_rates(
+    made: Forecast, band: Band, flight: Flown, counts: dict[str, float]
+) -> dict[str, Any]:
+    """The fields of `Reveal` that are about the goodput; adds to `Reveal.independent`."""
     bps = np.where(flight.is_aloft, flight.values("uplink_bps"), np.nan)
     seen = np.isfinite(bps)
     if not seen.any() or made.uplink_distribution_bps is None or made.uplink_minutes_bps is None:
@@ -403,9 +419,13 @@ def _revealed_rates(made: Forecast, band: Band, flight: Flown) -> dict[str, floa
     sent, expected_sent = float(measured.sum()), float(np.array(band.p50)[seen].sum())
     minutes = by_minute(bps, made.slot_s)
     return {
-        "uplink_coverage_90": _coverage(band, bps, seen),
+        "uplink_coverage_90": _coverage("uplink_coverage_90", band, bps, seen, counts),
         "uplink_minutes_coverage_90": _coverage(
-            made.uplink_minutes_bps, minutes, np.isfinite(minutes)
+            "uplink_minutes_coverage_90",
+            made.uplink_minutes_bps,
+            minutes,
+            np.isfinite(minutes),
+            counts,
         ),
         "uplink_median_bps": median,
         "uplink_median_forecast_bps": expected,
@@ -416,11 +436,25 @@ def _revealed_rates(made: Forecast, band: Band, flight: Flown) -> dict[str, floa
     }
 
 
-def _coverage(band: Band, values: Array, counts: "np.typing.NDArray[np.bool_]") -> float | None:
-    """Share of the values in the band, of those that are measured and selected by `counts`."""
-    seen = counts & np.isfinite(values)
-    inside = (values >= np.array(band.p5)) & (values <= np.array(band.p95))
-    return float(inside[seen].mean()) if seen.any() else None
+def _coverage(
+    name: str,
+    band: Band,
+    values: Array,
+    chosen: "np.typing.NDArray[np.bool_]",
+    counts: dict[str, float],
+) -> float | None:
+    """Share of the values in the band, of those that are measured and chosen.
+
+    The number of independent ones among them is added to `counts` by the name. It follows from the
+    autocorrelation of the distance from the band's middle, relative to its width.
+    """
+    seen = chosen & np.isfinite(values)
+    if not seen.any():
+        return None
+    low, middle, high = (np.array(part)[seen] for part in (band.p5, band.p50, band.p95))
+    measured = values[seen]
+    counts[name] = independent((measured - middle) / np.maximum(high - low, 1e-9))
+    return float(((measured >= low) & (measured <= high)).mean())
 
 
 def crps_normal(values: Array, mean: Array, deviation: Array) -> Array:

@@ -130,9 +130,7 @@ def most_likely(series: Series, terms: Array, near: Sequence[Estimate] = ()) -> 
     ]
     best = min(found, key=lambda one: float(one.fun))
     distance_m, share = _inside(best.x)
-    log_likelihood, coefficients, variance, spread = _profiled(
-        columns, series, distance_m, share
-    )
+    log_likelihood, coefficients, variance, spread = _profiled(columns, series, distance_m, share)
     return Estimate(
         coefficients,
         variance * spread,

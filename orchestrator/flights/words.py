@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.analysis.statistics import Interval, share_of
 from orchestrator.flights.fitting import Flown
 from orchestrator.flights.forecast import LEVELS, MINUTE_S, Forecast, Reveal
-from orchestrator.reporting.formatting import number
+from orchestrator.reporting.formatting import listed, number
 
 UNITS = {
     "rsrp_dbm": ("RSRP", "dBm"),
@@ -23,6 +24,8 @@ COVERAGE = (0.85, 0.95)
 """Goal: share of the measured values in the 90 % band."""
 MEDIAN = 0.2
 """Goal: largest relative error of the median goodput."""
+TOO_FEW = "too few independent values to judge"
+"""Words for a coverage whose interval contains values that meet the goal, and others."""
 KS = 0.2
 """Goal: largest Kolmogorov-Smirnov distance of the goodput."""
 
@@ -100,7 +103,9 @@ def signed(value: float, digits: int) -> str:
 def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
     """The scores of a forecast: name, value as text, goal, whether it is met, and meaning.
 
-    `miss` is the distance from the middle of the goal, relative to half of the goal's width.
+    A coverage has a 95 % interval, `interval`, from the number of independent values. It meets its
+    goal if the interval is within the goal, and misses it if both have no value in common; else the
+    values are too few to judge, and `met` is None like that of a score without a goal. `miss` is the distance from the middle of the goal, relative to half of the goal's width.
     """
     title = UNITS[made.level][0]
     found: list[dict[str, Any]] = []
@@ -122,18 +127,25 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
             score |= {"goal": words, "met": low <= value <= high, "miss": miss}
         found.append(score)
 
-    def coverage(name: str, share: float | None, what: str) -> None:
-        low, high = COVERAGE
+    def coverage(name: str, field: str, what: str) -> None:
+        share, (low, high) = getattr(reveal, field), COVERAGE
+        if share is None:
+            return
+        count = reveal.independent.get(field, 0.0)
+        found_share = share_of(share * count, count)
         add(
             f"{name} in the 90 % band",
             share,
-            f"{100 * (share or 0.0):.1f} %",
-            f"Share of {what} inside the band. Below 90 %: the band is too narrow, or its middle "
-            "is wrong. Above 90 %: the band is too wide.",
+            f"{100 * share:.1f} %{_ends(found_share)}",
+            f"Share of {what} inside the band, of {count:.0f} independent ones. Below 90 %: the "
+            "band is too narrow, or its middle is wrong. Above 90 %: the band is too wide.",
             (f"{100 * low:.0f} to {100 * high:.0f} %", low, high),
         )
+        apart = found_share.low > high or found_share.high < low
+        inside = low <= found_share.low and found_share.high <= high
+        found[-1] |= {"met": inside if inside or apart else None, "interval": found_share}
 
-    coverage(title, reveal.rsrp_coverage_90, "the measured values")
+    coverage(title, "rsrp_coverage_90", "the measured values")
     bias_db, crps_db = reveal.rsrp_bias_db, reveal.crps_db
     add(
         f"{title}, mean error",
@@ -148,9 +160,9 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
         "Mean distance of the forecast distribution from the measured value. For a forecast "
         "without a band, it is the mean absolute error. Smaller values are better.",
     )
-    coverage("SNR of the uplink", reveal.snr_up_coverage_90, "the measured values")
-    coverage("Goodput by second", reveal.uplink_coverage_90, "the seconds")
-    coverage("Goodput by minute", reveal.uplink_minutes_coverage_90, "the minutes")
+    coverage("SNR of the uplink", "snr_up_coverage_90", "the measured values")
+    coverage("Goodput by second", "uplink_coverage_90", "the seconds")
+    coverage("Goodput by minute", "uplink_minutes_coverage_90", "the minutes")
     error = reveal.uplink_median_error or 0.0
     add(
         "Median goodput, error",
@@ -179,12 +191,35 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
     return found
 
 
+def _ends(share: Interval) -> str:
+    """The interval of a share in brackets; empty if there is none."""
+    if not share.exists:
+        return ""
+    return f" [{100 * share.low:.0f} to {100 * share.high:.0f} %]"
+
+
+def is_open(score: dict[str, Any]) -> bool:
+    """Whether a score has a goal, but its values are too few to judge it."""
+    return score["met"] is None and score["goal"] != "none"
+
+
+def met_of(score: dict[str, Any]) -> str:
+    """Whether a score meets its goal, in words; empty without a goal."""
+    if is_open(score):
+        return TOO_FEW
+    return {None: "", True: "yes", False: "no"}[score["met"]]
+
+
 def _miss(scores: Sequence[dict[str, Any]], made: Forecast, flight: Flown) -> str:
     """A sentence on how many goals are met, and on the one that is missed most."""
     judged = [score for score in scores if score["met"] is not None]
     missed = [score for score in judged if not score["met"]]
+    unjudged = [f"“{score['name']}”" for score in scores if is_open(score)]
+    few = f" {TOO_FEW[:1].upper()}{TOO_FEW[1:]}: {listed(unjudged)}." if unjudged else ""
+    if not judged:
+        return few.strip()
     if not missed:
-        return f"All {len(judged)} goals are met."
+        return f"All {len(judged)} goals {'that can be judged ' * bool(few)}are met.{few}"
     worst = max(missed, key=lambda score: float(score["miss"]))
     text = (
         f"{len(judged) - len(missed)} of {len(judged)} goals are met; “{worst['name']}” misses "
@@ -198,4 +233,4 @@ def _miss(scores: Sequence[dict[str, Any]], made: Forecast, flight: Flown) -> st
                 f"; the measured SNR of the uplink is on average {abs(mean_db):.1f} dB "
                 f"{'above' if mean_db > 0 else 'below'} the forecast"
             )
-    return text + "."
+    return f"{text}.{few}"

@@ -12,8 +12,9 @@ import pandas as pd
 from orchestrator.records.manifest import environment
 from orchestrator.records.results import CROSS_CHECK
 from orchestrator.reporting import plots
-from orchestrator.reporting.formatting import milliseconds, percent
+from orchestrator.reporting.formatting import listed, milliseconds, percent
 from orchestrator.reporting.legend import STEP_TITLES
+from orchestrator.reporting.outcome import ROUNDING
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.perfetto import trace
 from orchestrator.scenario.schema import Scenario
@@ -66,7 +67,7 @@ def _title(name: str) -> str:
 
 
 def verdict(check: CrossCheck) -> list[str]:
-    """The outcome in sentences: the agreement, the largest difference, and the effect of headers.
+    """The outcome in sentences: mean latencies, single transfers, and the effect of headers.
 
     Only executions that send the same bytes are expected to agree: the engine with frames, ns-3 and
     the kernel.
@@ -77,7 +78,14 @@ def verdict(check: CrossCheck) -> list[str]:
     *names, last = [TITLES[name] for name in compared]
     spread = max(mean_s[name] for name in compared) / min(mean_s[name] for name in compared) - 1
     together = f"{', '.join(names)} and {last} agree within {percent(spread, sign=False)}"
-    sentences = [f"{together[0].upper()}{together[1:]} in the mean latency of a round."]
+    in_the_mean = f"{together[0].upper()}{together[1:]} in the mean latency of a round"
+    table = transfers(check)
+    farthest = table.loc[table["max_percent"].idxmax()]
+    sentences = [
+        f"{in_the_mean}; single transfers differ by up to "
+        f"{percent(farthest['max_percent'] / 100, sign=False)} ({farthest['step']}, "
+        f"{TITLES[farthest['execution']]})."
+    ]
     reference_s = mean_s[check.reference]
     gaps_s = {name: mean_s[name] - reference_s for name in compared if name != check.reference}
     widest = max(gaps_s, key=lambda name: abs(gaps_s[name]))
@@ -87,12 +95,29 @@ def verdict(check: CrossCheck) -> list[str]:
             f"{percent(gaps_s[widest] / reference_s)} ({milliseconds(gaps_s[widest])})."
             f"{_cause(check, widest)}"
         )
+    sentences += _transfers(check, table)
     missing = mean_s[PAYLOAD] / mean_s[WIRE] - 1
     sentences.append(
         f"Without headers, labels and receipts, the engine predicts {percent(abs(missing), False)} "
         f"{'more' if missing > 0 else 'less'} than with them."
     )
     return sentences
+
+
+def _transfers(check: CrossCheck, table: pd.DataFrame) -> list[str]:
+    """A sentence per method: the largest difference of a transfer of each kind."""
+    found = []
+    for name, own in table.groupby("execution", sort=False):
+        largest = own.set_index("step")["max_percent"] / 100
+        if largest.max() < ROUNDING:
+            found.append(f"All transfers of {TITLES[str(name)]} take as long.")
+            continue
+        kinds = listed(f"{step} {percent(size, sign=False)}" for step, size in largest.items())
+        found.append(
+            f"Single transfers of {TITLES[str(name)]} differ from those of "
+            f"{TITLES[check.reference]} by up to: {kinds}."
+        )
+    return found
 
 
 def _cause(check: CrossCheck, name: str) -> str:

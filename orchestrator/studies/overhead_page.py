@@ -15,6 +15,7 @@ from orchestrator.analysis.waterfall import PART_OF
 from orchestrator.records.manifest import environment
 from orchestrator.reporting.formatting import milliseconds, number, percent
 from orchestrator.reporting.legend import PURPOSES
+from orchestrator.reporting.outcome import ROUNDING
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.plots import inline_svg, write_plot
 from orchestrator.scenario.schema import Scenario
@@ -50,14 +51,23 @@ def verdict(outcome: Outcome) -> list[str]:
 
 def sweep_verdict(key: str, outcomes: Sequence[Outcome]) -> list[str]:
     """Two sentences: the values of the key with the least and most overhead, and latency."""
-    least, *_, most = sorted(outcomes, key=lambda o: o.overhead) * 2
-    shortest, *_, longest = sorted(outcomes, key=lambda o: o.measured_s) * 2
-    return [
-        f"Overhead is smallest with {key} = {least.value} ({percent(least.overhead, False)} of the "
-        f"payload) and largest with {key} = {most.value} ({percent(most.overhead, False)}).",
-        f"A round is shortest with {key} = {shortest.value} ({number(shortest.measured_s, 3)} s) "
-        f"and longest with {key} = {longest.value} ({number(longest.measured_s, 3)} s).",
-    ]
+    least, most = (of(outcomes, key=lambda o: o.overhead) for of in (min, max))
+    shortest, longest = (of(outcomes, key=lambda o: o.measured_s) for of in (min, max))
+    of_bytes = (
+        f"Overhead is the same with every value of {key}: {percent(least.overhead, False)} of the "
+        "payload."
+        if most.overhead - least.overhead <= ROUNDING * abs(most.overhead)
+        else f"Overhead is smallest with {key} = {least.value} ({percent(least.overhead, False)} "
+        f"of the payload) and largest with {key} = {most.value} ({percent(most.overhead, False)})."
+    )
+    of_latency = (
+        f"A round takes equally long with every value of {key}: {number(longest.measured_s, 3)} s."
+        if longest.measured_s - shortest.measured_s <= ROUNDING * longest.measured_s
+        else f"A round is shortest with {key} = {shortest.value} "
+        f"({number(shortest.measured_s, 3)} s) and longest with {key} = {longest.value} "
+        f"({number(longest.measured_s, 3)} s)."
+    )
+    return [of_bytes, of_latency]
 
 
 def page(key: str, outcomes: Sequence[Outcome], scenario: Scenario) -> str:

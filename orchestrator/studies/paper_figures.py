@@ -428,8 +428,8 @@ def _savings(o: Outcomes, than: str, statement: str, sign: int, paper: str) -> F
         ", ".join(f"{100 * saving.mean():.1f}" for saving in savings) + " %",
         f"its rank correlation with the ticks is {rule}, and exceeds its interval",
         sign * trend >= LEAST_TREND and not sign * trend <= ci95,
-        note=f"rank correlation {trend:+.2f}{plus_minus(ci95)}; "
-        f"last less first: {100 * change.mean():+.1f}{plus_minus(100 * half_width(change), 1)} points",
+        note=f"rank correlation {trend:+.2f}{plus_minus(ci95)}; last less first: "
+        f"{100 * change.mean():+.1f}{plus_minus(100 * half_width(change), 1)} points",
     )
 
 

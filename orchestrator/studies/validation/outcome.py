@@ -4,13 +4,12 @@
 """The request for a validation, and its result."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
+from orchestrator.analysis.statistics import resampled, share_of
 from orchestrator.engine.plan import Array
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.validation.region import Region
@@ -21,8 +20,8 @@ from orchestrator.theory.models import ModelResult
 
 TOLERANCE = 0.05
 """Default relative tolerance of models that give a value."""
-RESAMPLES = 1000
-"""Number of bootstrap samples for intervals of means and quantiles."""
+FEWEST_SOBOL = 64
+"""Least number of rows of Saltelli's two designs: with fewer, the intervals are meaningless."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,11 @@ class Request:
     metric: str | None = None
     """Metric to compare; None: the model's."""
     seed: int = 1
+
+    @property
+    def base_samples(self) -> int:
+        """Number of rows of each of Saltelli's two designs, a power of 2."""
+        return max(FEWEST_SOBOL, 2 ** int(math.log2(max(self.samples, 8) / 8)))
 
     def to_json(self) -> dict[str, Any]:
         """The request as JSON values; equal requests have equal results."""
@@ -75,7 +79,9 @@ class Validation:
     """Sensitivity by key, the largest first."""
     counterexample: Scenario | None
     worst: dict[str, Any]
-    """The worst case as found, simplified, and the causes of its error."""
+    """The case with the largest error that a search found, and the causes of its error. `keys` are
+    the values of the space's keys in the worst case of the space, and `simplest` is that case
+    simplified. If its error is larger, it is the worst case, and `in_space` is the space's."""
     kernel_runs: list[dict[str, Any]]
 
     def errors(self, execution: str) -> Array:
@@ -93,7 +99,7 @@ class Validation:
         return any(result is not None and result.is_interval for result in self.results)
 
     def distribution(self, execution: str) -> dict[str, Any]:
-        """Statistics of the errors, each with its 95 % interval."""
+        """Statistics of the errors, each with its 95 % interval; null where nothing varied."""
         errors = self.errors(execution)
         errors = errors[np.isfinite(errors)]
         if not len(errors):
@@ -101,10 +107,10 @@ class Validation:
         right = np.abs(errors) <= self.region.tolerance
         found: dict[str, Any] = {
             "points": len(errors),
-            "within_tolerance": _share(int(right.sum()), len(errors)),
+            "within_tolerance": share_of(int(right.sum()), len(errors)).to_json(),
         }
         if self.is_interval:
-            found["coverage"] = _share(int((errors == 0).sum()), len(errors))
+            found["coverage"] = share_of(int((errors == 0).sum()), len(errors)).to_json()
         size = np.abs(errors)
         for name, values, of in (
             ("mean", errors, np.mean),
@@ -112,7 +118,7 @@ class Validation:
             ("median_size", size, np.median),
             ("p95_size", size, lambda part, axis: np.quantile(part, 0.95, axis=axis)),
         ):
-            found[name] = _bootstrapped(values, of, self.request.seed)
+            found[name] = resampled(values, of, self.request.seed).to_json()
         return found | {"largest": float(errors[size.argmax()])}
 
     def to_json(self) -> dict[str, Any]:
@@ -130,6 +136,8 @@ class Validation:
                 "share": self.region.share,
                 "held_out_share": self.region.held_out_share,
                 "held_out": self.region.held_out,
+                "held_out_interval": self.region.checked.to_json(),
+                "confirmed": self.region.is_confirmed,
             },
             "sensitivity": self.sensitivity,
             "counterexample": {} if self.counterexample is None else plain(self.counterexample),
@@ -143,20 +151,3 @@ class Validation:
 
 def _listed(values: Array) -> list[float | None]:
     return [value if math.isfinite(value) else None for value in values.tolist()]
-
-
-def _share(count: int, total: int) -> dict[str, float]:
-    interval = binomtest(count, total).proportion_ci(method="wilson")
-    return {"value": count / total, "low": float(interval.low), "high": float(interval.high)}
-
-
-def _bootstrapped(values: Array, of: Callable[..., Any], seed: int) -> dict[str, float]:
-    rng = np.random.default_rng(seed)
-    found = np.concatenate(
-        [
-            of(values[rng.integers(len(values), size=(50, len(values)))], axis=1)
-            for _ in range(RESAMPLES // 50)
-        ]
-    )
-    low, high = np.quantile(found, [0.025, 0.975])
-    return {"value": float(of(values, axis=0)), "low": float(low), "high": float(high)}

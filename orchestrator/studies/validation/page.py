@@ -16,7 +16,7 @@ from orchestrator.reporting.pages import render_page
 from orchestrator.studies.validation.outcome import Validation
 from orchestrator.studies.validation.shrink import plain
 from orchestrator.studies.validation.space import tree_at
-from orchestrator.studies.validation.verdict import verdict
+from orchestrator.studies.validation.verdict import checked, verdict, worst_error
 from orchestrator.studies.validation.worker import PARTS, margin
 from orchestrator.theory.models import model
 from testbed.system.files import write_json, write_whole
@@ -63,6 +63,9 @@ def page(found: Validation) -> str:
         is_drawn=drawn is not None,
         region=found.region,
         rules=found.region.texts(),
+        checked=checked(found.region),
+        worst_is_known=abs(found.worst["error"] or 0.0) >= abs(worst_error(found)),
+        base_samples=request.base_samples,
         sensitivity=found.sensitivity,
         worst=found.worst,
         parts=[(part, PART_TITLES[part]) for part in PARTS],

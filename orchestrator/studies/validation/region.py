@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.analysis.statistics import Interval, share_of
 from orchestrator.engine.plan import Array
 
 Flags = npt.NDArray[np.bool_]
@@ -61,6 +62,16 @@ class Region:
     """Share of held-out points in the region at which the model is valid; None without any."""
     held_out: int
     """Number of held-out points in the region."""
+
+    @property
+    def checked(self) -> Interval:
+        """`held_out_share` with its 95 % interval; NaN without held-out points in the region."""
+        return share_of(round((self.held_out_share or 0.0) * self.held_out), self.held_out)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the held-out points allow that the model is valid at `PURE` of the region."""
+        return self.checked.exists and self.checked.high >= PURE
 
     def has(self, values: Array) -> Flags:
         """Whether points, shape [N, columns], are in the region."""

@@ -25,6 +25,8 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario, Section
 from testbed.core.errors import InputError
 
+SEED = "seed"
+"""Last part of the name of a key that is a seed."""
 PLACEMENTS = 16
 """Number of seeds in a default space; ns-3 generates a channel for each."""
 
@@ -189,11 +191,14 @@ def _by(value: Any, factor: float, *, least: float, most: float) -> dict[str, An
 def features(space: Space, keys: list[dict[str, JsonValue]]) -> tuple[list[str], Array]:
     """Columns for the decision tree, and their values, shape [points, columns].
 
-    A numeric key is a column; other keys have a column of 0 and 1 per value, `KEY = VALUE`.
+    A numeric key is a column; other keys have a column of 0 and 1 per value, `KEY = VALUE`. Seeds
+    have none: they are numbers of random draws and no quantities.
     """
     names: list[str] = []
     columns = []
     for key, range_ in space.keys.items():
+        if key.rpartition(".")[2] == SEED:
+            continue
         if range_.ordered:
             names.append(key)
             columns.append([float(point[key]) for point in keys])  # type: ignore[arg-type]
@@ -201,4 +206,4 @@ def features(space: Space, keys: list[dict[str, JsonValue]]) -> tuple[list[str],
         for value in range_.choice or ():
             names.append(f"{key} = {value}")
             columns.append([float(point[key] == value) for point in keys])
-    return names, np.array(columns).T
+    return names, np.array(columns).T.reshape(len(keys), len(names))

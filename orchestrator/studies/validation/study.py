@@ -27,7 +27,7 @@ from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.validation import emulated_points
-from orchestrator.studies.validation.outcome import RESAMPLES, TOLERANCE, Request, Validation
+from orchestrator.studies.validation.outcome import TOLERANCE, Request, Validation
 from orchestrator.studies.validation.region import Region, region
 from orchestrator.studies.validation.shrink import (
     LEAST_ERROR,
@@ -57,8 +57,8 @@ MOST_JOB_POINTS = 250
 """Points of a job, at most."""
 FEWEST = 16
 """Least number of samples."""
-FEWEST_SOBOL = 64
-"""Least number of rows of Saltelli's two designs: with fewer, the intervals are meaningless."""
+RESAMPLES = 200
+"""Number of bootstrap samples of an interval of total indices."""
 SETTINGS = "settings.json"
 
 
@@ -190,7 +190,7 @@ def _design(request: Request, tree: dict[str, Any]) -> tuple[Array, list[dict[st
 def _saltelli(request: Request) -> tuple[Array, Array, Array]:
     """Two designs, each [n, keys], and the first with each key of the second, [keys n, keys]."""
     count = len(request.space.keys)
-    n = max(FEWEST_SOBOL, 2 ** int(math.log2(request.samples / 8)))
+    n = request.base_samples
     both = _sobol(2 * count, n, [request.seed, 1])
     first, second = both[:, :count], both[:, count:]
     exchanged = np.repeat(first[None], count, axis=0)
@@ -200,7 +200,11 @@ def _saltelli(request: Request) -> tuple[Array, Array, Array]:
 
 
 def _sensitivity(request: Request, responses: Array, n: int) -> list[dict[str, Any]]:
-    """Total Sobol indices of the error, the largest first; 0 for a constant error."""
+    """Total Sobol indices of the error, the largest first; 0 for a constant error.
+
+    Estimates from few samples can leave the range 0 <= first order <= total <= 1 of the indices;
+    they are set to its limits.
+    """
     names = list(request.space.keys)
     # Points to which the model does not apply get the mean.
     filled = np.where(
@@ -217,11 +221,13 @@ def _sensitivity(request: Request, responses: Array, n: int) -> list[dict[str, A
     given = {"f_A": first[None], "f_B": second[None], "f_AB": exchanged.reshape(len(names), 1, n)}
     found = sobol_indices(func=given, n=n)
     low, high = _total_interval(first, second, exchanged.reshape(len(names), n), request.seed)
+    total = np.clip(found.total_order, 0, 1)
+    first_order = np.clip(found.first_order, 0, total)
     rows = [
         {
             "key": key,
-            "index": float(found.total_order[at]),
-            "first_order": float(found.first_order[at]),
+            "index": float(total[at]),
+            "first_order": float(first_order[at]),
             "low": float(low[at]),
             "high": float(high[at]),
         }
@@ -239,11 +245,11 @@ def _total_interval(
     """
     rng = np.random.default_rng([seed, 3])
     found = []
-    for _ in range(RESAMPLES // 5):
+    for _ in range(RESAMPLES):
         drawn = rng.integers(len(first), size=len(first))
         variance = np.concatenate([first[drawn], second[drawn]]).var() or np.inf
         found.append(((first[drawn] - exchanged[:, drawn]) ** 2).mean(axis=1) / (2 * variance))
-    low, high = np.quantile(found, [0.025, 0.975], axis=0)
+    low, high = np.clip(np.quantile(found, [0.025, 0.975], axis=0), 0, 1)
     return low, high
 
 
@@ -283,7 +289,14 @@ def _worst(
         progress("worst case", 2, 3)
         simple = shrunk(start, of, limit)
         progress("worst case", 3, 3)
-        return simple, worst | {"simplest": _about(player, simple)}
+        return simple, _with_simplest(worst, _about(player, simple))
+
+
+def _with_simplest(worst: dict[str, Any], simplest: dict[str, Any]) -> dict[str, Any]:
+    """The worst of two cases: the worst case of the space, and the simplified one."""
+    if abs(simplest["error"]) <= abs(worst["error"]):
+        return worst | {"simplest": simplest}
+    return {"keys": worst.pop("keys"), **simplest, "simplest": simplest, "in_space": worst}
 
 
 def _about(player: Player, scenario: Scenario) -> dict[str, Any]:

@@ -4,11 +4,13 @@
 """The result of a validation in a few sentences: whether the model holds, and where it fails."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 from orchestrator.reporting.formatting import listed, percent
 from orchestrator.studies.validation.outcome import Validation
+from orchestrator.studies.validation.region import Region
 from orchestrator.theory.models import model
 
 QUANTITIES = {
@@ -24,7 +26,8 @@ INFLUENTIAL = 0.1
 
 def verdict(found: Validation) -> list[str]:
     """Sentences: whether the model holds, the counterexample, the region and the main influence."""
-    sentences = [_bounds(found) if found.is_interval else _values(found)]
+    lead = _bounds(found) if found.is_interval else _values(found)
+    sentences = [" ".join(filter(None, [lead, _largest(found)]))]
     silent = sum(result is None for result in found.results)
     if silent:
         verb = "is" if silent == 1 else "are"
@@ -35,18 +38,74 @@ def verdict(found: Validation) -> list[str]:
         sentences.append(_counterexample(found))
     elif found.is_interval:
         sentences.append("A search for a worst case found no counterexample.")
-    rules = found.region.texts()
-    errors = _errors(found)
-    if rules and (np.abs(errors) > found.region.tolerance).any():
-        sentences.append(
-            f"As far as the scenarios show, it holds in the region {listed(rules)} "
-            f"({100 * found.region.share:.0f} % of the space)."
-        )
-    names = [row["key"] for row in found.sensitivity[:2] if row["index"] >= INFLUENTIAL]
-    if names:
-        what = "distance to the bound" if found.is_interval else "error"
-        sentences.append(f"The {what} depends most on {listed(names)}.")
+    if (np.abs(_errors(found)) > found.region.tolerance).any():
+        sentences.append(_region(found.region))
+    if influence := _influence(found):
+        sentences.append(influence)
     return sentences
+
+
+def checked(region: Region) -> str:
+    """How the model does at the points in a region that were not used to find it, in words."""
+    count = region.held_out
+    if not count:
+        return "none of the scenarios that were not used to find it is in this region"
+    right, share = round((region.held_out_share or 0.0) * count), region.checked
+    ends = (
+        f", 95 % interval {100 * share.low:.0f} to {100 * share.high:.0f} %" if share.exists else ""
+    )
+    return (
+        f"the model holds in {right} of {_scenarios(count)} in the region that "
+        f"{'was' if count == 1 else 'were'} not used to find it ({100 * share.value:.0f} %{ends})"
+    )
+
+
+def _region(region: Region) -> str:
+    rules = region.texts()
+    if not rules:
+        return "No region was found in which it holds."
+    text = f"{listed(rules)} ({100 * region.share:.0f} % of the space)"
+    if region.is_confirmed:
+        return f"It holds in the region {text}, as far as the scenarios show: {checked(region)}."
+    return f"No region was confirmed in which it holds. The candidate is {text}: {checked(region)}."
+
+
+def worst_error(found: Validation) -> float:
+    """The largest error of all scenarios on the page, against the engine with the payload alone."""
+    errors = [*_errors(found), *(case["error"] for case in cases(found) if case["error"])]
+    return max(errors, key=abs, default=0.0)
+
+
+def cases(found: Validation) -> list[dict[str, Any]]:
+    """The single cases that the page describes."""
+    return [found.worst, *(found.worst[k] for k in ("in_space", "simplest") if k in found.worst)]
+
+
+def _largest(found: Validation) -> str:
+    """The largest error, if no scenario of the design has it."""
+    largest, of_design = worst_error(found), max(np.abs(_errors(found)), default=0.0)
+    if not abs(largest) > max(of_design, found.region.tolerance):
+        return ""
+    simplest = found.worst.get("simplest", {}).get("error")
+    where = "in the simplest counterexample" if simplest == largest else "by the search"
+    return f"The largest error that was found at all is {percent(largest)}, {where}."
+
+
+def _influence(found: Validation) -> str:
+    """The most influential keys, if their intervals are apart from those of the others."""
+    rows = found.sensitivity
+    what = "distance to the bound" if found.is_interval else "error"
+    if len(rows) < 2 or rows[0]["index"] < INFLUENTIAL:
+        return ""
+    for count in (1, 2):
+        first, others = rows[:count], rows[count:]
+        if others and min(row["low"] for row in first) > max(row["high"] for row in others):
+            return f"The {what} depends most on {listed(row['key'] for row in first)}."
+    n = found.request.base_samples
+    return (
+        f"Which keys the {what} depends on most is not clear with {n} base samples: the intervals "
+        f"of the total indices overlap. Draw more (--samples {16 * n} has {2 * n})."
+    )
 
 
 def name_of(found: Validation) -> str:

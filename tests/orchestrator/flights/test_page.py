@@ -27,9 +27,11 @@ from small_flights import (
     small_forecast,
 )
 
+from orchestrator.analysis.statistics import share_of
 from orchestrator.flights.forecast import Forecast, Reveal, ks_distance, revealed
 from orchestrator.flights.page import fit_page, forecast_page
 from orchestrator.flights.result import FlightFit, flown_in
+from orchestrator.flights.words import scores_of
 from orchestrator.reporting import xy
 
 BAND = 1.6448536269514722
@@ -440,29 +442,32 @@ def test_a_reveal_begins_with_how_good_it_was(reveal: Reveal, reveal_html: str) 
     assert first < words.index("Forecast for third")
 
 
-def changed(reveal: Reveal, **fields: float | None) -> Page:
+def changed(reveal: Reveal, **fields: Any) -> Page:
     made, flight = small_forecast()
     changed = made.model_copy(update={"reveal": reveal.model_copy(update=fields)})
     return Page(forecast_page(changed, flight))
 
 
-GOOD = {
+GOOD: dict[str, Any] = {
     "rsrp_coverage_90": 0.9,
-    "snr_up_coverage_90": 0.85,
-    "uplink_coverage_90": 0.95,
+    "snr_up_coverage_90": 0.851,
+    "uplink_coverage_90": 0.949,
     "uplink_minutes_coverage_90": 0.9,
     "uplink_median_error": -0.2,
     "uplink_ks": 0.2,
 }
+MANY = 1e7
+"""Independent values with which the interval of a coverage is a point."""
+GOOD["independent"] = {name: MANY for name in GOOD if "coverage" in name}
 
 
 @pytest.mark.parametrize(
     ("field", "value", "shown", "goal"),
     [
-        ("rsrp_coverage_90", 0.849, "84.9 %", "85 to 95 %"),
-        ("snr_up_coverage_90", 0.951, "95.1 %", "85 to 95 %"),
-        ("uplink_coverage_90", 0.0, "0.0 %", "85 to 95 %"),
-        ("uplink_minutes_coverage_90", 1.0, "100.0 %", "85 to 95 %"),
+        ("rsrp_coverage_90", 0.849, "84.9 % [85 to 85 %]", "85 to 95 %"),
+        ("snr_up_coverage_90", 0.951, "95.1 % [95 to 95 %]", "85 to 95 %"),
+        ("uplink_coverage_90", 0.0, "0.0 % [0 to 0 %]", "85 to 95 %"),
+        ("uplink_minutes_coverage_90", 1.0, "100.0 % [100 to 100 %]", "85 to 95 %"),
         ("uplink_median_error", 0.201, "+20.1 %", "−20 to +20 %"),
         ("uplink_ks", 0.201, "0.201", "at most 0.2"),
     ],
@@ -483,10 +488,33 @@ def test_each_goal_is_met_or_missed_in_words(
     )
 
 
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("count", [0, 1, 4, 30])
+def test_few_values_judge_a_coverage_only_if_it_is_far_from_the_goal(
+    reveal: Reveal, share: float, count: float
+) -> None:
+    field = "uplink_minutes_coverage_90"
+    independent = GOOD["independent"] | {field: count}
+    page = changed(reveal, **GOOD | {field: share, "independent": independent})
+    made = reveal.model_copy(update=GOOD | {field: share, "independent": independent})
+    (score,) = (s for s in scores_of(small_forecast()[0], made) if "minute" in s["name"])
+    interval = score["interval"]
+    assert interval.exists == (count > 1)
+    is_open = not interval.exists or (interval.low <= 0.95 and interval.high >= 0.85)
+    assert score["met"] is (None if is_open else False)
+    few = "Too few independent values to judge: “Goodput by minute in the 90 % band”."
+    assert (few in page.words("result")) == is_open
+    assert page.words("scores").count("✓ met") == 5
+    assert ("misses its goal" in page.words("result")) != is_open
+    if count == 4:
+        # Of four minutes, only a band that contains one or none is known to be too narrow.
+        assert is_open == (share > 0.25)
+
+
 def test_the_largest_miss_is_relative_to_its_goal(reveal: Reveal) -> None:
     # 3.2 half-widths of the goal against 1.5 of them.
     page = changed(reveal, **GOOD | {"uplink_coverage_90": 0.74, "uplink_ks": 0.3})
-    missed = "“Goodput by second in the 90 % band” misses its goal most, with 74.0 %"
+    missed = "“Goodput by second in the 90 % band” misses its goal most, with 74.0 % [74 to 74 %]"
     assert missed in page.words("result")
     page = changed(reveal, **GOOD | {"uplink_coverage_90": 0.84, "uplink_ks": 0.9})
     assert "“Goodput, KS distance” misses its goal most, with 0.900" in page.words("result")
@@ -503,7 +531,10 @@ def test_the_mean_error_of_the_uplink_explains_a_miss(reveal: Reveal) -> None:
 
 def test_scores_are_the_reveals(reveal: Reveal, reveal_html: str) -> None:
     cells = Page(reveal_html).cells("scores")
-    assert f"RSRPinthe90%band✓met{100 * reveal.rsrp_coverage_90:.1f}%" in cells
+    count = reveal.independent["rsrp_coverage_90"]
+    share = share_of(reveal.rsrp_coverage_90 * count, count)
+    ends = f"[{100 * share.low:.0f}to{100 * share.high:.0f}%]"
+    assert f"{100 * reveal.rsrp_coverage_90:.1f}%{ends}85to95%" in cells
     assert f"RSRP,meanerror–{minus(f'{reveal.rsrp_bias_db:+.2f}')}dB" in cells
     assert f"RSRP,CRPS–{reveal.crps_db:.2f}dB" in cells
     assert reveal.uplink_bytes_error is not None
