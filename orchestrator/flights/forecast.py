@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from orchestrator.analysis.statistics import independent
 from orchestrator.engine.arrays import Array
@@ -100,7 +101,7 @@ class Reveal(Part):
     """Data carried in the measured seconds in flight."""
     uplink_bytes_error: float | None = None
     """Forecast data / measured data - 1, in the same seconds (medians of the forecast)."""
-    independent: dict[str, float] = {}
+    independent: dict[str, float] = Field(default={})
     """By name of a coverage above: the number of independent values among the measured ones, which
     are correlated in time."""
 

@@ -105,7 +105,8 @@ def scores_of(made: Forecast, reveal: Reveal) -> list[dict[str, Any]]:
 
     A coverage has a 95 % interval, `interval`, from the number of independent values. It meets its
     goal if the interval is within the goal, and misses it if both have no value in common; else the
-    values are too few to judge, and `met` is None like that of a score without a goal. `miss` is the distance from the middle of the goal, relative to half of the goal's width.
+    values are too few to judge, and `met` is None like that of a score without a goal. `miss` is
+    the distance from the middle of the goal, relative to half of the goal's width.
     """
     title = UNITS[made.level][0]
     found: list[dict[str, Any]] = []
