@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.analysis.statistics import NEGLIGIBLE
 from testbed.core.errors import InputError
 from testbed.core.timeline import Timeline
 from testbed.core.words import not_one_of
@@ -191,15 +192,50 @@ class Reached:
 class Race:
     """Comparison of several groups: the first one to reach a target, and its lead.
 
-    The first is the group of which the largest part of the seeds reaches the target; among equal
-    parts, the one with the smallest mean time.
+    Only seeds that all groups have are compared, since the seed decides how a result begins. If
+    there is no such seed, each group has all of its seeds, and the answer says so. A seed in which
+    a group reaches the target before its first round does not count: nothing was trained. The first
+    is the group of which the largest part of the seeds reaches the target; among equal parts, the
+    one with the smallest mean time.
     """
 
     def __init__(self, groups: Iterable[Group], target: Target) -> None:
         self.target = target
-        reached = [_reached(group, target) for group in groups]
+        given = list(groups)
+        common = set.intersection(*(set(group.curves) for group in given)) if given else set()
+        self.is_paired = bool(common)
+        """Whether the groups have a seed in common."""
+        self.left_out = {
+            group.name: sorted(set(group.curves) - common)
+            for group in given
+            if common and set(group.curves) - common
+        }
+        """By group: seeds that are not compared because another group does not have them."""
+        self.at_start: dict[str, list[int]] = {}
+        """By group: seeds in which it reaches the target before the first round."""
+        for group in given:
+            rounds = _reached(group, target).costs["rounds"]
+            seeds = [s for s, n in rounds.items() if n == 0 and (s in common or not common)]
+            if seeds:
+                self.at_start[group.name] = sorted(seeds)
+        trivial = {seed for seeds in self.at_start.values() for seed in seeds}
+        reached = [
+            _reached(
+                Group(
+                    group.name,
+                    {
+                        seed: curve
+                        for seed, curve in group.curves.items()
+                        if seed not in trivial and (seed in common or not common)
+                    },
+                ),
+                target,
+            )
+            for group in given
+        ]
         self.groups = sorted(reached, key=_order)
-        """The groups in the order of their arrival; those that never arrive are last."""
+        """The groups with the compared seeds, in the order of their arrival; those that never
+        arrive are last."""
 
     def saving(self, cost: str = "time") -> tuple[float, float, float]:
         """Savings of the first group over the second, as fractions of the second group's costs.
@@ -208,49 +244,65 @@ class Race:
             The saving in the means over the seeds in which both reach the target, and the extremes
             over these seeds; NaN if there are no such seeds.
         """
-        first, second = (group.costs[cost] for group in self.groups[:2])
-        both = sorted(first.keys() & second.keys())
-        mine, theirs = (np.array([each[seed] for seed in both]) for each in (first, second))
-        if not both or not (theirs > 0).all():
-            return math.nan, math.nan, math.nan
-        each = 1 - mine / theirs
-        return float(1 - mine.mean() / theirs.mean()), float(each.min()), float(each.max())
+        return _saving(*self.groups[:2], cost)
 
     def sentences(self) -> str:
         """The answer in words: the first sentence names the first group, its time and its lead."""
+        if self.at_start and not any(group.seeds for group in self.groups):
+            answer = f"Nothing is compared: {self._before_the_first_round()}."
+            return f"{answer}{self._apart()}"
         there = [group for group in self.groups if group.count]
         if not there:
-            return self._none()
-        first, others = there[0], there[1:]
-        arrival = f"{_in_seeds(first)}after {_span(first, 'time')}"
-        if any(other.mean("time") < first.mean("time") for other in others):
-            # The others are faster where they reach the target, but in fewer seeds.
+            return f"{self._none()}{self._rest()}"
+        first = there[0]
+        tied = [group for group in there[1:] if _is_tie(first, group)]
+        others = [group for group in there[1:] if group not in tied]
+        is_first = " first" * (len(tied) + 1 < len(self.groups))
+        if tied:
+            names = _listed([first.name, *(group.name for group in tied)])
+            answer = (
+                f"{names} reach {self.target}{is_first}, at the same time, {_in_seeds(first)}after "
+                f"{_span(first, 'time')}"
+            )
+            more = [f"{group.name} {_arrival(group)}" for group in others]
+        elif any(_is_faster(other, first) for other in others) and all(
+            other.count / other.seeds < first.count / first.seeds for other in others
+        ):
+            # Others are faster where they reach the target, but in fewer seeds.
             answer = (
                 f"{first.name} reaches {self.target} in more seeds than the others "
                 f"({first.count} of {first.seeds}), after {_span(first, 'time')}"
             )
             more = [f"{group.name} {_arrival(group)}" for group in others]
         else:
-            is_first = " first" * (len(self.groups) > 1)
-            margin = f", {self._margin(others[0])}" if others else ""
-            answer = f"{first.name} reaches {self.target}{is_first}, {arrival}{margin}"
+            margin = f", {_margin(first, others[0])}" if others else ""
+            answer = (
+                f"{first.name} reaches {self.target}{is_first}, {_in_seeds(first)}after "
+                f"{_span(first, 'time')}{margin}"
+            )
             partly = others[:1] if others and others[0].count < others[0].seeds else []
             more = [f"{group.name} {_arrival(group)}" for group in [*partly, *others[1:]]]
         if never := [group.name for group in self.groups if not group.count]:
             more.append(f"{_listed(never)} never {'reach' if len(never) > 1 else 'reaches'} it")
-        return f"{answer}." + (f" {'; '.join(more)}." if more else "")
+        return f"{answer}." + (f" {'; '.join(more)}." if more else "") + self._rest()
 
-    def _margin(self, second: Reached) -> str:
-        saved, low, high = self.saving()
-        after = f"{second.name} (after {second.mean('time'):.4g} s)"
-        if not saved >= 0:  # NaN: in no seed do both reach it.
-            return f"before {after}"
-        if saved == 0:
-            return f"at the same time as {after}"
-        common = len(self.groups[0].costs["time"].keys() & second.costs["time"].keys())
-        least, most = _percent(low), _percent(high)
-        spread = f" ({least} to {most} % by seed)" * (common > 1 and least != most)
-        return f"{_percent(saved)} %{spread} earlier than {after}"
+    def _rest(self) -> str:
+        """Sentences about seeds that were not compared, with a space before; empty without any."""
+        found = f" Not counted: {self._before_the_first_round()}." if self.at_start else ""
+        return found + self._apart()
+
+    def _before_the_first_round(self) -> str:
+        seeds = [f"{name} (seed {_numbers(own)})" for name, own in self.at_start.items()]
+        return f"before the first round, {self.target} is already reached by {_listed(seeds)}"
+
+    def _apart(self) -> str:
+        """Sentences about seeds that only some groups have."""
+        if not self.is_paired and len(self.groups) > 1:
+            return " The results have no seed in common, so that the times are of different draws."
+        if not self.left_out:
+            return ""
+        own = [f"seed {_numbers(seeds)} of {name}" for name, seeds in self.left_out.items()]
+        return f" Not compared, because the others lack it: {_listed(own)}."
 
     def _none(self) -> str:
         best = [group for group in self.groups if math.isfinite(group.best)]
@@ -288,15 +340,64 @@ class Race:
 def _reached(group: Group, target: Target) -> Reached:
     by_seed = {seed: costs_of(curve, target) for seed, curve in group.curves.items()}
     there = {seed: costs for seed, costs in by_seed.items() if math.isfinite(costs["time"])}
-    values = pd.concat([curve[target.measure] for curve in group.curves.values()])
-    values = values[np.isfinite(values.astype(float))]
+    curves = [curve[target.measure].astype(float) for curve in group.curves.values()]
+    values = pd.concat([pd.Series(dtype=float), *curves])
+    values = values[np.isfinite(values)]
     best = values.max() if target.measure == "accuracy" else values.min()
     costs = {cost: {seed: each[cost] for seed, each in there.items()} for cost in COSTS}
     return Reached(group.name, len(by_seed), costs, float(best) if len(values) else math.nan)
 
 
 def _order(group: Reached) -> tuple[float, float]:
-    return -group.count / group.seeds, group.mean("time") if group.count else math.inf
+    share = group.count / group.seeds if group.seeds else 0.0
+    return -share, group.mean("time") if group.count else math.inf
+
+
+def _saving(first: Reached, second: Reached, cost: str = "time") -> tuple[float, float, float]:
+    mine, theirs = (group.costs[cost] for group in (first, second))
+    both = sorted(mine.keys() & theirs.keys())
+    a, b = (np.array([each[seed] for seed in both]) for each in (mine, theirs))
+    if not both or not (b > 0).all():
+        return math.nan, math.nan, math.nan
+    each = 1 - a / b
+    return float(1 - a.mean() / b.mean()), float(each.min()), float(each.max())
+
+
+def _is_tie(first: Reached, other: Reached) -> bool:
+    """Whether two groups reach the target in the same seeds, and on average at the same time."""
+    means = [group.mean("time") for group in (first, other)]
+    same = first.costs["time"].keys() == other.costs["time"].keys()
+    return same and abs(means[0] - means[1]) <= NEGLIGIBLE * abs(means[0])
+
+
+def _is_faster(other: Reached, first: Reached) -> bool:
+    """Whether a group is faster than the first, on average or where both reach the target."""
+    return other.mean("time") < first.mean("time") or _saving(first, other)[0] < 0
+
+
+def _margin(first: Reached, second: Reached) -> str:
+    """The lead of the first group; all numbers are of the same seeds, or the seeds are named."""
+    saved, low, high = _saving(first, second)
+    after = f"{second.name} (after {second.mean('time'):.4g} s)"
+    mine, theirs = (group.costs["time"] for group in (first, second))
+    both = sorted(mine.keys() & theirs.keys())
+    if not math.isfinite(saved):
+        return f"before {after}"
+    least, most = _percent(low), _percent(high)
+    spread = f" ({least} to {most} % by seed)" * (len(both) > 1 and least != most)
+    if mine.keys() == theirs.keys():
+        return f"{_percent(saved)} %{spread} earlier than {after}"
+    means = [np.mean([each[seed] for seed in both]) for each in (mine, theirs)]
+    where = "the seed" if len(both) == 1 else f"the {len(both)} seeds"
+    lead = f"{_percent(abs(saved))} % {'earlier' if saved >= 0 else 'later'}"
+    return (
+        f"before {after}; in {where} in which both reach it, {first.name} is {lead} "
+        f"({means[0]:.4g} s against {means[1]:.4g} s)"
+    )
+
+
+def _numbers(seeds: Sequence[int]) -> str:
+    return _listed([str(seed) for seed in seeds])
 
 
 def _in_seeds(group: Reached) -> str:

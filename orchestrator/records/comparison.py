@@ -3,6 +3,7 @@
 
 """Compares results: latencies, error budgets, learning, costs."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ import pandas as pd
 
 from orchestrator.analysis.error_budget import PARTS
 from orchestrator.analysis.learned import Group, Race, Target, curve_of, values_of
+from orchestrator.analysis.statistics import half_width
 from orchestrator.records.results import Result
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.scenario.channel import check_comparable
@@ -100,7 +102,70 @@ class Comparison:
     @cached_property
     def groups(self) -> list[Group]:
         """Results with learning, those that differ only in their seed together."""
-        return _groups(self.results, self.curves, self.labels)
+        learned = [k for k, curve in enumerate(self.curves) if len(curve)]
+        return [
+            Group(scheme.name, {seed: self.curves[k] for seed, k in scheme.members.items()})
+            for scheme in _schemes(self.results, learned, self.labels)
+        ]
+
+    @cached_property
+    def schemes(self) -> "list[Scheme]":
+        """All results, those that differ only in their seed together."""
+        return _schemes(self.results, range(len(self.results)), self.labels)
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether a scheme has results of several seeds."""
+        return any(len(scheme.members) > 1 for scheme in self.schemes)
+
+    @cached_property
+    def common_rounds(self) -> set[int]:
+        """Indices of the rounds that all results have."""
+        rounds = [{r.index for r in result.timeline} for result in self.results]
+        return set.intersection(*filter(None, rounds)) if any(rounds) else set()
+
+    @cached_property
+    def by_scheme(self) -> pd.DataFrame:
+        """One row per scheme that has rounds in the compared seeds, the fastest first.
+
+        name; seeds, the compared ones, which are those that all schemes have, or all of its own if
+        there is no such seed; left_out, its other seeds; latency_s, the mean over the seeds of the
+        mean over the rounds that all results have, and ci95_s, half its 95 % interval; saved, by
+        what fraction of its latency the fastest scheme is faster, and saved_ci95, half the interval
+        of this, from the differences in each seed. NaN where there is no interval.
+        """
+        common = set.intersection(*(set(scheme.members) for scheme in self.schemes))
+        rows: list[dict[str, Any]] = []
+        for scheme in self.schemes:
+            seeds = sorted(common or scheme.members)
+            means = np.array([self._mean_latency_s(scheme.members[seed]) for seed in seeds])
+            if not np.isfinite(means).all():
+                continue
+            rows.append(
+                {
+                    "name": scheme.name,
+                    "seeds": seeds,
+                    "left_out": sorted(set(scheme.members) - set(seeds)),
+                    "latency_s": float(means.mean()),
+                    "ci95_s": half_width(means),
+                    "by_seed": means,
+                }
+            )
+        rows.sort(key=lambda row: row["latency_s"])
+        for row in rows:
+            of_best, own = rows[0]["by_seed"], row["by_seed"]
+            saved = np.array([1 - of_best.mean() / own.mean() if own.mean() else math.nan])
+            if common and own.mean():
+                saved = (own - of_best) / own.mean()
+            row |= {"saved": float(saved.mean()), "saved_ci95": half_width(saved)}
+        return pd.DataFrame(rows)
+
+    def _mean_latency_s(self, number: int) -> float:
+        common = self.common_rounds
+        took = [
+            r.latency_s for r in self.results[number].timeline if not common or r.index in common
+        ]
+        return float(np.mean(took)) if took else math.nan
 
     @cached_property
     def race(self) -> Race | None:
@@ -183,8 +248,9 @@ class Comparison:
     def to_json(self) -> list[dict[str, Any]]:
         """A JSON object per result: its row, rounds, mean steps and budget; then the sessions'.
 
-        With a target, the last object has execution = target, the target, the answer in words, and
-        the rows of `Race.table` as groups.
+        If a scheme has several seeds, an object has execution = seeds, and the rows of `by_scheme`
+        as groups. With a target, the last object has execution = target, the target, the answer in
+        words, and the rows of `Race.table` as groups.
         """
         objects = []
         for row in plain_rows(self.table):
@@ -198,6 +264,9 @@ class Comparison:
             )
             objects.append(row)
         objects += [{"execution": "session", **row} for row in plain_rows(self.sessions)]
+        if self.has_repeats:
+            rows = plain_rows(self.by_scheme.drop(columns="by_seed"))
+            objects.append({"execution": "seeds", "groups": rows})
         if self.target is not None and self.race is not None:
             objects.append(
                 {
@@ -252,23 +321,35 @@ def compare(
     return made
 
 
-def _groups(
-    results: Sequence[Result], curves: Sequence[pd.DataFrame], labels: Sequence[str]
-) -> list[Group]:
-    learned = [k for k, curve in enumerate(curves) if len(curve)]
-    seeds = [_values(results[k]).get("seed", k) for k in learned]
-    keys = [key for key in differing([results[k] for k in learned]) if key not in GROUPED]
+@dataclass(frozen=True)
+class Scheme:
+    """Results that differ only in their seed."""
+
+    name: str
+    members: dict[int, int]
+    """By seed: the number of the result."""
+
+
+def _schemes(
+    results: Sequence[Result], chosen: Sequence[int], labels: Sequence[str]
+) -> list[Scheme]:
+    """Some of the results by scheme; one scheme per result if two of them have the same seed."""
+    seeds = [_values(results[k]).get("seed", k) for k in chosen]
+    keys = [key for key in differing([results[k] for k in chosen]) if key not in GROUPED]
     found: dict[str, list[int]] = {}
-    for k in learned:
+    for k in chosen:
         own = _values(results[k])
         kind = [_paradigm(results[k]), results[k].execution, *(own.get(key) for key in keys)]
         found.setdefault(str(kind), []).append(k)
-    by_seed = dict(zip(learned, seeds, strict=True))
+    by_seed = dict(zip(chosen, seeds, strict=True))
     if any(len({by_seed[k] for k in members}) < len(members) for members in found.values()):
-        return [Group(labels[k], {by_seed[k]: curves[k]}) for k in learned]
-    names = label([_without_seed(results[members[0]]) for members in found.values()])
+        return [Scheme(labels[k], {by_seed[k]: k}) for k in chosen]
+    if all(len(members) == 1 for members in found.values()):
+        names = [labels[k] for k in chosen]
+    else:
+        names = label([_without_seed(results[members[0]]) for members in found.values()])
     return [
-        Group(name, {by_seed[k]: curves[k] for k in members})
+        Scheme(name, {by_seed[k]: k for k in members})
         for name, members in zip(names, found.values(), strict=True)
     ]
 

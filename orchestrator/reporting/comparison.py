@@ -96,6 +96,7 @@ def render(comparison: Comparison) -> str:
         {
             "steps": steps_of() if results else [],
             "timelines": timelines,
+            "latencies": _latencies(comparison, timelines, styles),
             "budgets": _budgets(comparison, styles),
             "bands": bands,
             "curves": [
@@ -111,6 +112,7 @@ def render(comparison: Comparison) -> str:
         radios=radios,
         executions=list(dict.fromkeys(result.execution for result in results)),
         rows=table.to_dict("records"),
+        schemes=comparison.by_scheme.to_dict("records") if comparison.has_repeats else [],
         steps=comparison.steps.to_dict("index"),
         step_titles={step: STEP_TITLES[step] for step in STEPS if step in comparison.steps},
         step_colours=STEP_COLOURS,
@@ -235,18 +237,48 @@ def _carried(session: PlayedSession, style: dict[str, str]) -> dict[str, Any]:
 
 
 def _styles(comparison: Comparison) -> list[dict[str, str]]:
-    """Colour and dashes by number of a result or session.
+    """Colour and dashes by number of a result or session; all seeds of a scheme have the same.
 
-    They are those of the paradigms if no two results have the same paradigm.
+    They are those of the paradigms if no two schemes have the same paradigm.
     """
+    schemes = comparison.schemes
+    of = {k: number for number, own in enumerate(schemes) for k in own.members.values()}
     names = [next((r.paradigm for r in result.timeline), "") for result in comparison.results]
-    axis = "paradigm" if len(set(names)) == len(names) else None
+    first = [names[min(own.members.values())] for own in schemes]
+    axis = "paradigm" if len(set(first)) == len(first) else None
     names += [""] * (len(comparison.played) - len(names))
     found = []
-    for number, name in enumerate(names):
-        colour, line, _ = line_style(axis, name, number)
+    for k, name in enumerate(names):
+        colour, line, _ = line_style(axis, name, of.get(k, k))
         found.append({"colour": colour, "dash": DASHES[line]})
     return found
+
+
+def _latencies(
+    comparison: Comparison, timelines: Sequence[dict[str, Any]], styles: Sequence[dict[str, str]]
+) -> list[dict[str, Any]]:
+    """Bars of mean latencies: of results with a dot per round, or of schemes with one per seed."""
+    if not comparison.has_repeats:
+        return [
+            {key: entry[key] for key in ("label", "colour", "latency_s", "predicted_s", "dots")}
+            | {"names": [f"round {index}" for index in entry["rounds"]]}
+            for entry in timelines
+        ]
+    members = {scheme.name: scheme.members for scheme in comparison.schemes}
+    bars = []
+    for row in comparison.by_scheme.to_dict("records"):
+        own = [members[row["name"]][seed] for seed in row["seeds"]]
+        bars.append(
+            {
+                "label": row["name"],
+                "colour": styles[own[0]]["colour"],
+                "latency_s": column_of(row["by_seed"], 9),
+                "predicted_s": column_of(comparison.table["predicted_s"].iloc[own], 9),
+                "dots": MOST_DOTS,
+                "names": [f"seed {seed}" for seed in row["seeds"]],
+            }
+        )
+    return bars
 
 
 def _columns(table: pd.DataFrame, x: Iterable[str]) -> dict[str, list[float | None]]:

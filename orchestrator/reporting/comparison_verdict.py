@@ -7,14 +7,13 @@ The time of a round is attributed to the steps of the client that finishes last,
 determines the latency. Time in which it has no step is waiting time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
 from orchestrator.analysis.statistics import NEGLIGIBLE
 from orchestrator.records.comparison import Comparison
-from orchestrator.records.results import Result
 from orchestrator.reporting.formatting import listed, percent
 from orchestrator.reporting.legend import STEP_TITLES
 from testbed.core.timeline import STEPS, Round
@@ -56,7 +55,7 @@ def last_client(comparison: Comparison) -> pd.DataFrame:
     Returns:
         Index run; columns: steps that any result has, and `WAITING`. Rows add up to the latencies.
     """
-    common = _common(comparison.results)
+    common = comparison.common_rounds
     rows = []
     for result in comparison.results:
         rounds = [r for r in result.timeline if r.index in common] or list(result.timeline)
@@ -83,14 +82,11 @@ def _parts(round_: Round) -> list[float]:
     return [*seconds.values(), waiting if abs(waiting) > 1e-9 else 0.0]
 
 
-def _common(results: Sequence[Result]) -> set[int]:
-    rounds = [{round_.index for round_ in r.timeline} for r in results if len(r.timeline.rounds)]
-    return set.intersection(*rounds) if rounds else set()
-
-
 def _latency(comparison: Comparison) -> list[str]:
+    if comparison.has_repeats:
+        return _over_seeds(comparison)
     results = comparison.results
-    common = _common(results)
+    common = comparison.common_rounds
     means = [
         pd.Series(
             [r.latency_s for r in result.timeline if not common or r.index in common], dtype=float
@@ -106,12 +102,7 @@ def _latency(comparison: Comparison) -> list[str]:
         error = comparison.table["error"].iloc[best]
         against = f", {percent(error)} from the prediction" if np.isfinite(error) else ""
         return [f"A round of {labels[best]} takes {means[best]:.3f} s on average{against}."]
-    over: list[str] = []
-    if not common:
-        over = ["The results have no round in common. Each mean is over the result's own rounds."]
-    elif any(len(result.timeline.rounds) > len(common) for result in results):
-        what = "one round" if len(common) == 1 else f"{len(common)} rounds"
-        over = [f"Means are over the {what} that all results have."]
+    over = _rounds(comparison)
     if means[worst] - means[best] <= NEGLIGIBLE * means[worst]:
         return [f"All results have the same latency per round: {means[best]:.3f} s.", *over]
     second = order[1]
@@ -129,13 +120,85 @@ def _latency(comparison: Comparison) -> list[str]:
         )
     if len(order) > 2:
         sentence += f" {labels[worst]} is the slowest ({means[worst]:.3f} s)."
-    return [sentence, *_causes(comparison, best, other), *over]
+    return [sentence, *_causes(comparison, {labels[best]: [best]}, {labels[other]: [other]}), *over]
 
 
-def _causes(comparison: Comparison, best: int, other: int) -> list[str]:
-    """A sentence about the steps that make the difference between two results."""
+def _rounds(comparison: Comparison) -> list[str]:
+    """A sentence about the rounds of the means, if they are not all rounds of all results."""
+    common = comparison.common_rounds
+    if not common:
+        return ["The results have no round in common. Each mean is over the result's own rounds."]
+    if any(len(result.timeline.rounds) > len(common) for result in comparison.results):
+        what = "one round" if len(common) == 1 else f"{len(common)} rounds"
+        return [f"Means are over the {what} that all results have."]
+    return []
+
+
+def _over_seeds(comparison: Comparison) -> list[str]:
+    """Sentences about schemes of which some have several seeds, from `Comparison.by_scheme`."""
+    table = comparison.by_scheme
+    if table.empty:
+        return ["No result has a finished round."]
+    best, worst = table.iloc[0], table.iloc[-1]
+    seeds, count = best["seeds"], len(best["seeds"])
+    is_paired = len(table) > 1 and all(own == seeds for own in table["seeds"])
+    over = "in the one seed that all have" if count == 1 else f"means over {count} seeds"
+    if len(table) == 1:
+        half = best["ci95_s"]
+        interval = f" ± {half:.3f} s" if np.isfinite(half) else " s"
+        where = f"(mean over {count} seeds)" if count > 1 else ""
+        return [f"A round of {best['name']} takes {best['latency_s']:.3f}{interval} {where}."]
+    second = table.iloc[1]
+    notes = [
+        f"seed {listed(map(str, row['left_out']))} of {row['name']}"
+        for row in table.to_dict("records")
+        if row["left_out"]
+    ]
+    rest = [f"Not compared, because the others lack it: {listed(notes)}."] if notes else []
+    if not is_paired:
+        rest = ["The results have no seed in common, so that the means are of different draws."]
+        over = "means over each one's own seeds"
+    saved, half = second["saved"], second["saved_ci95"]
+    interval = f" ± {percent(half, sign=False)}" if np.isfinite(half) else ""
+    values = f"{best['latency_s']:.3f} s and {second['latency_s']:.3f} s"
+    causes: list[str] = []
+    if table["saved"].max() <= NEGLIGIBLE:
+        sentence = f"All have the same latency per round: {best['latency_s']:.3f} s ({over})."
+    elif saved <= NEGLIGIBLE or saved <= half:
+        how = "are equally fast" if saved <= NEGLIGIBLE else "do not differ clearly"
+        by = "" if saved <= NEGLIGIBLE else f"; difference {percent(saved, sign=False)}{interval}"
+        sentence = f"{best['name']} and {second['name']} {how}: {values} per round ({over}{by})."
+    else:
+        rank = "the fastest" if len(table) > 2 else "faster"
+        sentence = (
+            f"{best['name']} is {rank}: a round takes {best['latency_s']:.3f} s on average, "
+            f"{percent(saved, sign=False)}{interval} less than with {second['name']} "
+            f"({second['latency_s']:.3f} s), {over}."
+        )
+        members = {scheme.name: scheme.members for scheme in comparison.schemes}
+        chosen = [
+            {row["name"]: [members[row["name"]][seed] for seed in row["seeds"]]}
+            for row in (best, second)
+        ]
+        causes = _causes(comparison, *chosen)
+    if len(table) > 2 and table["saved"].max() > NEGLIGIBLE:
+        sentence += f" {worst['name']} is the slowest ({worst['latency_s']:.3f} s)."
+    return [sentence, *causes, *rest, *_rounds(comparison)]
+
+
+def _causes(
+    comparison: Comparison, best: Mapping[str, list[int]], other: Mapping[str, list[int]]
+) -> list[str]:
+    """A sentence about the steps that make the difference between two schemes.
+
+    Args:
+        comparison: The comparison.
+        best: The name of a scheme, with the numbers of its results, over which the mean is.
+        other: The scheme that it is compared with.
+    """
     table = last_client(comparison)
-    saved = table.iloc[other] - table.iloc[best]
+    ((mine, of_best),), ((its, of_other),) = best.items(), other.items()
+    saved = table.iloc[of_other].mean() - table.iloc[of_best].mean()
     main = saved[saved.abs() >= MAIN_SHARE * saved.abs().max()]
     main = main.reindex(main.abs().sort_values(ascending=False).index)[:3]
     if not main.abs().max() > 0:
@@ -145,10 +208,9 @@ def _causes(comparison: Comparison, best: int, other: int) -> list[str]:
         + (WAITING if step == WAITING else f"{step} ({STEP_TITLES[str(step)]})")
         for step, value in main.items()
     ]
-    labels = comparison.labels
     return [
-        f"Compared with {labels[other]}, the UAV that finishes last in a round of {labels[best]} "
-        f"spends {listed(parts)}."
+        f"Compared with {its}, the UAV that finishes last in a round of {mine} spends "
+        f"{listed(parts)}."
     ]
 
 

@@ -28,13 +28,13 @@ function lyingAxis(svg, [low, high], [left, right], bottom, name) {
 }
 
 function latencyChart() {
-  const all = data.timelines.flatMap((entry) => [...entry.latency_s, ...entry.predicted_s]);
+  const all = data.latencies.flatMap((entry) => [...entry.latency_s, ...entry.predicted_s]);
   const most = Math.max(...all.filter((value) => value !== null), 1e-3);
   const each = 44;
-  const tall = each * data.timelines.length;
+  const tall = each * data.latencies.length;
   const draw = (svg, width) => {
     const across = lyingAxis(svg, [0, most], [14, width - 24], tall, "latency of a round in s");
-    data.timelines.forEach((entry, index) => {
+    data.latencies.forEach((entry, index) => {
       const top = each * index;
       const mean = meanOf(entry.latency_s);
       const value = `${fixed(mean, 3)} s`;
@@ -58,7 +58,7 @@ function latencyChart() {
           "stroke-width": 1.2,
           style: `stroke:${tint(entry)};fill:var(--surface)`,
         });
-        shape(dot, "title", {}, `round ${entry.rounds[i]}: ${fixed(latency, 4)} s`);
+        shape(dot, "title", {}, `${entry.names[i]}: ${fixed(latency, 4)} s`);
       });
       const predicted = meanOf(entry.predicted_s);
       if (predicted === null) return;

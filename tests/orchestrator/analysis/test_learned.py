@@ -4,6 +4,7 @@
 """Held-out curves, the costs of reaching a target, and who reaches it first."""
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -160,14 +161,16 @@ def test_seeds_that_never_reach_it_are_said() -> None:
     )
     slower = Group("B", {1: curve(0.1, 0.9, step_s=20), 2: curve(0.1, 0.6)})
     assert Race([slower, often], TARGET).sentences() == (
-        "A reaches an accuracy of 80 % first, after 10 s (over 2 seeds), 50 % earlier than B "
-        "(after 20 s). B reaches it in 1 of 2 seeds, after 20 s."
+        "A reaches an accuracy of 80 % first, after 10 s (over 2 seeds), before B (after 20 s); in "
+        "the seed in which both reach it, A is 50 % earlier (10 s against 20 s). B reaches it in 1 "
+        "of 2 seeds, after 20 s."
     )
     assert Race([never], TARGET).sentences() == (
         "C never reaches an accuracy of 80 %; the best is 70.0 %."
     )
     assert Race([never, Group("D", {1: curve(0.3)})], TARGET).sentences() == (
-        "No result reaches an accuracy of 80 %; the best is 70.0 % (C)."
+        "No result reaches an accuracy of 80 %; the best is 70.0 % (C). Not compared, because "
+        "the others lack it: seed 2 of C."
     )
     loss = Race([never, often], Target("loss", 0.01)).sentences()
     assert loss == "No result reaches a loss of 0.01; the best is 0.1 (A)."
@@ -182,11 +185,85 @@ def test_seeds_that_never_reach_it_are_said() -> None:
 def test_equal_times_and_other_seeds() -> None:
     one, two = Group("A", {1: curve(0.1, 0.9)}), Group("B", {1: curve(0.1, 0.9)})
     tie = Race([one, two], TARGET).sentences()
-    assert tie.endswith("after 10 s, at the same time as B (after 10 s).")
+    assert tie == "A and B reach an accuracy of 80 %, at the same time, after 10 s."
+    third = Group("C", {1: curve(0.1, 0.2, 0.9)})
+    assert Race([third, two, one], TARGET).sentences() == (
+        "B and A reach an accuracy of 80 % first, at the same time, after 10 s. "
+        "C reaches it after 20 s."
+    )
     other = Race([one, Group("B", {2: curve(0.1, 0.9, step_s=20)})], TARGET).sentences()
-    assert other.endswith("after 10 s, before B (after 20 s).")
-    at_once = Race([Group("A", {1: curve(0.9)}), Group("B", {1: curve(0.9)})], TARGET).sentences()
-    assert at_once.startswith("A reaches an accuracy of 80 % first, after 0 s, before B")
+    assert other.endswith(
+        "after 10 s, before B (after 20 s). The results have no seed in common, so that the times "
+        "are of different draws."
+    )
+
+
+def test_a_target_that_is_reached_before_the_first_round_is_no_win() -> None:
+    reached, late = curve(0.9), curve(0.1, 0.9)
+    assert Race([Group("A", {1: reached}), Group("B", {1: reached})], TARGET).sentences() == (
+        "Nothing is compared: before the first round, an accuracy of 80 % is already reached by "
+        "A (seed 1) and B (seed 1)."
+    )
+    one, two = Group("A", {1: curve(0.1, 0.1, 0.9), 2: reached}), Group("B", {1: late, 2: late})
+    assert Race([one, two], TARGET).sentences() == (
+        "B reaches an accuracy of 80 % first, after 10 s, 50 % earlier than A (after 20 s). Not "
+        "counted: before the first round, an accuracy of 80 % is already reached by A (seed 2)."
+    )
+
+
+def test_only_common_seeds_are_compared() -> None:
+    """A has the smaller mean, and B is first in the seed that both have."""
+    one = Group("A", {1: curve(0.1, 0.9, step_s=5.087), 2: curve(0.9)})
+    two = Group("B", {1: curve(0.1, 0.9, step_s=4.73)})
+    race = Race([one, two], TARGET)
+    assert race.sentences() == (
+        "B reaches an accuracy of 80 % first, after 4.73 s, 7 % earlier than A (after 5.087 s). "
+        "Not compared, because the others lack it: seed 2 of A."
+    )
+    assert race.table()["seeds"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("number", range(200))
+def test_the_numbers_of_the_answer_are_those_of_the_table(number: int) -> None:
+    """Random groups: who is named first, the times, and the lead follow from the table."""
+    rng = np.random.default_rng(number)
+    groups = [
+        Group(
+            name,
+            {
+                int(seed): curve(
+                    *np.where(rng.random(3) < 0.4, 0.9, 0.1), step_s=float(rng.choice([5, 7, 10]))
+                )
+                for seed in rng.permutation(4)[: rng.integers(1, 5)]
+            },
+        )
+        for name in "ABC"[: rng.integers(1, 4)]
+    ]
+    race = Race(groups, TARGET)
+    text, table = race.sentences(), race.table()
+    common = set.intersection(*(set(group.curves) for group in groups))
+    for row in table.to_dict("records"):
+        (own,) = (group for group in groups if group.name == row["name"])
+        seeds = common or set(own.curves)
+        assert row["seeds"] <= len(seeds)
+        if row["reached"]:
+            assert row["time_s_low"] > 0, "before the first round"
+            assert f"{row['time_s']:.4g} s" in text
+    named = re.match(r"(\w)(?:(?:, \w)* and \w)? reach(?:es)? .*?(in more seeds|first|,)", text)
+    there = table[table["reached"] > 0]
+    if named is None:
+        assert there.empty
+        return
+    shares = table["reached"] / table["seeds"].where(table["seeds"] > 0)
+    assert named[1] == table["name"][0]
+    assert shares[0] == shares.max()
+    if named[2] == "first":
+        equal = table[shares == shares.max()]
+        assert table["time_s"][0] == equal["time_s"].min()
+    for lead, _, later in re.findall(
+        r"([\d.]+) %( \([^)]*\))? earlier than \w \(after (\S+) s", text
+    ):
+        assert float(lead) == pytest.approx(100 * (1 - table["time_s"][0] / float(later)), rel=0.06)
 
 
 def test_a_band_holds_all_seeds_where_all_have_values() -> None:
