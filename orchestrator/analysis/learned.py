@@ -244,7 +244,7 @@ class Race:
             The saving in the means over the seeds in which both reach the target, and the extremes
             over these seeds; NaN if there are no such seeds.
         """
-        return _saving(*self.groups[:2], cost)
+        return _saving(self.groups[0], self.groups[1], cost)
 
     def sentences(self) -> str:
         """The answer in words: the first sentence names the first group, its time and its lead."""

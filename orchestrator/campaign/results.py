@@ -118,7 +118,7 @@ def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
     for name, own in TABLES.items():
         columns = own | (requested if name == "points" else {})
         schema = pa.schema([*PLACE.items(), *axes.items(), *columns.items()])
-        tables = (
+        tables: Iterator[pd.DataFrame] = (
             read.assign(**_place(cell))
             for cell in placed
             if (read := _read(name, campaign, cell, finished.get(cell.point.id), failed))

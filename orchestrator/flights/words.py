@@ -3,7 +3,7 @@
 
 """Sentences about a forecast, and its scores with their goals."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -199,12 +199,12 @@ def _ends(share: Interval) -> str:
     return f" [{100 * share.low:.0f} to {100 * share.high:.0f} %]"
 
 
-def is_open(score: dict[str, Any]) -> bool:
+def is_open(score: Mapping[str, Any]) -> bool:
     """Whether a score has a goal, but its values are too few to judge it."""
     return score["met"] is None and score["goal"] != "none"
 
 
-def met_of(score: dict[str, Any]) -> str:
+def met_of(score: Mapping[str, Any]) -> str:
     """Whether a score meets its goal, in words; empty without a goal."""
     if is_open(score):
         return TOO_FEW

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from orchestrator.records.manifest import environment
@@ -80,7 +81,7 @@ def verdict(check: CrossCheck) -> list[str]:
     together = f"{', '.join(names)} and {last} agree within {percent(spread, sign=False)}"
     in_the_mean = f"{together[0].upper()}{together[1:]} in the mean latency of a round"
     table = transfers(check)
-    farthest = table.loc[table["max_percent"].idxmax()]
+    farthest = table.iloc[int(np.nanargmax(table["max_percent"]))]
     sentences = [
         f"{in_the_mean}; single transfers differ by up to "
         f"{percent(farthest['max_percent'] / 100, sign=False)} ({farthest['step']}, "

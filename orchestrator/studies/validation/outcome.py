@@ -45,7 +45,7 @@ class Request:
     @property
     def base_samples(self) -> int:
         """Number of rows of each of Saltelli's two designs, a power of 2."""
-        return max(FEWEST_SOBOL, 2 ** int(math.log2(max(self.samples, 8) / 8)))
+        return max(FEWEST_SOBOL, 1 << int(math.log2(max(self.samples, 8) / 8)))
 
     def to_json(self) -> dict[str, Any]:
         """The request as JSON values; equal requests have equal results."""

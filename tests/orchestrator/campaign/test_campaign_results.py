@@ -152,11 +152,12 @@ def test_means_and_paired_differences(done: CampaignFolder) -> None:
     (row, *_) = means(points, ["mode", "u", "paradigm"]).to_dict("records")
     assert (row["n"], row["latency_s"]) == (3, 20.0)
     assert row["latency_s_ci95"] == half_width(np.array([10.0, 20.0, 30.0]))
-    # Seeds differ threefold, but each pair by the same share: the interval is nothing.
+    # Seeds differ threefold, but each pair by the same share: there is no interval.
     apart = differences(points, study, ["u", "paradigm"])
     assert apart["paradigm"].tolist() == ["cpsfl", "cpsfl"]
     assert apart["latency_s"].tolist() == pytest.approx([-0.2, -0.3])
-    assert apart["latency_s_ci95"].tolist() == pytest.approx([0.0, 0.0], abs=1e-12)
+    assert apart["latency_s_ci95"].isna().all()
+    assert apart["n"].tolist() == [3, 3]
 
 
 # --- verification --------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.cli.main import app
 from orchestrator.cli.printed_tables import cross_check_tables
 from orchestrator.records.results import read_results
+from orchestrator.reporting.formatting import listed, percent
 from orchestrator.studies import cross_check as study
 from orchestrator.studies.cross_check import (
     KERNEL,
@@ -118,18 +119,35 @@ def test_tables_show_all_executions(check: CrossCheck) -> None:
 
 
 def test_the_verdict_names_the_largest_difference_and_its_step(check: CrossCheck) -> None:
-    agree, largest, payload = verdict(check)
+    agree, largest, single, payload = verdict(check)
     assert agree.startswith("The engine with frames and ns-3's packets agree within 0.")
+    of_kind = study.transfers(check).set_index("step")["max_percent"] / 100
+    kinds = listed(f"{step} {percent(size, sign=False)}" for step, size in of_kind.items())
+    assert single == (
+        "Single transfers of ns-3's packets differ from those of the engine with frames by up to: "
+        f"{kinds}."
+    )
+    most = f"{percent(of_kind.max(), sign=False)} ({of_kind.idxmax()}, ns-3's packets)."
+    assert agree.endswith(
+        f"in the mean latency of a round; single transfers differ by up to {most}"
+    )
     assert largest.startswith("The largest difference is that of ns-3's packets from the engine")
     assert payload.endswith(" less than with them.")
     kernel = slower(check.timelines[WIRE], 1.25)
-    agree, largest, _ = verdict(replace(check, timelines=check.timelines | {KERNEL: kernel}))
+    agree, largest, of_frames, of_packets, _ = verdict(
+        replace(check, timelines=check.timelines | {KERNEL: kernel})
+    )
+    assert of_frames.startswith("Single transfers of the engine with frames differ from those of")
+    assert of_packets.startswith("Single transfers of ns-3's packets differ from those of the kern")
     assert agree.startswith("The engine with frames, ns-3's packets and the kernel's links agree")
     assert "agree within 25 %" in agree
     assert "from the kernel's links: −20 %" in largest
     assert "“server forward and backward” (S): −" in largest
     only = {PAYLOAD: check.timelines[PAYLOAD], WIRE: kernel, PACKETS: kernel}
-    assert len(verdict(replace(check, timelines=only))) == 2, "no difference to explain"
+    agree, same, _ = verdict(replace(check, timelines=only))
+    assert "agree within 0 %" in agree
+    assert agree.endswith("single transfers differ by up to 0 % (SM, ns-3's packets).")
+    assert same == "All transfers of ns-3's packets take as long."
 
 
 def test_page_begins_with_what_is_not_valid(check: CrossCheck) -> None:

@@ -162,7 +162,8 @@ def test_a_trend_is_judged_by_all_its_points(savings, grows, shrinks):
 def test_a_trend_that_seeds_disagree_on_is_none():
     ticks = [1, 2, 3]
     up, down = np.array([1.0, 2.0, 3.0]), np.array([3.0, 2.0, 1.0])
-    assert trend_of(ticks, np.stack([up, up], axis=1)) == (1.0, 0.0)
+    trend, ci95 = trend_of(ticks, np.stack([up, up], axis=1))
+    assert (trend, np.isnan(ci95)) == (1.0, True), "the seeds agree: there is no interval"
     trend, ci95 = trend_of(ticks, np.stack([up, up, up, down], axis=1))
     assert trend == 0.5
     assert ci95 > 0.5
