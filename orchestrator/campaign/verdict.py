@@ -44,6 +44,8 @@ class Winner:
     second: str
     margin: float
     """Relative difference between the best two; for an accuracy the difference itself."""
+    is_partial: bool = False
+    """Whether some seeds are not compared, because not all series have them."""
 
 
 def conclusions(campaign: Campaign, points: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
@@ -88,6 +90,8 @@ def study_conclusions(study: Study, points: pd.DataFrame) -> list[str]:
         if not won:
             continue
         sentence = _who_wins(study, part, axis, metric, won)
+        if any(w.is_partial for w in won):
+            sentence += " Only seeds that all series have are compared."
         if mode == "predict" and "run" in shown:
             sentence += _confirmed(won, list(_winners(study, shown["run"], axis, metric)))
         found.append(sentence)
@@ -168,21 +172,23 @@ def _winners(study: Study, points: pd.DataFrame, axis: str, metric: str) -> Iter
         )
         if table.shape[1] < 2:
             continue
+        common = table.dropna()
+        is_partial = 0 < len(common) < len(table)
+        table = common if len(common) else table
         means = table.mean().sort_values(ascending=_is_lower_better(metric), kind="stable")
         best, second = means.index[:2]
         both = table[[best, second]].dropna()
         gained = (both[best] - both[second]) * (-1 if _is_lower_better(metric) else 1)
         if metric != "accuracy":
-            gained = gained / both[second].abs().replace(0, np.nan)
+            gained = (gained / both[second].abs().replace(0, np.nan)).where(gained != 0, 0.0)
         gained = gained.dropna()
         margin = float(gained.mean()) if len(gained) else float("nan")
         if len(gained):
             clear = margin > NEGLIGIBLE and not margin <= half_width(gained.to_numpy(float))
         else:
             clear = bool(means.iloc[0] != means.iloc[1])
-        yield Winner(
-            place, _title(axis, best) if clear else None, _title(axis, second), abs(margin)
-        )
+        series = _title(axis, best) if clear else None
+        yield Winner(place, series, _title(axis, second), abs(margin), is_partial)
 
 
 def _title(axis: str, value: Any) -> str:

@@ -154,7 +154,7 @@ class Comparison:
         rows.sort(key=lambda row: row["latency_s"])
         for row in rows:
             of_best, own = rows[0]["by_seed"], row["by_seed"]
-            saved = np.array([1 - of_best.mean() / own.mean() if own.mean() else math.nan])
+            saved = np.array([1 - of_best.mean() / own.mean() if own.mean() else 0.0])
             if common and own.mean():
                 saved = (own - of_best) / own.mean()
             row |= {"saved": float(saved.mean()), "saved_ci95": half_width(saved)}

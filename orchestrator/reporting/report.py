@@ -44,6 +44,7 @@ from orchestrator.reporting.legend import (
     part_title,
 )
 from orchestrator.reporting.outcome import (
+    ROUNDING,
     check_title,
     clock_sentence,
     compared,
@@ -218,7 +219,8 @@ def reading(run: Run, short: Headline) -> str:
     if short.predicted_error is not None:
         sentence = f"This is {compared(short.predicted_error)} the engine predicts for the payload"
         sentence += f" only ({seconds(short.predicted_s)})"
-        if (parts := budget_means(run)) is not None:
+        parts = budget_means(run)
+        if parts and abs(short.predicted_error) >= ROUNDING:
             largest = max(parts, key=lambda part: abs(parts[part]))
             share = f"{part_title(largest)} ({milliseconds(parts[largest])})"
             sentence += f"; the largest part of the difference is {share}"
