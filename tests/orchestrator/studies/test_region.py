@@ -4,8 +4,11 @@
 """The region where a model holds: rules that say what they mean, and what they are checked on."""
 
 import numpy as np
+import pytest
 
-from orchestrator.studies.validation.region import region
+from orchestrator.studies.validation.region import Region, region
+from orchestrator.studies.validation.space import Space, features
+from orchestrator.studies.validation.verdict import checked
 
 NAMES = ["a", "b", "kind = x"]
 
@@ -43,3 +46,35 @@ def test_everywhere_and_nowhere() -> None:
 def test_what_has_no_region_gets_none() -> None:
     holds = np.random.default_rng(5).random(2000) < 0.5
     assert region(NAMES, drawn(1), holds, 0.0, np.random.default_rng(1)).share < 0.1
+
+
+@pytest.mark.parametrize("key", ["seed", "uavs.seed", "faults.seed"])
+def test_a_seed_is_no_quantity_of_a_region(key: str) -> None:
+    keys = {key: {"integers": [1, 16]}, "workload.split": [1, 2], "radio.kind": ["x", "y"]}
+    space = Space.model_validate({"keys": keys})
+    points = [space.keys_at(point) for point in np.random.default_rng(1).random((50, 3))]
+    names, columns = features(space, points)
+    assert names == ["workload.split", "radio.kind = x", "radio.kind = y"]
+    assert columns.shape == (50, 3)
+    alone = Space.model_validate({"keys": {key: {"integers": [1, 16]}}})
+    names, columns = features(alone, [{key: n} for n in range(50)])
+    assert (names, columns.shape) == ([], (50, 0))
+    half = np.arange(50) < 25
+    assert region(names, columns, half, 0.0, np.random.default_rng(1)).texts() == []
+
+
+@pytest.mark.parametrize(
+    ("right", "count", "is_confirmed"),
+    [(5, 7, False), (7, 7, True), (0, 0, False), (1, 1, False), (2, 2, True), (218, 218, True),
+     (787, 790, True), (90, 100, False), (0, 5, False), (99, 100, True)],
+)  # fmt: skip
+def test_a_region_is_confirmed_by_points_that_did_not_make_it(
+    right: int, count: int, is_confirmed: bool
+) -> None:
+    share = right / count if count else None
+    found = Region(0.05, ["a"], [()], 0.4, share, count)
+    assert found.is_confirmed == is_confirmed
+    assert found.checked.exists == (count > 1)
+    words = checked(found)
+    assert (f"in {right} of {count} scenario" in words) == bool(count)
+    assert ("95 % interval" in words) == (count > 1)

@@ -23,7 +23,7 @@ from orchestrator.cli.main import app
 from orchestrator.cli.printed_tables import validation_lines
 from orchestrator.scenario.loading import load
 from orchestrator.studies.validation import study
-from orchestrator.studies.validation.outcome import Request
+from orchestrator.studies.validation.outcome import FEWEST_SOBOL, Request
 from orchestrator.studies.validation.page import page, write
 from orchestrator.studies.validation.shrink import _simpler, limit_of, margin_of
 from orchestrator.studies.validation.space import Space, default_space, load_space
@@ -177,7 +177,7 @@ def test_that_cpsfl_may_be_slower_than_tau2_is_found_and_made_simple(tmp_path: P
         played = player.play(written)
         margin = margin_of(player)
         assert margin(written) < -1e-4
-        limit = limit_of(found.worst["margin"], True)
+        limit = limit_of(found.worst.get("in_space", found.worst)["margin"], True)
         assert not any(margin(simpler) <= limit for simpler in _simpler(written))
     # The engine's round really is longer than the bound, by the plain function, too.
     case = played.case
@@ -187,6 +187,10 @@ def test_that_cpsfl_may_be_slower_than_tau2_is_found_and_made_simple(tmp_path: P
     assert load_space(tmp_path / "v" / "space.yaml", small()) == found.request.space
     html = page(found)
     assert "No counterexample" not in html
+    assert abs(found.worst["error"]) >= abs(simplest["error"]), "the worst case is the worst"
+    rows = found.sensitivity
+    assert all(0 <= row["first_order"] <= row["index"] <= row["high"] <= 1 for row in rows)
+    assert not any("seed" in rule for rule in found.region.texts()), "no quantity"
     assert "uavs.compute_flops" in html
     assert "NaN" not in json.dumps(found.to_json())
 
@@ -223,7 +227,7 @@ def test_intervals_of_few_samples_hold_the_index_of_many() -> None:
         few = Request(small(), "tau2", space, samples=16, seed=seed)
         x = np.concatenate(study._saltelli(few)) * 2 * np.pi - np.pi
         y = np.sin(x[:, 0]) + 7 * np.sin(x[:, 1]) ** 2 + 0.1 * x[:, 2] ** 4 * np.sin(x[:, 0])
-        rows = study._sensitivity(few, y, study.FEWEST_SOBOL)
+        rows = study._sensitivity(few, y, FEWEST_SOBOL)
         held += [row["low"] <= exact[row["key"]] <= row["high"] for row in rows]
     assert np.mean(held) > 0.8
 
