@@ -24,7 +24,7 @@ from orchestrator.campaign.folder import CAMPAIGN, CampaignFolder, manifest_of, 
 from orchestrator.campaign.spec import cells, named_files
 from orchestrator.records.checkpoint import FOLDER as CHECKPOINT
 from orchestrator.records.directory import LOCK
-from orchestrator.records.manifest import environment
+from orchestrator.records.manifest import command_of, environment
 from orchestrator.records.reader import read_run
 from orchestrator.scenario.loading import OWN
 from orchestrator.scenario.schema import Scenario
@@ -178,7 +178,7 @@ def _about(content: _Content, inputs: Iterable[str]) -> About:
         name=content.name,
         workflow=f"{CONTENT[content.kind]}/{content.workflow}",
         inputs=sorted(inputs),
-        command=str(first.get("command") or "testbed"),
+        command=command_of(first) or "testbed",
         started=min(str(m["started"]) for m in manifests),
         finished=max(str(m["finished"]) for m in manifests),
         version=str(first.get("testbed_version") or "unknown"),

@@ -8,6 +8,7 @@ made the results from the inputs. The JSON-LD is written directly: a crate has f
 entities, and the library for it depends on a web client.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -139,8 +140,11 @@ def metadata(about: About, files: Mapping[str, tuple[int, str]]) -> dict[str, An
 
 def readme(about: About) -> str:
     """Text of the bundle's README."""
+    runs = re.findall("`+", about.command)
+    fence = "`" * (1 + max(2, *map(len, runs), 0))  # longer than all backticks of the command
     return (
         f"# {about.kind.capitalize()} {about.name}\n\n{_describe(about)}\n\n"
+        f"The command:\n\n{fence}sh\n{about.command}\n{fence}\n\n"
         f"- `{about.workflow}`: the scenario or campaign file\n"
         "- `SHA256SUMS`: digests of all files (`sha256sum -c SHA256SUMS`)\n"
         "- `environment.json`: program, versions and machine that wrote this file\n"
@@ -150,7 +154,7 @@ def readme(about: About) -> str:
 
 def _describe(about: About) -> str:
     return (
-        f"Made by `{about.command}` from {about.started} to {about.finished}. `testbed verify` "
+        f"Computed between {about.started} and {about.finished}. `testbed verify` "
         "repeats the prediction bit for bit, emulates a sample again, and explains differences."
     )
 

@@ -28,7 +28,7 @@ import numpy as np
 from orchestrator.campaign.folder import CampaignFolder, distinct, manifest_of
 from orchestrator.campaign.spec import Campaign, Emulate, Mode, Point, cells
 from orchestrator.campaign.worker import play, release
-from orchestrator.records.manifest import command, now, source_sha256
+from orchestrator.records.manifest import invocation, now, source_sha256
 from orchestrator.scenario.channel import (
     channel_key,
     check_comparable,
@@ -174,7 +174,7 @@ def compute_points(
     """
     task = {
         "source_sha256": source_sha256(),
-        "command": command(),
+        **invocation(),
         "unfinished": None if unfinished is None or cluster.scheduler else str(unfinished),
     }
     rng = np.random.default_rng(seed)

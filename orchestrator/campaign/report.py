@@ -30,7 +30,7 @@ from orchestrator.campaign.summary import (
 from orchestrator.campaign.verdict import conclusions, problems, study_conclusions
 from orchestrator.campaign.verify import environment_differences
 from orchestrator.emulated.validity import CHECKS, Tenant, remedy
-from orchestrator.records.manifest import environment
+from orchestrator.records.manifest import command_of, environment, provenance
 from orchestrator.reporting.formatting import listed, percent
 from orchestrator.reporting.legend import line_style
 from orchestrator.reporting.pages import render_page
@@ -82,7 +82,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         paradigms={v: title_of(v) for v in points["paradigm"].dropna().unique()},
         points=_point_rows(points.head(MAX_POINT_ROWS), campaign),
         total=len(points),
-        environments=_environments([manifest_of(here[id_]) for id_ in found["point"]]),
+        **_made([manifest_of(here[id_]) for id_ in found["point"]]),
         text=(folder.path / "campaign.yaml").read_text(encoding="utf-8"),
         max_rows=MAX_POINT_ROWS,
     )
@@ -213,6 +213,20 @@ def short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _made(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What has made the points, for the page: `environment` is that of the first point, `others`
+    are the distinct ones of the others, and `commands` are manifests, one per distinct command."""
+    first, *others = _environments(manifests) or [provenance() | {"points": 0}]
+    times = {
+        "started": min((str(m["started"]) for m in manifests if m.get("started")), default=None),
+        "finished": max((str(m["finished"]) for m in manifests if m.get("finished")), default=None),
+        "argv": all(m.get("argv") for m in manifests),
+        "clock": manifests[0].get("clock") if manifests else None,
+    }
+    commands = list({command_of(m): m for m in manifests}.values())
+    return {"environment": first | times, "others": others, "commands": commands}
+
+
 def _environments(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The distinct environments of points, each with its differences from the first."""
     names = list(environment())
@@ -229,7 +243,7 @@ def _environments(manifests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             **own,
             "points": len(hosts),
-            "hosts": sorted(set(hosts)),
+            "machines": ", ".join(sorted(set(hosts))),
             "differences": environment_differences(kinds[0][0], own),
         }
         for own, hosts in kinds

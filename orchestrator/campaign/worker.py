@@ -58,8 +58,9 @@ def play(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[dict[st
     """Compute points with the same channel, one after the other.
 
     Args:
-        task: What all points share: `source_sha256` of the submitting program, its `command`, and
-            `unfinished`, a folder on this machine for the checkpoints of long points, or None.
+        task: What all points share: `source_sha256` of the submitting program, its `argv` and
+            `command`, and `unfinished`, a folder on this machine for the checkpoints of long
+            points, or None.
         points: Each with `id`, `mode`, `scenario` (JSON), `trace`, `files`, `steps_rounds` and
             `beside` (see `spec.PointOptions`).
 
@@ -135,7 +136,7 @@ def _played(
         "validity": [],
     }
     about |= {
-        "command": task["command"],
+        **{name: task[name] for name in ("argv", "command")},
         "host": platform.node(),
         "process": os.getpid(),
         "wall_s": round(time.monotonic() - began_s, 3),

@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
+from orchestrator.records.manifest import cpu, invocation
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
@@ -64,7 +65,12 @@ def play(
     Raises:
         RunError: The guest failed.
     """
-    settings = {**settings, "kernel": found.to_json()}
+    settings = {
+        **settings,
+        "kernel": found.to_json(),
+        "argv": invocation()["argv"],
+        "host_cpu": cpu(),
+    }
     with ExitStack() as beside:
         if learns:
             place = beside.enter_context(answered(guest.environment()))

@@ -43,7 +43,7 @@ from orchestrator.records.learned import (
     why_inexact,
     write_trajectory,
 )
-from orchestrator.records.manifest import command, environment, now, source_sha256
+from orchestrator.records.manifest import environment, invocation, now, source_sha256
 from orchestrator.rounds.selection import RoundStart, selection
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -79,7 +79,7 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
         )
     about: dict[str, Any] = {
         **environment(),
-        "command": command(),
+        **invocation(),
         "seed": scenario.seed,
         "started": now(),
         "data": inputs.data,

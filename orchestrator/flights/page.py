@@ -26,6 +26,7 @@ from orchestrator.flights.likelihood import LEAST_M
 from orchestrator.flights.link import PLAIN, QUANTILES
 from orchestrator.flights.result import Carried, FlightFit, Uplink
 from orchestrator.flights.words import UNITS, scores_of, sentences_of
+from orchestrator.records.manifest import provenance
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.xy import band, bars, chart, line, points
 
@@ -72,6 +73,7 @@ def fit_page(fit: FlightFit) -> str:
         stages=_stage_rows(made.link.stages),
         flights=_flight_rows(fit, made, measured),
         keys=_keys(made),
+        environment=provenance(),
         charts=charts,
     )
 
@@ -440,6 +442,7 @@ def forecast_page(made: Forecast, flight: Flown) -> str:
         made=made,
         title=UNITS[made.level][0],
         sentences=sentences_of(made, flight),
+        environment=provenance(),
         scores=[] if reveal is None else scores_of(made, reveal),
         inputs={
             INPUTS.get(name, name): MISSING.get(name) if value is None else value

@@ -6,9 +6,11 @@
 import hashlib
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -77,7 +79,12 @@ def source_sha256() -> str:
 
 def environment() -> dict[str, Any]:
     """Factors other than the scenario that may affect results: program, versions, machine and
-    kernel."""
+    kernel.
+
+    In virtual time, `kernel`, `cpu`, `cores` and `memory_bytes` are those of the virtual machine.
+    `host_cpu` is the CPU that executes the instructions. There it affects no time, but it may
+    affect the last bits of trained weights.
+    """
     commit, dirty = revision()
     versions = {}
     for package in PACKAGES:
@@ -93,7 +100,8 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": versions,
         "kernel": platform.release(),
-        "cpu": _cpu(),
+        "cpu": cpu(),
+        "host_cpu": (inside.guest_settings() or {}).get("host_cpu") or cpu(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
         "sysctls": {name: text for name in SYSCTLS if (text := _system(name)) is not None},
@@ -104,7 +112,7 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
     """The manifest of a run that starts now."""
     return {
         **environment(),
-        "command": command(),
+        **invocation(),
         "started": now(),
         "finished": None,
         "seed": scenario.seed,
@@ -127,10 +135,40 @@ def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
     }
 
 
-def command() -> str:
-    """The command line of this process; bytes that are not UTF-8 are escaped."""
-    words = " ".join(["testbed", *sys.argv[1:]])
-    return words.encode("utf-8", "backslashreplace").decode()
+def invocation() -> dict[str, Any]:
+    """The command that this process executes: its words, and the text that a shell splits into
+    them.
+
+    Its words are those after `python` if a Python program called the functions of the API. Bytes
+    that are not UTF-8 are escaped.
+    """
+    settings = inside.guest_settings() or {}
+    words = settings.get("argv") or [
+        word.encode("utf-8", "backslashreplace").decode() for word in _words()
+    ]
+    return {"argv": words, "command": shlex.join(words)}
+
+
+def _words() -> list[str]:
+    program = Path(sys.argv[0])
+    is_ours = program.name == "testbed" or program == Path(__file__).parents[1] / "__main__.py"
+    return ["testbed", *sys.argv[1:]] if is_ours else ["python", *sys.orig_argv[1:]]
+
+
+def command_of(manifest: Mapping[str, Any]) -> str:
+    """The command of a manifest, to be copied into a shell; empty if there is none.
+
+    Manifests of earlier versions have a text without quotes, which a shell may split otherwise; it
+    is returned as it is.
+    """
+    if words := manifest.get("argv"):
+        return shlex.join(str(word) for word in words)
+    return str(manifest.get("command") or "")
+
+
+def provenance() -> dict[str, Any]:
+    """What makes the results of this process: its environment, its command, and the time in UTC."""
+    return {**environment(), **invocation(), "made": now()}
 
 
 def _air() -> dict[str, Any]:
@@ -174,7 +212,8 @@ def _system(path: str) -> str | None:
         return None
 
 
-def _cpu() -> str:
+def cpu() -> str:
+    """Model of the CPU that this process sees."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

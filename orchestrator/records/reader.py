@@ -69,7 +69,8 @@ class Manifest(Strict):
     valid: bool | None = None
     validity: list[_Check] | None = None
     faults: list[_Fault] | None = None
-    command: str | list[str] | None = None
+    command: str | None = None
+    argv: list[str] | None = None
     data: str | None = None
     memory_bytes: Whole | None = None
     packages: dict[str, Plain] | None = None
@@ -83,6 +84,7 @@ class Manifest(Strict):
     python: Plain = None
     kernel: Plain = None
     cpu: Plain = None
+    host_cpu: Plain = None
     cores: Plain = None
     runtime: Plain = None
     congestion_control: Plain = None

@@ -21,7 +21,7 @@ from orchestrator.records.comparison import (
     train_of,
 )
 from orchestrator.records.learned import Trajectory, with_learning
-from orchestrator.records.manifest import environment
+from orchestrator.records.manifest import provenance
 from orchestrator.records.results import Result, read_results
 from orchestrator.records.session_reader import PlayedSession
 from orchestrator.reporting.charts import (
@@ -144,7 +144,7 @@ def render(comparison: Comparison) -> str:
         last=last.to_dict("index"),
         last_titles={str(name): STEP_TITLES.get(str(name), "") for name in last},
         held_out=bool(results) and bool(table["held_out_loss"].notna().any()),
-        environment=environment(),
+        environment=provenance(),
     )
 
 

@@ -10,7 +10,7 @@ import base64
 import functools
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from orchestrator.records.manifest import command_of
 from orchestrator.reporting import formatting
 from orchestrator.reporting.glossary import terms_on
 
@@ -65,6 +66,11 @@ def breakable(name: object) -> Markup:
     return escape(name).replace("_", Markup("_<wbr>"))
 
 
+def _command(manifest: Mapping[str, Any]) -> Markup:
+    """The command of a manifest; browsers would read a carriage return as a line feed."""
+    return escape(command_of(manifest)).replace("\r", Markup("&#13;"))
+
+
 @functools.cache
 def _environment() -> Environment:
     """The environment for all pages, cached because compiling templates takes long."""
@@ -76,7 +82,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {name: getattr(formatting, name) for name in FILTERS}
-    environment.filters["breakable"] = breakable
+    environment.filters |= {"breakable": breakable, "command": _command}
     return environment
 
 

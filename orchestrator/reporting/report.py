@@ -4,7 +4,6 @@
 """The report of a run: a self-contained HTML page."""
 
 import contextlib
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -139,8 +138,7 @@ def render(run: Run) -> str:
         frame_losses=frame_losses(run),
         lateness=lateness(run),
         remedies=remedies(manifest["validity"], manifest["dilation"], manifest.get("clock")),
-        environment=manifest | {"source_sha256": None},
-        command=_command(manifest.get("command")),
+        environment=manifest,
         replay="testbed run scenario.json"
         + " --trace trace.npz" * (run.trace is not None)
         + " --out again",
@@ -261,9 +259,3 @@ def _calibration(run: Run) -> list[dict[str, Any]]:
     if "calibration" not in run.tables:
         return []
     return records(calibration_summary(run.tables["calibration"]))
-
-
-def _command(command: Any) -> str:
-    if isinstance(command, list):
-        return shlex.join(str(word) for word in command)
-    return str(command or "")

@@ -101,7 +101,6 @@ def render(
         name=scenario.name,
         manifest=known,
         environment=known,
-        command=known["command"] or "",
         lead=" ".join(filter(None, lead)),
         clock=clock_sentence(clock, dilation),
         dilation=dilation,

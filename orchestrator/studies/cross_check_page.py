@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.records.manifest import environment
+from orchestrator.records.manifest import provenance
 from orchestrator.records.results import CROSS_CHECK
 from orchestrator.reporting import plots
 from orchestrator.reporting.formatting import listed, milliseconds, percent
@@ -171,5 +171,5 @@ def page(check: CrossCheck, scenario: Scenario) -> str:
         transfers=transfers(check).to_dict("records"),
         transfer_steps=TRANSFERS,
         delays=delays.to_dict("records"),
-        environment=environment(),
+        environment=provenance(),
     )

@@ -12,7 +12,7 @@ import pandas as pd
 
 from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.analysis.waterfall import PART_OF
-from orchestrator.records.manifest import environment
+from orchestrator.records.manifest import provenance
 from orchestrator.reporting.formatting import milliseconds, number, percent
 from orchestrator.reporting.legend import PURPOSES
 from orchestrator.reporting.outcome import ROUNDING
@@ -98,7 +98,7 @@ def page(key: str, outcomes: Sequence[Outcome], scenario: Scenario) -> str:
         else None,
         swept=outcomes if key else [],
         sections=[_section(outcome, key, index) for index, outcome in enumerate(outcomes)],
-        environment=environment(),
+        environment=provenance(),
     )
 
 

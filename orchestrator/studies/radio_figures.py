@@ -30,7 +30,7 @@ from orchestrator.engine.lte import Lte, turn
 from orchestrator.engine.lte_tables import MCS_OF_CQI
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access
-from orchestrator.records.manifest import environment
+from orchestrator.records.manifest import provenance
 from orchestrator.reporting import plots
 from orchestrator.reporting.formatting import number
 from orchestrator.reporting.pages import render_page
@@ -571,6 +571,6 @@ def write_page(out: Path, made: Verdicts, sections: Sequence[dict[str, Any]]) ->
         ),
         counts={radio: made.counts(radio) for radio in made.radios},
         marks=made.marks,
-        environment=environment(),
+        environment=provenance(),
     )
     write_whole(out / "report.html", lambda part: part.write_text(page, "utf-8"))

@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from orchestrator.records.manifest import environment
+from orchestrator.records.manifest import provenance
 from orchestrator.reporting.formatting import percent
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.plots import inline_svg, write_plot
@@ -164,5 +164,5 @@ class Reproduction:
             findings=findings,
             agree=sum(finding.agrees for finding in findings),
             settings=self.settings,
-            environment=environment(),
+            environment=provenance(),
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from orchestrator.records.manifest import environment
+from orchestrator.records.manifest import provenance
 from orchestrator.reporting import xy
 from orchestrator.reporting.formatting import listed
 from orchestrator.reporting.pages import render_page
@@ -54,7 +54,7 @@ def page(found: Validation) -> str:
         metric=found.metric,
         unit=_unit(found),
         verdict=verdict(found),
-        environment=environment(),
+        environment=provenance(),
         worst_keys=_worst_keys(found),
         is_interval=found.is_interval,
         bounds_alone=found.is_interval and found.region.tolerance == 0,
@@ -156,7 +156,7 @@ def _histogram(found: Validation) -> dict[str, Any] | None:
 def write(found: Validation, folder: Path) -> None:
     """Write validation.json, validation.html, space.yaml, counterexample.yaml into the folder."""
     write_json(folder / "validation.json", found.to_json())
-    write_json(folder / "environment.json", environment())
+    write_json(folder / "environment.json", provenance())
     text = found.request.space.to_yaml()
     write_whole(folder / "space.yaml", lambda part: part.write_text(text, "utf-8"))
     if found.counterexample is not None:

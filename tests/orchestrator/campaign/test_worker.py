@@ -139,7 +139,12 @@ def test_a_training_that_was_killed_resumes(
     from orchestrator.policies import agent
 
     point = training(tmp_path, 36)
-    task = {"source_sha256": source_sha256(), "command": "testbed", "unfinished": None}
+    task = {
+        "source_sha256": source_sha256(),
+        "argv": ["testbed"],
+        "command": "testbed",
+        "unfinished": None,
+    }
     (whole,) = play(task, [point])
     updates = []
     usual = agent.Agent.update
