@@ -426,41 +426,38 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def band(
-    curves: Sequence[pd.DataFrame], x: str, y: str, points: int = 200
-) -> dict[str, npt.NDArray[np.float64]]:
-    """The mean of several curves and their extremes, over a common quantity.
+def band(curves: Sequence[pd.DataFrame], x: str, y: str) -> dict[str, npt.NDArray[np.float64]]:
+    """The mean of several curves and their extremes, at each evaluation that all of them have.
 
-    Curves are interpolated linearly between evaluations, over the range that all of them cover.
+    Nothing is interpolated. Between two evaluations, the value of the earlier one holds.
 
     Args:
-        curves: Curves of several seeds, each with one or more finite values.
-        x: Column of the horizontal axis, one of `X_TITLES`.
+        curves: Curves of several seeds; values that are not finite count as not evaluated.
+        x: Column of the horizontal axis, one of `X_TITLES`; its mean over the seeds is returned.
         y: One of `MEASURES`.
-        points: Number of points.
 
     Returns:
-        Arrays x, mean, low and high, shape [points]; empty if the curves have no common range.
+        Arrays x, mean, low and high, shape [evaluations]; empty if the curves have no evaluation in
+        common.
     """
-    known = [curve[np.isfinite(curve[y].astype(float))] for curve in curves]
-    known = [curve for curve in known if len(curve)]
-    if not known:
-        return {name: np.empty(0) for name in ("x", "mean", "low", "high")}
-    places = [curve[x].to_numpy(float) for curve in known]
-    low, high = max(place[0] for place in places), min(place[-1] for place in places)
-    if x == "round" or low == high:
-        grid = np.array(sorted({v for place in places for v in place if low <= v <= high}))
-    else:
-        grid = np.linspace(low, high, points) if low < high else np.empty(0)
-    values = np.array(
+    columns = ("x", "mean", "low", "high")
+    found = pd.concat(
         [
-            np.interp(grid, place, curve[y].to_numpy(float))
-            for place, curve in zip(places, known, strict=True)
+            pd.DataFrame(
+                {
+                    "evaluation": curve["round"],
+                    # A round may be evaluated more than once in asynchronous rounds.
+                    "again": curve.groupby("round").cumcount(),
+                    "x": curve[x].astype(float),
+                    "y": curve[y].astype(float),
+                }
+            )
+            for curve in curves
         ]
     )
-    return {
-        "x": grid,
-        "mean": values.mean(axis=0),
-        "low": values.min(axis=0),
-        "high": values.max(axis=0),
-    }
+    found = found[np.isfinite(found["y"])].groupby(["evaluation", "again"])
+    table = found.agg(
+        x=("x", "mean"), mean=("y", "mean"), low=("y", "min"), high=("y", "max"), of=("y", "size")
+    )
+    table = table[table["of"] == len(curves)]
+    return {name: table[name].to_numpy(float) for name in columns}

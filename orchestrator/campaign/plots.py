@@ -23,6 +23,7 @@ from orchestrator.campaign.summary import (
     titles,
 )
 from orchestrator.reporting import learning_plots, plots
+from orchestrator.reporting.legend import line_style
 from testbed.core.paradigm import title_of
 
 MOST_FIGURES = 24
@@ -63,15 +64,19 @@ def _curves(
         parts = of_mode.groupby(others, sort=False) if others else [((), of_mode)]
         for combination, part in itertools.islice(parts, MOST_FIGURES):
             labels = [_file_name(label) for label in combination]
+            groups = groups_of(part, plot.lines)
+            values = [""] if plot.lines is None else part[plot.lines].drop_duplicates()
+            styles = [line_style(plot.lines, str(value), k) for k, value in enumerate(values)]
             several = [str(mode)] * (curves["mode"].nunique() > 1)
             yield (
                 "-".join([name, plot.y, plot.x.rpartition("_")[0] or plot.x, *several, *labels]),
                 partial(
                     learning_plots.curves,
-                    groups_of(part, plot.lines),
+                    groups,
                     plot.x,
                     plot.y,
                     study.target,
+                    styles,
                 ),
             )
 

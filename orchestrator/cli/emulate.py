@@ -275,7 +275,7 @@ def compare(
     from orchestrator.analysis.learned import Target
     from orchestrator.cli.printed_tables import comparison_tables
     from orchestrator.records.learned import read_trajectory
-    from orchestrator.reporting.comparison import write_comparison
+    from orchestrator.reporting.comparison import group_styles, write_comparison
     from orchestrator.reporting.comparison_verdict import invalid, verdict
     from testbed.system.files import check_folder, check_writable, write_json
 
@@ -305,7 +305,9 @@ def compare(
     if figures is not None:
         from orchestrator.reporting.learning_plots import draw_groups
 
-        for path in draw_groups(comparison.groups, figures, comparison.target):
+        for path in draw_groups(
+            comparison.groups, figures, comparison.target, group_styles(comparison)
+        ):
             out.print(f"{path}", markup=False, highlight=False)
     out.print(f"comparison: {page}", markup=False, highlight=False)
 

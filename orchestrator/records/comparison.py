@@ -339,7 +339,7 @@ def _schemes(
     found: dict[str, list[int]] = {}
     for k in chosen:
         own = _values(results[k])
-        kind = [_paradigm(results[k]), results[k].execution, *(own.get(key) for key in keys)]
+        kind = [paradigm_of(results[k]), results[k].execution, *(own.get(key) for key in keys)]
         found.setdefault(str(kind), []).append(k)
     by_seed = dict(zip(chosen, seeds, strict=True))
     if any(len({by_seed[k] for k in members}) < len(members) for members in found.values()):
@@ -452,7 +452,7 @@ def label(results: Sequence[Result]) -> list[str]:
         for parts, result in zip(distinctions, results, strict=True):
             parts.append(result.execution)
     names = [
-        ", ".join([title_of(_paradigm(result)), *parts])
+        ", ".join([title_of(paradigm_of(result)), *parts])
         for result, parts in zip(results, distinctions, strict=True)
     ]
     return _with_numbers(
@@ -463,7 +463,8 @@ def label(results: Sequence[Result]) -> list[str]:
     )
 
 
-def _paradigm(result: Result) -> str:
+def paradigm_of(result: Result) -> str:
+    """The paradigm of a result's scenario, or of its first round if it has no scenario."""
     return result.scenario.paradigm if result.scenario else result.timeline[0].paradigm
 
 

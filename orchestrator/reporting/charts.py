@@ -279,11 +279,12 @@ def _learning(run: Run) -> Curves | None:
     if "data" in table:
         held_out = table[table["data"] == "held-out"].sort_values("time_s")
         table = table[table["data"] == "train"]
+    several = table["paradigm"].nunique() > 1
     for name, part in table.groupby("paradigm", sort=False):
         mean = training_curve(part, str(name))
         curves.append(
             {
-                "label": title_of(str(name)),
+                "label": f"training, {title_of(str(name))}" if several else "training",
                 **{str(column): column_of(mean[column], 6) for column in mean},
                 "clients": [
                     {
@@ -301,7 +302,7 @@ def _learning(run: Run) -> Curves | None:
         )
     if len(held_out):
         columns = {name: column_of(held_out[name], 6) for name in ("time_s", "loss", "accuracy")}
-        curves.append({"label": "held-out data", **columns, "clients": []})
+        curves.append({"label": "held-out", **columns, "clients": [], "holds": True})
     return curves
 
 

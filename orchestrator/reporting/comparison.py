@@ -17,6 +17,7 @@ from orchestrator.analysis.learned import X_TITLES, Target, band
 from orchestrator.records.comparison import (
     Comparison,
     compare,
+    paradigm_of,
     precision_costs,
     train_of,
 )
@@ -32,7 +33,14 @@ from orchestrator.reporting.charts import (
     visible_parts,
 )
 from orchestrator.reporting.comparison_verdict import invalid, last_client, verdict
-from orchestrator.reporting.legend import STEP_COLOURS, STEP_TITLES, line_style, part_title
+from orchestrator.reporting.legend import (
+    STEP_COLOURS,
+    STEP_TITLES,
+    Style,
+    numbered,
+    part_title,
+    style_of,
+)
 from orchestrator.reporting.pages import render_page
 from testbed.core.timeline import STEPS
 from testbed.system.files import write_whole
@@ -82,7 +90,9 @@ def render(comparison: Comparison) -> str:
     labels, results = comparison.labels, comparison.results
     table = comparison.table
     learned = any(len(result.learning) for result in results)
-    styles = _styles(comparison)
+    styles = [
+        {"colour": style.colour, "dash": DASHES[style.line]} for style in styles_of(comparison)
+    ]
     timelines = [_timeline(result, labels[k], styles[k]) for k, result in enumerate(results)]
     bands = _bands(comparison, styles)
     last = last_client(comparison) if results else pd.DataFrame()
@@ -236,22 +246,30 @@ def _carried(session: PlayedSession, style: dict[str, str]) -> dict[str, Any]:
     return curves
 
 
-def _styles(comparison: Comparison) -> list[dict[str, str]]:
-    """Colour and dashes by number of a result or session; all seeds of a scheme have the same.
+def styles_of(comparison: Comparison) -> list[Style]:
+    """Style of each result, then of each session; all seeds of a scheme have the same.
 
-    They are those of the paradigms if no two schemes have the same paradigm.
+    They are those of the paradigms if no two schemes have the same paradigm; otherwise styles
+    follow the numbers of the schemes.
     """
     schemes = comparison.schemes
     of = {k: number for number, own in enumerate(schemes) for k in own.members.values()}
-    names = [next((r.paradigm for r in result.timeline), "") for result in comparison.results]
+    names = [paradigm_of(result) for result in comparison.results]
     first = [names[min(own.members.values())] for own in schemes]
-    axis = "paradigm" if len(set(first)) == len(first) else None
-    names += [""] * (len(comparison.played) - len(names))
-    found = []
-    for k, name in enumerate(names):
-        colour, line, _ = line_style(axis, name, of.get(k, k))
-        found.append({"colour": colour, "dash": DASHES[line]})
-    return found
+    total = len(names) + len(comparison.played)
+    styles = [numbered(of.get(k, k)) for k in range(total)]
+    if len(set(first)) == len(first):
+        styles[: len(names)] = map(style_of, names)
+    return styles
+
+
+def group_styles(comparison: Comparison) -> list[Style]:
+    """Style of each group with learning: that of its first result."""
+    styles = {
+        id(curve): style
+        for curve, style in zip(comparison.curves, styles_of(comparison), strict=False)
+    }
+    return [styles[id(next(iter(group.curves.values())))] for group in comparison.groups]
 
 
 def _latencies(

@@ -3,7 +3,9 @@
 
 """Plots of learning curves for publication: held-out measures over time, rounds, energy or bytes.
 
-Lines are means over seeds; bands reach from the least to the largest value of any seed.
+Each marker is an evaluation: the mean over the seeds that were evaluated after the same round. A
+value holds until the next evaluation. Bands reach from the least to the largest value of any seed.
+A cross is the mean cost of reaching the target, which the sentences name.
 """
 
 from collections.abc import Sequence
@@ -12,38 +14,51 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from orchestrator.analysis.learned import X_TITLES, Group, Target, band
-from orchestrator.reporting.legend import line_style
+from orchestrator.analysis.learned import COSTS, X_TITLES, Group, Race, Target, band
+from orchestrator.reporting.legend import Style, numbered
 from orchestrator.reporting.plots import WIDTH_IN, from_zero, write_plot
-from testbed.core.paradigm import title_of
 
 Y_TITLES = {
     "accuracy": "Held-out accuracy (%)",
     "loss": "Held-out loss",
     "perplexity": "Held-out perplexity",
 }
+COST_OF = {column: cost for cost, (column, _) in COSTS.items()} | {"round": "rounds"}
+"""By quantity of a horizontal axis: the cost of reaching a target."""
+MOST_MARKERS = 50
+"""Most markers of a line; of more evaluations, only some are marked."""
 
 
-def draw_groups(groups: Sequence[Group], folder: Path, target: Target | None = None) -> list[Path]:
+def draw_groups(
+    groups: Sequence[Group],
+    folder: Path,
+    target: Target | None = None,
+    styles: Sequence[Style] = (),
+) -> list[Path]:
     """Draw accuracy and loss of groups over each quantity, as PNG and PDF; returns the paths.
 
     Args:
         groups: Groups of results with curves.
         folder: Output folder, created if missing.
         target: A target, drawn as a line in the plots of its measure, which are drawn in any case.
+        styles: Styles of the groups (default: by number).
     """
     folder.mkdir(parents=True, exist_ok=True)
     measures = dict.fromkeys(["accuracy", "loss", *([target.measure] if target else [])])
     written = []
     for y in measures:
         for x in X_TITLES:
-            draw = partial(curves, groups, x, y, target)
+            draw = partial(curves, groups, x, y, target, styles)
             written += write_plot(folder / f"{y}-{x.rpartition('_')[0] or x}", draw)
     return written
 
 
 def curves(
-    groups: Sequence[Group], x: str, y: str, target: Target | None = None, axis: str | None = None
+    groups: Sequence[Group],
+    x: str,
+    y: str,
+    target: Target | None = None,
+    styles: Sequence[Style] = (),
 ) -> Figure | None:
     """Held-out curves, one line per group with its band; None if nothing was evaluated.
 
@@ -52,7 +67,7 @@ def curves(
         x: Quantity of the horizontal axis, one of `X_TITLES`.
         y: Measure of the vertical axis, one of `Y_TITLES`.
         target: A target; it is drawn if it is one of the measure.
-        axis: Name of the axis whose values are the names of the groups, for their colours.
+        styles: Styles of the groups (default: by number).
     """
     scale = 100 if y == "accuracy" else 1
     figure = Figure(figsize=(WIDTH_IN, 2.6), layout="constrained")
@@ -62,24 +77,29 @@ def curves(
         found = band(list(group.curves.values()), x, y)
         if not len(found["x"]):
             continue
-        colour, line, marker = line_style(axis, group.name, number)
+        colour, line, marker = styles[number] if styles else numbered(number)
         most = max(most, len(group.curves))
-        every = max(1, len(found["x"]) // 8)
         axes.plot(
             found["x"],
             scale * found["mean"],
-            label=title_of(group.name) if axis == "paradigm" else group.name,
+            label=group.name,
             color=colour,
             linestyle=line,
+            drawstyle="steps-post",
             marker=marker,
-            markevery=every,
+            markevery=-(-len(found["x"]) // MOST_MARKERS),
             markersize=3.2,
             markerfacecolor="white",
             clip_on=False,
         )
         if len(group.curves) > 1:
             low, high = scale * found["low"], scale * found["high"]
-            axes.fill_between(found["x"], low, high, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(
+                found["x"], low, high, step="post", color=colour, alpha=0.18, linewidth=0
+            )
+        if target is not None and target.measure == y:
+            reached = Race([group], target).groups[0].mean(COST_OF[x])
+            axes.plot(reached, scale * target.value, "x", color=colour, markersize=5, zorder=4)
     if not axes.lines:
         return None
     if target is not None and target.measure == y:

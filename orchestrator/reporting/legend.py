@@ -1,7 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Titles and colours for pages and plots, without any dependency."""
+"""Titles and colours for pages and plots."""
+
+import zlib
+from typing import NamedTuple
+
+from testbed.core.registry import PARADIGMS
 
 STEP_TITLES = {
     "SM": "adapter broadcast",
@@ -94,11 +99,12 @@ STYLES = {
     "pipesfl-no-ps": ("#4433bb", ":", "s"),
     "sfl-pp": ("#667700", "-", "D"),
 }
-"""Colour, line and marker of each paradigm on all pages and figures.
+"""Colour, line and marker of paradigms; `style_of` has those of all others.
 
 No paradigm has the colour of a step. Lines and markers distinguish paradigms in print, too."""
 COLOURS = ("#006666", "#cc00aa", "#8a5a2b", "#333333", "#808080")
-"""Colours of other series, by number; neither paradigms nor steps have them."""
+"""Colours of other paradigms and series, by number; no step has them."""
+LINES = ("-", "--", ":")
 MARKERS = "osD^v"
 
 
@@ -107,10 +113,34 @@ def part_title(part: str) -> str:
     return PART_TITLES.get(part, part)
 
 
-def line_style(axis: str | None, value: str, number: int) -> tuple[str, str, str]:
-    """Colour, line and marker: those of a paradigm, else by number."""
-    if axis == "paradigm" and value in STYLES:
-        return STYLES[value]
-    lines = ("-", "--", ":")
+class Style(NamedTuple):
+    """How a series is drawn, on pages and in figures."""
+
+    colour: str
+    line: str
+    """A line style of matplotlib."""
+    marker: str
+
+
+def style_of(paradigm: str) -> Style:
+    """Colour, line and marker of a paradigm, the same on all pages and figures.
+
+    Plug-ins follow the built-in paradigms in the order of their names, so that no two that are
+    installed look alike; the style of a paradigm that is not installed follows from its name.
+    """
+    if paradigm in STYLES:
+        return Style(*STYLES[paradigm])
+    others = [name for name in PARADIGMS.names() if name not in STYLES]
+    known = paradigm in others
+    return numbered(others.index(paradigm) if known else zlib.crc32(paradigm.encode()) % 15)
+
+
+def numbered(number: int) -> Style:
+    """Colour, line and marker of a series that is no paradigm, by its number."""
     cycle, place = divmod(number, len(COLOURS))
-    return COLOURS[place], lines[cycle % len(lines)], MARKERS[place]
+    return Style(COLOURS[place], LINES[cycle % len(LINES)], MARKERS[place])
+
+
+def line_style(axis: str | None, value: str, number: int) -> Style:
+    """Colour, line and marker: those of a paradigm, else by number."""
+    return style_of(value) if axis == "paradigm" else numbered(number)

@@ -21,7 +21,7 @@ from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import link_rates
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.learning_plots import Y_TITLES
-from orchestrator.reporting.legend import STEP_COLOURS, part_title
+from orchestrator.reporting.legend import STEP_COLOURS, part_title, style_of
 from orchestrator.reporting.plots import WIDTH_IN, drawn_uavs, from_zero, uav_label, write_plot
 from testbed.core.errors import InputError
 
@@ -217,9 +217,18 @@ def _learning(run: Run, round_: int) -> Figure | None:
     curve = None if learned is None else curve_of(learned, run.measured)
     if curve is None or curve.empty:
         return None
+    colour = style_of(run.scenario.paradigm).colour
     figure, panels = _canvas(3.2, nrows=2, sharex=True)
     for ax, (y, scale) in zip(panels, (("accuracy", 100), ("loss", 1)), strict=True):
-        ax.plot(curve["time_s"], scale * curve[y], marker="o", markersize=3.2, clip_on=False)
+        ax.plot(
+            curve["time_s"],
+            scale * curve[y],
+            color=colour,
+            drawstyle="steps-post",
+            marker="o",
+            markersize=3.2,
+            clip_on=False,
+        )
         ax.set(ylabel=Y_TITLES[y])
         from_zero(ax)
         ax.grid(alpha=0.3)

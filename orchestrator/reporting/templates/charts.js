@@ -81,6 +81,11 @@ function tickText(values) {
 }
 
 /* Digits as the page prints them: a true minus, and none before what rounds to zero. */
+/* Points of a line whose values hold until the next one. */
+function stepped(points) {
+  return points.flatMap((point, i) => (i ? [[point[0], points[i - 1][1]], point] : [point]));
+}
+
 function fixed(value, digits) {
   const form = { minimumFractionDigits: digits, maximumFractionDigits: digits };
   const text = Math.abs(value).toLocaleString("en", form);

@@ -349,7 +349,7 @@ function learningChart(id, column, title) {
     for (const band of data.bands) {
       const { x, low, high } = band[over][column];
       const places = x.map((place) => across(over === "bytes" ? place / 1e6 : place));
-      const edge = (values) => places.map((place, i) => `${place},${up(values[i])}`);
+      const edge = (values) => stepped(places.map((place, i) => [place, up(values[i])]));
       const outline = [...edge(low), ...edge(high).reverse()].join(" ");
       shape(svg, "polygon", { class: "band", points: outline, style: `fill:${tint(band)}`, opacity: 0.16 });
     }
@@ -360,7 +360,7 @@ function learningChart(id, column, title) {
       const line = train.map(place).join(" ");
       shape(svg, "polyline", { points: line, "stroke-width": 1.4, "stroke-opacity": 0.55, ...look });
       const held = points(curve.held_out, column, over);
-      const path = held.map(place).join(" ");
+      const path = stepped(held).map(place).join(" ");
       shape(svg, "polyline", { points: path, "stroke-width": 2.4, ...look });
       for (const [part, what, r] of [
         [train, `Training ${column}`, 2],

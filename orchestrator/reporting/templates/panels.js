@@ -276,7 +276,7 @@ function timeChart(holder, curves, column, title) {
       });
       const line = (curve, attributes) =>
         shape(svg, "polyline", {
-          points: points(curve)
+          points: (curve.holds ? stepped(points(curve)) : points(curve))
             .map(([time, value]) => `${across(time)},${up(value)}`)
             .join(" "),
           fill: "none",

@@ -268,11 +268,13 @@ def test_the_numbers_of_the_answer_are_those_of_the_table(number: int) -> None:
 
 def test_a_band_holds_all_seeds_where_all_have_values() -> None:
     curves = [curve(0.0, 0.4, 0.8), curve(0.2, 0.6, 1.0, step_s=5)]
-    found = band(curves, "time_s", "accuracy", points=11)
-    assert found["x"][[0, -1]].tolist() == [0, 10]
-    assert found["low"][-1] == pytest.approx(0.4)
-    assert found["high"][-1] == pytest.approx(1.0)
-    assert found["mean"][5] == pytest.approx((0.2 + 0.6) / 2)
+    found = band(curves, "time_s", "accuracy")
+    assert found["x"].tolist() == [0, 7.5, 15]
+    assert found["low"].tolist() == [0.0, 0.4, 0.8]
+    assert found["high"].tolist() == [0.2, 0.6, 1.0]
+    assert found["mean"] == pytest.approx([0.1, 0.5, 0.9])
+    longer = band([*curves, curve(0.1, 0.3)], "time_s", "accuracy")
+    assert longer["x"].tolist() == [0, pytest.approx(25 / 3)]
     by_round = band(curves, "round", "accuracy")
     assert by_round["x"].tolist() == [0, 1, 2]
     assert by_round["mean"] == pytest.approx([0.1, 0.5, 0.9])
