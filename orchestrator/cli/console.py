@@ -12,12 +12,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress
 from testbed.system import inside
+from testbed.system.leftovers import temporary_folder
 
 LEVELS = ("debug", "info", "warning", "error")
 PACKAGES = ("orchestrator", "workloads", "ns3_scenarios", "testbed")
@@ -48,6 +50,38 @@ class Out:
 
 
 out = Out()
+
+
+_kept = ExitStack()
+"""Gives stdout back, see `json_only`."""
+
+
+def release_stdout() -> None:
+    """End the effect of `json_only` on stdout: another process prints the JSON."""
+    _kept.close()
+
+
+@contextmanager
+def json_only() -> Iterator[Path]:
+    """While this context lasts, stdout is kept for JSON: what is printed goes to stderr.
+
+    Yields the path of a file to write. At the end its content goes to stdout, also if the command
+    failed after writing it.
+    """
+    sys.stdout.flush()
+    with _kept, temporary_folder("json") as folder:
+        _kept.callback(os.close, stdout := os.dup(1))
+        _kept.callback(os.dup2, stdout, 1)
+        os.dup2(2, 1)  # Libraries and child processes print there, too.
+        _kept.enter_context(redirect_stdout(sys.stderr))
+        path = folder / "results.json"
+        try:
+            yield path
+        finally:
+            _kept.close()
+            if path.exists():
+                sys.stdout.write(path.read_text(encoding="utf-8"))
+                sys.stdout.flush()
 
 
 class _OneLine(logging.Formatter):

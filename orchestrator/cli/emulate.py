@@ -279,6 +279,8 @@ def compare(
     from orchestrator.reporting.comparison_verdict import invalid, verdict
     from testbed.system.files import check_folder, check_writable, write_json
 
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"`out`: {page} must end in .html: it is a web page")
     check_writable("out", page)
     check_writable("json", json_file)
     check_folder(figures)

@@ -3,7 +3,6 @@
 
 """`testbed kernel`: build and show the Linux kernel for virtual time."""
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ import typer
 from orchestrator.cli import completion
 from orchestrator.cli.console import shown
 from orchestrator.cli.help import Application, Command
-from orchestrator.cli.options import PER_CORE, JsonFile
+from orchestrator.cli.options import PER_CORE, STDOUT, JsonFile
 
 if TYPE_CHECKING:
     from testbed.virtual.kernel import Kernel
@@ -25,7 +24,6 @@ app = Application(
         testbed kernel build
     """
 )
-STDOUT = Path("-")
 
 
 class _Status(Command):
@@ -87,14 +85,9 @@ def status(json_file: JsonFile = None) -> None:
     from testbed.system.files import check_writable, write_json
     from testbed.virtual import kernel
 
-    to_stdout = json_file == STDOUT
-    if not to_stdout:
-        check_writable("json", json_file)
+    check_writable("json", json_file)
     found = kernel.find()
     about = found and found.to_json()
-    if to_stdout:
-        print(json.dumps(about))
-        return
     if json_file is not None:
         write_json(json_file, about)
     if found is not None:

@@ -3,7 +3,6 @@
 
 """`testbed doctor`, `combinations`, `clean`, `host`: what is supported, and this machine."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -66,8 +65,7 @@ def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> 
 def combinations(json_file: JsonFile = None) -> None:
     """Print which values of keys do not go together, and why.
 
-    A scenario that breaks one of these rules is refused when it is loaded. `--json -` prints the
-    rules as JSON instead.
+    A scenario that breaks one of these rules is refused when it is loaded.
 
     Examples:
         testbed combinations
@@ -77,9 +75,6 @@ def combinations(json_file: JsonFile = None) -> None:
     from testbed.system.files import check_writable, write_json
 
     rows = [row.to_json() for row in COMBINATIONS]
-    if json_file == Path("-"):
-        print(json.dumps(rows))
-        return
     check_writable("json", json_file)
     if json_file is not None:
         write_json(json_file, rows)

@@ -10,12 +10,14 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import completion
+from orchestrator.cli.console import json_only
 from testbed.core.errors import InputError
 
 FILES = completion.files()
 JSON_FILES = completion.files(".json")
 PER_SCENARIO = "`rounds` of the scenario"
 PER_CORE = "one per core"
+STDOUT = Path("-")
 
 ScenarioFile = Annotated[
     Path,
@@ -97,12 +99,22 @@ WaitQuiet = Annotated[
         "or 1h. Then start.",
     ),
 ]
+
+
+def _or_stdout(context: typer.Context, path: Path | None) -> Path | None:
+    if path != STDOUT or context.resilient_parsing:
+        return path
+    return context.with_resource(json_only())
+
+
 JsonFile = Annotated[
     Path | None,
     typer.Option(
         "--json",
         metavar="FILE",
-        help="Write the results as JSON to this file.",
+        help="Write the results as JSON to this file. With -, write it to stdout, and everything "
+        "else to stderr.",
+        callback=_or_stdout,
         autocompletion=JSON_FILES,
     ),
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from orchestrator.cli.console import shown
+from orchestrator.cli.console import release_stdout, shown
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import say_unused
 from testbed.system import inside
@@ -67,6 +67,7 @@ def enter(
         "colour": sys.stdout.isatty(),
     }
     argv = [sys.executable, "-P", "-m", "orchestrator.cli.inside", *sys.argv[1:]]
+    release_stdout()
     with ExitStack() as contexts:
         contexts.enter_context(holding or nullcontext())
         show = None
