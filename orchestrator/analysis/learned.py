@@ -153,6 +153,101 @@ def values_of(curve: pd.DataFrame, target: Target | None = None) -> dict[str, fl
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """An evaluation on held-out data."""
+
+    rounds: int
+    """Number of rounds before it."""
+    loss: float
+    accuracy: float
+    """A fraction."""
+
+    @property
+    def when(self) -> str:
+        """The number of rounds in words."""
+        if not self.rounds:
+            return "before the first round"
+        return f"after {self.rounds} round{'s' * (self.rounds > 1)}"
+
+    def value(self, measure: str) -> float:
+        """The value of one of `MEASURES`."""
+        if measure == "accuracy":
+            return self.accuracy
+        with np.errstate(over="ignore"):
+            return float(np.exp(self.loss)) if measure == "perplexity" else self.loss
+
+    def shown(self, measure: str) -> str:
+        """The value in words."""
+        value = self.value(measure)
+        if not math.isfinite(value):
+            return "not finite"
+        return f"{100 * value:.1f} %" if measure == "accuracy" else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a training has reached on held-out data."""
+
+    measure: str
+    """One of `MEASURES`."""
+    evaluations: Sequence[Evaluation]
+    """In chronological order."""
+
+    @classmethod
+    def of(cls, learning: pd.DataFrame, measure: str) -> "Outcome | None":
+        """The outcome of a table `learning.parquet`; None if nothing was evaluated."""
+        if "data" not in learning:
+            return None
+        held_out = learning[learning["data"] == "held-out"]
+        if "time_s" in held_out:
+            held_out = held_out.sort_values("time_s", kind="stable")
+        rows = held_out[["round", "loss", "accuracy"]].astype(float).itertuples(index=False)
+        found = [Evaluation(int(index) + 1, loss, accuracy) for index, loss, accuracy in rows]
+        return cls(measure, found) if found else None
+
+    @property
+    def last(self) -> Evaluation:
+        """The last evaluation."""
+        return self.evaluations[-1]
+
+    @property
+    def best(self) -> Evaluation:
+        """The first evaluation with the best value."""
+        sign = -1 if self.measure == "accuracy" else 1
+
+        def order(evaluation: Evaluation) -> float:
+            value = evaluation.value(self.measure)
+            return sign * value if math.isfinite(value) else math.inf
+
+        return min(self.evaluations, key=order)
+
+    @property
+    def notes(self) -> str:
+        """The best value and the value before the first round, in parentheses; empty if there is
+        only one evaluation."""
+        if len(self.evaluations) == 1:
+            return ""
+        notes = [f"best {self.best.shown(self.measure)} {self.best.when}"]
+        first = self.evaluations[0]
+        if first.rounds == 0 and self.best is not first:
+            notes.append(f"{first.shown(self.measure)} before the first round")
+        return f" ({'; '.join(notes)})"
+
+    def line(self) -> str:
+        """The outcome as a line of the console."""
+        last = self.last
+        values = f"loss {last.loss:.4f}, accuracy {100 * last.accuracy:.2f} %"
+        if self.measure == "perplexity":
+            values += f", perplexity {last.shown(self.measure)}"
+        return f"held-out {last.when}: {values}{self.notes}"
+
+    def sentence(self) -> str:
+        """The outcome as a sentence."""
+        shown = self.last.shown(self.measure)
+        return f"The held-out {self.measure} is {shown} {self.last.when}{self.notes}."
+
+
+@dataclass(frozen=True)
 class Group:
     """Results that differ only in their seed."""
 

@@ -98,6 +98,7 @@ def run(
         budget_table,
         calibration_table,
         comparison_table,
+        learning_lines,
         loss_lines,
         step_comparison_table,
         validity_lines,
@@ -161,7 +162,11 @@ def run(
     for table in tables:
         out.print(table)
         out.print()
-    for line in [*loss_lines(done), *validity_lines(done.checks, done.scenario.dilation)]:
+    for line in [
+        *learning_lines(done),
+        *loss_lines(done),
+        *validity_lines(done.checks, done.scenario.dilation),
+    ]:
         out.print(line)
     if done.captured is not None:
         missed = done.captured.missed_packets

@@ -55,9 +55,10 @@ def learn(
         testbed learn quickstart --set workload.evaluate_every=1 --out runs/learned
         testbed predict quickstart --learned runs/learned --json predicted.json
     """
+    from orchestrator.analysis.learned import Outcome
     from orchestrator.emulated.trajectory import check
     from orchestrator.emulated.trajectory import learn as learn_rounds
-    from orchestrator.records.learned import is_trajectory
+    from orchestrator.records.learned import is_trajectory, measure_of
     from orchestrator.scenario.loading import load
     from testbed.system.leftovers import temporary_folder
 
@@ -70,12 +71,8 @@ def learn(
         empty(output)
         for file in temporary.iterdir():
             shutil.copy(file, output / file.name)
-    held_out = made.table[made.table["data"] == "held-out"]
-    for row in held_out.tail(1).to_dict("records"):
-        out.print(
-            f"held-out after {parsed.rounds} rounds: loss {row['loss']:.4f}, accuracy "
-            f"{100 * row['accuracy']:.2f} %"
-        )
+    if (outcome := Outcome.of(made.table, measure_of(parsed))) is not None:
+        out.print(outcome.line(), markup=False, highlight=False)
     out.print(f"learned: {output}", markup=False, highlight=False)
 
 

@@ -297,6 +297,16 @@ def scores_table(scores: "Sequence[Mapping[str, Any]]") -> Table:
     return table
 
 
+def learning_lines(done: "Emulation") -> list[str]:
+    """What the training has reached on held-out data; none if nothing was evaluated."""
+    from orchestrator.analysis.learned import Outcome
+    from orchestrator.emulated.learning import whole_table
+    from orchestrator.records.learned import measure_of
+
+    outcome = Outcome.of(whole_table(done.learning), measure_of(done.scenario))
+    return [] if outcome is None else [outcome.line()]
+
+
 def loss_lines(done: "Emulation") -> list[str]:
     """One line per client that was lost in a measured round."""
     return [

@@ -30,6 +30,7 @@ from orchestrator.scenario.schema import Participation, Scenario, Workload
 from testbed.core import trees
 from testbed.core.errors import InputError
 from testbed.core.timeline import S, Timeline
+from workloads.models.language import is_language
 
 KIND = "learned"
 """`kind` in the manifest of a folder with a trajectory."""
@@ -173,6 +174,11 @@ class Trajectory:
 
 def _shown(value: Any) -> str:
     return "its default" if value is None else repr(value)
+
+
+def measure_of(scenario: Scenario) -> str:
+    """The measure by which a scenario's model is judged: accuracy, or perplexity of language."""
+    return "perplexity" if is_language(scenario.workload.model) else "accuracy"
 
 
 def is_trajectory(folder: Path) -> bool:

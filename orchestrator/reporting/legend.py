@@ -108,6 +108,20 @@ LINES = ("-", "--", ":")
 MARKERS = "osD^v"
 
 
+RAMP = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
+"""Colours of an order, from the first to the last: viridis, whose lightness increases evenly, so
+that they can be ordered with every colour blindness."""
+
+
+def ramp(place: int, count: int) -> str:
+    """The colour of a place in an order of `count` places, from 0."""
+    at = (len(RAMP) - 1) * place / max(1, count - 1)
+    low = min(int(at), len(RAMP) - 2)
+    ends = (bytes.fromhex(colour[1:]) for colour in RAMP[low : low + 2])
+    mixed = (round(a + (b - a) * (at - low)) for a, b in zip(*ends, strict=True))
+    return "#" + bytes(mixed).hex()
+
+
 def part_title(part: str) -> str:
     """Title of a part of the error budget."""
     return PART_TITLES.get(part, part)

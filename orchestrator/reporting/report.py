@@ -5,6 +5,7 @@
 
 import contextlib
 from collections.abc import Iterable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pandas as pd
 import yaml
 
 from orchestrator.analysis.error_budget import calibration_summary
+from orchestrator.analysis.learned import Outcome
 from orchestrator.emulated.validity import remedies
 from orchestrator.engine.radio import describe_radio
+from orchestrator.records.learned import measure_of
 from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import (
     Headline,
@@ -41,6 +44,7 @@ from orchestrator.reporting.legend import (
     STEP_COLOURS,
     STEP_TITLES,
     part_title,
+    ramp,
 )
 from orchestrator.reporting.outcome import (
     ROUNDING,
@@ -146,7 +150,15 @@ def render(run: Run) -> str:
             run.scenario_tree, sort_keys=False, allow_unicode=True, default_flow_style=None
         ),
         bytes_by_step=bytes_by_step(run),
-        holdings=holdings(manifest.get("partition")),
+        holdings=(bars := holdings(manifest.get("partition"))),
+        class_colours={
+            part["class"]: part["colour"]
+            for part in sorted(
+                (part for bar in bars for part in bar["parts"]), key=itemgetter("class")
+            )
+        },
+        outcome=_outcome(run),
+        trained=trained(run),
     )
 
 
@@ -159,9 +171,7 @@ def holdings(partition: Any) -> list[dict[str, Any]]:
     Args:
         partition: The manifest's entry; the result is empty if it is not valid.
     """
-    rows: list[list[tuple[int, int]]] = []
-    with contextlib.suppress(TypeError, ValueError, LookupError):
-        rows = [[(int(k), int(n)) for k, n in row] for row in (partition or [])[:MOST_CLIENTS]]
+    rows = _counts(partition)[:MOST_CLIENTS]
     most = max((sum(n for _, n in row) for row in rows), default=0)
     classes = 1 + max((k for row in rows for k, _ in row), default=0)
     return [
@@ -169,12 +179,19 @@ def holdings(partition: Any) -> list[dict[str, Any]]:
             "client": client,
             "samples": sum(n for _, n in row),
             "parts": [
-                {"class": k, "samples": n, "width": n / max(1, most), "hue": 360 * k / classes}
+                {"class": k, "samples": n, "width": n / max(1, most), "colour": ramp(k, classes)}
                 for k, n in row
             ],
         }
         for client, row in enumerate(rows, 1)
     ]
+
+
+def _counts(partition: Any) -> list[list[tuple[int, int]]]:
+    """By client: pairs of a class and its number of samples; empty if the entry is not valid."""
+    with contextlib.suppress(TypeError, ValueError, LookupError):
+        return [[(int(k), int(n)) for k, n in row] for row in partition or []]
+    return []
 
 
 def frame_losses(run: Run) -> dict[int, dict[str, dict[str, float]]]:
@@ -223,7 +240,41 @@ def reading(run: Run, short: Headline) -> str:
             share = f"{part_title(largest)} ({milliseconds(parts[largest])})"
             sentence += f"; the largest part of the difference is {share}"
         sentences.append(sentence + ".")
+    if (outcome := _outcome(run)) is not None:
+        sentences.append(outcome.sentence())
     return " ".join(sentences)
+
+
+def _outcome(run: Run) -> Outcome | None:
+    if "learning" not in run.tables:
+        return None
+    return Outcome.of(run.tables["learning"], measure_of(run.scenario))
+
+
+def trained(run: Run) -> list[dict[str, Any]]:
+    """What each UAV trained on and reached: client, samples (None if unknown), its number of
+    rounds, and the mean loss and accuracy of the batches of the last one; empty without training.
+    """
+    table = run.tables.get("learning", pd.DataFrame())
+    if "data" in table:
+        table = table[table["data"] == "train"]
+    if not len(table):
+        return []
+    counts = _counts(run.manifest.get("partition"))
+    held = {client: sum(n for _, n in row) for client, row in enumerate(counts, 1)}
+    rows = []
+    for client, own in table.groupby("client"):
+        last = own[own["round"] == own["round"].max()] if "round" in own else own.tail(1)
+        rows.append(
+            {
+                "client": int(str(client)),
+                "samples": held.get(int(str(client))),
+                "rounds": own["round"].nunique() if "round" in own else None,
+                "loss": float(last["loss"].astype(float).mean()),
+                "accuracy": float(last["accuracy"].astype(float).mean()),
+            }
+        )
+    return rows[:MAX_ROUND_ROWS]
 
 
 def _ended(sentence: str) -> str:

@@ -21,8 +21,8 @@ from ns3_scenarios.trace import ChannelTrace, load_trace
 from orchestrator.analysis.error_budget import KEYS
 from orchestrator.records.reader import read_run
 from orchestrator.records.summary import budget_by_step, headline, step_comparison
-from orchestrator.reporting import charts, formatting
-from orchestrator.reporting.legend import IMPAIRMENT_PARTS
+from orchestrator.reporting import charts, formatting, report
+from orchestrator.reporting.legend import IMPAIRMENT_PARTS, ramp
 from orchestrator.reporting.pages import breakable
 from orchestrator.reporting.report import holdings, reading, render, write_report
 from orchestrator.reporting.run_plots import PLOTS, draw_run
@@ -100,7 +100,7 @@ def test_what_users_name_is_text_and_nothing_else(run_dir: Path) -> None:
     html = render(read_run(run_dir))
     page = Page(html)
     assert page.title == f"{HOSTILE} · run report"
-    assert embedded(html)["over_time"]["learning"]["curves"][0]["label"] == HOSTILE
+    assert embedded(html)["over_time"]["learning"]["curves"][0]["label"] == "training"
     count = {tag: sum(t == tag for t, _ in page.elements) for tag in ("script", "img")}
     assert count == {"script": 2, "img": 0}
     handlers = [name for _, attributes in page.elements for name in attributes if name[:2] == "on"]
@@ -584,7 +584,7 @@ def test_learning_has_one_curve_a_schedule(run_dir: Path) -> None:
     both = pd.concat([table.assign(paradigm="cpsfl"), table.assign(paradigm="sfl-pp")])
     both.to_parquet(run_dir / "learning.parquet")
     curves = embedded(render(read_run(run_dir)))["over_time"]["learning"]["curves"]
-    assert [curve["label"] for curve in curves] == ["CPSFL", "SFL-PP"]
+    assert [curve["label"] for curve in curves] == ["training, CPSFL", "training, SFL-PP"]
     first = table[(table["round"] == 0) & (table["iteration"] == 1)]
     assert curves[0]["loss"][0] == pytest.approx(first["loss"].mean(), abs=1e-6)
     assert curves[0]["accuracy"][0] == pytest.approx(first["accuracy"].mean(), abs=1e-6)
@@ -647,3 +647,86 @@ def test_the_class_distribution_is_drawn_if_the_run_has_one(tmp_path: Path) -> N
     assert [bar["samples"] for bar in bars] == [40, 20, 0]
     for wrong in (None, 3, [[["a", 1]]], [[1, 2]], {"x": 1}):
         assert holdings(wrong) == []
+
+
+# --- what was learned ----------------------------------------------------------------------------
+
+
+def evaluate(run_dir: Path, *found: tuple[int, float, float]) -> str:
+    """The report after evaluations: rounds before each, loss, accuracy."""
+    path = run_dir / "learning.parquet"
+    change(run_dir / "scenario.json", rounds=9)
+    rows = pd.read_parquet(path).assign(data="train")
+    held_out = [
+        {"round": rounds - 1, "data": "held-out", "client": 0, "iteration": 0}
+        | {"time_s": 5.0 * rounds, "loss": loss, "accuracy": accuracy}
+        for rounds, loss, accuracy in found
+    ]
+    pd.concat([rows, pd.DataFrame(held_out)], ignore_index=True).to_parquet(path)
+    return render(read_run(run_dir))
+
+
+@pytest.mark.parametrize(
+    ("found", "text"),
+    [
+        (
+            [(0, 2.4, 0.118), (1, 2.3, 0.148), (2, 2.2, 0.228), (3, 2.1, 0.328)],
+            "32.8 % after 3 rounds (best 32.8 % after 3 rounds; 11.8 % before the first round)",
+        ),
+        (
+            [(0, 2.4, 0.1), (1, 2.0, 0.5), (2, 2.2, 0.4)],
+            "40.0 % after 2 rounds (best 50.0 % after 1 round; 10.0 % before the first round)",
+        ),
+        (
+            [(0, 2.4, 0.3), (1, 2.0, 0.2)],
+            "20.0 % after 1 round (best 30.0 % before the first round)",
+        ),
+        ([(2, 2.4, 0.3), (4, 2.0, 0.3)], "30.0 % after 4 rounds (best 30.0 % after 2 rounds)"),
+        ([(0, 2.4, 0.1), (1, np.nan, np.nan)], "not finite after 1 round (best 10.0 % before"),
+        ([(3, 2.4, 1.0)], "100.0 % after 3 rounds."),
+    ],
+)
+def test_what_the_model_reached_is_said_first_and_in_a_table(
+    run_dir: Path, found: list[tuple[int, float, float]], text: str
+) -> None:
+    page = Page(evaluate(run_dir, *found))
+    assert f"The held-out accuracy is {text}" in page.words("overview")
+    assert f"The held-out accuracy is {text}" in page.words("learning")
+    assert "Training by UAV" in page.words("learning")
+    outcome = report._outcome(read_run(run_dir))
+    assert outcome is not None
+    assert outcome.line().startswith(f"held-out {outcome.last.when}: loss")
+    for evaluation in (outcome.evaluations[0], outcome.best, outcome.last):
+        assert evaluation.shown("accuracy") in page.words("learning")
+
+
+def test_curves_are_called_training_and_held_out(run_dir: Path) -> None:
+    curves = embedded(evaluate(run_dir, (0, 2.4, 0.1)))["over_time"]["learning"]["curves"]
+    assert [curve["label"] for curve in curves] == ["training", "held-out"]
+
+
+def test_the_last_batches_of_each_uav_are_in_a_table(run_dir: Path) -> None:
+    change(run_dir / "manifest.json", partition=[[[0, 3], [2, 4]], [[1, 5]], [[0, 1]]])
+    run = read_run(run_dir)
+    rows = report.trained(run)
+    table = run.tables["learning"]
+    last = table[table["round"] == table["round"].max()].groupby("client")["loss"].mean()
+    assert [row["samples"] for row in rows] == [7, 5, 1]
+    assert [row["loss"] for row in rows] == pytest.approx(last.tolist())
+    change(run_dir / "manifest.json", partition="nonsense")
+    assert {row["samples"] for row in report.trained(read_run(run_dir))} == {None}
+
+
+def test_a_training_without_evaluation_says_so(run_dir: Path) -> None:
+    page = Page(render(read_run(run_dir)))
+    assert "Nothing was evaluated on held-out data" in page.words("learning")
+    assert "held-out" not in page.words("overview")
+
+
+def test_classes_can_be_ordered_by_their_lightness() -> None:
+    for count in (1, 2, 10, 100):
+        lightness = []
+        for place in range(count):
+            red, green, blue = bytes.fromhex(ramp(place, count)[1:])
+            lightness.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+        assert lightness == sorted(lightness)
