@@ -12,7 +12,7 @@ ARGS ?=
 # Without these files, each of the many processes compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup setup-light setup-dev test test-full test-vm coverage mutants lint site dist lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-full test-lowest test-vm coverage mutants lint site dist lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -50,6 +50,25 @@ test: lint
 test-full: lint
 	$(BIN)/python tests/suite.py
 
+# Python bindings of ns-3, which are not used.
+BINDINGS := $(foreach part,cppyy cppyy-backend cppyy-cling cpycppyy,--no-emit-package $(part))
+
+# The quick tests with the lowest versions that pyproject.toml allows, in an environment of their own in
+# build/lowest. TESTS: of these alone.
+LOWEST := build/lowest/venv
+TOOLS := accelerate duckdb execnet iniconfig nbformat peft pluggy pytest pytest-timeout pytest-xdist \
+	setuptools-scm simpy vcs-versioning
+test-lowest: setup-dev
+	mkdir -p build/lowest
+	$(INSTALL) uv -- pip compile pyproject.toml --extra full --extra language --resolution lowest-direct \
+		--python $(BIN)/python --no-annotate --no-header --quiet $(BINDINGS) -o build/lowest/packages.txt
+	$(foreach tool,$(TOOLS),grep -oE '^$(tool)==[^ ]+' constraints/dev.txt >> build/lowest/packages.txt &&) true
+	$(INSTALL) uv -- venv --quiet --allow-existing --python $(BIN)/python $(LOWEST)
+	$(INSTALL) uv -- pip sync --quiet --python $(LOWEST) build/lowest/packages.txt
+	$(INSTALL) uv -- pip install --quiet --python $(LOWEST) --no-deps --no-build-isolation -e .
+	$(LOWEST)/bin/python tests/suite.py -m '$(QUICK)' \
+		$(or $(TESTS),$(addprefix tests/,ns3_scenarios orchestrator testbed workloads))
+
 # The testbed on Debian's stock kernels 6.1 and 6.12, in a virtual machine: minutes under KVM, an hour
 # a kernel and more without. ARGS: of tests/vm/vm.py, as `--kernel 6.12 --only doctor`.
 test-vm: setup-dev
@@ -86,7 +105,6 @@ dist: setup-dev
 # Every version and hash anew, from pyproject.toml; what dev.txt holds stays if it can.
 COMPILE = $(INSTALL) uv -- pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-annotate --no-header --quiet
-BINDINGS := $(foreach part,cppyy cppyy-backend cppyy-cling cpycppyy,--no-emit-package $(part))
 lock:
 	$(COMPILE) pyproject.toml --extra dev $(BINDINGS) -o constraints/dev.txt
 	rm constraints/full.txt constraints/light.txt  # uv keeps the hashes of a file that is there.
