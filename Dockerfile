@@ -6,7 +6,7 @@
 #
 #   docker build -t uav-sfl-testbed .
 #
-# BASE: image of Debian with Python 3.11 or newer and its venv module
+# BASE: image of Debian with Python 3.11 to 3.13 and its venv module
 # SET: packages to install: full, or light (no PyTorch, for workload.compute=none)
 # VERSION: version of the testbed; the sources in the image have no Git history to take it from
 ARG BASE=python:3.11-slim

@@ -26,6 +26,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SETS = ("light", "full", "dev")
+OLDEST, TOO_NEW = (3, 11), (3, 14)
+"""Versions of Python: the oldest one, and the first one that is not supported."""
 EXACT = ["--require-hashes", "--no-deps"]
 SECTIONS = ("global", "install", ":env:")
 """Sections of pip's settings; a later section overrides an earlier one."""
@@ -74,8 +76,13 @@ def uv_variables(settings: Mapping[str, str], already: Mapping[str, str]) -> dic
 
 def check() -> None:
     """End the program with one line if this machine lacks something."""
-    if sys.version_info < (3, 11):  # noqa: UP036  this file must also run on older versions
-        sys.exit("Python 3.11 or newer is needed; try: make PYTHON=python3.11")
+    found = sys.version_info[:2]
+    if not OLDEST <= found < TOO_NEW:
+        why = " (the package ns3 has no build for it)" if found >= TOO_NEW else ""
+        sys.exit(
+            f"Python 3.11, 3.12 or 3.13 is needed, not {found[0]}.{found[1]}{why}; try: make "
+            "PYTHON=python3.13"
+        )
     if importlib.util.find_spec("ensurepip") is None:
         sys.exit("Python's venv is missing; on Debian: apt-get install python3-venv")
     if shutil.which("g++") is None:

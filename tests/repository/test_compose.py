@@ -10,6 +10,7 @@ this machine's system and environment mounted into it.
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -192,6 +193,15 @@ def test_what_runs_points_has_no_rights_over_the_machine() -> None:
     assert denied["action"] == "SCMP_ACT_ERRNO"
     assert {"bpf", "init_module", "kexec_load", "keyctl", "ptrace"} <= set(denied["names"])
     assert not {"unshare", "setns", "mount", "clone", "clone3"} & set(denied["names"])
+
+
+def test_the_page_writes_to_other_folders_than_the_services() -> None:
+    """A reader may follow the page from top to bottom."""
+    page = (ROOT / "docs" / "docker.md").read_text(encoding="utf-8")
+    texts = [page, *(str(service.get("command", "")) for service in services().values())]
+    outs = [place for text in texts for place in re.findall(r"--(?:out|json) (\S+)", text)]
+    assert len(outs) > 3
+    assert len(set(outs)) == len(outs)
 
 
 SERVED = ["orchestrator", "campaign", "scheduler", "predictor", "worker"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
@@ -135,3 +136,25 @@ def test_the_environment_goes_over_files_and_a_bundle_of_requests_counts(install
     assert settings == {"index-url": "env"}
     told = installer.uv_variables({}, {"REQUESTS_CA_BUNDLE": "/bundle.pem"})
     assert told["SSL_CERT_FILE"] == "/bundle.pem"
+
+
+@pytest.mark.parametrize(
+    ("version", "refused"),
+    [
+        *(((3, minor), False) for minor in (11, 12, 13)),
+        *(((3, minor), True) for minor in (9, 10, 14, 15)),
+        ((4, 0), True),
+    ],
+)
+def test_only_declared_versions_of_python_are_set_up(installer, monkeypatch, version, refused):
+    declared = SpecifierSet(PROJECT["requires-python"])
+    assert (".".join(map(str, version)) not in declared) == refused
+    monkeypatch.setattr(installer.sys, "version_info", (*version, 7, "final", 0))
+    monkeypatch.setattr(installer.shutil, "which", lambda _: "there")
+    if not refused:
+        installer.check()
+        return
+    with pytest.raises(SystemExit, match=r"^Python 3.11, 3.12 or 3.13 is needed, not \d") as error:
+        installer.check()
+    assert ("ns3" in str(error.value)) == (version >= (3, 14))
+    assert "\n" not in str(error.value)

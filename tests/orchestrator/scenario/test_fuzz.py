@@ -57,7 +57,7 @@ def test_hostile_scenarios_are_refused_in_one_line(tmp_path: Path, text: str) ->
     with pytest.raises(InputError) as refused:
         load(path)
     assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 500
+    assert len(str(refused.value).replace(str(path), "")) < 500
 
 
 @pytest.mark.parametrize("what", ["pipe", "device"])

@@ -70,7 +70,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path, content: bytes) -
     with pytest.raises(InputError, match=rf"^export: {path}") as refused:
         read_tensors(path, "export")
     assert "\n" not in str(refused.value)
-    assert len(str(refused.value)) < 400
+    assert len(str(refused.value).replace(str(path), "")) < 400
     with pytest.raises(InputError, match=rf"^workload\.weights: {path}"):
         backbone_file(replace(NANO, weights=str(path)), tmp_path / "cache")
 
@@ -101,7 +101,7 @@ def test_a_name_of_a_megabyte_is_not_repeated(tmp_path: Path) -> None:
     path.write_bytes(file({"a" * 1_000_000: tensor(0, 1, (2,), "F4")}, bytes(1)))
     with pytest.raises(InputError) as refused:
         read_tensors(path, "export")
-    assert len(str(refused.value)) < 400
+    assert len(str(refused.value).replace(str(path), "")) < 400
 
 
 def test_export_refuses_hostile_adapters_with_status_2_and_takes_no_memory(tmp_path) -> None:
