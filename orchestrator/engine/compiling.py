@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numba
 from numba.core.errors import NumbaError
 
+from testbed.system.building import PREBUILT
 from testbed.system.folders import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -73,24 +74,29 @@ def cause_of(error: NumbaError) -> str:
 
 @functools.cache
 def _machine_code_folder() -> str:
-    """A folder for code compiled from exactly these sources, next to them if it can be written."""
+    """A folder for code compiled from exactly these sources.
+
+    It is next to the sources in a checkout that can be written, otherwise in the cache folder: what
+    is next to the files of an installed package would remain when the package is removed.
+    """
     key = hashlib.sha256()
     for source in sorted(file for folder in SOURCES for file in (ROOT / folder).rglob("*.py")):
         key.update(source.read_bytes())
     name = f"machine-code-{key.hexdigest()[:24]}"
-    beside = ROOT / "orchestrator" / "__pycache__" / name
-    if os.access(ROOT / "orchestrator", os.W_OK):
-        return str(beside)
+    is_checkout = (ROOT / "pyproject.toml").is_file()
+    shared = (ROOT / "orchestrator" / "__pycache__" if is_checkout else PREBUILT) / name
+    if is_checkout and os.access(ROOT / "orchestrator", os.W_OK):
+        return str(shared)
     own = cache_folder() / name
-    if not beside.is_dir() or own.is_dir():
+    if not shared.is_dir() or own.is_dir():
         return str(own)
     # numba uses no folder that it cannot write. Therefore this user needs a copy.
     with contextlib.suppress(OSError):
-        return _copied(beside, own)
+        return _copied(shared, own)
     with contextlib.suppress(OSError):
         folder = Path(tempfile.mkdtemp(prefix="testbed-machine-code-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return _copied(beside, folder / name)
+        return _copied(shared, folder / name)
     return str(own)
 
 

@@ -35,6 +35,7 @@ def test_other_sources_have_other_machine_code(
     assert Path(_serve.stats.cache_path).parent == Path(compiling._machine_code_folder())
     for folder in compiling.SOURCES:
         (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "pyproject.toml").touch()
     monkeypatch.setattr(compiling, "ROOT", tmp_path)
     places = []
     for text in ("a = 1", "a = 2"):
@@ -52,6 +53,8 @@ def test_users_who_cannot_write_next_to_the_sources_get_a_copy(
     """As in a container whose image has the machine code."""
     own = Path(compiling._machine_code_folder.__wrapped__())
     sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "pyproject.toml").touch()
     there = sources / "orchestrator" / "__pycache__" / own.name
     there.mkdir(parents=True)
     (there / "code").write_text("compiled")
@@ -70,6 +73,24 @@ def test_users_who_cannot_write_next_to_the_sources_get_a_copy(
         assert copy.is_relative_to(cache) == cache.is_dir()
         assert [path.name for path in copy.parent.iterdir()] == [copy.name]
         assert (copy / "code").read_text() == "compiled"
+
+
+def test_an_installed_package_stays_as_it_was_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise `pip uninstall` would leave the machine code behind."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiling, "PREBUILT", tmp_path / "share")
+    site = tmp_path / "site-packages"
+    for folder in compiling.SOURCES:
+        (site / folder).mkdir(parents=True)
+    monkeypatch.setattr(compiling, "ROOT", site)
+    own = Path(compiling._machine_code_folder.__wrapped__())
+    assert own.parent == compiling.cache_folder()
+    (tmp_path / "share" / own.name).mkdir(parents=True)
+    (tmp_path / "share" / own.name / "code").write_text("compiled")
+    assert Path(compiling._machine_code_folder.__wrapped__()) == own
+    assert (own / "code").read_text() == "compiled"
 
 
 def test_compiles_where_nothing_can_be_cached() -> None:
