@@ -213,7 +213,7 @@ def _write(record: Any, path: Path) -> None:
     arrays: list[np.ndarray[Any, Any]] = []
     tree = json.dumps(_packed(record, arrays)).encode()
     with path.open("wb") as file:
-        np.savez(file, np.frombuffer(tree, np.uint8), *arrays, allow_pickle=False)
+        np.savez(file, np.frombuffer(tree, np.uint8), *arrays)
 
 
 def _read(path: Path) -> tuple[Any, list[np.ndarray[Any, Any]]]:
