@@ -186,7 +186,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training has reached on held-out data."""
+    """The evaluations of a training, with the last and the best one."""
 
     measure: str
     """One of `MEASURES`."""

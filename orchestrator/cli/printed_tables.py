@@ -298,7 +298,7 @@ def scores_table(scores: "Sequence[Mapping[str, Any]]") -> Table:
 
 
 def learning_lines(done: "Emulation") -> list[str]:
-    """What the training has reached on held-out data; none if nothing was evaluated."""
+    """The last and the best evaluation on held-out data; empty if there was none."""
     from orchestrator.analysis.learned import Outcome
     from orchestrator.emulated.learning import whole_table
     from orchestrator.records.learned import measure_of

@@ -139,8 +139,8 @@ class Style(NamedTuple):
 def style_of(paradigm: str) -> Style:
     """Colour, line and marker of a paradigm, the same on all pages and figures.
 
-    Plug-ins follow the built-in paradigms in the order of their names, so that no two that are
-    installed look alike; the style of a paradigm that is not installed follows from its name.
+    Plug-ins follow the built-in paradigms in the order of their names, so that all that are
+    installed look different; the style of a paradigm that is not installed follows from its name.
     """
     if paradigm in STYLES:
         return Style(*STYLES[paradigm])
