@@ -103,7 +103,7 @@ def run(
         step_comparison_table,
         validity_lines,
     )
-    from orchestrator.cli.virtual import enter
+    from orchestrator.cli.virtual import check_waits, enter
     from orchestrator.emulated.options import RunOptions, check_options
     from orchestrator.engine.radio import describe_radio
     from orchestrator.records.directory import claimed
@@ -118,6 +118,7 @@ def run(
     wait_s = seconds_of(wait_quiet)
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
+    check_waits(parsed, wait_s)
     if capture and capture_headers:
         raise InputError("--capture, --capture-headers: give one of them")
     if (capture or capture_headers) and output is None:

@@ -117,7 +117,7 @@ def up(
     """
     from orchestrator import api
     from orchestrator.cli.printed_tables import validity_lines
-    from orchestrator.cli.virtual import enter
+    from orchestrator.cli.virtual import check_waits, enter
     from orchestrator.emulated.options import SessionOptions
     from orchestrator.emulated.visits import closed_to_visitors
     from orchestrator.scenario.combinations import check
@@ -135,8 +135,7 @@ def up(
         raise InputError("--live: shows sessions in real time; emulation.clock is 'virtual'")
     if key is not None and scheduler is None:
         raise InputError("--key: needs --scheduler, which the key belongs to")
-    if parsed.emulation.clock == "virtual" and wait_s is not None:
-        raise InputError("--wait-quiet: is for sessions in real time; emulation.clock is 'virtual'")
+    check_waits(parsed, wait_s)
     of_hosts = () if scheduler is None else ("--scheduler", "up --scheduler")
     check(parsed, "run", "up", *of_hosts)
     if scheduler is not None and capture:

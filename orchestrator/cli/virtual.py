@@ -14,7 +14,21 @@ import typer
 from orchestrator.cli.console import release_stdout, shown
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import say_unused
+from testbed.core.errors import InputError
 from testbed.system import inside
+
+
+def check_waits(scenario: Scenario, wait_s: float | None) -> None:
+    """Refuse to wait for a quiet machine where its load has no effect.
+
+    Raises:
+        InputError: `--wait-quiet` is given in virtual time.
+    """
+    if scenario.emulation.clock == "virtual" and wait_s is not None:
+        raise InputError(
+            "--wait-quiet: must be absent where emulation.clock is 'virtual': other programs have "
+            "no effect there"
+        )
 
 
 def enter(

@@ -66,10 +66,8 @@ def run(
     """
     check_machine(scenario, options.hosts)
     profile = profile_of(scenario)
-    if scenario.emulation.dilation == "auto" and scenario.emulation.clock == "real":
+    if scenario.emulation.dilation == "auto":
         options.progress("choosing the dilation", 0, 1)
-    elif scenario.emulation.clock == "virtual" and scenario.emulation.dilation != 1:
-        log.info("in virtual time, dilation is 1")
     channel = Channel.of(source)
     resolved, speeds, tried = settle(scenario, channel, profile)
     for forecast in tried:

@@ -21,8 +21,8 @@ import pandas as pd
 from orchestrator.emulated.session import Session
 from orchestrator.engine.links import impairments_of, shape_of
 from orchestrator.records.emulation import Check, CloudRecord, Emulation
+from orchestrator.scenario.schema import LIMITS_OF_REAL_CLOCK, Limits
 from orchestrator.scenario.schema import Emulation as EmulationSection
-from orchestrator.scenario.schema import Limits
 from testbed.network.shaping import Shape
 from testbed.system.machine import Machine
 
@@ -70,8 +70,6 @@ class ValidityCheck:
     """Function that names the cause of a value above its limit, if the cause is known."""
     virtual_limit: float | None = None
     """Default limit in virtual time; None: that of the real clock."""
-    real_clock_alone: bool = False
-    """Whether the check is skipped in virtual time, where no other program runs."""
     falls_with_dilation: bool = False
     """Whether the value is about inversely proportional to dilation."""
 
@@ -104,7 +102,7 @@ def _judged(
 ) -> Iterator[Check]:
     for name, check in CHECKS.items():
         observe = how(check)
-        if observe is None or (check.real_clock_alone and emulation.clock == "virtual"):
+        if observe is None or (name in LIMITS_OF_REAL_CLOCK and emulation.clock == "virtual"):
             continue
         limit = check.limit(name, emulation)
         if name == "transfer_error" and (isinstance(observed, Session) or _is_ns3(observed)):
@@ -617,27 +615,23 @@ CHECKS = {
         "that no clock is being set",
         of_run=_clock_error,
         of_session=_session_clock_error,
-        real_clock_alone=True,
     ),
     "cpu_steal": ValidityCheck(
         "CPU time taken by other guests",
         "the host's other guests used the CPU: run at another time, or on another host",
         of_run=_of_machines(_steal),
         of_session=_session_steal,
-        real_clock_alone=True,
     ),
     "cpu_others": ValidityCheck(
         "CPU time taken by other programs",
         f"other programs used the CPU: {IDLE}, or end them",
         of_run=_others,
-        real_clock_alone=True,
     ),
     "clock_drift_ppm": ValidityCheck(
         "Drift of the clock",
         "the clock was being adjusted: wait until its daemon has settled",
         of_run=_of_machines(_drift_ppm),
         of_session=_session_drift,
-        real_clock_alone=True,
     ),
 }
 """Every check by its name in `emulation.limits`, in the order in which results list them.

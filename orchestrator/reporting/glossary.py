@@ -252,8 +252,13 @@ TERMS: dict[str, tuple[Term, ...]] = {
             "message framing",
             "headers of the testbed's messages, together with labels and receipts",
         ),
-        _word("emulated time", "time in the emulated network: real time divided by the dilation"),
-        _word("dilation", "factor by which emulated time passes more slowly than real time"),
+        _word(
+            "emulated time",
+            "time in the emulated network: time on the machine's clock divided by the dilation",
+        ),
+        _word(
+            "dilation", "factor by which emulated time passes more slowly than the machine's clock"
+        ),
         _word("overrun", "time by which a computing step exceeds its modelled duration"),
         _word(
             "error budget",

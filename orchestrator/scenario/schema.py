@@ -8,7 +8,7 @@ Every key carries its unit in its name; `orchestrator.scenario.loading` reads sc
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -1685,6 +1685,19 @@ def _date(value: object) -> str:
     raise ValueError(f"must be a date from {_DATES[0]} to {_DATES[1]} like {VIRTUAL_DATE}")
 
 
+OF_REAL_CLOCK = ("dilation", "overrun_bound")
+"""The keys of `emulation` that always have their default in virtual time."""
+LIMITS_OF_REAL_CLOCK = ("clock_error_s", "cpu_steal", "cpu_others", "clock_drift_ppm")
+"""The keys of `emulation.limits` that have no meaning in virtual time, where no other program
+runs."""
+
+
+def _others(section: Section, names: Sequence[str]) -> dict[str, Any]:
+    """The defaults of those fields that have another value."""
+    defaults = {name: type(section).model_fields[name].default for name in names}
+    return {name: value for name, value in defaults.items() if getattr(section, name) != value}
+
+
 class Emulation(Section):
     """Settings of the emulated network."""
 
@@ -1695,8 +1708,9 @@ class Emulation(Section):
         default="real", exclude_if=lambda clock: clock == "real"
     )
     """`real`: the clock of this machine; `virtual`: the clock of a separate Linux kernel, which
-    stops while programs compute. With `virtual`, the dilation is 1, there are no overruns, and
-    repeated runs give identical measurements."""
+    stops while programs compute. With `virtual`, there are no overruns, and repeated runs give
+    identical measurements. The keys `dilation`, `overrun_bound` and, of `limits`, `clock_error_s`,
+    `cpu_steal`, `cpu_others` and `clock_drift_ppm` then have no effect: the dilation is 1."""
     air: Literal["links", "ns3"] = Field(default="links", exclude_if=lambda air: air == "links")
     """How frames are transmitted between nodes. `links`: over links of the kernel with the rates of
     the radio model. `ns3`: through ns-3, which simulates the radio access `radio.access` packet by
@@ -1710,7 +1724,7 @@ class Emulation(Section):
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Number of real seconds per emulated second. Links and modelled computing are slowed down by
     this factor. `auto`: the smallest factor at which, according to the prediction, this machine
-    computes fast enough."""
+    computes fast enough. With `clock: virtual`, the dilation is always 1."""
     overrun_bound: Annotated[float, Field(ge=1e-6, le=1)] = 0.01
     """Largest predicted effect of overruns with `dilation: auto`, as a share of a round's
     latency."""
@@ -1748,6 +1762,21 @@ class Emulation(Section):
     """Image of the nodes with the Docker runtime. `host`: the read-only file system of this
     machine, so that no image needs to be built; otherwise the name of an image."""
     limits: Limits = Limits()
+    _replaced: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _fixed_in_virtual_time(self) -> "Emulation":
+        if self.clock == "virtual":
+            own = _others(self, OF_REAL_CLOCK)
+            limits = _others(self.limits, LIMITS_OF_REAL_CLOCK)
+            self._replaced = (*own, *(f"limits.{name}" for name in limits))
+            self.__dict__ |= {**own, "limits": self.limits.model_copy(update=limits)}
+        return self
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The given keys in place of whose values virtual time has the defaults."""
+        return self._replaced
 
     @property
     def starts_ns(self) -> int:

@@ -125,6 +125,9 @@ def unused(scenario: Scenario, use: Use | None = None) -> dict[str, list[str]]:
     else:
         found = ((key, reason) for reason, keys in UNUSED[use].items() for key in keys)
     reasons: dict[str, list[str]] = {}
+    if use is None and (replaced := scenario.emulation.replaced):
+        reason = "emulation.clock is 'virtual', so the dilation is 1 and no other program runs"
+        reasons[reason] = [f"emulation.{key}" for key in replaced]
     for key, reason in found:
         if _differs(scenario, key) and not any(key in keys for keys in reasons.values()):
             reasons.setdefault(reason, []).append(key)

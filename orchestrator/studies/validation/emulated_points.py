@@ -44,7 +44,7 @@ def play(
     virtual = bool(points) and guest_kernel.find() is not None
     changes: dict[str, Any] = {"workload.compute": "none", "workload.compute_time": "modelled"}
     if virtual:
-        changes |= {"emulation.clock": "virtual", "emulation.dilation": 1.0}
+        changes["emulation.clock"] = "virtual"
     emulated = [at(scenario, keys | changes, "space") for keys in points]
     places = [folder / "kernel" / str(number) for number in range(len(points))]
     progress("points on the kernel", 0, len(points))

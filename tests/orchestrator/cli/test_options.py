@@ -89,8 +89,12 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         for option in ("--offered-bps", "--like")
     },
     "run": {"scenario": USED, "--trace": USED, "--rounds": USED, "--set": USED, "--json": USED}
-    | {"--out": USED, "--live": USED, "--strict": USED, "--scheduler": USED, "--wait-quiet": USED}
+    | {"--out": USED, "--live": USED, "--strict": USED, "--scheduler": USED}
     | {
+        "--wait-quiet": (
+            "run s.yaml --set emulation.clock=virtual --wait-quiet 1s",
+            "--wait-quiet: must be absent where emulation.clock is 'virtual'",
+        ),
         "--overwrite": (
             "run s.yaml --overwrite",
             "--overwrite: needs --out, the folder that is replaced",
@@ -118,7 +122,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     | {
         "--wait-quiet": (
             "up s.yaml --out o --set emulation.clock=virtual --seconds 1 --wait-quiet 1s",
-            "--wait-quiet: is for sessions in real time",
+            "--wait-quiet: must be absent where emulation.clock is 'virtual'",
         ),
         "--set": USED,
         "--overwrite": USED,

@@ -17,6 +17,7 @@ from orchestrator.campaign.spec import cells, load_campaign
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import Use, _log_once, replaced_by, unused
+from testbed.core.errors import InputError
 
 ROOT = Path(__file__).parents[3]
 LEARNS = {"workload.compute": "real"}
@@ -320,6 +321,49 @@ def test_a_key_without_effect_in_this_combination_is_named(
 ) -> None:
     assert unused(scenario(keys)) == {reason: [key]}
     assert key not in [k for keys_ in unused(scenario(keys | remedy)).values() for k in keys_]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("dilation", 3),
+        ("dilation", 0.5),
+        ("dilation", 1e6),
+        ("dilation", "auto"),
+        ("overrun_bound", 0.1),
+        ("limits.cpu_steal", 0.5),
+        ("limits.cpu_others", 0),
+        ("limits.clock_drift_ppm", 1),
+        ("limits.clock_error_s", 1),
+    ],
+)
+def test_virtual_time_fixes_the_keys_of_the_real_clock_and_says_so(key: str, value: object) -> None:
+    """What is emulated, predicted, written and compared is the scenario without the key."""
+    virtual = {"emulation.clock": "virtual"}
+    fixed, plain = scenario({f"emulation.{key}": value} | virtual), scenario(virtual)
+    reason = "emulation.clock is 'virtual', so the dilation is 1 and no other program runs"
+    assert unused(fixed) == {reason: [f"emulation.{key}"]}
+    assert unused(plain) == {}
+    assert fixed.model_dump(mode="json") == plain.model_dump(mode="json")
+    assert unused(validate(fixed.model_dump(mode="json"), "written")) == {}
+    assert fixed.resolved(1.0) == plain.resolved(1.0)
+    assert f"emulation.{key}" not in unused(scenario({f"emulation.{key}": value})).get(reason, [])
+
+
+def test_one_line_names_all_keys_that_virtual_time_fixes() -> None:
+    keys = {"dilation": 3, "overrun_bound": 0.1, "limits.cpu_steal": 1, "limits.rest_share": 0.5}
+    found = scenario(
+        {f"emulation.{k}": v for k, v in keys.items()} | {"emulation.clock": "virtual"}
+    )
+    (named,) = unused(found).values()
+    assert named == [f"emulation.{key}" for key in [*keys][:3]]
+    assert found.emulation.limits.rest_share == 0.5
+
+
+@pytest.mark.parametrize("value", [0, -1, 1e7, "fast", "yes"])
+def test_a_wrong_dilation_is_refused_in_virtual_time_too(value: object) -> None:
+    with pytest.raises(InputError, match=r"emulation\.dilation"):
+        scenario({"emulation.dilation": value, "emulation.clock": "virtual"})
 
 
 @pytest.mark.parametrize(
