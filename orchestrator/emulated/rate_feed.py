@@ -291,8 +291,9 @@ class SessionRates(RateFeed):
 
     def _extend(self, injector: Injector, first: int, closed: int) -> None:
         end = first + max(1, round(2 * AHEAD_S / self.slot_s))
-        there = self.channel.trace(end).slots
-        if there < end and not self._repeats:
+        # One slot more, since a trace may end here, and its links have to close.
+        there = self.channel.trace(end + 1).slots
+        if there <= end and not self._repeats:
             self.slots = end = there
         if self.air is not None:
             self._give_channel(injector, first, end, closed)

@@ -23,7 +23,7 @@ from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.core.node import BS, uav
-from testbed.network.injector import Samples
+from testbed.network.injector import DividedRates, Samples
 from testbed.network.shaping import Shape
 
 SCENARIO = validate(TREE, "small").resolved(1.0)
@@ -76,8 +76,9 @@ def test_a_program_is_shown_what_it_needs_and_what_its_words_name_in_tmp(tmp_pat
     assert programs.shown_to([str(file)], {}, Path("/work"))[-1] == tmp_path
 
 
-def feed(gain: np.ndarray, **links: Any) -> SessionRates:
-    channel = Channel.of(Replay(ChannelTrace(gain, 0.1)))
+def feed(gain: np.ndarray, slot_s: float = 0.1, **links: Any) -> SessionRates:
+    position_m = np.ones((*gain.shape, 3))
+    channel = Channel.of(Replay(ChannelTrace(gain, slot_s, position_m)))
     scenario = validate(TREE | {"links": links}, "small").resolved(1.0)
     return SessionRates(scenario, channel, Shape(network=True))
 
@@ -89,7 +90,10 @@ class Injector:
         self.given: list[tuple[int, np.ndarray]] = []
 
     def rates(self, first: int, up: np.ndarray, down: np.ndarray, warn_slots: int) -> None:
-        self.given.append((first, up))
+        self.given.append((first, up.rows if isinstance(up, DividedRates) else up))
+
+    def impair_slots(self, first: int, *ways: np.ndarray) -> None:
+        self.impaired = first, ways
 
 
 def test_rates_come_on_as_long_as_the_trace_lasts_and_then_the_links_close() -> None:
@@ -108,6 +112,54 @@ def test_rates_come_on_as_long_as_the_trace_lasts_and_then_the_links_close() -> 
     assert not table[:, -1].any()
     source.follow(injector, 69.0)
     assert not injector.given
+
+
+@pytest.mark.parametrize("slots", [1, 2, 299, 599, 600, 601, 899, 1199, 1200, 1201, 1800])
+@pytest.mark.parametrize("kind", ["links", "delays", "cell"])
+def test_a_session_plays_a_trace_of_any_length_to_its_end(slots: int, kind: str) -> None:
+    """Rates are given 600 slots at a time, also where the trace ends with these."""
+    gain = np.geomspace(1e-10, 1e-9, 3 * slots).reshape(3, slots)
+    delays = {"one_way_delay_s": {"model": "distance"}} if kind == "delays" else {}
+    source = lte_feed(gain) if kind == "cell" else feed(gain, **delays)
+    injector = Injector()
+    source.lead_in(injector, 4)
+    for tick in range(slots + 20):
+        source.follow(injector, tick / 10)
+    assert source.slots == slots
+    end = -4
+    for first, table in injector.given:
+        assert first == end, "no slot is missing, and none is given twice"
+        end = first + table.shape[-1]
+    assert end == slots + 1
+    played = np.concatenate([table for _, table in injector.given], axis=-1)
+    assert not played[..., :4].any()
+    assert played[..., 4:-1].all()
+    assert not played[..., -1].any()
+
+
+@pytest.mark.parametrize("slots", [1, 599, 600, 601, 1200])
+def test_a_repeated_trace_of_any_length_has_no_end(slots: int) -> None:
+    source, injector = feed(np.full((3, slots), 1e-9), at_trace_end="repeat"), Injector()
+    source.lead_in(injector, 0)
+    for tick in range(1300):
+        source.follow(injector, tick / 10)
+    assert source.slots is None
+    assert [first for first, _ in injector.given] == [0, 600, 1200]
+    assert all(table.all() and table.shape[-1] == 600 for _, table in injector.given)
+
+
+@pytest.mark.parametrize(("slot_s", "window"), [(0.001, 60_000), (7, 9), (60, 1), (100, 1)])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_session_plays_slots_of_any_length_to_its_end(
+    slot_s: float, window: int, more: int
+) -> None:
+    slots = max(1, window + more)
+    source, injector = feed(np.full((3, slots), 1e-9), slot_s), Injector()
+    source.lead_in(injector, 0)
+    for tick in range(int((slots + 2) * slot_s / 5)):
+        source.follow(injector, 5.0 * tick)
+    assert source.slots == slots
+    assert sum(table.shape[-1] for _, table in injector.given) == slots + 1
 
 
 def test_a_link_that_begins_in_an_outage_is_opened_at_its_lowest_rate_before() -> None:
