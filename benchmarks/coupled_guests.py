@@ -147,7 +147,7 @@ def play(kernel: Kernel, count: int, frame_ns: int | None, sleeps: int) -> tuple
         argv = [sys.executable, "-I", "-S", "-c", SLEEP, str(sleeps)]
 
         def one() -> None:
-            guest.run(cast(Kernel, Coupled(program)), argv, share=0.2, out=io.BytesIO())
+            guest.run(cast(Kernel, Coupled(program)), argv, memory=1 << 30, out=io.BytesIO())
 
         before = [resource.getrusage(who) for who in (-1, 0)]
         guests = [threading.Thread(target=one) for _ in range(count)]

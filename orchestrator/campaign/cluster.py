@@ -39,6 +39,7 @@ from orchestrator.scenario.channel import (
 from orchestrator.scenario.unused import Use, say_unused
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster, client_of, has_worker, processes, workers_of
+from testbed.virtual import guest
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +187,8 @@ def compute_points(
     if cluster.scheduler is None and (cluster.workers == 0 or cluster.pool):
         for kind, chosen in kinds.items():
             workers = min(processes(cluster), 1 if kind == "real" else len(chosen))
+            if kind == "virtual" and workers > 1:
+                workers = _guests(chosen, workers)
             yield from _pool(play, task, _plain(_jobs(chosen, rng, workers)), workers)
         return
     with client_of(len(points), cluster) as client:
@@ -194,6 +197,21 @@ def compute_points(
                 jobs = _jobs(chosen, rng, len(workers_of(client)))
                 resources = {"machine": 1} if kind == "real" else None
                 yield from _with_dask(client, play, task, _plain(jobs), resources)
+
+
+def _guests(points: Sequence[Point], most: int) -> int:
+    """The number of points in virtual time whose guests fit into the memory together."""
+    memory: int = max(point.scenario.emulation.memory_bytes for point in points)
+    fit = max(1, min(most, guest.free_bytes() // memory))
+    if fit < most:
+        log.info(
+            "points in virtual time: %d at once, not %d, with %d bytes of memory each "
+            "(emulation.memory_bytes)",
+            fit,
+            most,
+            memory,
+        )
+    return fit
 
 
 def run_jobs(

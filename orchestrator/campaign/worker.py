@@ -294,7 +294,7 @@ def _emulated(
     with temporary_folder("point") as folder:
         if from_outside(scenario):
             keep_warm()
-            run_in_guest(scenario, trace, folder, share=_share())
+            run_in_guest(scenario, trace, folder)
             measured = read_run(folder).measured
         else:
             done = run(scenario, source, folder, RunOptions(decide=decider(scenario, source)))
@@ -314,17 +314,12 @@ def _session(
     keep_warm()
     with temporary_folder("point") as temporary:
         folder = temporary / "session"
-        found = play_request(scenario, source, trace, folder, options, share=_share())
+        found = play_request(scenario, source, trace, folder, options)
         # Home folders may be large: only files that were read are kept.
         nodes = {str(node) for read in options.reads.values() for node in read.paths(scenario)}
         files = _files_in(folder, lambda name: not name.startswith("nodes/") or name in nodes)
         table = pd.DataFrame({"metric": list(found), "value": list(found.values())})
         return files | _files({"metrics": table})
-
-
-def _share() -> float:
-    """Share of this machine's memory for a guest: as many run at once as there are cores."""
-    return 1 / len(os.sched_getaffinity(0))
 
 
 def _files_in(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> Files:

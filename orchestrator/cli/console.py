@@ -30,19 +30,26 @@ PROGRESS_INTERVAL_S = 10.0
 """Least time between two progress lines where stderr is not a terminal, s."""
 
 
+def has_width() -> bool:
+    """Whether lines are limited: on a terminal, and by the environment variable `COLUMNS`."""
+    return sys.stdout.isatty() or "COLUMNS" in os.environ
+
+
 class Out:
     """Rich's console for results.
 
-    Where stdout is a file or a pipe, lines are not wrapped and tables lose no columns, unless the
-    environment variable `COLUMNS` limits the width.
+    Where lines are not limited (see `has_width`), they are not wrapped, and tables lose no columns.
     """
+
+    limits_lines: bool | None = None
+    """Whether lines are limited; None: see `has_width`. The host knows it for its guest."""
 
     def print(self, *objects: object, **options: Any) -> None:
         """Print as `rich.console.Console.print` does."""
         from rich import get_console
 
         console = get_console()
-        if not console.is_terminal and "COLUMNS" not in os.environ:
+        if not (has_width() if self.limits_lines is None else self.limits_lines):
             console.width = FILE_COLUMNS
             if all(isinstance(it, str) for it in objects):
                 options = {"soft_wrap": True} | options

@@ -6,9 +6,12 @@
 python -m orchestrator.cli.inside ARGUMENTS
 """
 
-import os
 import sys
 
+import rich
+
+from orchestrator.cli.console import out
+from orchestrator.cli.main import main
 from testbed.system import inside
 
 
@@ -16,11 +19,9 @@ def _main() -> None:
     settings = inside.guest_settings()
     if settings is None:
         sys.exit("testbed: this process is not in virtual time")
-    os.environ["COLUMNS"] = str(settings["columns"])
-    if settings["colour"]:
-        os.environ["FORCE_COLOR"] = "1"
-    from orchestrator.cli.main import main  # reads the environment on import
-
+    # Not by environment variables, which the programs of a session would see.
+    rich.reconfigure(width=settings["columns"], force_terminal=settings["colour"] or None)
+    out.limits_lines = settings["columns"] is not None
     main()
 
 

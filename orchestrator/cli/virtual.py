@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from orchestrator.cli.console import release_stdout, shown
+from orchestrator.cli.console import has_width, release_stdout, shown
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import say_unused
 from testbed.core.errors import InputError
@@ -77,7 +77,7 @@ def enter(
             with open_source(scenario, trace):  # describes the trace, or refuses it
                 pass
     settings = {
-        "columns": shutil.get_terminal_size().columns,
+        "columns": shutil.get_terminal_size().columns if has_width() else None,
         "colour": sys.stdout.isatty(),
     }
     argv = [sys.executable, "-P", "-m", "orchestrator.cli.inside", *sys.argv[1:]]
@@ -97,6 +97,7 @@ def enter(
             partial(guest.run, found, argv),
             settings=settings,
             learns=learns,
+            memory=scenario.emulation.memory_bytes,
             starts_ns=scenario.emulation.starts_ns,
             progress=progress,
             show=show,

@@ -121,15 +121,15 @@ def _forget() -> None:
 
 
 @contextmanager
-def _template(found: Kernel, share: float, starts_ns: int) -> Iterator[guest.Template]:
+def _template(found: Kernel, memory: int, starts_ns: int) -> Iterator[guest.Template]:
     """A guest that has imported the modules that jobs need. If its copy fails, it is not used
     again."""
     argv = [sys.executable, "-P", "-m", JOBS]
     kept = _kept.template
-    if kept is not None and not kept.fits(found, argv, share=share, starts_ns=starts_ns):
+    if kept is not None and not kept.fits(found, argv, memory=memory, starts_ns=starts_ns):
         _forget()
     if _kept.template is None:
-        _kept.template = guest.Template(found, argv, share=share, starts_ns=starts_ns)
+        _kept.template = guest.Template(found, argv, memory=memory, starts_ns=starts_ns)
     try:
         yield _kept.template
     except BaseException:
@@ -144,7 +144,7 @@ def in_guest(
     job: dict[str, Any],
     *,
     learns: bool = False,
-    share: float = 1.0,
+    memory: int = guest.MEMORY_BYTES,
     starts_ns: int = guest.STARTED_NS,
     progress: Progress = silent,
 ) -> None:
@@ -157,7 +157,7 @@ def in_guest(
     said, printed = io.BytesIO(), io.BytesIO()
     found = kernel()
     try:
-        with _template(found, share, starts_ns) as template:
+        with _template(found, memory, starts_ns) as template:
             done = play(
                 found,
                 template.run,

@@ -29,7 +29,6 @@ def play_request(
     trace: Path | None,
     out: Path,
     request: SessionRequest,
-    share: float = 1.0,
 ) -> dict[str, float]:
     """Play a session, in virtual time if the scenario has that clock.
 
@@ -39,7 +38,6 @@ def play_request(
         trace: The channel as a file; None: ns-3 makes it.
         out: Folder to create.
         request: Settings of the session.
-        share: Share of this machine's memory, where several sessions run in parallel.
 
     Returns:
         The numbers that were requested, and `SESSION_METRICS`, by name.
@@ -58,7 +56,8 @@ def play_request(
             ),
         }
         library()  # A guest would need minutes to build it.
-        in_guest("session", job, share=share, starts_ns=scenario.emulation.starts_ns)
+        emulation = scenario.emulation
+        in_guest("session", job, memory=emulation.memory_bytes, starts_ns=emulation.starts_ns)
     else:
         _play(scenario, source, out, request)
     return metrics_of(out, scenario, request.reads)

@@ -45,8 +45,6 @@ def run_in_guest(
     trace: Path | None,
     folder: Path,
     options: RunOptions = DEFAULTS,
-    *,
-    share: float = 1.0,
 ) -> None:
     """Emulate the scenario in a guest, which writes the run directory into `folder`.
 
@@ -55,7 +53,6 @@ def run_in_guest(
         trace: The channel to replay; None: ns-3 makes the scenario's own.
         folder: Run directory; see `orchestrator.records.directory`.
         options: Options of the run.
-        share: Share of this machine's memory, where several guests run in parallel.
 
     Raises:
         InputError: There is no kernel, or the scenario cannot run there.
@@ -77,7 +74,7 @@ def run_in_guest(
         "run",
         job,
         learns=learns,
-        share=share,
+        memory=scenario.emulation.memory_bytes,
         starts_ns=scenario.emulation.starts_ns,
         progress=options.progress,
     )

@@ -201,7 +201,11 @@ def _plugins(scenario: Scenario) -> dict[str, str]:
 def now() -> str:
     """Current time in UTC, ISO 8601; in virtual time, that of the guest."""
     settings = inside.guest_settings()
-    seconds = time.time() if settings is None else settings["started_s"] + time.monotonic()
+    seconds = (
+        time.time()
+        if settings is None
+        else settings["started_s"] + time.monotonic() - inside.UPTIME_S
+    )
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

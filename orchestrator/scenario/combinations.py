@@ -537,6 +537,11 @@ COMBINATIONS: tuple[Combination, ...] = (
                 is_value("emulation.clock", "real", "virtual"),
                 "the real clock has today's date",
             ),
+            "memory-of-the-real-clock": (
+                is_not("emulation.memory_bytes", 1 << 32),
+                is_value("emulation.clock", "real", "virtual"),
+                "only a guest has a memory of its own",
+            ),
             "ns3-with-payload-rates": (PAYLOAD_RATES, NS3, "ns-3's radio carries whole packets"),
             "ns3-with-former-delay": (is_not("emulation.one_way_delay_s", 0.0), NS3, _NS3_CARRIES),
             "ns3-with-delay": (is_not("links.one_way_delay_s", 0.0), NS3, _NS3_CARRIES),

@@ -1721,6 +1721,11 @@ class Emulation(Section):
     """Date on which the clock of a guest starts with `clock: virtual`, at 0:00 UTC, for example
     `2026-11-25`. Programs that check certificates need a date on which the certificates are valid.
     From 2000-01-01 to 2199-12-31."""
+    memory_bytes: Annotated[int, Field(ge=1 << 30, le=1 << 40)] = Field(
+        default=1 << 32, exclude_if=lambda memory: memory == 1 << 32
+    )
+    """Size of the memory of a guest with `clock: virtual`, in whole MiB. Programs see this size,
+    so it does not depend on the machine. Only the part that a guest uses occupies memory there."""
     dilation: Literal["auto"] | Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Number of real seconds per emulated second. Links and modelled computing are slowed down by
     this factor. `auto`: the smallest factor at which, according to the prediction, this machine

@@ -362,7 +362,13 @@ def _virtual_time() -> list[Finding]:
         kernel, lacking = None, str(error)
     build = "; ".join([*guest_kernel.missing(), "then testbed kernel build"])
     maps = int((_SYSCTL / "vm/max_map_count").read_text())
-    free_gib = shutil.disk_usage(guest.memory_folder()).free / 2**30
+    needed, remedy = f"{guest.MEMORY_BYTES >> 30} GiB", ""
+    try:
+        found = f"{needed} are free in {guest.memory_folder()}"
+    except InputError as error:
+        found, remedy = str(error), "free memory, or mount -o remount,size=75% /dev/shm"
+    except RunError as error:
+        found, remedy = str(error), "mount -o remount,exec /dev/shm, or set TMPDIR"
     return [
         Finding(
             "virtual time",
@@ -380,10 +386,10 @@ def _virtual_time() -> list[Finding]:
         ),
         Finding(
             "guest memory",
-            free_gib >= 4,
-            f"{free_gib:.1f} GiB are free in {guest.memory_folder()}",
-            f"{needed_for}: the guest's memory is an unnamed file there",
-            "" if free_gib >= 4 else "mount -o remount,size=75% /dev/shm",
+            not remedy,
+            found,
+            f"{needed_for}: a guest's memory is an unnamed file there, mapped as executable",
+            remedy,
         ),
     ]
 

@@ -18,6 +18,9 @@ SETTINGS_FILE = Path("/dev/tmp/testbed-guest.json")
 KERNEL_LOG = "/dev/kmsg"
 ENDLESS = "computes without end: "
 """Start of the kernel's message about a program; its node and its name follow."""
+UPTIME_S = 1000
+"""Time of a guest's monotonic clock at which its command starts. Some programs take the first
+second of this clock for a clock that has not been read."""
 TEMPLATE = Path("/dev/template")
 """Device of the guest's kernel, see `become_copy`."""
 PROGRESS_FD = 3

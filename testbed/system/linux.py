@@ -30,6 +30,7 @@ _PR_SET_NAME = 15
 _PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
 _PR_SET_TIMERSLACK = 29
+_ADDR_NO_RANDOMIZE = 0x0040000
 _PR_SET_NO_NEW_PRIVS = 38
 _SYS_CAPSET = {"x86_64": 126, "aarch64": 91, "riscv64": 91}
 _CAPABILITY_V3 = 0x20080522
@@ -141,6 +142,11 @@ def mount_own_proc() -> None:
 def signal_at_parents_death(signal: int) -> None:
     """Let the kernel send a signal to this process when its parent dies."""
     _checked("prctl", _libc.prctl(_PR_SET_PDEATHSIG, signal, 0, 0, 0))
+
+
+def fixed_addresses() -> None:
+    """Disable the randomisation of addresses in programs that this process executes, if allowed."""
+    _libc.personality(_ADDR_NO_RANDOMIZE)
 
 
 def precise_timers() -> None:

@@ -26,6 +26,7 @@ import contextlib
 import errno
 import itertools
 import json
+import mmap
 import os
 import queue
 import resource
@@ -61,17 +62,17 @@ FIXED = {
     "USER": "testbed",
     "LOGNAME": "testbed",
     "TMPDIR": "/dev/tmp",
+    "TZ": "UTC",
     "PYTHONHASHSEED": "0",
     "PYTHONFAULTHANDLER": "1",
     # Disables the processor's time-stamp counter and random numbers in OpenSSL.
     "OPENSSL_ia32cap": "~0x4000000000000010:~0x40000",
 }
 """Environment variables with fixed values."""
-MEMORY_SHARE = 0.8
-"""Largest share of the free memory that a guest takes."""
-LEAST_MEMORY = 1 << 30
+MEMORY_BYTES = 1 << 32
+"""Default size of a guest's memory. Programs see it, so it does not depend on the host."""
 STARTED_NS = 1_767_225_600 * 10**9
-"""Default Unix time of a guest's clock at the start of its kernel, in ns. It is constant, because
+"""Default Unix time of a guest's clock at the start of its command, in ns. It is constant, because
 captures and random numbers depend on it."""
 HANG_S = 120.0
 """Real seconds without CPU usage after which a guest counts as hung. A sleeping guest uses the CPU,
@@ -92,6 +93,7 @@ command line."""
 MAPS = Path("/proc/sys/vm/max_map_count")
 MAPS_WANTED = 1_048_576
 _HOST_MEMORY = "UML ran out of memory on the host side"
+_GUEST_MEMORY = "Out of memory: Killed process"
 
 
 @dataclass(frozen=True)
@@ -127,34 +129,52 @@ class _Conversation:
     progress: bytearray = field(default_factory=bytearray)
 
 
-def memory_bytes(share: float = 1.0) -> int:
-    """Memory limit of a guest; the guest only takes the memory that it needs.
+def memory_folder(memory: int = MEMORY_BYTES) -> str:
+    """The folder of the unnamed file with a guest's memory, which only takes what the guest uses.
 
     Args:
-        share: Share of the limit of a single guest, for several concurrent guests.
+        memory: Size of the memory in bytes.
 
     Raises:
-        RunError: The machine has too little memory.
+        InputError: The memory does not fit into this machine's.
+        RunError: No folder can have such a file.
     """
-    free = psutil.virtual_memory().available
-    folder = memory_folder()
-    most = int(MEMORY_SHARE * min(free, shutil.disk_usage(folder).free))
-    if most < LEAST_MEMORY:
-        raise RunError(
-            f"virtual time: a guest needs {LEAST_MEMORY >> 20} MiB of memory and in {folder}; "
-            f"{most >> 20} MiB are available"
-        )
-    # A power of two, so that sizes that the kernel derives from its memory seldom differ.
-    return 1 << max(LEAST_MEMORY, int(share * most)).bit_length() - 1
+    free = _rooms()
+    usable = {folder: room for folder, room in free.items() if isinstance(room, int)}
+    if not usable:
+        reasons = "; ".join(f"{folder}: {reason}" for folder, reason in free.items())
+        raise RunError(f"virtual time: no folder can hold a guest's memory: {reasons}")
+    for folder, room in usable.items():
+        if room >= memory:
+            return folder
+    folder = max(usable, key=lambda folder: usable[folder])
+    raise InputError(
+        f"emulation.memory_bytes: must be at most {usable[folder]}, not {memory}: this is what is "
+        f"free in memory and in {folder}"
+    )
 
 
-def memory_folder() -> str:
-    """Folder of the unnamed file with the guest's memory."""
-    shared = "/dev/shm"
-    with contextlib.suppress(OSError):
-        if os.access(shared, os.W_OK) and shutil.disk_usage(shared).free > 2 * LEAST_MEMORY:
-            return shared
-    return tempfile.gettempdir()
+def free_bytes() -> int:
+    """The bytes that the memories of all further guests may take; 0: no folder can hold one."""
+    return max((room for room in _rooms().values() if isinstance(room, int)), default=0)
+
+
+def _rooms() -> dict[str, int | str]:
+    """The folders in which a guest's memory may be, the preferred one first; see `_room`."""
+    return {folder: _room(folder) for folder in dict.fromkeys(("/dev/shm", tempfile.gettempdir()))}
+
+
+def _room(folder: str) -> int | str:
+    """Bytes that a guest's memory may take in a folder, or why it cannot be there."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(mmap.PAGESIZE)
+            mmap.mmap(file.fileno(), mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+        return min(psutil.virtual_memory().available, shutil.disk_usage(folder).free)
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            return f"it is mounted with noexec: mount -o remount,exec {folder}"
+        return os.strerror(error.errno or 0)
 
 
 def hidden(words: Sequence[str], cwd: Path) -> str | None:
@@ -171,7 +191,7 @@ def run(
     argv: Sequence[str],
     *,
     settings: Mapping[str, Any] | None = None,
-    share: float = 1.0,
+    memory: int = MEMORY_BYTES,
     starts_ns: int = STARTED_NS,
     started: Callable[[int], object] = lambda pid: None,
     waits: Callable[[], bool] = lambda: False,
@@ -189,8 +209,8 @@ def run(
         kernel: The kernel.
         argv: The command and its arguments; the first word is a path.
         settings: Settings for the command, see `testbed.system.inside.guest_settings`.
-        share: Share of the memory limit of a single guest.
-        starts_ns: Unix time of the guest's clock at the start of its kernel, in ns.
+        memory: Size of the guest's memory in bytes, in whole MiB.
+        starts_ns: Unix time of the guest's clock at the start of the command, in ns.
         started: Called with the PID of the guest.
         waits: Whether the guest is waiting for the host, which is monitored elsewhere.
         progress: Called for each call of `testbed.system.inside.report_progress` in the guest.
@@ -199,10 +219,11 @@ def run(
         err: Standard error of the command; None: that of this process.
 
     Raises:
-        InputError: An argument names a file that the guest does not see.
+        InputError: An argument names a file that the guest does not see, or the memory does not
+            fit into this machine's.
         RunError: The guest cannot be started, has hung, or ended before its command; or the command
-            was ended by a signal other than SIGINT and SIGTERM, or failed because the host allows
-            too few mappings. The message names the guest's log.
+            was ended by a signal other than SIGINT and SIGTERM, or failed because memory
+            or the host's mappings were too few. The message names the guest's log.
     """
     cwd = Path.cwd()
     if word := hidden(argv[1:], cwd):
@@ -214,7 +235,7 @@ def run(
         line = stack.enter_context(_Line.open())
         job = _job(argv, cwd) | {"settings": _settings(settings)}
         processor = stack.enter_context(_processor())
-        guest = _start(kernel, folder, line, job, memory_bytes(share), processor, starts_ns)
+        guest = _start(kernel, folder, line, job, memory, processor, starts_ns)
         stack.callback(_end, guest)
         started(guest.pid)
         status = _attend(guest, line, folder, _Callbacks(progress, show, waits, out, err))
@@ -242,12 +263,12 @@ class Template:
         kernel: Kernel,
         argv: Sequence[str],
         *,
-        share: float = 1.0,
+        memory: int = MEMORY_BYTES,
         starts_ns: int = STARTED_NS,
     ) -> None:
         """Start a guest; see `run` for the arguments and errors. `close` ends it."""
-        self.memory = memory_bytes(share)
-        self._made_of = kernel, starts_ns, _job(argv, Path.cwd())
+        self._memory = memory
+        self._made_of = kernel, memory, starts_ns, _job(argv, Path.cwd())
         with contextlib.ExitStack() as stack:
             self._folder = stack.enter_context(leftovers.temporary_folder("guest", FOLDERS))
             self._line = stack.enter_context(_Line.open())
@@ -257,7 +278,7 @@ class Template:
                 self._guest = _start(
                     *(kernel, self._folder, self._line),
                     self._made_of[-1] | {"settings": _settings({})},
-                    *(self.memory, processor, starts_ns),
+                    *(memory, processor, starts_ns),
                     control=its_control,
                 )
             stack.callback(_end, self._guest)
@@ -267,18 +288,10 @@ class Template:
         """End the template; its copies continue."""
         self._stack.close()
 
-    def fits(self, kernel: Kernel, argv: Sequence[str], *, share: float, starts_ns: int) -> bool:
+    def fits(self, kernel: Kernel, argv: Sequence[str], *, memory: int, starts_ns: int) -> bool:
         """Whether a copy would be as a guest that is started now with these arguments."""
-        if self._guest.poll() is not None:
-            return False
-        if self._made_of != (kernel, starts_ns, _job(argv, Path.cwd())):
-            return False
-        try:
-            wanted = memory_bytes(share)
-        except RunError:
-            return False
-        # The template itself takes memory, so the limit of the next guest may be one step lower.
-        return wanted // 2 <= self.memory <= 2 * wanted
+        wanted = kernel, memory, starts_ns, _job(argv, Path.cwd())
+        return self._guest.poll() is None and self._made_of == wanted
 
     def run(
         self,
@@ -312,7 +325,7 @@ class Template:
     def _copy(self, file: Path, line: "_Line", processor: int, callbacks: "_Callbacks") -> Child:
         with contextlib.suppress(OSError):  # This only affects the speed. Copies inherit it.
             os.sched_setaffinity(self._guest.pid, {processor})
-        with tempfile.TemporaryFile(dir=memory_folder()) as memory:
+        with tempfile.TemporaryFile(dir=memory_folder(self._memory)) as memory:
             ends = (line.its_orders.fileno(), line.its_words.fileno(), line.log.fileno())
             socket.send_fds(self._control, [bytes(file)], [memory.fileno(), *ends])
         line.close_its_ends()
@@ -383,8 +396,8 @@ def _attend(
     if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
         name = signal_name(-status)
         raise RunError(f"virtual time: the command was ended by {name}: {_why(line.log)}")
-    if status > 0 and _lacks_mappings(_said(line.log)):
-        # One of its processes died of the limit; the command's own message lacks the cause.
+    if status > 0 and _shortage(_said(line.log)):
+        # One of its processes died of it; the command's own message lacks the cause.
         raise RunError(f"virtual time: {_why(line.log)}")
     return status
 
@@ -411,6 +424,7 @@ def _job(argv: Sequence[str], cwd: Path) -> dict[str, Any]:
         "umask": umask,
         "settings_file": str(inside.SETTINGS_FILE),
         "progress_fd": inside.PROGRESS_FD,
+        "uptime_s": inside.UPTIME_S,
     }
 
 
@@ -438,6 +452,7 @@ def _start(
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     orders, words = line.its_orders.fileno(), line.its_words.fileno()
     ends = [orders, words] if control is None else [control.fileno(), orders, words]
+    booted_ns = starts_ns - inside.UPTIME_S * 10**9
     copied = [] if control is None else [f"template={','.join(map(str, ends))}"]
     command = [
         *(str(kernel.program), f"mem={memory >> 20}M"),
@@ -452,7 +467,7 @@ def _start(
         ),
         *SOCKET_TABLES,
         *copied,
-        *("norandmaps", "time-travel=inf-cpu", f"time-travel-start={starts_ns}"),
+        *("norandmaps", "time-travel=inf-cpu", f"time-travel-start={booted_ns}"),
         *(f"uml_dir={folder}/", "umid=guest"),
         *("--", "-I", "-S", f"{folder}/init.py", "/dev/ttyS0", f"{folder}/job.json"),
     ]
@@ -465,7 +480,7 @@ def _start(
             pass_fds=ends,
             env={
                 "PATH": os.defpath,
-                "TMPDIR": memory_folder(),
+                "TMPDIR": memory_folder(memory),
                 leftovers.VARIABLE: leftovers.mark(),
             },
             cwd="/",
@@ -503,6 +518,7 @@ def _processor() -> Iterator[int]:
 
 def _with_us(processor: int) -> None:
     linux.signal_at_parents_death(signal.SIGKILL)
+    linux.fixed_addresses()
     with contextlib.suppress(OSError):  # This only affects the speed.
         os.sched_setaffinity(0, {processor})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -667,20 +683,24 @@ def _said(log: IO[bytes]) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _lacks_mappings(lines: Sequence[str]) -> bool:
-    """Whether the guest needed more mappings than this machine allows."""
-    return any(_HOST_MEMORY in line for line in lines) and int(MAPS.read_text()) < MAPS_WANTED
+def _shortage(lines: Sequence[str]) -> str:
+    """The limit that the guest has reached, and how to raise it; empty: it has reached none."""
+    if any(_HOST_MEMORY in line for line in lines) and int(MAPS.read_text()) < MAPS_WANTED:
+        return (
+            "it needs more memory mappings than this machine allows: "
+            f"sysctl -w vm.max_map_count={MAPS_WANTED}"
+        )
+    if any(_GUEST_MEMORY in line for line in lines):
+        return "its memory was full: raise emulation.memory_bytes"
+    return ""
 
 
 def _why(log: IO[bytes]) -> str:
     """The cause of a guest's or its command's end according to the guest's log, which is kept."""
     lines, kept = _said(log), kernels() / "guest.log"
     kept.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    if _lacks_mappings(lines):
-        return (
-            "it needs more memory mappings than this machine allows: "
-            f"sysctl -w vm.max_map_count={MAPS_WANTED}; its log: {kept}"
-        )
+    if shortage := _shortage(lines):
+        return f"{shortage}; its log: {kept}"
     telling = "its log is empty"
     for before, line in zip(["", *lines], lines, strict=False):
         if "Kernel panic" in line or "BUG: " in line or _HOST_MEMORY in line:

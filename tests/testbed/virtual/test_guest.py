@@ -4,8 +4,10 @@
 """Commands in virtual time: as if they ran here, but for the clock."""
 
 import contextlib
+import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -28,8 +30,8 @@ pytestmark = [pytest.mark.guest, pytest.mark.timeout(1200)]
 RUNNER = """
 import os, sys
 from testbed.virtual import guest, kernel
-share = float(os.environ.get("SHARE", 1))
-sys.exit(guest.run(kernel.find(), sys.argv[1:], share=share).status)
+memory = int(os.environ.get("MEMORY", guest.MEMORY_BYTES))
+sys.exit(guest.run(kernel.find(), sys.argv[1:], memory=memory).status)
 """
 
 
@@ -271,14 +273,97 @@ print([sock.getsockname()[1] for sock in held])
 print(Path("/proc/meminfo").read_text().splitlines()[0])
 """
     plenty, little = (
-        python(program, env={**os.environ, "SHARE": share}).stdout.splitlines()
-        for share in ("1", "0")
+        python(program, env={**os.environ, "MEMORY": str(memory)}).stdout.splitlines()
+        for memory in (1 << 32, 1 << 30)
     )
     *settings, memory = plenty
     assert little[-1] != memory
     assert little[:-1] == settings
     assert len(settings) == 8
     assert settings[5:7] == ["rmem_max 4194304", "wmem_max 4194304"]
+
+
+SURROUNDINGS = """
+import json, os, resource, socket, time
+from pathlib import Path
+
+print([time.time_ns(), time.monotonic_ns(), Path("/proc/uptime").read_text()])
+limits = {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource)
+          if name.startswith("RLIMIT_")}
+memory = [line for line in Path("/proc/meminfo").read_text().splitlines() if "Total" in line]
+print(json.dumps([dict(os.environ), limits, memory, os.nice(0), sorted(os.sched_getaffinity(0)),
+    os.sched_getscheduler(0), socket.gethostname(), time.tzname, os.umask(0)], indent=1))
+"""
+
+
+def test_a_command_sees_the_same_surroundings_whoever_starts_it() -> None:
+    """The environment, limits, priority, memory and clocks are the guest's own."""
+    os.umask(umask := os.umask(0))
+    usual = {name: os.environ[name] for name in guest.PASSED_ON if name in os.environ}
+    other = {
+        **usual,
+        **{"COLUMNS": "77", "LINES": "10", "TERM": "xterm", "FORCE_COLOR": "1", "NO_COLOR": "1"},
+        **{"LANG": "de_DE.UTF-8", "LC_ALL": "C", "LC_NUMERIC": "fr_FR", "TZ": "Asia/Tokyo"},
+        **{
+            "USER": "somebody",
+            "LOGNAME": "somebody",
+            "PWD": "/",
+            "SHLVL": "7",
+            "MALLOC_PERTURB_": "1",
+        },
+        **{"PYTHONHASHSEED": "7", "OMP_NUM_THREADS": "3", "TMPDIR": "/var/tmp", "LD_BIND_NOW": "1"},
+    }
+
+    def confined() -> None:
+        os.nice(5)
+        os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (500, 1000))
+        resource.setrlimit(resource.RLIMIT_STACK, (1 << 22, 1 << 22))
+        resource.setrlimit(resource.RLIMIT_CPU, (600, 600))
+
+    path = os.environ["PATH"]
+    seen = python(SURROUNDINGS, env={**usual, "PATH": path}).stdout
+    assert python(SURROUNDINGS, env={**other, "PATH": path}, preexec_fn=confined).stdout == seen
+    clocks, _, rest = seen.partition("\n")
+    unix_ns, monotonic_ns, uptime = json.loads(clocks.replace("'", '"'))
+    assert 0 <= unix_ns - guest.STARTED_NS < 1e9
+    assert 0 <= monotonic_ns - 1000 * 10**9 < 1e9, "programs take the first second for no clock"
+    assert uptime.startswith("1000.")
+    assert json.loads(rest)[-1] == umask
+
+
+@pytest.mark.parametrize("size", [10**18, 1 << 45])
+def test_a_memory_that_does_not_fit_is_refused_in_one_line(size: int) -> None:
+    assert KERNEL is not None
+    line = rf"emulation.memory_bytes: must be at most \d+, not {size}: .* free in memory and in /"
+    with pytest.raises(InputError, match=line):
+        guest.run(KERNEL, ["/bin/true"], memory=size)
+
+
+def test_a_process_that_needs_more_memory_than_the_guest_has_is_said() -> None:
+    assert KERNEL is not None
+    program = "import sys; sys.exit(1)"
+    say = "open('/dev/kmsg', 'w').write('<3>Out of memory: Killed process 7 (python3)');"
+    with pytest.raises(RunError, match=r"was full: raise emulation\.memory_bytes; its log: /"):
+        guest.run(KERNEL, [sys.executable, "-c", say + program])
+
+
+def test_a_folder_whose_files_cannot_be_executed_holds_no_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Forbidden:
+        def mmap(self, *_: object, **__: object) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        PAGESIZE = PROT_READ = PROT_EXEC = 1
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(guest, "mmap", Forbidden())
+    for folder in ("/dev/shm", tmp_path):
+        reason = f"{folder}: it is mounted with noexec: mount -o remount,exec {folder}"
+        with pytest.raises(RunError, match=reason):
+            guest.memory_folder()
+    assert guest.free_bytes() == 0
 
 
 WRITES = """
@@ -327,7 +412,7 @@ print(json.dumps(found))
 
 
 def test_who_writes_to_private_memory_gets_what_is_beside_it(tmp_path: Path) -> None:
-    done = python(WRITES, cwd=tmp_path, env={**os.environ, "SHARE": "0"})  # a gibibyte
+    done = python(WRITES, cwd=tmp_path, env={**os.environ, "MEMORY": str(1 << 30)})
     assert done.returncode == 0, done.stderr
     beside = {"new": 16, "file": 16, "shared": 1, "copied": 4, "where memory is short": 1}
     assert json.loads(done.stdout) == beside
@@ -408,7 +493,7 @@ def test_nothing_is_left_of_a_guest_whose_parent_is_killed() -> None:
     program = "import time; print('up', flush=True)\nwhile True: time.sleep(1)"
     # Guests of other tests use /tmp at the same time.
     with tempfile.TemporaryDirectory(prefix="testbed-test-") as folder:
-        runner = RUNNER.replace("share =", f"guest.FOLDERS = {folder!r}\nshare =", 1)
+        runner = RUNNER.replace("memory =", f"guest.FOLDERS = {folder!r}\nmemory =", 1)
         with begun(program, runner) as process:
             process.kill()
         assert not list(Path(folder).iterdir())

@@ -55,7 +55,7 @@ if settings["word"] == "waits":
 @pytest.fixture(scope="module")
 def template() -> Iterator[guest.Template]:
     assert KERNEL is not None
-    made = guest.Template(KERNEL, [sys.executable, "-c", PROGRAM], share=0.2)
+    made = guest.Template(KERNEL, [sys.executable, "-c", PROGRAM], memory=1 << 30)
     yield made
     made.close()
 
@@ -95,17 +95,11 @@ def test_what_a_copy_is_made_of_decides_whether_it_fits(
 ) -> None:
     assert KERNEL is not None
     argv = [sys.executable, "-c", PROGRAM]
-    usual = {"share": 0.2, "starts_ns": guest.STARTED_NS}
+    usual = {"memory": 1 << 30, "starts_ns": guest.STARTED_NS}
     assert template.fits(KERNEL, argv, **usual)
     assert not template.fits(KERNEL, [*argv, "more"], **usual)
     assert not template.fits(KERNEL, argv, **usual | {"starts_ns": 0})
-    for memory, fits in ((template.memory // 2, True), (template.memory // 4, False)):
-        with monkeypatch.context() as patch:
-            patch.setattr(guest, "memory_bytes", lambda share, memory=memory: memory)
-            assert template.fits(KERNEL, argv, **usual) is fits
-    with monkeypatch.context() as patch:
-        patch.setattr(guest, "MEMORY_SHARE", 0)  # too little for any guest
-        assert not template.fits(KERNEL, argv, **usual)
+    assert not template.fits(KERNEL, argv, **usual | {"memory": 1 << 31})
     monkeypatch.setenv("HOME", "/elsewhere")
     assert not template.fits(KERNEL, argv, **usual)
     monkeypatch.undo()
@@ -116,7 +110,7 @@ def test_what_a_copy_is_made_of_decides_whether_it_fits(
 def test_nothing_is_left_of_a_template_that_is_closed() -> None:
     assert KERNEL is not None
     before = psutil.Process().children(recursive=True)
-    made = guest.Template(KERNEL, [sys.executable, "-c", PROGRAM], share=0.2)
+    made = guest.Template(KERNEL, [sys.executable, "-c", PROGRAM], memory=1 << 30)
     copied(made, "one")
     family = [p for p in psutil.Process().children(recursive=True) if p not in before]
     assert family
@@ -126,7 +120,7 @@ def test_nothing_is_left_of_a_template_that_is_closed() -> None:
 
 def test_a_program_that_ends_before_it_is_copied_is_named_by_its_status() -> None:
     assert KERNEL is not None
-    made = guest.Template(KERNEL, [sys.executable, "-c", "raise SystemExit(3)"], share=0.2)
+    made = guest.Template(KERNEL, [sys.executable, "-c", "raise SystemExit(3)"], memory=1 << 30)
     try:
         with pytest.raises(guest.ProgramEndedError, match="ended with status 3"):
             made.run()
