@@ -105,6 +105,7 @@ from testbed.network.injection import (
 from testbed.network.line import Line, LineCount
 from testbed.network.pcap import END_S, Capture
 from testbed.network.radio_driver import RadioDriver, RadioProcess
+from testbed.network.serial_line import SerialEnd
 from testbed.network.shaping import (
     End,
     QueueCount,
@@ -132,6 +133,10 @@ late wake-up of a process that sleeps until a message arrives."""
 Kind = TypeVar("Kind")
 
 
+def _nothing() -> None:
+    """Announce nothing."""
+
+
 class Driver:
     """Executes the instructions of an `Injection` on the links and the control socket of its
     process."""
@@ -143,6 +148,8 @@ class Driver:
         if fabric.base_station.ends:
             self._sites = {BASE_STATION: fabric.base_station} | self._sites
         has_base_station, now_ns = BASE_STATION in self._sites, time.monotonic_ns()
+        self._announces = shape.serial
+        """Whether links get the rates of a slot before it begins."""
         self._injection = Injection(shape, fabric.links, fabric.clients, has_base_station, now_ns)
         self._arrivals = {Way(at.link, at.down): at for at in fabric.arrivals}
         self._capture: Capture | None = None
@@ -172,7 +179,9 @@ class Driver:
             case Wait():
                 self._wait(instruction)
             case ChangeRates():
-                self._injection.tell(self._prepared(instruction)())
+                announce, act = self._prepared(instruction)
+                announce()
+                self._injection.tell(act())
             case Hold(releases):
                 self._hold(releases)
             case LimitPackets(site, frames):
@@ -212,8 +221,8 @@ class Driver:
         """Wait; a prepared action is kept while a message arrives in parts."""
         message = self._control.next()
         if message is None:
-            act = self._prepared(wait.action)
-            while message is None and self._message_before(wait.until_ns):
+            announce, act = self._prepared(wait.action)
+            while message is None and self._message_before(wait.until_ns, announce):
                 message = self._control.next()
             if message is None:
                 self._injection.tell(act())
@@ -221,8 +230,11 @@ class Driver:
         order = TO_INJECTOR.decode(*message)
         self._injection.tell(Ordered(order, time.monotonic_ns()))
 
-    def _message_before(self, deadline: int | None) -> bool:
-        """Wait for bytes from the control socket (True) or for the deadline (False)."""
+    def _message_before(self, deadline: int | None, announce: Callable[[], object]) -> bool:
+        """Wait for bytes from the control socket (True) or for the deadline (False).
+
+        `announce` is called before the deadline, when no further message is awaited.
+        """
         timeout = None
         if deadline is not None:
             timeout = max(0.0, (deadline - SPIN_NS - time.monotonic_ns()) * 1e-9)
@@ -231,20 +243,27 @@ class Driver:
                 raise RunError("the orchestrator is gone")
             return True
         assert deadline is not None
+        announce()
         wait_until(deadline, SPIN_NS)
         return False
 
-    def _prepared(self, action: ChangeRates | Step | ReadQueues | None) -> Callable[[], Event]:
-        """Prepare an action as far as possible; the returned function executes it."""
+    def _prepared(
+        self, action: ChangeRates | Step | ReadQueues | None
+    ) -> tuple[Callable[[], object], Callable[[], Event]]:
+        """Prepare an action as far as possible: a function announces it, and another executes
+        it."""
         match action:
             case ChangeRates():
                 return self._prepared_rates(action)
             case Step():
-                return partial(self._take_step, action, self._step_batch(action))
+                return _nothing, partial(self._take_step, action, self._step_batch(action))
             case _:
-                return partial(self._read_queues, action)
+                return _nothing, partial(self._read_queues, action)
 
-    def _prepared_rates(self, what: ChangeRates) -> Callable[[], RatesSet]:
+    def _prepared_rates(
+        self, what: ChangeRates
+    ) -> tuple[Callable[[], object], Callable[[], RatesSet]]:
+        at_ns = what.due_ns if self._announces and what.why == "slot" else 0
         batches: list[tuple[Netlink, Batch]] = []
         changed: list[tuple[End, float]] = []
         rates_of_sites: list[tuple[int, Sequence[float | None]]] = []
@@ -255,28 +274,40 @@ class Driver:
             messages = []
             for end, rate in zip(self._sites[site].ends, rates, strict=True):
                 if rate is not None and rate != end.rate_bps:
-                    messages += end.change(rate)
+                    told = (rate, at_ns) if isinstance(end, SerialEnd) else (rate,)
+                    messages += end.change(*told)
                     changed.append((end, rate))
             if messages:
                 batches.append((self._sites[site].netlink, Batch(messages)))
-        return partial(self._set_rates, what, batches, changed)
+        sent_ns: list[int] = []
 
-    def _set_rates(
+        def send() -> None:
+            # The kernel acts, and answers, before `sendmsg` returns; its answers are read later.
+            for netlink, batch in batches:
+                netlink.send(batch)
+            sent_ns.append(max(at_ns, time.monotonic_ns()))
+
+        if at_ns:
+            return send, lambda: self._rates_sent(what, batches, changed, sent_ns[0])
+
+        def act() -> RatesSet:
+            send()
+            return self._rates_sent(what, batches, changed, sent_ns[0])
+
+        return _nothing, act
+
+    def _rates_sent(
         self,
         what: ChangeRates,
         batches: Sequence[tuple[Netlink, Batch]],
         changed: Sequence[tuple[End, float]],
+        done_ns: int,
     ) -> RatesSet:
-        """Send prepared messages.
-
-        The kernel acts, and answers, before `sendmsg` returns; so its answers can be read later.
-        """
-        for netlink, batch in batches:
-            netlink.send(batch)
+        """Finish a change of rates that has been in force since `done_ns`."""
         if self._fabric.pacer is not None and changed:
             # Rates of an epoch are in force before its clock starts.
             self._fabric.pacer.change(changed, min(what.due_ns, time.monotonic_ns()))
-        done_ns = time.monotonic_ns()
+            done_ns = time.monotonic_ns()
         for netlink, _ in batches:
             netlink.check()
         for end, rate in changed:

@@ -5,8 +5,9 @@
 
 The kernel of virtual time has a qdisc for it (`testbed/virtual/recipe/serial-line.patch`); the
 queues below it are the same as below HTB. It accumulates no credit, so senders begin when their
-transfers do. A frame in service continues at the new rate when the rate changes. An outage is the
-rate 0, in which the frame in service waits.
+transfers do. A frame in service continues at the new rate when the rate changes. A change is
+announced with its time, so that it is in force exactly then. An outage is the rate 0, in which the
+frame in service waits.
 """
 
 import struct
@@ -36,15 +37,20 @@ class SerialEnd(End):
             queue_message(self.index, create, self._shape),
         ]
 
-    def change(self, rate_bps: float) -> list[bytes]:
-        """The message that changes the rate; none if it stays the same."""
-        return [] if rate_bps == self.rate_bps else [self._line(rate_bps, 0)]
+    def change(self, rate_bps: float, at_ns: int = 0) -> list[bytes]:
+        """The message that changes the rate; none if it stays the same.
+
+        Args:
+            rate_bps: The new rate.
+            at_ns: When it holds, on the monotonic clock, if this is in the future.
+        """
+        return [] if rate_bps == self.rate_bps else [self._line(rate_bps, 0, at_ns)]
 
     def release(self, rate_bps: float, credit_s: float) -> list[bytes]:
         """The message that releases held frames at that rate; there is no credit."""
         return [self._line(rate_bps, 0)]
 
-    def _line(self, rate_bps: float, flags: int) -> bytes:
+    def _line(self, rate_bps: float, flags: int, at_ns: int = 0) -> bytes:
         return qdisc_message(
             netlink.NEWQDISC,
             flags,
@@ -52,7 +58,7 @@ class SerialEnd(End):
             SHAPER,
             ROOT,
             attribute(KIND, text("serial")),
-            attribute(OPTIONS, struct.pack("=Q", round(rate_bps))),
+            attribute(OPTIONS, struct.pack("=QQ", round(rate_bps), at_ns)),
             # A change without the size table would remove it.
             *size_table(self._shape),
         )

@@ -123,6 +123,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "passes-in-virtual-time": PASSES | VIRTUAL,
     "docker-in-virtual-time": DOCKER | VIRTUAL,
     "date-of-the-real-clock": {"emulation.virtual_date": "2027-01-01"},
+    "memory-of-the-real-clock": {"emulation.memory_bytes": 1 << 31},
     # ns-3's radio.
     "ns3-of-another-radio": {"emulation.air": "ns3"},
     "ns3-with-docker": NS3 | DOCKER,

@@ -24,12 +24,14 @@ def parts(message: bytes) -> tuple[int, int, dict[int, bytes]]:
     return index, handle, netlink.attributes(body[TCMSG.size :])
 
 
-def rates(messages: list[bytes]) -> list[int]:
+def rates(messages: list[bytes], at_ns: int = 0) -> list[int]:
     found = []
     for message in messages:
         index, handle, given = parts(message)
         assert (index, handle, given[1]) == (7, SHAPER, b"serial\0")
-        found += struct.unpack("=Q", given[2])
+        rate, at = struct.unpack("=QQ", given[2])
+        assert at == at_ns
+        found.append(rate)
     return found
 
 
@@ -43,6 +45,7 @@ def test_a_line_is_out_until_it_has_a_rate_and_each_change_is_one_message() -> N
     end.changed(130_000.4)
     assert end.change(130_000.4) == []
     assert rates(end.change(0.0)) == [0], "an outage is a rate like any other"
+    assert rates(end.change(1e6, 5_000_000_000), 5_000_000_000) == [1_000_000]
     assert rates(end.release(2e9, 0.0)) == [2_000_000_000]
 
 
