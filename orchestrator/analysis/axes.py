@@ -120,24 +120,24 @@ class Axis(Section):
         if self.draws is not None:
             left_out = sum(len(steps) - 1 for steps in several)
             return f"{left_out} of {self.draws} draws are equal to an earlier one and not counted"
-        values = [" and ".join(str(labels[name]) for labels, _ in steps) for steps in several]
+        values = [" and ".join(str(shown[name]) for shown, _ in steps) for steps in several]
         return f"{'; '.join(values)} are equal and count as one value"
 
     def _alike(self, name: str, seed: int) -> Iterable[list[Step]]:
         """All points of the axis, equal ones together."""
         found: dict[Any, list[Step]] = {}
-        for labels, keys in self._given(name, seed):
-            what = keys if self.points is None else labels
-            found.setdefault(_identity(what), []).append((labels, keys))
+        for shown, keys in self._given(name, seed):
+            what = keys if self.points is None else shown
+            found.setdefault(_identity(what), []).append((shown, keys))
         return found.values()
 
     def _given(self, name: str, seed: int) -> Iterator[Step]:
         """The points of the axis as in the file."""
-        if self.values is not None:
-            for value in self.values:
-                label = json.dumps(value) if isinstance(value, list) else value
-                yield {name: label}, {self.key or name: value}
-        for label, keys in (self.points or {}).items():
+        values = self.values or []
+        for label, value in zip(labels(values), values, strict=True):
+            yield {name: label}, {self.key or name: value}
+        points = self.points or {}
+        for label, keys in zip(labels(points), points.values(), strict=True):
             yield {name: label}, keys
         # Each axis has its own generator, so adding another axis does not change its values.
         rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -145,7 +145,25 @@ class Axis(Section):
             assert self.of is not None
             drawn = {column: draw.draw(rng) for column, draw in self.of.items()}
             keys = {draw.key: drawn[column] for column, draw in self.of.items()}
-            yield {name: index, **drawn}, keys
+            shown = {
+                column: labels([value, *(self.of[column].choice or [])])[0]
+                for column, value in drawn.items()
+            }
+            yield {name: index, **shown}, keys
+
+
+def labels(values: Iterable[Label | list[Label]]) -> list[Label]:
+    """Axis values as a column of a table, which has one type: lists, and values of different kinds
+    (numbers, texts, truth values), are texts."""
+    given = list(values)
+    kinds = {float if type(value) is int else type(value) for value in given}
+    as_texts = len(kinds) > 1 or list in kinds
+    return [
+        json.dumps(value)
+        if isinstance(value, list) or (as_texts and not isinstance(value, str))
+        else value
+        for value in given
+    ]
 
 
 def _identity(value: Any) -> Any:

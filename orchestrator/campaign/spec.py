@@ -21,7 +21,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -46,6 +45,7 @@ from orchestrator.scenario.channel import check_channel, read_trace
 from orchestrator.scenario.combinations import check as check_combinations
 from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
 from orchestrator.scenario.schema import Scenario, Section
+from orchestrator.scenario.yaml_text import dump
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 from workloads.models.language import model_folder
@@ -401,7 +401,7 @@ def narrowed(
 def to_yaml(campaign: Campaign) -> str:
     """A self-contained campaign file; `load_campaign` reads an equal campaign from it."""
     tree = campaign.model_dump(exclude_defaults=True, mode="python")
-    return yaml.safe_dump(_plain(tree), sort_keys=False, allow_unicode=True, width=100)
+    return dump(_plain(tree))
 
 
 def _plain(value: Any) -> Any:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 
 from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
 from orchestrator.cli.options import PER_CORE, JsonFile
+from orchestrator.scenario.yaml_text import dump
 from testbed.core.errors import RunError
 
 if TYPE_CHECKING:  # `--help` needs no scenario
@@ -140,7 +140,7 @@ def _emulate(scenario: "Scenario", trace: Path, folder: Path) -> None:
         RunError: The run failed; the message is its last line on stderr.
     """
     file = folder.with_name("scenario.yaml")
-    file.write_text(yaml.safe_dump(scenario.model_dump(mode="json")), encoding="utf-8")
+    file.write_text(dump(scenario.model_dump(mode="json")), encoding="utf-8")
     words = ["run", str(file), "--trace", str(trace), "--out", str(folder)]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "orchestrator", *words], capture_output=True, text=True

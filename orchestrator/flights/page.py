@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import yaml
 
 from orchestrator.engine.arrays import Array
 from orchestrator.flights import document
@@ -29,6 +28,7 @@ from orchestrator.flights.words import UNITS, scores_of, sentences_of
 from orchestrator.records.manifest import provenance
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.xy import band, bars, chart, line, points
+from orchestrator.scenario.yaml_text import dump
 
 SCRIPTS = ("charts", "frame", "xy", "plain")
 FLIGHT_COLOURS = ("ring-1", "ring-2", "ring-3", "ring-4")
@@ -421,7 +421,7 @@ def _keys(made: document.Document) -> str | None:
     known = {name: value for name, value in link.items() if value is not None}
     if known:
         radio |= {"access": "lte", "lte": known}
-    return yaml.safe_dump({"radio": radio}, sort_keys=False)
+    return dump({"radio": radio})
 
 
 # --- forecast ------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.analysis.learned import Outcome
@@ -56,6 +55,7 @@ from orchestrator.reporting.outcome import (
     validity_sentence,
 )
 from orchestrator.reporting.pages import render_page
+from orchestrator.scenario.yaml_text import dump
 from testbed.core.paradigm import title_of
 from testbed.core.timeline import DIFFERING
 from testbed.system.files import write_whole
@@ -146,9 +146,7 @@ def render(run: Run) -> str:
         replay="testbed run scenario.json"
         + " --trace trace.npz" * (run.trace is not None)
         + " --out again",
-        scenario_text=yaml.safe_dump(
-            run.scenario_tree, sort_keys=False, allow_unicode=True, default_flow_style=None
-        ),
+        scenario_text=dump(run.scenario_tree, flow=True),
         bytes_by_step=bytes_by_step(run),
         holdings=(bars := holdings(manifest.get("partition"))),
         class_colours={

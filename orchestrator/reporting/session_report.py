@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import yaml
 
 from orchestrator.emulated.validity import remedies
 from orchestrator.records.session_reader import read_session
@@ -25,6 +24,7 @@ from orchestrator.reporting.outcome import (
 )
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.yaml_text import dump
 from testbed.system.files import write_whole
 
 WIDTH, HEIGHT = 560, 110
@@ -117,9 +117,7 @@ def render(
         check_title=check_title,
         checks=failed_first(known["validity"]),
         remedies=remedies(known["validity"], dilation, clock, "session"),
-        scenario_text=yaml.safe_dump(
-            scenario.model_dump(mode="json"), sort_keys=False, default_flow_style=None
-        ),
+        scenario_text=dump(scenario.model_dump(mode="json"), flow=True),
     )
 
 

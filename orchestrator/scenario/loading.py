@@ -9,24 +9,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.scenario.schema import Fitted, Scenario
 from orchestrator.scenario.unused import say_unused
+from orchestrator.scenario.yaml_text import MOST_CHARACTERS, parse
 from testbed.core.errors import InputError
 from testbed.core.words import did_you_mean
 from testbed.system.files import json_digest, read_regular
 
-MOST_BYTES = 4_000_000
-"""Largest size of a scenario file."""
 _TYPE_TAGS = {
+    "bool",
     *("Profile", "list", "float", "int", "str", "constrained-float", "constrained-int"),
     *("number", "directions", "link-model", "independent", "gilbert-elliott"),
     *("snr", "trace", "distance"),
 }
-MOST_VALUES = 200_000
-"""Largest number of values in a scenario, with aliases expanded."""
 OWN = Path(__file__).parents[1]
 """Folder of the `scenarios` and `campaigns` that come with the testbed."""
 PAPER = OWN / "scenarios" / "paper.yaml"
@@ -72,12 +69,12 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
     """
     file = own_or(path, what)
     try:
-        text = read_regular(file, 4 * MOST_BYTES).decode()
+        text = read_regular(file, 4 * MOST_CHARACTERS).decode()
     except FileNotFoundError:
         raise InputError(f"{path}: no such {what} file") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
-    tree = _parsed(text, str(path))
+    tree = parse(text, str(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a mapping of keys to values")
     is_campaign = "studies" in tree
@@ -143,7 +140,7 @@ def read_fit(path: Path, key: str) -> dict[str, Any]:
     """
     where = f"{key}: {path}"
     try:
-        data = read_regular(path, MOST_BYTES)
+        data = read_regular(path, MOST_CHARACTERS)
     except FileNotFoundError:
         raise InputError(f"{where}: no such file") from None
     except (OSError, ValueError) as error:
@@ -171,71 +168,6 @@ def read_fit(path: Path, key: str) -> dict[str, Any]:
             f"its digest is {digest}"
         )
     return dict(tree)
-
-
-def _parsed(text: str, source: str) -> Any:
-    """The values that a YAML text describes.
-
-    Raises:
-        InputError: It is not YAML, or expands to too many values.
-    """
-    if len(text) > MOST_BYTES:
-        raise InputError(f"{source}: longer than {MOST_BYTES} characters")
-    try:
-        tree = yaml.load(text, _Loader)
-        _count(tree, {})
-    except yaml.MarkedYAMLError as error:
-        where = error.problem_mark or error.context_mark
-        line = f", line {where.line + 1}" if where and "\n" in text else ""
-        what = "" if isinstance(error, _DuplicateKey) else "not YAML: "
-        raise InputError(f"{source}{line}: {what}{_one_line(error.problem)}") from None
-    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
-        raise InputError(f"{source}: not YAML: {_one_line(error)}") from None
-    return tree
-
-
-class _DuplicateKey(yaml.MarkedYAMLError):
-    """A mapping contains a key twice."""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which by itself would silently keep the last of equal keys."""
-
-    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """A mapping as it is written, before merge keys are resolved.
-
-        Raises:
-            _DuplicateKey: A key occurs twice.
-        """
-        node = super().compose_mapping_node(anchor)
-        lines: dict[tuple[str, str], int] = {}
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                line = key.start_mark.line + 1
-                first = lines.setdefault((key.tag, key.value), line)
-                if first != line:
-                    problem = f"the key {key.value!r} occurs twice, first in line {first}"
-                    raise _DuplicateKey(None, None, problem, key.start_mark)
-        return node
-
-
-def _count(tree: Any, known: dict[int, int]) -> int:
-    """Number of values in a tree; shared ones count each time they occur.
-
-    Raises:
-        ValueError: There are too many, or the tree contains itself.
-    """
-    if not isinstance(tree, (dict, list)):
-        return 1
-    if id(tree) in known:
-        return known[id(tree)]
-    known[id(tree)] = MOST_VALUES + 1  # until it has been counted, since it may contain itself
-    inner = tree.values() if isinstance(tree, dict) else tree
-    total = 1 + sum(_count(value, known) for value in inner)
-    if total > MOST_VALUES:
-        raise ValueError(f"it expands to more than {MOST_VALUES} values")
-    known[id(tree)] = total
-    return total
 
 
 def validate(tree: dict[str, Any], source: str) -> Scenario:
@@ -322,7 +254,7 @@ def _override(tree: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise InputError(f"`overrides` {override}: must be dotted.key=value")
-    set_key(tree, key, _parsed(text, f"`overrides` {key}"), f"`overrides` {key}")
+    set_key(tree, key, parse(text, f"`overrides` {key}", key), f"`overrides` {key}")
 
 
 def set_key(tree: dict[str, Any], key: str, value: Any, source: str) -> None:

@@ -38,6 +38,10 @@ testbed init my.yaml
 `--set dotted.key=value` sets a key on the command line and may be repeated. `testbed init` writes a
 scenario with all keys. The end of a key's name gives its unit: `_s` seconds, `_m` metres, `_w`
 watts, `_hz` hertz, `_bps` bit/s, `_flops` FLOP/s (in the costs of a split: FLOP).
+
+Scenarios, campaigns and values of `--set` are YAML with the numbers of YAML 1.2: `1e6` is a number,
+and `12:30`, `1_000` and `yes` are texts. A number with a leading zero, such as `020`, is refused,
+because it is octal for some programs; so is a key that occurs twice.
 """
 
 PAGE = re.compile(r"docs/([\w-]+)\.md")

@@ -208,15 +208,43 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_truth_values_as_numbers(cls, tree: Any) -> Any:
-        """YAML reads `yes` and `no` as truth values, which pydantic takes as 1 and 0."""
+    def _kinds_are_not_mixed(cls, tree: Any) -> Any:
+        """Refuse truth values and texts as numbers, and texts as truth values.
+
+        Pydantic takes `true` as 1, and the texts `1_000` and `yes` as 1000 and true.
+        """
         for name, value in tree.items() if isinstance(tree, dict) else ():
-            values = value if isinstance(value, list) else [value]
-            if name in cls.model_fields and any(isinstance(each, bool) for each in values):
-                kinds = str(cls.model_fields[name].annotation)
-                if re.search(r"\b(int|float)\b", kinds) and "bool" not in kinds:
-                    raise ValueError(f"{name}: must be a number, not true or false")
+            kinds = set(map(type, _leaves(value))) & {bool, str}
+            if name not in cls.model_fields or not kinds:
+                continue
+            allowed = set(
+                re.findall(r"\b(?:bool|int|float|str)\b", str(cls.model_fields[name].annotation))
+            )
+            if bool in kinds and allowed & {"int", "float"} and "bool" not in allowed:
+                raise ValueError(f"{name}: must be a number, not true or false")
+            for text in () if "str" in allowed else _leaves(value):
+                if "bool" in allowed and isinstance(text, str):
+                    raise ValueError(f"{name}: must be true or false, not {text[:60]!r}")
+                if allowed & {"int", "float"} and isinstance(text, str) and _is_number(text):
+                    raise ValueError(f"{name}: must be a number, not the text {text[:60]!r}")
         return tree
+
+
+def _leaves(value: object) -> Iterator[object]:
+    """The values in nested lists."""
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield value
+
+
+def _is_number(text: str) -> bool:
+    """Whether pydantic would take a text as a number."""
+    with suppress(ValueError):
+        float(text)
+        return True
+    return False
 
 
 class BaseStation(Section):
@@ -1907,26 +1935,32 @@ class Faults(Section):
 
 
 def _text(value: object) -> object:
-    """A number of YAML as text, as environment variables need it."""
+    """A number of Python as text, as programs need it; that of a file is a text already."""
+    if value is None:
+        raise ValueError("must be a text; put it between quotes")
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+ProgramText = Annotated[str, BeforeValidator(_text)]
+"""A text that programs are given as it is written in the file."""
 
 
 class NodePrograms(Section):
     """Programs of a node in a session of `testbed up`, and their permissions (see
     docs/programs.md)."""
 
-    command: str | Annotated[list[str], Field(min_length=1)] | None = None
-    """Command line for a shell, or a list with a program and its arguments."""
+    command: str | Annotated[list[ProgramText], Field(min_length=1)] | None = None
+    """Command line for a shell, or a list with a program and its arguments, which are passed as
+    they are written: `0755` stays `0755`."""
     image: Annotated[str, Field(min_length=1)] | None = None
     """Container image in which the programs run, for runtimes with containers."""
     cpus: Annotated[float, Field(ge=0.01, le=1024)] | None = None
     """Largest number of CPUs that each program may use, for runtimes with containers."""
     memory_bytes: Annotated[int, Field(ge=1 << 22, le=1 << 50)] | None = None
     """Largest amount of memory that each program may use, for runtimes with containers."""
-    env: dict[
-        Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], Annotated[str, BeforeValidator(_text)]
-    ] = {}
-    """Environment variables, in addition to those that all nodes have."""
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], ProgramText] = {}
+    """Environment variables, in addition to those that all nodes have. Their values are texts, as
+    they are written: `0755`, `1.10` and `yes` are not changed."""
     writable: list[str] = []
     """Files and folders within the working directory that the programs may write, in addition to
     their home directory."""

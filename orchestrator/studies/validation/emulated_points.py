@@ -15,12 +15,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from orchestrator.analysis import metrics
 from orchestrator.records.manifest import source_sha256
 from orchestrator.records.reader import read_run
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.yaml_text import dump
 from orchestrator.studies.validation.space import at
 from testbed.core.errors import RunError
 from testbed.core.progress import Progress
@@ -66,7 +65,7 @@ def _emulated(scenario: Scenario, metric: str, place: Path) -> dict[str, Any]:
     about: dict[str, Any] = {"clock": clock, "valid": False, "missed": [], "value": None}
     # Runs of another version of the program are repeated.
     text = f"# sources {source_sha256()}\n"
-    text += yaml.safe_dump(scenario.model_dump(mode="json"), sort_keys=False)
+    text += dump(scenario.model_dump(mode="json"))
     file, out = place.with_suffix(".yaml"), place
     if not (
         file.is_file() and file.read_text("utf-8") == text and (out / "manifest.json").is_file()

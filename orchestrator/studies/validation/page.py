@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from orchestrator.records.manifest import provenance
 from orchestrator.reporting import xy
 from orchestrator.reporting.formatting import listed
 from orchestrator.reporting.pages import render_page
+from orchestrator.scenario.yaml_text import dump
 from orchestrator.studies.validation.outcome import Validation
 from orchestrator.studies.validation.shrink import plain
 from orchestrator.studies.validation.space import tree_at
@@ -43,7 +43,7 @@ def page(found: Validation) -> str:
     text = None
     drawn = _histogram(found)
     if found.counterexample is not None:
-        text = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)
+        text = dump(plain(found.counterexample))
     return render_page(
         "validation.html",
         ("charts", "frame", "xy", "plain") if drawn else ("charts", "frame", "plain"),
@@ -160,7 +160,7 @@ def write(found: Validation, folder: Path) -> None:
     text = found.request.space.to_yaml()
     write_whole(folder / "space.yaml", lambda part: part.write_text(text, "utf-8"))
     if found.counterexample is not None:
-        simple = yaml.safe_dump(plain(found.counterexample), sort_keys=False, width=100)
+        simple = dump(plain(found.counterexample))
         write_whole(folder / "counterexample.yaml", lambda part: part.write_text(simple, "utf-8"))
     html = page(found)
     write_whole(folder / "validation.html", lambda part: part.write_text(html, "utf-8"))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
 from scipy.stats import norm
 
@@ -23,6 +22,7 @@ from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import explain, put, read_tree, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario, Section
+from orchestrator.scenario.yaml_text import dump
 from testbed.core.errors import InputError
 
 SEED = "seed"
@@ -91,7 +91,7 @@ class Space(Section):
     def to_yaml(self) -> str:
         """The contents of a space file; `load_space` reads an equal space from it."""
         tree = self.model_dump(mode="json", exclude_none=True)
-        return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
+        return dump(tree)
 
 
 def load_space(path: Path, scenario: Scenario) -> Space:
