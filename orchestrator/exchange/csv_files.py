@@ -19,7 +19,7 @@ import pandas as pd
 from orchestrator.exchange.bounds import first
 from orchestrator.exchange.files import Array, is_number, names_of, text_of
 from testbed.core.errors import InputError
-from testbed.core.words import not_one_of
+from testbed.core.words import by_number, not_one_of
 
 _LENGTHS = {"m": 1.0, "cm": 0.01, "mm": 0.001, "km": 1000.0, "ft": 0.3048}
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -165,7 +165,7 @@ def read(paths: Sequence[Path], reading: Reading) -> Table:
     times_s = table["time"].to_numpy(float)
     uavs = []
     of_uavs = {str(name): np.asarray(rows) for name, rows in table.groupby("uav").indices.items()}
-    for name, rows in sorted(of_uavs.items(), key=lambda it: _natural(it[0])):
+    for name, rows in sorted(of_uavs.items(), key=lambda it: by_number(it[0])):
         own = {field: values[rows] for field, values in fields.items()}
         placed = None if places is None else places[rows]
         uavs.append(_one_per_time(name, times_s[rows], own, placed, rows, where, reading.same_time))
@@ -581,12 +581,6 @@ def _one_per_time(
 
 def _bare(column: str) -> str:
     return re.sub(r"[\])\s]+$", "", column)
-
-
-def _natural(name: str) -> list[tuple[int, float, str]]:
-    """A key that sorts uav2 before uav10."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", name)
-    return [(0, float(part), "") if i % 2 else (1, 0.0, part) for i, part in enumerate(parts)]
 
 
 def _named(table: pd.DataFrame) -> str:

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Error messages for misspelt names, with suggestions."""
+"""Names: error messages for misspelt ones with suggestions, and their order."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -23,3 +24,20 @@ def not_one_of(word: str, known: Iterable[str]) -> str:
         return f"{word!r} is not one of {named}{did_you_mean(word, words)}"
     close = get_close_matches(str(word), words, n=3) or words[:3]
     return f"{word!r} is not one of the {len(words)} known names, such as {', '.join(close)}"
+
+
+def by_number(name: str) -> list[tuple[int, float, str]]:
+    """A key that sorts names by the numbers in them: `2` before `10`, and `uav2` before `uav10`.
+
+    Names that are numbers are sorted by value and come first. In other names, numbers are compared
+    by value, and the text around them by character.
+    """
+    if re.fullmatch(r"[-+]?\d+(\.\d+)?", name):
+        return [(0, _number(name), ""), (1, 0, name)]
+    parts = re.split(r"(\d+(?:\.\d+)?)", name)
+    compared = [(0, _number(part), "") if i % 2 else (1, 0, part) for i, part in enumerate(parts)]
+    return [*compared, (1, 0, name)]
+
+
+def _number(text: str) -> float:
+    return float(text) if "." in text else int(text)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.core.errors import InputError
+from testbed.core.words import by_number
 from workloads.data.parts import FIELD, Division, divided, names_only_a_part, part_of
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -15,9 +16,11 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".
 
 
 def pictures_below(folder: Path) -> Iterator[str]:
-    """Paths of all pictures below a folder, in a fixed order."""
-    for place, _, names in sorted(os.walk(folder, followlinks=True)):
-        for name in sorted(names):
+    """Paths of all pictures below a folder, sorted by the numbers in their names."""
+    for place, _, names in sorted(
+        os.walk(folder, followlinks=True), key=lambda it: by_number(it[0])
+    ):
+        for name in sorted(names, key=by_number):
             if name.lower().endswith(SUFFIXES):
                 yield f"{place}/{name}"
 
@@ -55,8 +58,10 @@ def _listed(folders: list[Path]) -> str:
 
 
 def classes_in(folder: Path) -> list[str]:
-    """Names of the classes whose folders are in a folder, sorted; hidden folders are no classes."""
-    return sorted(f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith("."))
+    """Names of the classes whose folders are in a folder, sorted by the numbers in them; hidden
+    folders are no classes."""
+    found = (f.name for f in folder.iterdir() if f.is_dir() and not f.name.startswith("."))
+    return sorted(found, key=by_number)
 
 
 def picture_folders(root: Path) -> tuple[Path, Division[Path]]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from testbed.core.errors import InputError
+from testbed.core.words import by_number
 from workloads.data.config import DataConfig
 from workloads.data.parts import FIELD, Division, divided, part_of, part_of_file, shown_names
 from workloads.data.pictures import EncodedPictures, is_held_out
@@ -38,7 +39,7 @@ def table_files(root: Path) -> Division[Path] | None:
     if (root / "state.json").is_file():
         return Division(_arrow_files(root), None)
     if (root / "dataset_dict.json").is_file():
-        folders = [folder.parent for folder in sorted(root.glob("*/state.json"))]
+        folders = [folder.parent for folder in sorted(root.glob("*/state.json"), key=_place)]
         return divided(
             [(file, part_of(folder.name)) for folder in folders for file in _arrow_files(folder)],
             root,
@@ -64,7 +65,13 @@ def table_files(root: Path) -> Division[Path] | None:
 def _visible(root: Path, place: str) -> list[Path]:
     """Files that match a pattern, except for those in hidden folders."""
     found = [file.relative_to(root) for file in root.glob(place)]
-    return [root / f for f in sorted(found) if not any(n.startswith(".") for n in f.parts)]
+    found.sort(key=_place)
+    return [root / f for f in found if not any(n.startswith(".") for n in f.parts)]
+
+
+def _place(path: Path) -> list[list[tuple[int, float, str]]]:
+    """A key that sorts paths by the numbers in the names of their folders and files."""
+    return [by_number(name) for name in path.parts]
 
 
 def _arrow_files(folder: Path) -> list[Path]:
@@ -116,8 +123,11 @@ class PictureTable(EncodedPictures):
             self.names: Sequence[object] = range(int(values[-1]) + 1)
             labels = found.astype(np.int64)
         else:
-            self.names = values.tolist()
-            labels = np.searchsorted(values, found).astype(np.int64)
+            texts: list[str] = values.tolist()
+            self.names = ordered = sorted(texts, key=by_number)
+            number = {name: n for n, name in enumerate(ordered)}
+            numbers = np.array([number[text] for text in texts], np.int64)
+            labels = numbers[np.searchsorted(values, found)]
         self.classes = len(self.names)
         self._rows = np.arange(len(labels))
         if files.held_out is None:

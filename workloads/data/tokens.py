@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from testbed.core.errors import InputError
+from testbed.core.words import by_number
 from testbed.system.files import write_whole
 from testbed.system.folders import cache_folder
 from workloads.data.config import DataConfig
@@ -148,13 +149,14 @@ def _files(root: Path) -> Division[Path]:
     # Imported here, because only tables need it.
     from workloads.data.tables import table_files
 
-    found = sorted(
+    found = [
         Path(place, name)
         for place, folders, names in os.walk(root, followlinks=True)
         if not any(part.startswith(".") for part in Path(place).relative_to(root).parts)
         for name in names
         if name.endswith(SUFFIXES) and not name.startswith(".")
-    )
+    ]
+    found.sort(key=lambda path: [by_number(name) for name in path.parts])
     tables = table_files(root)
     kinds = sorted({file.suffix for file in found})
     if tables is not None:

@@ -276,3 +276,16 @@ def test_token_files(tmp_path: Path) -> None:
     np.save(tmp_path / "train.npy", np.array([[{}]]), allow_pickle=True)
     with pytest.raises(InputError, match=r"^workload\.data\.source: "):
         open_data(source, 9, tokens)
+
+
+@pytest.mark.parametrize("name", ["{}", "class{}", "{}-animals", "{:02}"])
+def test_class_folders_are_numbered_by_the_numbers_in_their_names(
+    tmp_path: Path, name: str
+) -> None:
+    for label in range(12):
+        for part in ("train", "test"):
+            picture(tmp_path / part / name.format(label), "1", "2", "10")
+    for train in (True, False):
+        data = held_out(tmp_path, train=train, classes=12)
+        assert list(data.names) == [name.format(label) for label in range(12)]
+        assert data.labels.tolist() == [label for label in range(12) for _ in range(3)]

@@ -30,7 +30,7 @@ def picture(label: int, index: int) -> bytes:
 
 
 def table(labels: list[Any], **more: list[Any]) -> pa.Table:
-    numbers = [label if isinstance(label, int) else ord(label) - 97 for label in labels]
+    numbers = [ord(label) - 97 if str(label).isalpha() else int(label) for label in labels]
     cells = [{"bytes": picture(n, i), "path": None} for i, n in enumerate(numbers)]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     return pa.table({"image": pa.array(cells, kind), "label": labels} | more)
@@ -180,3 +180,19 @@ def test_feature_skew_grows_from_client_to_client() -> None:
     tokens = open_data(config, 5, Tokens(4, 5))
     with pytest.raises(InputError, match="'feature' requires images"):
         client_data(tokens, config, 2, 4)
+
+
+def test_labels_that_are_texts_are_numbered_by_the_numbers_in_them(tmp_path: Path) -> None:
+    labels = [str(n % 12) for n in range(48)]
+    pq.write_table(table(labels), tmp_path / "train.parquet")
+    pq.write_table(table(labels[::-1]), tmp_path / "test.parquet")
+    data = opened(tmp_path, classes=12)
+    assert list(data.names) == [str(n) for n in range(12)]
+    assert data.labels.tolist() == list(map(int, labels))
+    assert opened(tmp_path, train=False, classes=12).labels.tolist() == list(map(int, labels[::-1]))
+
+
+def test_tables_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for part in (10, 2, 1):
+        pq.write_table(table([part] * 3), tmp_path / f"train-{part}.parquet")
+    assert opened(tmp_path, classes=11).labels.tolist() == [1] * 3 + [2] * 3 + [10] * 3
