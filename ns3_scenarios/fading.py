@@ -102,6 +102,11 @@ class FadingChannel(Derived):
         self.fading = fading
         self._made: ChannelTrace | None = None
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks per slot."""
+        return self.fading.blocks(self.slot_s)
+
     def trace(self, slots: int) -> ChannelTrace:
         """The trace from slot 0 with at least `slots` slots; earlier slots never change."""
         made = self._made

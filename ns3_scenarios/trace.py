@@ -54,7 +54,7 @@ PIECE = 1 << 20
 
 
 # Limits for foreign traces, beyond any real channel and flight.
-SHORTEST_S, LONGEST_S = 1e-6, 1e4
+SHORTEST_S, LONGEST_S = 1e-6, 10.0
 LEAST_GAIN, MOST_GAIN = 1e-40, 1.0
 LEAST_BPS, MOST_BPS = 1e-3, 1e12
 FARTHEST_M, HIGHEST_M = 1e6, 2e4
@@ -115,6 +115,11 @@ class Served:
     interference, would have the signal-to-noise ratio that the serving cell has with it."""
     cells: npt.NDArray[np.int64]
     """Number of the cell, shape [K, S]; 0 is the base station, further ones follow."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the values."""
+        return self.gain.nbytes + self.cells.nbytes
 
     def __getitem__(self, key: Any) -> "Served":
         _, *keys = key
@@ -205,6 +210,12 @@ class SlotTrace:
     def slots(self) -> int:
         """S."""
         return int(self.values.shape[1])
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the values of all slots."""
+        given = (getattr(self, name, None) for name in PER_SLOT)
+        return sum(values.nbytes for values in given if values is not None)
 
     def save(self, path: Path) -> None:
         """Write the trace as NPZ: its slot values, slot_s, and position, seed, scenario if known.

@@ -165,7 +165,7 @@ def choose(
     radio, tried = radio_access(scenario, channel.now), []
     threads = (scenario.uavs.threads, scenario.base_station.threads)
     faults = resting(scenario, plan.allocation)
-    free = simulate_on(plan, radio, channel, 0.0, faults)
+    free = simulate_on(scenario, plan, radio, channel, 0.0, faults)
     enough = int(MOST_CHANGE * free.latency_s / channel.slot_s) + 1
     gain = channel.trace(enough).values[:, :enough]
     for dilation in (factor for factor in LADDER if factor >= least):

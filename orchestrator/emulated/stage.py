@@ -385,7 +385,9 @@ class Stage:
         scenario, plan, injector = self.scenario, round_.link_plan, self.injector
         faults = round_.faults
         node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
-        times = simulate_on(plan, round_.radio, channel, round_.start_s, faults, tcp=round_.tcp)
+        times = simulate_on(
+            scenario, plan, round_.radio, channel, round_.start_s, faults, tcp=round_.tcp
+        )
         expected = round_of(round_.index, plan, times)
         slot_s, dilation = channel.slot_s, scenario.dilation
         first = math.floor(round_.start_s / slot_s + 1e-9)

@@ -141,13 +141,14 @@ def _best_static(
     scenario = Scenario.model_validate_json(scenario_json)
     rng = np.random.default_rng(scenario.seed)
     slots = 128
-    while True:
+    while slots <= LONGEST_FORECAST_SLOTS:
         try:
             outlooks = _sampled(scenario, members, rounds, slots)
             found = _evolved(outlooks, rng, generations)
             return for_all(found, outlooks[0].radio, members, scenario.uavs.count)
         except TraceExhausted:
             slots *= 2
+    return fixed_allocation(scenario)  # With so bad a channel, no round ends.
 
 
 def _indices(scenario: Scenario, members: Sequence[int] | None) -> npt.NDArray[np.int64]:

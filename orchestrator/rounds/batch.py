@@ -4,12 +4,15 @@
 """Predicts all rounds of a scenario together, in compiled code, if no decision depends on earlier
 rounds."""
 
+from contextlib import suppress
+
 import numpy as np
 
 from ns3_scenarios.trace import ChannelSource, TraceExhausted
 from orchestrator.engine.faults import planned
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import check_shares, radio_access
+from orchestrator.rounds.length import check_length, check_rounds
 from orchestrator.rounds.loop import check_range
 from orchestrator.rounds.selection import selection
 from orchestrator.rounds.simulation import BatchTimes, simulate_batch, split_costs
@@ -48,12 +51,20 @@ def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitPro
     channel = Channel.of(source)
     radio = radio_access(scenario, channel.now)
     check_shares(radio, allocation)
+
+    def played(rounds: int) -> BatchTimes:
+        trace, own = channel.now, split[:rounds]
+        given = (values[:rounds] for values in (alpha, beta, rho))
+        gain, slot_s = trace.values, trace.slot_s
+        return simulate_batch(costs, radio, gain, slot_s, 0.0, own, *given, follow=True)
+
     while True:
-        trace = channel.now
         try:
-            return simulate_batch(
-                costs, radio, trace.values, trace.slot_s, 0.0, split, alpha, beta, rho, follow=True
-            )
+            return played(scenario.rounds)
         except TraceExhausted:
+            trace, plan = channel.now, costs.plan(allocation)
             check_range(radio, allocation, trace, 0.0)
+            check_length(scenario, plan, radio, trace, 0.0, rounds=scenario.rounds)
+            with suppress(TraceExhausted):
+                check_rounds(channel, float(played(1).latency_s[0]), scenario.rounds)
             channel.grow()

@@ -33,6 +33,7 @@ from orchestrator.engine.radio import check_shares, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
 from orchestrator.rounds.hierarchy import BackhaulLinks, PredictedBackhaul, cloud_round
+from orchestrator.rounds.length import check_length, check_played, check_rounds, check_steps
 from orchestrator.rounds.selection import RoundStart, selection
 from orchestrator.rounds.simulation import RoundTimes, round_of, simulate
 from orchestrator.rounds.windows import rounds_of
@@ -140,6 +141,9 @@ def play_rounds(
             raise InputError(f"round {index}: {error}") from error
         except ChannelError as error:
             raise ChannelError(f"round {index}: {error}") from error
+        check_played(scenario, round_)
+        if not done and not index:
+            check_rounds(channel, round_.latency_s, count)
         decisions.add(round_, decision.allocation)
         yield round_
 
@@ -246,6 +250,7 @@ def predict(
     channel = Channel.of(source)
     if rounds is not None and scenario.updates:
         scenario = scenario.model_copy(update={"rounds": rounds})
+    check_steps(scenario if rounds is None else scenario.model_copy(update={"rounds": rounds}))
     engine = engine_of(scenario, channel, profile, sizing, decide)
     done: list[Round] = []
     has_rates = isinstance(channel.now, RateTrace)
@@ -402,7 +407,9 @@ class EngineBackend:
         """Simulate a round, or all rounds of an asynchronous run as one, with these faults."""
         plan = self.plan(decision.allocation)
         tcp = self.tcp(decision.index)
-        times = simulate_on(plan, self._radio, self._channel, decision.start_s, faults, tcp=tcp)
+        times = simulate_on(
+            self._scenario, plan, self._radio, self._channel, decision.start_s, faults, tcp=tcp
+        )
         return round_of(decision.index, plan, times)
 
 
@@ -523,6 +530,7 @@ class ShadowPrediction:
 
 
 def simulate_on(
+    scenario: Scenario,
     plan: RoundPlan,
     radio: RadioAccess,
     channel: Channel,
@@ -530,9 +538,10 @@ def simulate_on(
     faults: RoundFaults | None = None,
     tcp: TcpModel | None = None,
 ) -> RoundTimes:
-    """Simulate a round on a channel that is extended as the round needs it.
+    """Simulate a round of a scenario on a channel that is extended as the round needs it.
 
     Raises:
+        InputError: The round needs more than `longest_round_s`.
         TraceExhausted: The channel ends before the round does.
     """
     while True:
@@ -549,6 +558,7 @@ def simulate_on(
             )
         except TraceExhausted:
             check_range(radio, plan.allocation, trace, start_s)
+            check_length(scenario, plan, radio, trace, start_s, faults)
             channel.grow()
 
 

@@ -6,6 +6,7 @@
 import json
 import logging
 import math
+import sys
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ from ns3_scenarios.trace import (
     DownlinkIs,
     GivenTrace,
     RateTrace,
+    Replay,
     SlotTrace,
     TraceError,
     TraceExhausted,
@@ -90,6 +92,8 @@ TTI_S = 1e-3
 """Time in which small-scale fading is constant: a transmission time interval of LTE."""
 FIRST_SLOTS = 1024
 """Number of slots that are requested from a channel at first; it doubles when more are needed."""
+MOST_BYTES = 2 << 30
+"""Memory of the slots of a channel, not counting copies."""
 PIECE_BYTES = 32 << 20
 """Memory of gains and positions in one piece of a channel that is written to a file."""
 
@@ -127,12 +131,22 @@ class Channel:
 
     @property
     def now(self) -> SlotTrace:
-        """All slots that have been made so far, or `FIRST_SLOTS` if there were none."""
-        return self.trace(FIRST_SLOTS) if self._trace is None else self._trace
+        """All slots that have been made so far, or `FIRST_SLOTS` if there were none; fewer, if
+        these would fill the memory."""
+        if self._trace is None:
+            source = self._source
+            blocks = source.blocks if isinstance(source, FadingChannel) else 1
+            return self.trace(max(1, min(FIRST_SLOTS, MOST_BYTES // (32 * self.uavs * blocks))))
+        return self._trace
 
     def trace(self, slots: int) -> SlotTrace:
-        """A trace of at least this number of slots, or of all that the source has."""
+        """A trace of at least this number of slots, or of all that the source has.
+
+        Raises:
+            InputError: They would fill the memory.
+        """
         if self._trace is None or self._trace.slots < slots:
+            self.check_room(slots)
             try:
                 self._trace = self._source.trace(slots)
             except TraceExhausted as end:
@@ -140,15 +154,37 @@ class Channel:
         return self._trace
 
     def grow(self) -> SlotTrace:
-        """A trace twice as long as now.
+        """A trace twice as long as now, or as long as the memory allows.
 
         Raises:
             TraceExhausted: The source has no more slots.
+            InputError: More slots would fill the memory.
         """
         before = self.now.slots
-        if self.trace(2 * before).slots <= before:
+        if self.trace(max(before + 1, min(2 * before, self._most_slots))).slots <= before:
             raise TraceExhausted(before)
         return self.now
+
+    def check_room(self, slots: int) -> None:
+        """Refuse a number of slots that would fill the memory.
+
+        Raises:
+            InputError: They would.
+        """
+        if slots > self._most_slots:
+            raise InputError(
+                f"slot_s: {slots:,} slots of {self.slot_s:g} s for {self.uavs:,} UAVs need more "
+                f"than {MOST_BYTES >> 30} GiB of memory; use longer slots, fewer rounds or fewer "
+                "UAVs"
+            )
+
+    @property
+    def _most_slots(self) -> int:
+        """Number of slots of which the trace fits into `MOST_BYTES`; a given one is in memory."""
+        made = self._trace
+        if made is None or isinstance(self._source, Replay):
+            return sys.maxsize
+        return MOST_BYTES // math.ceil(made.bytes / made.slots)
 
     def until(self, time_s: float) -> SlotTrace:
         """The slots up to the one that contains this moment, i.e. those that can be known then.
@@ -594,6 +630,13 @@ def replay(scenario: Scenario, trace: SlotTrace, name: str = "trace") -> GivenTr
             logging.WARNING,
         )
     if (fading := fading_of(scenario)) is not None:
+        blocks = fading.blocks(trace.slot_s)
+        if 8 * trace.uavs * trace.slots * blocks > MOST_BYTES:
+            raise InputError(
+                f"radio.fading_block: {name} has {trace.slots:,} slots for {trace.uavs:,} UAVs, "
+                f"whose fading in {blocks:,} blocks each needs more than {MOST_BYTES >> 30} GiB of "
+                "memory; use 'slot', or a shorter trace"
+            )
         trace = trace.replaced(fading=fading.powers(fading.turns(trace)))
     return GivenTrace(_with_cells(scenario, trace, name))
 

@@ -1880,11 +1880,15 @@ class FaultEvent(Section):
         return self
 
 
+MOST_FAULTS = 10_000
+"""Largest number of random faults."""
+
+
 class RandomFaults(Section):
     """Random faults; a random seed determines them. Start times are uniformly distributed in
     `within_s`, and each fault affects one UAV."""
 
-    count: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    count: Annotated[int, Field(ge=0, le=MOST_FAULTS)] | None = None
     """Number of faults. Default: a random number with a Poisson distribution, on average
     `rate_per_s` faults per second."""
     rate_per_s: Annotated[float, Field(ge=0, le=100)] = 0.0
@@ -1907,6 +1911,11 @@ class RandomFaults(Section):
     def _ranges_in_order(self) -> "RandomFaults":
         if self.count is None and not self.rate_per_s:
             raise ValueError("count: is missing, and so is rate_per_s; how many faults?")
+        if self.count is None and (mean := self.rate_per_s * self.within_s) > MOST_FAULTS:
+            raise ValueError(
+                f"rate_per_s: {self.rate_per_s:g} faults per second in within_s {self.within_s:g} "
+                f"are {mean:,.0f} faults; at most {MOST_FAULTS:,} are possible"
+            )
         for name in ("duration_s", "factor"):
             low, high = getattr(self, name)
             if low > high:
@@ -2002,6 +2011,9 @@ class Scenario(Section):
     """Random seed for mobility, fading, weights and data."""
     slot_s: Annotated[float, Field(ge=1e-3, le=10)] = 0.1
     """Length of a slot, τ0; the channel is constant within a slot."""
+    longest_round_s: Duration = Field(default=1e5, exclude_if=lambda longest_s: longest_s == 1e5)
+    """Largest length of a round in emulated seconds. A longer one is refused before its channel
+    fills the memory; usually, a key has a wrong unit."""
     base_station: BaseStation = BaseStation()
     uavs: Uavs
     mobility: Mobility = Mobility()

@@ -185,7 +185,7 @@ def _upper_bounds(scenario: Scenario, channel: Channel, profile: SplitProfile) -
     radio = radio_access(scenario, channel.now)
     for name in ("sfl-ps", "cpsfl-no-at", "cpsfl-no-ps", "cpsfl"):
         plan = _plan(scenario, profile, name)
-        times = simulate_on(plan, radio, channel, 0.0)
+        times = simulate_on(scenario, plan, radio, channel, 0.0)
         bound_s = upper_bound_s(durations_of(times, plan.clients))
         yield Row(
             f"{plan.paradigm.title} <= upper bound", "(13)", "-", times.latency_s, "<=", bound_s

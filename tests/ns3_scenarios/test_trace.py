@@ -167,7 +167,7 @@ def at(values: np.ndarray, k: int, s: int, value: object) -> np.ndarray:
             "m/s (UAV 2, slot 15)",
         ),
         ({"loss": at(np.zeros((3, 16)), 0, 9, np.nan)}, "loss[0, 9] is NaN: from 0 to 1 (UAV 1"),
-        ({"slot_s": np.nan}, "slot_s must be one number from 1e-06 to 10000, not NaN"),
+        ({"slot_s": np.nan}, "slot_s must be one number from 1e-06 to 10, not NaN"),
     ],
 )
 def test_what_no_channel_and_no_flight_can_be_is_refused_with_its_place(
