@@ -34,7 +34,7 @@ from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from testbed.core import orders
 from testbed.core.paradigm import Paradigm
-from testbed.core.timeline import CA, CB, CM, SG, SM, S
+from testbed.core.timeline import CA, CB, CF, CM, SG, SM, S
 
 COLUMNS = ["client", "iteration", "step", "bytes"]
 
@@ -216,6 +216,37 @@ def test_adapters_wait_for_all_on_a_shared_band(name: str) -> None:
     assert uploads["start_s"].tolist() == [at_s] * 3
     assert_uploads_share(times, plan, radio)
     assert times.end_s == uploads["end_s"].max()
+
+
+@pytest.mark.parametrize("name", ["sfl-pp", "cpsfl"])
+def test_copies_of_a_broadcast_follow_each_other_on_links_with_shares(name: str) -> None:
+    """Each UAV has received its adapters when its link has carried a copy for everybody."""
+    plan, radio = small_plan(name), lte("shares")
+    one, copies = (
+        assert_played_alike((replace(plan, unicast=unicast), radio, flat(), SLOT_S))
+        for unicast in (False, True)
+    )
+    assert one is not None
+    assert copies is not None
+    took_s = [steps(times, SM)["end_s"] for times in (one, copies)]
+    assert took_s[1] == pytest.approx(3 * took_s[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sfl-pp", "cpsfl"])
+def test_copies_of_a_broadcast_divide_a_shared_downlink(name: str) -> None:
+    plan, radio = replace(small_plan(name), unicast=True), lte()
+    times = assert_played_alike((plan, radio, flat(), SLOT_S))
+    assert times is not None
+    bps = [
+        radio.link_rates(plan.allocation, flat(1), in_turns=False, active=max(1, n)).gradient[:, 0]
+        for n in range(4)
+    ]
+    given = [(k, 0.0, 8.0 * plan.sm_bytes[k]) for k in range(3)]
+    ends = ends_of_sharing(given, lambda k, _, count: bps[count][k], 3000, SLOT_S)
+    received = np.sort(steps(times, SM), order="client")["end_s"]
+    assert received == pytest.approx([ends[k, 0.0] for k in range(3)], abs=2e-8)
+    begun = times.spans[(times.spans["step"] == CF) & (times.spans["iteration"] == 1)]
+    assert begun["start_s"] == pytest.approx(np.full(3, received.max()), abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["asfl-pp", "asfl-sp", "asfl-ps"])
