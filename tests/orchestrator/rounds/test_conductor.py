@@ -235,14 +235,18 @@ def test_copies_of_a_broadcast_follow_each_other_on_links_with_shares(name: str)
 @pytest.mark.parametrize("name", ["sfl-pp", "cpsfl"])
 def test_copies_of_a_broadcast_divide_a_shared_downlink(name: str) -> None:
     plan, radio = replace(small_plan(name), unicast=True), lte()
-    times = assert_played_alike((plan, radio, flat(), SLOT_S))
+    gain = 0.01 * flat()  # at which the downlinks have different rates
+    times = assert_played_alike((plan, radio, gain, SLOT_S))
     assert times is not None
     bps = [
-        radio.link_rates(plan.allocation, flat(1), in_turns=False, active=max(1, n)).gradient[:, 0]
+        radio.link_rates(plan.allocation, gain[:, :1], in_turns=False, active=max(1, n)).gradient[
+            :, 0
+        ]
         for n in range(4)
     ]
     given = [(k, 0.0, 8.0 * plan.sm_bytes[k]) for k in range(3)]
     ends = ends_of_sharing(given, lambda k, _, count: bps[count][k], 3000, SLOT_S)
+    assert len(set(ends.values())) == 3
     received = np.sort(steps(times, SM), order="client")["end_s"]
     assert received == pytest.approx([ends[k, 0.0] for k in range(3)], abs=2e-8)
     begun = times.spans[(times.spans["step"] == CF) & (times.spans["iteration"] == 1)]
