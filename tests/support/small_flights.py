@@ -35,7 +35,11 @@ def made_up(seed: int, offset_db: float, *, without: tuple[str, ...] = ()) -> Me
     outbound = slot // 20 % 2 == 0
     x_m = 20 + 8 * np.where(outbound, slot % 20, 20 - slot % 20)
     position = np.stack([x_m, 0.2 * slot, np.where(slot < 200, 25.0, 30.0)], axis=1)
-    level_db = -20 * np.log10(np.hypot(x_m, 15)) - 30 + 2 * rng.standard_normal(280)
+    far_m = np.linalg.norm(position - [0.0, 0.0, 10.0], axis=1)
+    shadowing_db = rng.standard_normal(280)
+    for i in range(1, 280):  # with a decorrelation distance of about 80 m
+        shadowing_db[i] = 0.9 * shadowing_db[i - 1] + np.sqrt(1 - 0.9**2) * shadowing_db[i]
+    level_db = -20 * np.log10(far_m) - 30 + shadowing_db + 2 * rng.standard_normal(280)
     level_db[GAP] = np.nan
     snr_up_db = level_db + 85 + offset_db + 4.0 * np.where(outbound, 1, -1)
     ratio = 10 ** (snr_up_db / 10)
