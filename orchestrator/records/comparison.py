@@ -248,9 +248,8 @@ class Comparison:
     def to_json(self) -> list[dict[str, Any]]:
         """A JSON object per result: its row, rounds, mean steps and budget; then the sessions'.
 
-        If a scheme has several seeds, an object has execution = seeds, and the rows of `by_scheme`
-        as groups. With a target, the last object has execution = target, the target, the answer in
-        words, and the rows of `Race.table` as groups.
+        With a target, the last object has execution = target, the target, the answer in words, and
+        the rows of `Race.table` as groups.
         """
         objects = []
         for row in plain_rows(self.table):
@@ -264,9 +263,6 @@ class Comparison:
             )
             objects.append(row)
         objects += [{"execution": "session", **row} for row in plain_rows(self.sessions)]
-        if self.has_repeats:
-            rows = plain_rows(self.by_scheme.drop(columns="by_seed"))
-            objects.append({"execution": "seeds", "groups": rows})
         if self.target is not None and self.race is not None:
             objects.append(
                 {

@@ -165,8 +165,8 @@ function tell(event, study, shown, xAxis, row, style) {
   tip.show(event, title, [
     [xAxis.label, String(row[shown.x])],
     [study.titles[shown.y], fixed(row[shown.y], digits)],
-    ["95 % interval", half === null ? "one seed" : `± ${fixed(half, digits)}`],
-    ["Seeds", String(row.n)],
+    ["95 % interval", half === null ? "none: nothing varied" : `± ${fixed(half, digits)}`],
+    ["Samples (seeds)", String(row.n)],
   ]);
 }
 

@@ -467,8 +467,9 @@ def test_a_target_names_who_reaches_it_first(
     done = CliRunner().invoke(app, ["compare", *words, "--figures", "drawn"])
     assert done.exit_code == 0, done.output
     answer = (
-        "CPSFL reaches an accuracy of 80 % first, after 10 s (over 2 seeds), 50 % earlier than "
-        "PipeSFL (after 20 s). PipeSFL reaches it in 1 of 2 seeds, after 20 s."
+        "CPSFL reaches an accuracy of 80 % first, after 10 s (over 2 seeds), before PipeSFL (after "
+        "20 s); in the seed in which both reach it, CPSFL is 50 % earlier (10 s against 20 s). "
+        "PipeSFL reaches it in 1 of 2 seeds, after 20 s."
     )
     assert " ".join(done.stdout.split()).startswith(answer)  # A narrow terminal wraps it.
     *rows, last = json.loads(Path("c.json").read_text())
