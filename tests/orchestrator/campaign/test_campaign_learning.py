@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from small_campaign import campaign_tree, write_campaign
 from typer.testing import CliRunner
 
@@ -26,6 +27,8 @@ from orchestrator.campaign.summary import differences, means
 from orchestrator.cli.main import app
 from orchestrator.emulated import trajectory
 from orchestrator.records.learned import Trajectory
+from orchestrator.reporting import learning_plots
+from orchestrator.reporting.legend import style_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.host.dask_cluster import Cluster
@@ -249,3 +252,29 @@ def test_the_example_answers_who_is_first(tmp_path: Path) -> None:
     assert answer in page
     manifests = [json.loads(path.read_text()) for path in folder.glob("points/*/manifest.json")]
     assert len(manifests) == 9
+
+
+def test_the_page_has_the_command_and_the_colours_of_the_paradigms(
+    played: CampaignFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    usual = learning_plots.curves
+
+    def kept(*arguments: Any) -> Figure | None:
+        figure = usual(*arguments)
+        drawn.extend([figure] if figure is not None else [])
+        return figure
+
+    monkeypatch.setattr(learning_plots, "curves", kept)
+    for path in played.path.glob("points/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        command = {"argv": ["testbed", "campaign", "run", "a b.yaml"], "command": ""}
+        path.write_text(json.dumps(manifest | command))
+    page = write_campaign_report(played, played.campaign()).read_text()
+    assert "testbed campaign run &#39;a b.yaml&#39;</pre>" in page
+    assert "Finished (UTC)" in page
+    colours = {style_of(name).colour for name in ("cpsfl", "sfl-pp")}
+    for figure in drawn:
+        lines = [line for line in figure.axes[0].lines if line.get_label() in ("CPSFL", "SFL-PP")]
+        assert {str(line.get_color()) for line in lines} == colours
+    assert len(drawn) == 2
