@@ -5,7 +5,7 @@
 
 Each marker is an evaluation: the mean over the seeds that were evaluated after the same round. A
 value holds until the next evaluation. Bands reach from the least to the largest value of any seed.
-A cross is the mean cost of reaching the target, which the sentences name.
+Where there are several seeds, a cross is the mean cost of reaching the target.
 """
 
 from collections.abc import Sequence
@@ -92,11 +92,10 @@ def curves(
             markerfacecolor="white",
             clip_on=False,
         )
-        if len(group.curves) > 1:
-            low, high = scale * found["low"], scale * found["high"]
-            axes.fill_between(
-                found["x"], low, high, step="post", color=colour, alpha=0.18, linewidth=0
-            )
+        if len(group.curves) < 2:
+            continue  # The line itself crosses the target where the sentence says.
+        low, high = scale * found["low"], scale * found["high"]
+        axes.fill_between(found["x"], low, high, step="post", color=colour, alpha=0.18, linewidth=0)
         if target is not None and target.measure == y:
             reached = Race([group], target).groups[0].mean(COST_OF[x])
             axes.plot(reached, scale * target.value, "x", color=colour, markersize=5, zorder=4)

@@ -69,8 +69,16 @@ def test_the_target_is_marked_at_the_time_that_the_sentence_names() -> None:
     curve = evaluated(0.133, 0.133, 0.242, 0.25)
     figure = curves([Group("A", {1: curve})], "time_s", "accuracy", TARGET)
     assert figure is not None
+    (line,) = (line for line in figure.axes[0].lines if line.get_marker() == "o")
+    path = line.get_path().vertices  # of steps
+    crossed = path[path[:, 1] >= 15][0, 0]
+    assert crossed == pytest.approx(0.65)
+    seeds = Group("A", {1: curve, 2: evaluated(0.1, 0.2, 0.3)})
+    figure = curves([seeds], "time_s", "accuracy", TARGET)
+    assert figure is not None
     (cross,) = (line for line in figure.axes[0].lines if line.get_marker() == "x")
-    assert cross.get_xdata()[0] == pytest.approx(0.65)
+    assert cross.get_xdata()[0] == pytest.approx((0.65 + 0.325) / 2)
+    assert "after 0.4875 s" in Race([seeds], TARGET).sentences()
     assert cross.get_ydata()[0] == pytest.approx(15)
     assert "after 0.65 s" in Race([Group("A", {1: curve})], TARGET).sentences()
 
