@@ -159,6 +159,17 @@ def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArra
             }
 
 
+def names(path: Path, most_bytes: int) -> list[str]:
+    """The names of the arrays in an NPZ file.
+
+    Raises:
+        OSError: The file cannot be opened or read.
+        ValueError: The file is too long. Zipfile has further exceptions for broken bytes.
+    """
+    with opened_regular(path, most_bytes) as (file, _), zipfile.ZipFile(file) as archive:
+        return [name.removesuffix(".npy") for name in archive.namelist()]
+
+
 def _mapped(file: IO[bytes], archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> AnyArray | None:
     """The array of a member, mapped; None if it is small or cannot be mapped.
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios import npz
+from testbed.core.words import did_you_mean
 from testbed.system.files import write_whole
 
 Array = npt.NDArray[np.float64]
@@ -461,19 +462,38 @@ def load_trace(path: Path) -> ChannelTrace | RateTrace:
     return trace_of(read_arrays(path, FIELDS), str(path))
 
 
-def read_arrays(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+def read_arrays(
+    path: Path, names: Sequence[str], unread: Sequence[str] = ()
+) -> dict[str, npt.NDArray[Any]]:
     """Read the named arrays as far as an NPZ file has them, without any pickled object.
 
+    Args:
+        path: The file.
+        names: The arrays that are read.
+        unread: Further arrays that the file may have.
+
     Raises:
-        TraceError: The file is missing or broken, or an array is larger than it may be.
+        TraceError: The file is missing or broken, has an array with another name, or an array is
+            larger than it may be.
     """
     try:
+        _check_names(npz.names(path, MOST_BYTES), [*names, *unread], str(path))
         return npz.read(path, names, MOST_BYTES)
+    except TraceError:
+        raise
     except FileNotFoundError:
         raise TraceError(f"{path}: no such file") from None
     except Exception as error:  # numpy, zipfile and zlib have a dozen kinds for broken bytes
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TraceError(f"{path}: not an NPZ trace ({reason})") from None
+
+
+def _check_names(given: Iterable[str], known: Sequence[str], source: str) -> None:
+    """Refuse an array whose name is not known, such as a misspelt one."""
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise TraceError(f"{source}: the field {name[:40]!r} is unknown{hint}")
 
 
 def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
@@ -486,6 +506,7 @@ def trace_of(given: Mapping[str, Any], source: str) -> ChannelTrace | RateTrace:
     def refuse(what: str) -> TraceError:
         return TraceError(f"{source}: {what}")
 
+    _check_names(given, FIELDS, source)
     fields = {name: np.asarray(given[name]) for name in FIELDS if name in given}
     kinds = [kind for kind in KINDS if any(name in fields for name in kind)]
     if len(kinds) > 1:
@@ -621,7 +642,7 @@ def check_positions(
     given: npt.NDArray[Any],
     shape: tuple[int, ...],
     slot_s: float,
-    refuse: Callable[[str], TraceError],
+    refuse: Callable[[str], Exception],
 ) -> None:
     """Refuse positions, or flights, that are impossible for UAVs.
 
@@ -670,7 +691,7 @@ def check_each(
     values: npt.NDArray[Any],
     fits: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]],
     rule: str,
-    refuse: Callable[[str], TraceError],
+    refuse: Callable[[str], Exception],
 ) -> None:
     """Refuse the first value that does not fit: its place, itself, and the rule.
 

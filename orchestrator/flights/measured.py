@@ -26,6 +26,7 @@ from ns3_scenarios.trace import (
     load_trace,
     read_arrays,
 )
+from ns3_scenarios.trace import FIELDS as TRACE_FIELDS
 from testbed.core.errors import InputError
 from testbed.system.files import write_whole
 
@@ -188,7 +189,7 @@ def load_flight(path: Path) -> MeasuredFlight:
     """
     gains = [name for kind in KINDS[:2] for name in kind]
     try:
-        given = read_arrays(path, (*FIELDS, *gains))
+        given = read_arrays(path, (*FIELDS, *gains), TRACE_FIELDS)
         levels, linear = ([name for name in names if name in given] for names in (LEVELS, gains))
         if levels and linear:
             raise TraceError(f"{path}: has {levels[0]} and {linear[0]}; give one or the other")
