@@ -102,6 +102,8 @@ ABOVE_SEA = {0, 5}
 ABOVE_HOME, ABOVE_TERRAIN = {3, 6}, {10, 11}
 MULTIROTORS = {2, 3, 4, 13, 14, 15, 29, 35}
 """`MAV_TYPE`s that fly at a plan's hover speed; others fly at its cruise speed."""
+VERSIONS = {"plan": 1, "mission": 2}
+"""Versions of QGroundControl's files that are read."""
 LEAST_M_S, MOST_M_S = 1e-3, 1e4
 """Limits of speeds in a plan."""
 
@@ -176,10 +178,12 @@ class _Flight:
     def _changed(self, speed: float | None, item: _Item) -> float | None:
         """The speed after an item that changes it."""
         kind, new = item.params[:2]
-        if self.keeps_speed:
-            return speed
         if kind in (2, 3):
             self.notes["Changes of the climb and descent speed are passed over."] = None
+            return speed
+        if self.keeps_speed:
+            if new > 0 and new != speed:
+                self.notes["The file's own changes of the speed are replaced by `speed`."] = None
             return speed
         if new == -2:
             return self.speed_m_s
@@ -283,6 +287,12 @@ def read_qgc(path: Path, speed_m_s: float | None) -> Tracks:
         key = "hoverSpeed" if multirotor else "cruiseSpeed"
         speed = _speed(mission.get(key), f"{path}: mission.{key}")
     flight = _Flight((home[0], home[1], home[2]), speed, speed_m_s is not None, not multirotor)
+    for name, of in (("plan", plan), ("mission", mission)):
+        if (version := of.get("version", VERSIONS[name])) != VERSIONS[name]:
+            flight.notes[
+                f"The version of the {name}, {str(version)[:20]}, is not known; it is read as "
+                f"version {VERSIONS[name]}."
+            ] = None
     flight.read(_items(mission["items"], f"{path}: mission.items"))
     return flight.tracks(path)
 
@@ -303,7 +313,11 @@ def _items(items: Sequence[Any], where: str) -> Iterator[_Item]:
 
 
 def _simple(item: Any, where: str) -> _Item:
-    """A plan's item; null parameters become 0."""
+    """A plan's item; null parameters, which are not given, become 0.
+
+    Raises:
+        InputError: The item is not one, or it is a position with a height of null.
+    """
     if not isinstance(item, dict) or item.get("type") != "SimpleItem":
         kind = item.get("complexItemType", item.get("type")) if isinstance(item, dict) else item
         raise InputError(f"{where}: must be a SimpleItem, not {str(kind)[:40]!r}")
@@ -314,6 +328,12 @@ def _simple(item: Any, where: str) -> _Item:
     for name, value in (("command", command), ("frame", 3 if frame is None else frame)):
         if not isinstance(value, int) or isinstance(value, bool):
             raise InputError(f"{where}.{name}: must be a whole number, not {str(value)[:40]!r}")
+    if command in PLACES:
+        given = params[4:]  # type: ignore[index]
+        if given[2] is None:
+            raise InputError(f"{where}.params.6: the height must be a number, not null")
+        if None in given and any(given[:2]):
+            raise InputError(f"{where}.params: latitude and longitude must be given both or not")
     return _Item(where, command, numbers, frame)  # type: ignore[arg-type]
 
 

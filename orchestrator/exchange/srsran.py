@@ -328,6 +328,12 @@ def _header(path: Path, kind: _Kind, texts: Sequence[str]) -> Sequence[Sequence[
     ]
     if any(other.mark in header[0] for header in headers):
         raise InputError(f"{path}: is a log of {other.name}, not of {kind.name}")
+    if nr := next((header for header in headers if _is_nr(header)), None):
+        names = " ".join(nr[0][:2])
+        raise InputError(
+            f"{path}: is a log of a 5G base station (its columns begin with {names!r}); only LTE "
+            "logs of srsENB (srsRAN 4G) are read"
+        )
     own = Counter(header for header in headers if kind.mark in header[0])
     # Other output may have interrupted a header; a later one is complete.
     whole = [header for header in own if not _missing(header, kind)]
@@ -341,6 +347,17 @@ def _header(path: Path, kind: _Kind, texts: Sequence[str]) -> Sequence[Sequence[
     raise InputError(
         f"{path}: has no table of metrics of {kind.name} in lines that begin with [DATE TIME]"
     )
+
+
+def _is_nr(header: Sequence[Sequence[str]]) -> bool:
+    """Whether a header is that of a gNB of the srsRAN Project.
+
+    srsENB either prints no `pci` or prints the technology (`rat`), too; a gNB has the RSRP of the
+    uplink and nothing about the PUCCH.
+    """
+    names, up = header[0], header[-1]
+    own = ENB.mark in names and "pci" in names and "rat" not in names
+    return own or (ENB.mark in names and "rsrp" in up and "pucch" not in up)
 
 
 def _missing(header: Sequence[Sequence[str]], kind: _Kind) -> list[str]:
