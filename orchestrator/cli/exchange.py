@@ -68,7 +68,8 @@ def import_(
         typer.Option(
             "--from",
             metavar="TIME",
-            help="Start of the part that is imported: seconds from the beginning, or a date.",
+            help="Start of the part that is imported: seconds from the beginning, or a date or "
+            "time of day as in the file.",
             show_default="the first row",
         ),
     ] = None,
@@ -77,7 +78,8 @@ def import_(
         typer.Option(
             "--to",
             metavar="TIME",
-            help="End of the part that is imported: seconds from the beginning, or a date.",
+            help="End of the part that is imported: seconds from the beginning, or a date or "
+            "time of day as in the file.",
             show_default="the last row",
         ),
     ] = None,
@@ -135,10 +137,11 @@ def import_(
         ),
     ] = None,
     no_signal: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="VALUE|empty",
-            help="Value that marks an outage. empty: an empty cell marks an outage.",
+            help="Value that marks an outage, for example 0, nan or -. empty: an empty cell marks "
+            "an outage. Separate several values by commas.",
             rich_help_panel=_TABLES,
         ),
     ] = None,
@@ -219,6 +222,15 @@ def import_(
             rich_help_panel=_BOUNDS,
         ),
     ] = None,
+    hold: Annotated[
+        bool,
+        typer.Option(
+            "--hold",
+            help="The first value of a UAV also holds before its time, and the last one after its "
+            "time. Without this option, the UAV has an outage there, and positions are rejected.",
+            rich_help_panel=_BOUNDS,
+        ),
+    ] = False,
     ue: Annotated[
         Path | None,
         typer.Option(
@@ -281,6 +293,7 @@ def import_(
         fastest_m_s=fastest_m_s,
         longest_gap_s=longest_gap_s,
         clock=clock,
+        hold=hold,
         first=first,
         last=last,
         repeat=repeat,
@@ -289,7 +302,7 @@ def import_(
         tx_dbm=tx_dbm,
         time_format=time_format,
         same_time=same_time,
-        no_signal=no_signal,
+        no_signal=",".join(no_signal) if no_signal else None,
         header=not no_header,
         ue=ue,
         enb=enb,

@@ -8,8 +8,9 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,23 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.exchange.bounds import first
+from orchestrator.exchange.clocks import Clock, first_of_other_kind, zones_of
 from orchestrator.exchange.files import Array, is_number, names_of, text_of
+from orchestrator.exchange.reading import passed_over
 from testbed.core.errors import InputError
 from testbed.core.words import by_number, not_one_of
 
-_LENGTHS = {"m": 1.0, "cm": 0.01, "mm": 0.001, "km": 1000.0, "ft": 0.3048}
-_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_LENGTHS = {"m": 1.0, "cm": 0.01, "mm": 0.001, "km": 1000.0, "ft": 0.3048, "inch": 0.0254}
+_TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _DEGREES = {"deg": 1.0, "deg1e7": 1e-7, "rad": math.degrees(1)}
 _RATES = {"bit/s": 1.0, "kbit/s": 1e3, "Mbit/s": 1e6, "Gbit/s": 1e9}
-_RATES |= {f"{prefix}B/s": 8 * factor for prefix, factor in (("", 1), ("k", 1e3), ("M", 1e6))}
+_RATES |= {
+    f"{prefix}B/s": 8.0 * factor
+    for prefix, factor in (
+        *(("", 1), ("k", 1e3), ("M", 1e6), ("G", 1e9)),
+        *(("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30)),
+    )
+}
 _GAINS = {"dB": 1.0, "linear": float("nan")}
 PLACES = (
     ("x", "y", "z"),
@@ -63,23 +72,36 @@ RSRP_DBM = (-156.0, -31.0)
 """Range that devices report, 3GPP TS 36.133 (table 9.1.4-1) and TS 38.133 (table 10.1.6.1-1)."""
 SNR_DB = (-40.0, 60.0)
 """Range of signal-to-noise ratios that receivers measure."""
+LOSSLESS_DB = 1e-2
+"""A loss below this is none."""
 SAME_TIME = ("first", "last", "mean")
 EMPTY = "empty"
 _ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d([.,]\d+)?)?( ?(Z|[+-]\d\d:?\d\d))?)?")
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d(\.\d+)?")
-_HINTS = (
-    (r"(?i)(^|[^a-z])(ms|msec|millis\w*)$", "ms"),
-    (r"(?i)(^|[^a-z])(us|usec|micros\w*)$", "us"),
-    (r"(?i)(^|[^a-z])(ns|nanos\w*)$", "ns"),
-    (r"(?i)(^|[^a-z])(ft|feet)$", "ft"),
-    (r"(?i)(^|[^a-z])mm$", "mm"),
-    (r"(?i)(^|[^a-z])cm$", "cm"),
-    (r"(?i)(^|[^a-z])km$", "km"),
-    (r"(?i)(kbps|kbit/?s|kb/s)$", "kbit/s"),
-    (r"(?i)(mbps|mbit/?s|mb/s)$", "Mbit/s"),
-    (r"(?i)(gbps|gbit/?s|gb/s)$", "Gbit/s"),
-    (r"(?i)(1e7|e7)$", "deg1e7"),
+_WORDS = {
+    "s": "s|secs?|seconds?",
+    "ms": "ms|msecs?|millis|milliseconds?",
+    "us": "us|µs|μs|usecs?|micros|microseconds?",
+    "ns": "ns|nsecs?|nanos|nanoseconds?",
+    "min": "mins?|minutes?",
+    "h": "h|hrs?|hours?",
+    "d": "d|days?",
+    "m": "m|met(?:er|re)s?",
+    "cm": "cm|centimet(?:er|re)s?",
+    "mm": "mm|millimet(?:er|re)s?",
+    "km": "km|kilomet(?:er|re)s?",
+    "ft": "ft|feet|foot",
+    "inch": "inch|inches|in",
+    "deg": "deg|degs|degrees?|°",
+    "deg1e7": "e7|dege7",
+    "rad": "rads?|radians?",
+}
+"""Words that state a unit in the name of a column, in any case."""
+_RATE = re.compile(
+    r"(?:^|[^A-Za-z])((?i:kilo|mega|giga)|[kKmMgG]i?|) ?((?i:bits?|bytes?|octets?)|b|B)"
+    r"(?:ps|(?i: ?/ ?s(?:ec(?:ond)?)?))(?:[^A-Za-z]|$)"
 )
+"""A rate in the name of a column. `MBps` is in bytes and `Mbps` in bits; `MBPS` may be either."""
 _CONTRARY = (
     ("latitude", r"(?i)lon|lng"),
     ("longitude", r"(?i)lat"),
@@ -108,7 +130,8 @@ class Reading:
     same_time: str | None = None
     """Rule for several rows of the same time, from `SAME_TIME`; None: refused."""
     no_signal: str | None = None
-    """A value, or `EMPTY`, that means that the link carries nothing."""
+    """Values that mean that the link carries nothing, separated by commas: numbers, words of the
+    file, or `EMPTY`."""
     header: bool = True
     """Whether the first line names the columns; without it their names are 1, 2, …"""
 
@@ -138,8 +161,9 @@ class Table:
     uavs: Sequence[Rows]
     degrees: bool
     """Whether `places` are latitudes and longitudes."""
-    has_moments: bool
-    """Whether times are seconds since 1970."""
+    clock: Clock
+    notes: Sequence[str] = ()
+    """Remarks for the user about how the files were read."""
 
 
 def read(paths: Sequence[Path], reading: Reading) -> Table:
@@ -149,14 +173,15 @@ def read(paths: Sequence[Path], reading: Reading) -> Table:
         InputError: A column is missing or ambiguous, or a row is wrong.
     """
     specs = _specs(reading.columns)
-    frames = [_frame(path, name, specs, reading) for path, name in names_of(paths).items()]
+    stems, notes = names_of(paths), list[str]()
+    frames = [_frame(path, name, specs, reading, notes) for path, name in stems.items()]
     units = {ours: unit for ours, (_, unit) in specs.items()}
     kinds = {tuple(name for name in COLUMNS if name in frame) for frame in frames}
     if len(kinds) > 1:
         raise InputError(f"`files`: {paths[0]} and the others have different columns")
     table = pd.concat(frames, ignore_index=True)
     where = _Where(table)
-    has_moments = _parse_times(table, units.get("time"), reading.time_format, where)
+    clock = _parse_times(table, units.get("time"), reading.time_format, where)
     fields = _values(table, units, reading, where)
     places, degrees = _places(table, units, where)
     if not fields and places is None:
@@ -165,11 +190,14 @@ def read(paths: Sequence[Path], reading: Reading) -> Table:
     times_s = table["time"].to_numpy(float)
     uavs = []
     of_uavs = {str(name): np.asarray(rows) for name, rows in table.groupby("uav").indices.items()}
-    for name, rows in sorted(of_uavs.items(), key=lambda it: by_number(it[0])):
+    order = list(stems.values())  # Files that are one UAV each keep their order.
+    names = order if {*order} == {*of_uavs} else sorted(of_uavs, key=by_number)
+    for name in names:
+        rows = of_uavs[name]
         own = {field: values[rows] for field, values in fields.items()}
         placed = None if places is None else places[rows]
         uavs.append(_one_per_time(name, times_s[rows], own, placed, rows, where, reading.same_time))
-    return Table(uavs, degrees, has_moments)
+    return Table(uavs, degrees, clock, notes)
 
 
 class _Where:
@@ -202,10 +230,14 @@ def _specs(columns: Mapping[str, str]) -> dict[str, tuple[str, str | None]]:
 
 
 def _frame(
-    path: Path, stem: str, specs: Mapping[str, tuple[str, str | None]], reading: Reading
+    path: Path,
+    stem: str,
+    specs: Mapping[str, tuple[str, str | None]],
+    reading: Reading,
+    notes: list[str],
 ) -> pd.DataFrame:
     """The columns that are read, under our names, as text, with `_path` and `_line` of each row."""
-    theirs = _texts(path, reading.header)
+    theirs = _texts(path, reading.header, notes)
     chosen: dict[str, str] = {}
     for ours, (column, _) in specs.items():
         if "*" not in column and column not in theirs:
@@ -220,20 +252,15 @@ def _frame(
     _drop_alternatives(chosen, specs, path)
     if "time" not in chosen:
         raise InputError(f"{path}: has no column for time; it has {_named(theirs)}")
-    for ours, column in chosen.items():
-        said = specs[ours][1] if ours in specs else None
-        hint = next((unit for form, unit in _HINTS if re.search(form, _bare(column))), None)
-        default = next(iter(UNITS.get(ours, {"": 1.0})))
-        if said is None and hint in UNITS.get(ours, {}) and hint != default:
-            raise InputError(
-                f"{path}: is column {column!r} in {hint}? give its unit: "
-                f"{ours}={column}:{hint} or {ours}={column}:{default}"
-            )
     wide = [ours for ours, column in chosen.items() if "*" in column]
     plain = {ours: theirs[column] for ours, column in chosen.items() if ours not in wide}
     frames = []
     others = theirs.columns.difference([chosen[ours] for ours in plain])
     for uav, matched in _matched(path, {ours: chosen[ours] for ours in wide}, others):
+        for ours, column in (chosen | matched).items():
+            if ours in specs and specs[ours][1] is None:
+                cells = theirs[column]
+                _check_unit(path, ours, specs[ours][0], column, cells, reading.time_format)
         own = plain | {ours: theirs[column] for ours, column in matched.items()}
         if wide and "uav" in plain:
             raise InputError(f"{path}: has a column uav and a column for each UAV")
@@ -246,6 +273,81 @@ def _frame(
     if (i := first((table["uav"] == "").to_numpy())) is not None:
         raise InputError(f"{_Where(table)(i)}: uav is empty")
     return table
+
+
+def _check_unit(
+    path: Path,
+    ours: str,
+    pattern: str,
+    column: str,
+    cells: "pd.Series[str]",
+    time_format: str | None,
+) -> None:
+    """Refuse a time, length, angle or rate of a column whose name does not state our unit.
+
+    Args:
+        path: The file.
+        ours: Our name of the column.
+        pattern: The column's name as the user gives it, which may have a `*`.
+        column: The column's name in the file.
+        cells: The column.
+        time_format: The user's format of times.
+
+    Raises:
+        InputError: The unit is not stated, or it is another one; the message proposes units.
+    """
+    units = UNITS.get(ours)
+    known = [kind for kind in (_TIMES, _LENGTHS, _DEGREES, _RATES) if kind is units]
+    bare = re.sub(r"\W+", "_", pattern.replace("*", "").lower()).strip("_")
+    if not units or not known or units is UNITS.get(bare):
+        return
+    if ours == "time" and (time_format is not None or not is_number(cells.iloc[0])):
+        return
+    stated, default = stated_units(column, units), next(iter(units))
+    if stated == [default]:
+        return
+    if stated:
+        proposed = [*(unit for unit in stated if unit != default), default]
+        options = " or ".join(f"{ours}={column}:{unit}" for unit in proposed)
+        question = f"is column {column!r} in {proposed[0]}? give its unit: {options}"
+    else:
+        question = (
+            f"column {column!r} does not state its unit; give it as {ours}={column}:UNIT with one "
+            f"of {', '.join(units)}"
+        )
+    raise InputError(f"{path}: {question}")
+
+
+def stated_units(column: str, units: Mapping[str, float]) -> list[str]:
+    """The units, of some, that the name of a column states.
+
+    Args:
+        column: The name, such as `time_ms`, `timeMS` or `Altitude in feet MSL`. One letter, or
+            the word "in", is a unit at the end only.
+        units: The units of the column's quantity.
+    """
+    spaced = re.sub(r"(?<=[a-z]{2})(?=[A-Z])", " ", column).replace("_", " ").strip("()[]{} .:")
+    spaced = re.sub(r"(?i) per ", "/", spaced)
+    if units is _RATES:
+        named = dict.fromkeys(map(_rate, _RATE.finditer(spaced)))
+        return [unit for unit in named if unit in units]
+    stated = []
+    for unit in units:
+        word = rf"(?i)(?:^|[^a-zµμ/])({_WORDS[unit]})(?![a-zµμ/²³^])"
+        for found in re.finditer(word, spaced):
+            is_last = found.end() == len(spaced)
+            if is_last or (len(found[1]) > 1 and found[1].lower() != "in"):
+                stated.append(unit)
+                break
+    return stated
+
+
+def _rate(found: re.Match[str]) -> str:
+    prefix, kind = found.groups()
+    prefix = prefix[:1].lower() if len(prefix) > 2 else prefix  # kilo, mega, giga
+    prefix = prefix[0].upper() + prefix[1:] if prefix else ""
+    prefix = "k" if prefix == "K" else prefix
+    return f"{prefix}{'bit' if kind == 'b' or kind[:3].lower() == 'bit' else 'B'}/s"
 
 
 def _matched(
@@ -270,13 +372,15 @@ def _matched(
         yield uav, columns
 
 
-def _texts(path: Path, header: bool) -> pd.DataFrame:
+def _texts(path: Path, header: bool, notes: list[str]) -> pd.DataFrame:
     """All cells as text; the index has the lines of the file. Blank lines and comments (#) go."""
-    numbered = [
-        (number, line)
-        for number, line in enumerate(text_of(path).splitlines(), 1)
-        if line.strip() and not line.lstrip().startswith("#")
+    filled = [
+        (number, line) for number, line in enumerate(text_of(path).splitlines(), 1) if line.strip()
     ]
+    numbered = [(number, line) for number, line in filled if not line.lstrip().startswith("#")]
+    begins = filled.index(numbered[0]) if numbered else 0
+    skipped = passed_over(len(filled) - len(numbered) - begins, "line", "beginning with #")
+    notes += [f"{path}: {note}" for note in skipped]
     if not numbered:
         raise InputError(f"{path}: is not a CSV file (it has no lines)")
     head = re.sub(r'"[^"]*"', "", numbered[0][1])
@@ -311,8 +415,9 @@ def _texts(path: Path, header: bool) -> pd.DataFrame:
         if doubled := [name for name in given if given.count(name) > 1]:
             raise InputError(f"{path}: has two columns {doubled[0]!r}")
         if all(map(is_number, names)):
+            hint = "; a line that begins with # is no header" if begins else ""
             raise InputError(
-                f"{path}: its first line has numbers; give `header` if it has no names"
+                f"{path}: its first line has numbers; give `header` if it has no names{hint}"
             )
         table.columns = pd.Index(names)
     else:
@@ -350,38 +455,41 @@ def _own(kind: tuple[str, ...], kinds: Sequence[tuple[str, ...]]) -> set[str]:
 
 def _parse_times(
     table: pd.DataFrame, unit: str | None, time_format: str | None, where: _Where
-) -> bool:
-    """Replace times by seconds; answer whether they are seconds since 1970."""
+) -> Clock:
+    """Replace times by seconds; the clock says from when they count."""
     cells = table["time"].str.strip()
     if time_format is not None:
         if unit is not None:
             raise InputError("`time_format`: is not used: the column time has a unit")
-        moments = pd.to_datetime(cells, format=time_format, errors="coerce", utc=True)
-        if (i := first(moments.isna().to_numpy())) is not None:
-            raise InputError(f"{where(i)}: time {cells[i][:40]!r} is not of `time_format`")
-        table["time"] = _seconds(moments)
-        return True
-    numbers = pd.to_numeric(cells, errors="coerce").astype(float)
-    if np.isfinite(numbers).all():
-        table["time"] = (
-            _numeric_times(np.asarray(numbers, np.float64), unit, where) * _TIMES[unit or "s"]
-        )
-        return bool(table["time"].min() > 1e8)
-    if unit is not None:
-        i = int(np.argmin(np.isfinite(numbers)))
-        raise InputError(f"{where(i)}: time must be a number, not {cells[i][:40]!r}")
-    if all(map(_CLOCK.fullmatch, cells)):
+        return _formatted_times(table, cells, time_format, where)
+    numbers = pd.to_numeric(cells, errors="coerce").to_numpy(float)
+    finite = np.isfinite(numbers)
+    if finite.all():
+        times = _numeric_times(numbers, unit, where) * _TIMES[unit or "s"]
+        table["time"] = times
+        least, most = float(times.min()), float(times.max())
+        return _dated(least, {timedelta()}) if 1e8 < least <= most < 1e11 else Clock()
+    i: int | None
+    if unit is not None or finite[0]:
+        i = int(np.argmin(finite))
+        others = "" if unit else ", as in the rows before"
+        raise InputError(f"{where(i)}: time must be a number{others}, not {cells[i][:40]!r}")
+    of_day = np.array([bool(_CLOCK.fullmatch(cell)) for cell in cells])
+    if of_day[0]:
+        if (i := first(~of_day)) is not None:
+            raise InputError(
+                f"{where(i)}: time must be a time of day, as in the rows before, not "
+                f"{cells[i][:40]!r}"
+            )
         table["time"] = pd.to_timedelta(cells).dt.total_seconds()
-        return False
+        return Clock("day", float(table["time"].min()))
     is_iso = np.array([bool(_ISO.fullmatch(cell)) for cell in cells])
     if (i := first(~is_iso)) is not None:
         raise InputError(
             f"{where(i)}: time {cells[i][:40]!r} is neither a number nor of ISO 8601 "
             "(2024-05-31T12:00:00); give `time_format`"
         )
-    zones = cells.str.contains(r"(?:Z|[+-]\d\d:?\d\d)$", regex=True) & (cells.str.len() > 10)
-    if zones.nunique() > 1:
-        i = int(np.argmax((zones != zones.iloc[0]).to_numpy()))
+    if (i := first_of_other_kind(cells.to_list())) is not None:
         raise InputError(f"{where(i)}: some times have a time zone and some have none")
     moments = pd.to_datetime(
         cells.str.replace(",", "."), format="ISO8601", errors="coerce", utc=True
@@ -389,7 +497,33 @@ def _parse_times(
     if (i := first(moments.isna().to_numpy())) is not None:
         raise InputError(f"{where(i)}: time {cells[i][:40]!r} does not exist")
     table["time"] = _seconds(moments)
-    return True
+    return _dated(float(table["time"].min()), zones_of(cells))
+
+
+def _formatted_times(
+    table: pd.DataFrame, cells: "pd.Series[str]", time_format: str, where: _Where
+) -> Clock:
+    """Replace times of a format of `strptime` by seconds."""
+    if "%Z" in time_format:
+        raise InputError(
+            "`time_format`: must not have %Z, for the name of a zone says nothing about summer "
+            "time; write the name itself, or %z for +02:00"
+        )
+    moments = pd.to_datetime(cells, format=time_format, errors="coerce", utc=True)
+    if (i := first(moments.isna().to_numpy())) is not None:
+        raise InputError(f"{where(i)}: time {cells[i][:40]!r} is not of `time_format`")
+    table["time"] = _seconds(moments)
+    if (moments.dt.date == date(1900, 1, 1)).all():  # The format has no date.
+        table["time"] -= _seconds(pd.Series([pd.Timestamp(1900, 1, 1, tz="UTC")])).iloc[0]
+        return Clock("day", float(table["time"].min()))
+    zones: Iterable[timedelta | None] = {None}
+    if "%z" in time_format:  # Zones that are not at the end are not known.
+        zones = zones_of(10 * "-" + cell for cell in cells) - {None} or {timedelta(), None}
+    return _dated(float(table["time"].min()), zones)
+
+
+def _dated(first_s: float, zones: Iterable[timedelta | None]) -> Clock:
+    return Clock("dates", first_s, frozenset(zones))
 
 
 def _seconds(moments: "pd.Series[Any]") -> "pd.Series[float]":
@@ -402,14 +536,13 @@ def _numeric_times(times: Array, unit: str | None, where: _Where) -> Array:
         return times
     steps = np.diff(np.unique(times))
     step = float(np.median(steps)) if len(steps) else 1.0
-    whole = bool((times == np.round(times)).all())
-    problem = (
-        f"time {times[0]:.15g} is too large for seconds"
-        if np.abs(times).max() >= 1e11
-        else f"times rise by {step:.3g} per row, which may be seconds or not"
-        if (whole and step > 10) or step < 1e-4
-        else None
-    )
+    problem = None
+    if np.abs(times).max() >= 1e11:
+        problem = f"time {times[0]:.15g} is too large for seconds"
+    elif step > 10 or step < 1e-4:
+        problem = f"times rise by {step:.3g} per row, which may be seconds or not"
+    elif step < 1e-2 and (times >= 1e4).all() and (times < 1e7).all():
+        problem = f"time {times[0]:.15g} may be a day, as a spreadsheet counts them, or a second"
     if problem:
         units = ", ".join(f"time=COLUMN:{unit}" for unit in _TIMES)
         raise InputError(f"{where(0)}: {problem}; give the unit ({units})")
@@ -463,6 +596,7 @@ def _gain(
     """Linear power gains, or signal-to-noise ratios."""
     if unit == "linear":
         _check_range(numbers, 0.0, 1.0, name, "linear", silent, where)
+        _refuse_lossless(numbers, numbers == 1, name, "(linear)", silent, where)
         return numbers.copy()
     if name == "rsrp_dbm":
         _check_range(numbers, *RSRP_DBM, name, "dBm", silent, where)
@@ -476,10 +610,27 @@ def _gain(
         decibels, what = (-numbers, "-loss_db") if name == "loss_db" else (numbers, name)
     _check_range(decibels, LEAST_GAIN_DB, 0.0, what, "dB", silent, where)
     loud = decibels[~silent]
-    if loud.size and name != "rsrp_dbm" and (np.abs(loud) < 1e-2).all():
+    if loud.size > 1 and name != "rsrp_dbm" and (loud > -LOSSLESS_DB).all():
         raise InputError(f"{where(0)}: {name} is almost 0 dB in all rows; is its unit linear?")
+    _refuse_lossless(numbers, decibels > -LOSSLESS_DB, name, "dB", silent, where)
     values: Array = 10 ** (np.where(silent, 0.0, decibels) / 10)
     return values
+
+
+def _refuse_lossless(
+    numbers: Array,
+    is_lossless: "np.typing.NDArray[np.bool_]",
+    name: str,
+    unit: str,
+    silent: "np.typing.NDArray[np.bool_]",
+    where: _Where,
+) -> None:
+    """Refuse a link whose whole power arrives; programs write 0 dB where they have no value."""
+    if (i := first(is_lossless & ~silent)) is not None:
+        raise InputError(
+            f"{where(i)}: {name} {numbers[i]:.6g} {unit} means that all power arrives; if it marks "
+            f"an outage, give `no_signal` {numbers[i]:.6g}"
+        )
 
 
 def _check_range(
@@ -498,6 +649,11 @@ def _check_range(
         )
 
 
+def marks_of(no_signal: str) -> list[str]:
+    """The values that mean an outage."""
+    return [mark.strip() for mark in no_signal.split(",")] if no_signal else []
+
+
 def _numbers(
     table: pd.DataFrame, name: str, where: _Where, no_signal: str | None = None
 ) -> tuple[Array, "np.typing.NDArray[np.bool_]"]:
@@ -505,10 +661,13 @@ def _numbers(
     cells = table[name].str.strip()
     numbers = pd.to_numeric(cells, errors="coerce").to_numpy(float)
     silent = np.zeros(len(cells), bool)
-    if no_signal == EMPTY:
-        silent = (cells == "").to_numpy()
-    elif no_signal is not None:
-        silent = numbers == float(no_signal)
+    for mark in marks_of(no_signal or ""):
+        if mark == EMPTY:
+            silent |= (cells == "").to_numpy()
+        elif is_number(mark):
+            silent |= numbers == float(mark)
+        else:
+            silent |= (cells.str.lower() == mark.lower()).to_numpy()
     if (i := first(~np.isfinite(numbers) & ~silent)) is not None:
         if cells[i] == "":
             raise InputError(f"{where(i)}: {name} is empty")

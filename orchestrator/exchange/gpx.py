@@ -11,6 +11,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from orchestrator.exchange import files
+from orchestrator.exchange.clocks import zones_of
 from orchestrator.exchange.reading import (
     Part,
     Place,
@@ -100,7 +101,8 @@ def _track(
             f"{len(parts)} segments of a track are one flight, with up to {gap_s:g} s between "
             "them, for which the file has no places."
         )
-    return Track(_text(element, "name"), np.array(places), times_s, above)
+    name = _text(element, "name")
+    return Track(name, np.array(places), times_s, above, zones_of(texts))
 
 
 def _place(point: Element, where: str) -> Place:

@@ -3,6 +3,7 @@
 
 """Imports files of all supported formats as traces, and describes how they were read."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,11 +12,17 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import ChannelTrace, SlotTrace, TraceError, describe, trace_of
+from ns3_scenarios.trace import (
+    ChannelTrace,
+    SlotTrace,
+    TraceError,
+    check_positions,
+    describe,
+    trace_of,
+)
 from orchestrator.engine.radio import ACCESS
 from orchestrator.exchange import csv_files, mahimahi, ns2, srsran
 from orchestrator.exchange.bounds import (
@@ -28,6 +35,7 @@ from orchestrator.exchange.bounds import (
     first,
     placed,
 )
+from orchestrator.exchange.clocks import Clock, Zones
 from orchestrator.exchange.files import (
     Array,
     Flight,
@@ -42,7 +50,7 @@ from orchestrator.exchange.formats import FORMATS, TRACES
 from orchestrator.exchange.gpx import read_gpx
 from orchestrator.exchange.kml import read_kml
 from orchestrator.exchange.qgc import read_qgc, read_wpl
-from orchestrator.exchange.tracks import Above, Origin, Tracks
+from orchestrator.exchange.tracks import Above, Origin, Track, Tracks
 from orchestrator.exchange.ulog import read_ulog
 from orchestrator.flights.measured import UNNAMED_CARRIER_HZ, UNNAMED_STATION_M
 from orchestrator.scenario.channel import flown
@@ -68,7 +76,7 @@ _USED_BY: Sequence[tuple[Sequence[str], set[str]]] = (
     (("origin",), _IN_DEGREES),
     (("ground_m",), _IN_DEGREES | {"srsran"}),
     (("longest_gap_s",), _TIMED | {"srsran"}),
-    (("clock",), _TIMED),
+    (("clock", "hold"), _TIMED),
     (_OF_LOGS, {"srsran"}),
     (_OF_TABLES, {"csv"}),
     (("speed_m_s",), {"kml", "gpx", "qgc"}),
@@ -105,8 +113,12 @@ class Options:
     """Longest time without a row or place."""
     clock: str | None = None
     """`common`: times of all UAVs are on one clock (default); `each`: each UAV starts at t = 0."""
+    hold: bool = False
+    """Whether the first value of a UAV holds before its time, and the last one after its time.
+    Otherwise the UAV has an outage there, and positions are refused."""
     first: str | None = None
-    """Start of the window that is imported: seconds from the first time, or a date and time."""
+    """Start of the window that is imported: seconds from the first time, or a date and time, or a
+    time of day, as the files have it."""
     last: str | None = None
     """End of the window."""
     repeat: str | None = None
@@ -148,13 +160,15 @@ class Imported:
     """Remarks for the user about how the files were read."""
     origin: Origin | None = None
     """Latitude and longitude of x = y = 0, where places are in degrees."""
+    span: str = ""
+    """The moments at which the trace begins and ends."""
 
     def line(self) -> str:
         """One line that describes the imported trace."""
         shown = [f"uav{k} = {name}" for k, name in enumerate(self.names[:SHOWN_NAMES], 1)]
         if len(self.names) > SHOWN_NAMES:
             shown.append(f"… uav{len(self.names)} = {self.names[-1]}")
-        parts = [describe(self.trace), ", ".join(shown)]
+        parts = [describe(self.trace), f"from {self.span}", ", ".join(shown)]
         if self.origin is not None:
             parts.append(f"origin at latitude {self.origin[0]:.6f}, longitude {self.origin[1]:.6f}")
         return "; ".join([*parts, *(note.rstrip(".") for note in self.notes)])
@@ -179,7 +193,16 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:
         found = _of_movements(files, options)
     else:
         found = _of_tracks(files, options, kind)
-    return replace(found, trace=_repeated(found.trace, options.repeat, files[0]))
+    repeated = _repeated(found.trace, options, files[0])
+    if repeated.position_m is not None:  # Jumps of a movement must not be too fast to be read.
+        shape = repeated.uavs, repeated.slots
+        check_positions(repeated.position_m, shape, repeated.slot_s, partial(_wrong, files[0]))
+    span = f"{found.span}, repeated" if repeated.slots > found.trace.slots else found.span
+    return replace(found, trace=repeated, span=span)
+
+
+def _wrong(source: Path, what: str) -> InputError:
+    return InputError(f"{source}: {what}")
 
 
 def measured(files: Sequence[Path], options: Options) -> srsran.Found:
@@ -228,12 +251,14 @@ def _check(options: Options) -> None:
     ):
         if word is not None and word not in known:
             raise InputError(f"`{name}`: {not_one_of(word, known)}")
-    for name, text, word in (
-        ("ground_m", options.ground_m, "lowest"),
-        ("no_signal", options.no_signal, csv_files.EMPTY),
-    ):
-        if text not in (None, word) and not is_number(str(text)):
-            raise InputError(f"`{name}`: must be a number or `{word}`, not {text!r}")
+    if options.ground_m not in (None, "lowest") and not is_number(str(options.ground_m)):
+        raise InputError(f"`ground_m`: must be a number or `lowest`, not {options.ground_m!r}")
+    marks = options.no_signal
+    if marks is not None and not all(csv_files.marks_of(marks) or [""]):
+        raise InputError(
+            f"`no_signal`: must be one or more values, such as 0, - or `{csv_files.EMPTY}`, "
+            f"separated by commas, not {marks!r}"
+        )
     if options.height_m is not None and options.ground_m is not None:
         raise InputError("`ground_m`: is not used: `height_m` replaces all heights")
 
@@ -251,11 +276,13 @@ def _refuse_given(options: Options, names: Sequence[str], kind: str, why: str = 
 
 def _of_rates(files: Sequence[Path], options: Options) -> Imported:
     trace = mahimahi.read(files, options.down, options.slot_s)
-    begin_s, end_s = _window(options, None, trace.slots * trace.slot_s)
-    first, last = (round(at_s / trace.slot_s) for at_s in (begin_s, end_s))
+    begin_s, end_s = _window(options, Clock(), trace.slots * trace.slot_s)
+    # The slots that have a part in the window.
+    first = int(begin_s / trace.slot_s + 1e-6)
+    trace = trace.at(slice(first, max(math.ceil(end_s / trace.slot_s - 1e-6), first + 1)))
     notes = [] if options.down else ["the files' rates are those of uplink and downlink"]
-    names = [path.name for path in files]
-    return Imported(trace.at(slice(first, max(last, first + 1))), names, notes)
+    span = _span(Clock(), first * trace.slot_s, trace)
+    return Imported(trace, [path.name for path in files], notes, span=span)
 
 
 def _of_movements(files: Sequence[Path], options: Options) -> Imported:
@@ -269,7 +296,7 @@ def _of_movements(files: Sequence[Path], options: Options) -> Imported:
             check_distance(flight.position_m, options.bounds, where)
             flights.append(_checked(flight.position_m, flight.times_s, "ground", options, where)[0])
             names.append(flight.name if len(files) == 1 else f"{stem} {flight.name}")
-    return _over(flights, names, options, files[0], None)
+    return _over(flights, names, options, files[0], Clock(), [True] * len(names))
 
 
 def _of_tracks(files: Sequence[Path], options: Options, kind: str) -> Imported:
@@ -300,15 +327,27 @@ def _of_tracks(files: Sequence[Path], options: Options, kind: str) -> Imported:
         flights.append(flight)
         names.append(name)
         notes += more
-    epoch_s = None
+    clock = Clock()
     if kind in _TIMED and any(timed):
-        epoch_s = min(float(f.times_s[0]) for f, has in zip(flights, timed, strict=True) if has)
+        clock = _clock_of([track for _, _, track in tracks], options)
         flights = [
-            _from_start(flight, epoch_s, options, name) if has else flight
+            _from_start(flight, clock.first_s, options, name) if has else flight
             for flight, has, name in zip(flights, timed, names, strict=True)
         ]
-    done = _over(flights, names, options, files[0], epoch_s)
-    return replace(done, notes=list(dict.fromkeys(notes)), origin=origin)
+    stays = [kind == "qgc" or not has for has in timed]
+    done = _over(flights, names, options, files[0], clock, stays)
+    return replace(done, notes=list(dict.fromkeys([*notes, *done.notes])), origin=origin)
+
+
+def _clock_of(tracks: Sequence[Track], options: Options) -> Clock:
+    """The clock of tracks, some of which have times."""
+    zones: Zones = frozenset().union(*(track.zones for track in tracks))
+    if None in zones and len(zones) > 1:
+        raise InputError("`files`: some times have a time zone and some have none")
+    first_s = min(float(track.times_s[0]) for track in tracks if track.times_s is not None)
+    if options.clock == "each" and len(tracks) > 1:
+        return Clock("seconds", first_s, each=True)
+    return Clock("dates" if zones else "seconds", first_s, zones)
 
 
 def _read(kind: str, path: Path, options: Options) -> Tracks:
@@ -356,10 +395,10 @@ def _checked(
     return flight, [note] if note else []
 
 
-def _from_start(flight: Flight, epoch_s: float, options: Options, name: str) -> Flight:
+def _from_start(flight: Flight, first_s: float, options: Options, name: str) -> Flight:
     """The flight on a clock that starts at 0 with the first one, or with itself."""
     starts_s = float(flight.times_s[0])
-    late_s = starts_s - epoch_s
+    late_s = starts_s - first_s
     longest_s = options.bounds.longest_gap_s
     if options.clock != "each" and late_s > longest_s:
         raise InputError(
@@ -368,7 +407,7 @@ def _from_start(flight: Flight, epoch_s: float, options: Options, name: str) -> 
         )
     check_gaps(flight.times_s, starts_s, starts_s, options.bounds, partial(_place, name))
     return replace(
-        flight, times_s=flight.times_s - (starts_s if options.clock == "each" else epoch_s)
+        flight, times_s=flight.times_s - (starts_s if options.clock == "each" else first_s)
     )
 
 
@@ -377,13 +416,74 @@ def _over(
     names: Sequence[str],
     options: Options,
     source: Path,
-    epoch_s: float | None,
+    clock: Clock,
+    stays: Sequence[bool],
 ) -> Imported:
-    """The trace of flights that start at t = 0, with the gains of a channel along them."""
+    """The trace of flights that start at t = 0, with the gains of a channel along them.
+
+    Args:
+        flights: The flights.
+        names: Their names.
+        options: The user's options.
+        source: Name of the file in messages.
+        clock: The clock of the files.
+        stays: For each flight, whether the UAV stays where it ends, by the meaning of the file.
+    """
     last_s = max(float(flight.times_s[-1]) for flight in flights)
-    begin_s, end_s = _window(options, epoch_s, last_s)
+    begin_s, end_s = _window(options, clock, last_s)
+    notes = []
+    for k, (flight, is_planned) in enumerate(zip(flights, stays, strict=True)):
+        span_s = float(flight.times_s[0]), float(flight.times_s[-1])
+        if not is_planned:
+            notes += _held_places(_uav(k, names), span_s, (begin_s, end_s), options)
+        elif len(flights) > 1 and span_s[1] < end_s - options.slot_s:
+            notes.append("UAVs whose path ends before that of another one stay at its end")
     position_m = sampled(flights, options.slot_s, source, begin_s, end_s)
-    return Imported(_with_gains(position_m, options), names)
+    trace = _with_gains(position_m, options)
+    notes = list(dict.fromkeys(notes))
+    return Imported(trace, names, notes, span=_span(clock, begin_s, trace))
+
+
+def _uav(k: int, names: Sequence[str]) -> str:
+    """The k-th UAV of the trace, with its name in the files."""
+    return f"uav{k + 1} ({names[k]})"
+
+
+def _held_places(
+    uav: str, known_s: tuple[float, float], window_s: tuple[float, float], options: Options
+) -> list[str]:
+    """The note, if there is one, that a UAV stays where its places begin and end.
+
+    Raises:
+        InputError: It would stay there for more than a slot, and the user has not allowed it.
+    """
+    if not (missing := _ends_of(_unknown(known_s, window_s, options.slot_s))):
+        return []
+    if not options.hold:
+        raise InputError(
+            f"`hold`: {uav} has no position in the {missing}; choose a window with `from` and "
+            f"`to` in which all UAVs have one, or give `hold` if it stays in place"
+        )
+    return [f"{uav} has no position in the {missing}; it stays in place"]
+
+
+def _unknown(
+    known_s: tuple[float, float], window_s: tuple[float, float], slot_s: float
+) -> tuple[float, float]:
+    """How long nothing is known at the beginning and at the end of a window, in s.
+
+    Less than a slot counts as nothing.
+    """
+    early_s = min(known_s[0], window_s[1]) - window_s[0]
+    late_s = window_s[1] - max(known_s[1], window_s[0])
+    early_s, late_s = (s if s >= slot_s * (1 - 1e-6) else 0.0 for s in (early_s, late_s))
+    return early_s, late_s
+
+
+def _ends_of(unknown_s: tuple[float, float]) -> str:
+    """The spans of `_unknown` in words; empty: there is none."""
+    spans = zip(("first", "last"), unknown_s, strict=True)
+    return " and the ".join(f"{which} {round(span, 6):.9g} s" for which, span in spans if span)
 
 
 def _with_gains(position_m: Array, options: Options) -> SlotTrace:
@@ -415,39 +515,62 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     if not table.degrees:
         _refuse_given(options, ("origin",), "csv", ": the table has no latitudes")
     flights, origin, notes = _flights_of(table, options)
+    notes = [*table.notes, *notes]
     starts = [float(rows.times_s[0]) for rows in table.uavs]
     shifts = starts if options.clock == "each" else [min(starts)] * len(starts)
     clocks = [rows.times_s - shift_s for rows, shift_s in zip(table.uavs, shifts, strict=True)]
-    step_s = min(float(np.median(np.diff(own))) if len(own) > 1 else np.inf for own in clocks)
+    steps_s = [float(np.median(np.diff(own))) if len(own) > 1 else np.inf for own in clocks]
+    step_s = min(steps_s)
     last_s = max(float(own[-1]) for own in clocks)
     for rows, own in zip(table.uavs, clocks, strict=True):
         check_gaps(own, 0.0, last_s, options.bounds, rows.where)
-    epoch_s = min(starts) if table.has_moments else None
-    begin_s, end_s = _window(options, epoch_s, last_s + min(step_s, options.slot_s))
+    most = max(map(len, clocks))
+    if most > 2 and last_s < options.slot_s * (1 - 1e-9):
+        raise InputError(
+            f"{files[0]}: all {most:,} rows of a UAV lie within {last_s:.3g} s, less than a slot "
+            f"of {options.slot_s:g} s; give the unit of the times (time=COLUMN:UNIT) or another "
+            "`slot_s`"
+        )
+    is_each = options.clock == "each" and len(clocks) > 1
+    clock = Clock(each=True) if is_each else table.clock
+    begin_s, end_s = _window(options, clock, last_s + min(step_s, options.slot_s))
     slots = slots_of(end_s - begin_s, options.slot_s, len(clocks), files[0])
     names = [rows.name for rows in table.uavs]
     position: Array | None = None
     if flights:
+        for k, own in enumerate(clocks):
+            ends_s = float(own[0]), float(own[-1])
+            notes += _held_places(_uav(k, names), ends_s, (begin_s, min(end_s, last_s)), options)
         at_s = begin_s + options.slot_s * np.arange(slots, dtype=np.float64)
         moved = [replace(f, times_s=own) for f, own in zip(flights, clocks, strict=True)]
         position = np.stack([flight.at(at_s) for flight in moved])
     if not has_values:
         assert position is not None
-        return Imported(_with_gains(position, options), names, notes, origin)
-    fields: dict[str, object] = {
-        name: np.stack(
-            [
-                means(own - begin_s, rows.values[name], options.slot_s, slots)
-                for rows, own in zip(table.uavs, clocks, strict=True)
-            ]
-        )
-        for name in table.uavs[0].values
-    }
+        trace: SlotTrace = _with_gains(position, options)
+        return Imported(trace, names, notes, origin, _span(clock, begin_s, trace))
+    slot_of = [np.floor((own - begin_s) / options.slot_s + 1e-6) for own in clocks]
+    if (most := max(int(np.unique(own, return_counts=True)[1].max()) for own in slot_of)) > 1:
+        notes.append(f"a slot has the mean of up to {most:,} rows of a UAV")
+    fields: dict[str, list[Array]] = {name: [] for name in table.uavs[0].values}
+    usual_s = step_s if np.isfinite(step_s) else options.slot_s
+    for k, (rows, own, its_s) in enumerate(zip(table.uavs, clocks, steps_s, strict=True)):
+        # A value holds until the next row, so the last one of a UAV holds for one step.
+        its_known_s = float(own[0]), float(own[-1]) + (its_s if np.isfinite(its_s) else usual_s)
+        unknown_s = _unknown(its_known_s, (begin_s, end_s), options.slot_s)
+        if missing := _ends_of(unknown_s):
+            then = "its nearest value holds there" if options.hold else "an outage"
+            notes.append(f"{_uav(k, names)} has no rows in the {missing}: {then}")
+        if options.hold:
+            unknown_s = 0.0, 0.0
+        known_s = unknown_s[0], end_s - begin_s - unknown_s[1] if unknown_s[1] else np.inf
+        for name, values in rows.values.items():
+            fields[name].append(means(own - begin_s, values, options.slot_s, slots, known_s))
     try:
         trace = trace_of(fields | {"slot_s": options.slot_s}, str(files[0]))
     except TraceError as error:
         raise InputError(str(error)) from None
-    return Imported(replace(trace, position_m=position), names, notes, origin)
+    trace = replace(trace, position_m=position)
+    return Imported(trace, names, notes, origin, _span(clock, begin_s, trace))
 
 
 def _with_gains_of_snr(table: csv_files.Table, options: Options) -> csv_files.Table:
@@ -502,7 +625,13 @@ def _flights_of(
     return flights, origin, list(dict.fromkeys(notes))
 
 
-def means(times_s: Array, values: Array, slot_s: float, slots: int) -> Array:
+def means(
+    times_s: Array,
+    values: Array,
+    slot_s: float,
+    slots: int,
+    known_s: tuple[float, float] = (-np.inf, np.inf),
+) -> Array:
     """Mean in each slot of values that hold until the next one, shape [slots].
 
     Args:
@@ -511,50 +640,60 @@ def means(times_s: Array, values: Array, slot_s: float, slots: int) -> Array:
         values: Shape [n].
         slot_s: Length of a slot, s.
         slots: Number of slots.
+        known_s: Time from and until which the values are known. A mean is that of the part of its
+            slot that is known, and 0 where there is none.
     """
     at = times_s / slot_s  # in slots
     at = np.where(np.abs(at - np.round(at)) < 1e-6, np.round(at), at)
+    low, high = np.clip(np.array(known_s) / slot_s, 0, slots)
+    low, high = (round(end) if abs(end - round(end)) < 1e-6 else end for end in (low, high))
     inside = at[(at > 0) & (at < slots)]
-    edges = np.unique(np.concatenate([np.arange(slots + 1, dtype=np.float64), inside]))
+    edges = np.unique(np.concatenate([np.arange(slots + 1, dtype=np.float64), inside, [low, high]]))
     slot = np.floor(edges[:-1]).astype(np.int64)
     held = values[np.maximum(np.searchsorted(at, edges[:-1], side="right") - 1, 0)]
-    sums = np.bincount(slot, weights=held * np.diff(edges), minlength=slots)
+    is_known = (edges[:-1] >= low) & (edges[:-1] < high)
+    widths = np.where(is_known, np.diff(edges), 0.0)
+    sums = np.bincount(slot, weights=held * widths, minlength=slots)
+    parts = np.bincount(slot, weights=widths, minlength=slots)
     # A value that holds for a whole slot is taken as it is, not multiplied and summed.
-    whole = np.bincount(slot, minlength=slots) == 1
+    whole = (np.bincount(slot, minlength=slots) == 1) & (parts > 0)
     starts = np.searchsorted(slot, np.arange(slots))
-    return np.where(whole, held[starts], sums)
+    some = (parts > 0) & (parts < 1 - 1e-9)
+    return np.where(whole, held[starts], np.where(some, sums / np.where(some, parts, 1), sums))
 
 
 # --- windows and repetition ----------------------------------------------------------------------
 
 
-def _window(options: Options, epoch_s: float | None, last_s: float) -> tuple[float, float]:
+def _window(options: Options, clock: Clock, last_s: float) -> tuple[float, float]:
     """Start and end of the imported window, s from the first time."""
-    begin_s = _moment("from", options.first, epoch_s, 0.0)
-    end_s = _moment("to", options.last, epoch_s, last_s)
+    begin_s = clock.seconds("from", options.first, 0.0)
+    end_s = clock.seconds("to", options.last, last_s)
     if not 0 <= begin_s < max(last_s, 1e-9):
-        raise InputError(f"`from`: must be within the {last_s:g} s of the file, not {begin_s:g} s")
+        raise InputError(
+            f"`from`: must be within the {last_s:g} s of the file ({_ends(clock, 0.0, last_s)}), "
+            f"not {begin_s:.9g} s"
+        )
     if not begin_s < max(end_s, 1e-9) or end_s > last_s + options.slot_s:
-        raise InputError(f"`to`: must be after `from` and at most {last_s:g} s, not {end_s:g} s")
+        raise InputError(
+            f"`to`: must be after `from` and at most {last_s:g} s ({clock.text(last_s)}), not "
+            f"{end_s:.9g} s"
+        )
     return begin_s, end_s
 
 
-def _moment(name: str, given: str | None, epoch_s: float | None, default_s: float) -> float:
-    """Seconds from the first time."""
-    if given is None:
-        return default_s
-    if is_number(given):
-        return float(given)
-    moment = pd.to_datetime(given, errors="coerce", utc=True, format="ISO8601")
-    if pd.isna(moment):
-        raise InputError(f"`{name}`: must be seconds or a date and time of ISO 8601, not {given!r}")
-    if epoch_s is None:
-        raise InputError(f"`{name}`: must be in seconds: the file has no dates")
-    return float(moment.timestamp()) - epoch_s
+def _span(clock: Clock, begin_s: float, trace: SlotTrace) -> str:
+    """The moments between which a trace goes, in words."""
+    return _ends(clock, begin_s, begin_s + trace.slots * trace.slot_s)
 
 
-def _repeated(trace: SlotTrace, repeat: str | None, source: Path) -> SlotTrace:
+def _ends(clock: Clock, begin_s: float, end_s: float) -> str:
+    return f"{clock.text(begin_s)} to {clock.text(end_s)}"
+
+
+def _repeated(trace: SlotTrace, options: Options, source: Path) -> SlotTrace:
     """The trace repeated: a number of times, or until it lasts some seconds."""
+    repeat = options.repeat
     if repeat is None:
         return trace
     matched = re.fullmatch(r"(\d{1,9})|(\d{1,9}(?:\.\d*)?) ?s", repeat)
@@ -563,4 +702,14 @@ def _repeated(trace: SlotTrace, repeat: str | None, source: Path) -> SlotTrace:
     whole_s = trace.slots * trace.slot_s
     seconds = int(matched[1]) * whole_s if matched[1] else float(matched[2])
     slots = slots_of(seconds, trace.slot_s, trace.uavs, source)
+    if slots > trace.slots and trace.position_m is not None:
+        ends_m = trace.position_m[:, [-1, 0]]
+        far_m = np.linalg.norm(np.diff(ends_m, axis=1)[:, 0], axis=1)
+        fastest_m_s = options.bounds.fastest_m_s
+        if (k := first(far_m > fastest_m_s * trace.slot_s * (1 + 1e-9))) is not None:
+            raise InputError(
+                f"`repeat`: uav{k + 1} ends {far_m[k]:,.1f} m from its start, which it would reach "
+                f"in one slot at {far_m[k] / trace.slot_s:,.0f} m/s; at most {fastest_m_s:g} m/s "
+                "(`fastest_m_s`)"
+            )
     return trace.at(np.arange(slots) % trace.slots)

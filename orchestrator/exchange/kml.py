@@ -19,6 +19,7 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from orchestrator.exchange import files
+from orchestrator.exchange.clocks import Zones, zones_of
 from orchestrator.exchange.files import Array
 from orchestrator.exchange.reading import (
     SAME_M,
@@ -71,6 +72,7 @@ class _Path:
     places: Sequence[Place]
     above: Above
     times_s: Array | None = None
+    zones: Zones = frozenset()
 
 
 class _Map:
@@ -153,7 +155,10 @@ def read_kml(path: Path) -> Tracks:
     notes += passed_over(len(points), "Point", "with a time next to paths")
     notes += passed_over(len(the_map.all("NetworkLink")), "NetworkLink", "to other files")
     return all_of(
-        [Track(found.name, np.array(found.places), found.times_s, found.above) for found in paths],
+        [
+            Track(found.name, np.array(found.places), found.times_s, found.above, found.zones)
+            for found in paths
+        ],
         notes,
     )
 
@@ -205,7 +210,8 @@ def _tracks(the_map: _Map, notes: list[str]) -> list[_Path]:
                 f"{len(parts)} tracks of a MultiTrack are one flight, with up to {gap_s:g} s "
                 "between them, for which the file has no places."
             )
-        paths.append(_Path(the_map.title(of), places, levels.pop(), times_s))
+        zones = zones_of(text for part in parts for text in part.texts)
+        paths.append(_Path(the_map.title(of), places, levels.pop(), times_s, zones))
     notes += passed_over(unknown, "time", "of tracks without a place")
     return paths
 
@@ -284,7 +290,8 @@ def _of_points(the_map: _Map, points: Sequence[Element], notes: list[str]) -> li
         if len(levels) > 1:
             raise InputError(f"{where}: they count heights from different levels")
         title = the_map.title(found[0], "Folder", "Document")
-        paths.append(_Path(title, places, levels.pop(), seconds_of(texts, where)))
+        times_s = seconds_of(texts, where)
+        paths.append(_Path(title, places, levels.pop(), times_s, zones_of(texts)))
     if paths:
         others = len(the_map.all("Point")) - sum(len(path.places) for path in paths)
         notes += passed_over(others, "Point", "outside the flights")

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.exchange import files
+from orchestrator.exchange.clocks import first_of_other_kind
 from orchestrator.exchange.files import Array
 from orchestrator.exchange.tracks import Track, Tracks
 from testbed.core.errors import InputError
@@ -68,7 +69,8 @@ def seconds_of(texts: Sequence[str], where: str) -> Array:
     """Seconds since 1970 of dates and times of ISO 8601, without a zone in UTC, shape [n].
 
     Raises:
-        InputError: A text is not a date and time, or a time does not rise.
+        InputError: A text is not a date and time, a time does not rise, or some have a time zone
+            and some have none.
     """
     moments = pd.to_datetime(
         pd.Series(texts, dtype=object).str.strip(), format="ISO8601", utc=True, errors="coerce"
@@ -76,6 +78,11 @@ def seconds_of(texts: Sequence[str], where: str) -> Array:
     if moments.isna().any():
         wrong = texts[int(moments.isna().argmax())]
         raise InputError(f"{where}'s time must be a date and time, not {wrong[:40]!r}")
+    if (at := first_of_other_kind(texts)) is not None:
+        raise InputError(
+            f"{where}: some times have a time zone and some have none, such as "
+            f"{texts[0].strip()[:40]} and {texts[at].strip()[:40]}"
+        )
     times_s: Array = moments.dt.as_unit("us").to_numpy("datetime64[us]").astype(np.int64) / 1e6
     refuse_unless_rising(times_s, texts, where)
     return times_s

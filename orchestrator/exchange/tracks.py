@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.exchange.clocks import Zones
 from orchestrator.exchange.files import Array
 
 Origin = tuple[float, float]
@@ -28,6 +29,8 @@ class Track:
     """Time at each place in s, shape [n], on one clock for all tracks of a file; None: the file
     has no times, and the path is flown at a constant speed."""
     above: Above
+    zones: Zones = frozenset()
+    """The time zones of dates; empty: the times are no dates."""
 
 
 @dataclass(frozen=True)

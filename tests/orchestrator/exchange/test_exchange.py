@@ -358,7 +358,11 @@ def test_flights_of_several_files_have_one_clock(tmp_path: Path) -> None:
     for name, start in (("a", "00:00:0"), ("b", "00:00:3"), ("c", "10:00:0")):
         written(tmp_path / f"{name}.kml", KML % TRACK.replace("00:00:0", start))
     first, second, later = (tmp_path / f"{name}.kml" for name in "abc")
-    trace = imported("kml", [first, second], Options(slot_s=1.0)).trace
+    with pytest.raises(
+        InputError, match=r"`hold`: uav1 \(a\) has no position in the last 30 s; choose a w"
+    ):
+        imported("kml", [first, second], Options(slot_s=1.0))
+    trace = imported("kml", [first, second], Options(slot_s=1.0, hold=True)).trace
     assert trace.position_m is not None
     np.testing.assert_allclose(trace.position_m[:, [0, 2, 4], 2], [[30, 40, 50], [30, 30, 30]])
     np.testing.assert_allclose(trace.position_m[:, [30, 32, 34], 2], [[50] * 3, [30, 40, 50]])
@@ -413,7 +417,7 @@ def test_a_wrong_flight_is_one_line(kind: str, text: str, says: str, tmp_path: P
 WHOLE = {
     "mahimahi": "1\n5\n5\n10\n20\n33\n",
     "ns2": MOVEMENT,
-    "csv": "time,uav,x,y,z,gain_db\n0,1,2,3,4,-80\n1,1,5,6,7,-81\n0,2,8,9,1,-82\n",
+    "csv": "time,uav,x,y,z,gain_db\n0,1,2,3,4,-80\n1,1,5,6,7,-81\n0,2,8,9,1,-82\n1,2,8,9,1,-83\n",
     "kml": KML % (TRACK + LINE % "-78,35,30 -78,35.001,30"),
     "qgc": plan((35.0, -78.0, 30.0), (35.0 + NORTH, -78.0, 30.0)),
 }

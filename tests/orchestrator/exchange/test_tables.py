@@ -27,7 +27,7 @@ AERPAW = """time,Latitude,Longitude,Altitude,RSRP
 COLUMNS = {
     "latitude": "Latitude",
     "longitude": "Longitude",
-    "height": "Altitude",
+    "height": "Altitude:m",
     "rsrp_dbm": "RSRP",
 }
 
@@ -134,7 +134,7 @@ def test_a_table_without_names_a_wide_one_and_one_with_other_separators(tmp_path
         "# seconds and Mbit/s\n0 5\n1 7.5\n",
         slot_s=1.0,
         header=False,
-        columns={"time": "1", "rate_bps": "2:Mbit/s"},
+        columns={"time": "1:s", "rate_bps": "2:Mbit/s"},
     )
     np.testing.assert_allclose(rates(bare)[0], [[5e6, 7.5e6]])
     wide = of(
@@ -158,7 +158,7 @@ def test_a_table_without_names_a_wide_one_and_one_with_other_separators(tmp_path
 
 def test_several_files_have_one_clock(tmp_path: Path) -> None:
     texts = ["time,gain_db\n100,-80\n102,-81\n", "time,gain_db\n101,-90\n103,-91\n"]
-    found = of(tmp_path, *texts, slot_s=1.0)
+    found = of(tmp_path, *texts, slot_s=1.0, hold=True)
     np.testing.assert_allclose(gains_db(found), [[-80, -80, -81, -81], [-90, -90, -90, -91]])
     assert found.names == ["a", "b"]
     (tmp_path / "n").mkdir()
@@ -168,6 +168,8 @@ def test_several_files_have_one_clock(tmp_path: Path) -> None:
     assert imported("csv", same, Options()).names == [*map(str, same)]
     with pytest.raises(InputError, match=r"`files`: .*a.csv is given twice"):
         imported("csv", [same[0], same[0]], Options())
+    found = of(tmp_path, *texts, slot_s=1.0)
+    np.testing.assert_array_equal(found.trace.values[1, :2] > 0, [False, True])
     each = of(tmp_path, *texts, slot_s=1.0, clock="each")
     np.testing.assert_allclose(gains_db(each), [[-80, -80, -81], [-90, -90, -91]])
 
@@ -176,7 +178,7 @@ def test_north_east_down_is_turned_and_heights_belong_to_any_coordinates(tmp_pat
     found = of(tmp_path, "time,north,east,down\n0,0,0,-60\n1,50,20,-61\n", slot_s=1.0)
     assert found.trace.position_m is not None
     np.testing.assert_array_equal(found.trace.position_m[0], [[0, 0, 60], [20, 50, 61]])
-    columns = {"north": "x", "east": "y", "down": "z"}
+    columns = {"north": "x", "east": "y", "down": "z"}  # Names of lengths in m.
     again = of(tmp_path, "time,x,y,z\n0,0,0,-60\n1,50,20,-61\n", slot_s=1.0, columns=columns)
     np.testing.assert_array_equal(again.trace.position_m, found.trace.position_m)
     xy = of(tmp_path, "time,x,y,height\n0,100,0,60\n1,110,0,60\n", slot_s=1.0)
@@ -308,7 +310,7 @@ def test_a_window_is_cut_and_a_trace_is_repeated(tmp_path: Path) -> None:
     expected = [(10**-8.2 + 10**-8.3) / 2, (10**-8.3 + 10**-8.4) / 2, (10**-8.4 + 10**-8.5) / 2]
     np.testing.assert_allclose(found.trace.values, [expected])
     dated = "time,rate_bps\n" + "".join(f"2024-01-01T00:00:{n:02},{n}e6\n" for n in range(10))
-    moments = {"first": "2024-01-01T00:00:03Z", "last": "2024-01-01T00:00:05Z"}
+    moments = {"first": "2024-01-01T00:00:03", "last": "2024-01-01 00:00:05"}
     assert rates(of(tmp_path, dated, slot_s=1.0, **moments))[0].tolist() == [[3e6, 4e6]]
     for repeat, slots in (("3", 30), ("25s", 25)):
         again = of(tmp_path, dated, slot_s=1.0, repeat=repeat)
@@ -370,13 +372,21 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("time,gain_db\n1717156800000,-80\n", {}, "is too large for seconds; give the unit"),
     ("time,gain_db\n0,-80\n100,-80\n200,-80\n", {}, "times rise by 100 per row, which may be"),
     ("time,gain_db\n0,-80\n0.00001,-80\n", {}, "times rise by 1e-05 per row"),
-    ("time,gain_db\n0,-80\n0.5,-80\n70,-80\n", {}, "line 4: nothing is known for 69.5 s before it"),
+    (
+        "time,gain_db\n0,-80\n0.5,-80\n1,-80\n70.5,-80\n",
+        {},
+        "line 5: nothing is known for 69.5 s before",
+    ),
     (
         "time,uav,gain_db\n0,1,-80\n0,2,-80\n90,1,-80\n",
         {"columns": {"time": "time:s"}, "longest_gap_s": 89.0},
         "line 4: nothing is known for 90 s before it",
     ),
-    ("time,uav,gain_db\n0,1,-8\n0,2,-8\n50,1,-8\n99.5,1,-8\n", {}, "is known for 99.5 s after it"),
+    (
+        "time,uav,gain_db\n0,1,-8\n0,2,-8\n50,1,-8\n99.5,1,-8\n",
+        {"columns": {"time": "time:s"}},
+        "is known for 99.5 s after it",
+    ),
     ("time,gain_db\n0,-80\n1,-80\n", {"time_format": "%Y"}, "time '0' is not of `time_format`"),
     # Places
     (LAT + "0,120,10,30\n", {}, "line 2: latitude 120 is outside ±90 degrees"),
@@ -408,8 +418,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("time,gain_db\n0,-80\n", {"repeat": "often"}, "`repeat`: must be a number of times, or"),
     ("time,gain_db\n0,-80\n", {"first": "5"}, "`from`: must be within the 0.1 s of the file"),
     ("time,gain_db\n0,-80\n1,-80\n", {"last": "9"}, "`to`: must be after `from` and at most"),
-    ("time,gain_db\n0,-80\n", {"first": "2024-01-01"}, "`from`: must be in seconds: the file has"),
-    ("time,gain_db\n0,-80\n", {"no_signal": "none"}, "`no_signal`: must be a number or `empty`"),
+    ("time,gain_db\n0,-80\n", {"first": "2024-01-01"}, "`from`: must be in seconds, as the file"),
+    ("time,gain_db\n0,-80\n", {"no_signal": "0,,1"}, "`no_signal`: must be one or more values"),
     ("time,gain_db\n0,-80\n", {"same_time": "all"}, "`same_time`: 'all' is not one of first, la"),
     ("time,gain_db\n0,-80\n", {"slot_s": 1e-4}, "`slot_s`: must be from 0.001 to 10"),
     ("time,gain_db\n0,-80\n", {"longest_gap_s": 0.0}, "`longest_gap_s`: must be from 0.001"),
@@ -445,7 +455,8 @@ def test_the_command_says_what_was_understood_or_writes_nothing(
     assert done.exit_code == 0, done.output
     line = (
         f"{out}: 2 UAVs, 2 slots of 1 s (2 s), 10 m east-west x 0 m north-south, heights 30 to "
-        "31 m, gains -81 to -80 dB; uav1 = a, uav2 = b; heights are taken as above the ground\n"
+        "31 m, gains -81 to -80 dB; from 0 s to 2 s; uav1 = a, uav2 = b; heights are taken as "
+        "above the ground\n"
     )
     assert done.stdout == line
     out.unlink()
