@@ -66,6 +66,7 @@ FLAGS = {
             "from",
             "to",
             "repeat",
+            "hold",
             "clock",
             "workers",
             "height_m",

@@ -183,7 +183,9 @@ class _Flight:
             return speed
         if self.keeps_speed:
             if new > 0 and new != speed:
-                self.notes["The file's own changes of the speed are replaced by `speed`."] = None
+                self.notes[
+                    "The file's own changes of the speed are not used, because a speed is given."
+                ] = None
             return speed
         if new == -2:
             return self.speed_m_s

@@ -200,6 +200,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
             *(("--scenario", "s.yaml"), ("--height-m", "30"), ("--ground-m", "1")),
             *(("--speed", "3"), ("--origin", "1,2"), ("--within-km", "3")),
             *(("--fastest-m-s", "3"), ("--longest-gap-s", "3"), ("--clock", "each")),
+            ("--hold", ""),
             *(("--ue", "u"), ("--enb", "e"), ("--vehicle", "v"), ("--base-station", "1,2,3")),
         )
     }

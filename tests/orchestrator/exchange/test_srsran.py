@@ -278,6 +278,35 @@ def test_other_columns_of_newer_versions_are_read_by_name(tmp_path: Path) -> Non
     np.testing.assert_array_equal(flight_of(logs).snr_up_db, 15.0)
 
 
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        (
+            "pci rnti  cqi  ri  mcs  brate   ok  nok  (%) | pusch  rsrp  mcs  brate   ok  nok  (%)",
+            "  1 4601   15   1   28   4.7k    9    1  10% |  15.0  -8.2   10   8.0M  900  100  10%",
+        ),
+        (
+            "pci rnti  cqi  mcs  brate   ok  nok  (%) | pusch  mcs  brate   ok  nok  (%)    bsr",
+            "  1 4601   15   28   4.7k    9    1  10% |   ovl   10   8.0M  900  100  10%  300.0",
+        ),
+        (
+            "pci rnti | cqi  ri  mcs  brate  ok  nok (%) dl | pusch rsrp ri mcs brate ok nok (%)",
+            "  1 4601 |  15   1   28   4.7k   9    1 10%  0 |  15.0 -8.2  1  10  8.0M  9   1 10%",
+        ),
+        (
+            "rat rnti  cqi  ri  mcs  brate   ok  nok  (%) | pusch  rsrp  mcs  brate   ok  nok  (%)",
+            " nr 4601   15   1   28   4.7k    9    1  10% |  15.0  -8.2   10   8.0M  900  100  10%",
+        ),
+    ],
+)
+def test_logs_of_5g_base_stations_are_refused(header: str, row: str, tmp_path: Path) -> None:
+    logs = write_flight(tmp_path, CIRCLE, rsrp_dbm=-60 - T)
+    stamp = "[2024-05-14 10:20:31.400000] "
+    logs.enb.write_text("\n".join(stamp + line for line in (header, row, row)))
+    with pytest.raises(InputError, match=r"enb\.txt: is a log of a 5G base station \(its columns"):
+        found_in(logs)
+
+
 def test_incomplete_rows_and_rows_without_a_fix_are_passed_over_and_counted(tmp_path: Path) -> None:
     logs = write_flight(tmp_path, CIRCLE, rsrp_dbm=-60 - T)
     lines = logs.ue.read_text().splitlines()

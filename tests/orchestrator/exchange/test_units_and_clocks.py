@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ulog_file import written
 
 from ns3_scenarios.trace import ChannelTrace, RateTrace, TraceError, load_trace
 from orchestrator.exchange import csv_files
@@ -279,6 +280,16 @@ def test_tracks_that_mix_times_with_and_without_a_zone_are_refused(
     assert "some have none" in refused(tmp_path, kind, *texts)
     names = of(tmp_path, kind, texts[0], texts[0], first="5").names
     assert names == ["a", "b"]
+
+
+def test_times_since_a_start_are_no_dates(tmp_path: Path) -> None:
+    fields = {"timestamp": "uint64_t", "lat": "double", "lon": "double", "alt": "float"}
+    rows = [(1_000_000 * n, 47.5 + n * 1e-5, 8.5, 30) for n in range(1, 11)]
+    path = written(tmp_path / "a.ulg", [("vehicle_global_position", fields, rows)], ())
+    found = imported("ulog", [path], Options(first="4", last="5"))
+    assert found.span == "4 s to 5.1 s"
+    with pytest.raises(InputError, match="`from`: must be in seconds, as the file has no dates"):
+        imported("ulog", [path], Options(first="1970-01-01T00:00:04Z"))
 
 
 # --- the ends of a UAV ---------------------------------------------------------------------------
@@ -562,7 +573,7 @@ def test_what_a_plan_loses_is_said(tmp_path: Path) -> None:
     assert found.notes == [
         "The version of the plan, 7, is not known; it is read as version 1.",
         "The version of the mission, 9, is not known; it is read as version 2.",
-        "The file's own changes of the speed are replaced by `speed`.",
+        "The file's own changes of the speed are not used, because a speed is given.",
     ]
     known = plan([(47, 8, 25), (47.001, 8, 25)], version=1, mission={"version": 2})
     assert not of(tmp_path, "qgc", known, speed_m_s=20.0).notes
