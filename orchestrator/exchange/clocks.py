@@ -6,7 +6,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Literal
 
 import pandas as pd
@@ -15,8 +15,7 @@ from orchestrator.exchange.files import is_number
 from testbed.core.errors import InputError
 
 _ZONE = re.compile(r"(?i)(?:z|[+-]\d\d(?::?\d\d)?)$")
-_OF_DAY = re.compile(r"\d\d?:\d\d(:\d\d(\.\d+)?)?")
-_EPOCH = pd.Timestamp(0, tz="UTC")
+_OF_DAY = re.compile(r"([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?")
 Zones = frozenset[timedelta | None]
 """Distances of the zones from UTC that the times of a file name; None: times without a zone."""
 
@@ -82,15 +81,15 @@ class Clock:
                     f"`{name}`: must be seconds, or a time of day as in the file (12:00:00), not "
                     f"{given!r}"
                 )
-            hours, minutes, *rest = map(float, given.split(":"))
-            return 3600 * hours + 60 * minutes + sum(rest) - self.first_s
+            whole = given if given.count(":") == 2 else f"{given}:00"
+            return float(pd.to_timedelta(whole).total_seconds()) - self.first_s
         moment = pd.to_datetime(given.strip(), errors="coerce", utc=True, format="ISO8601")
         if pd.isna(moment):
             raise InputError(
                 f"`{name}`: must be seconds or a date and time of ISO 8601, not {given!r}"
             )
         (zone,) = zones_of([given])
-        since_s = float((moment - _EPOCH).total_seconds()) - self.first_s
+        since_s = float(moment.timestamp()) - self.first_s
         if zone is not None:
             if None in self.zones:
                 raise InputError(
@@ -98,9 +97,9 @@ class Clock:
                 )
             return since_s
         if len(self.zones) > 1:
+            zones = ", ".join(map(_named, self._sorted()))
             raise InputError(
-                f"`{name}`: must have a time zone, as the file has several "
-                f"({', '.join(map(_named, self._sorted()))}), not {given!r}"
+                f"`{name}`: must have a time zone, as the file has several ({zones}), not {given!r}"
             )
         (own,) = self.zones
         return since_s - (own.total_seconds() if own else 0.0)
@@ -116,14 +115,15 @@ class Clock:
         zones = self._sorted()
         zone = zones[0] if len(zones) == 1 else timedelta()
         since = timedelta(milliseconds=round((self.first_s + at_s) * 1000))
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + since
+        try:
+            moment = datetime(1970, 1, 1) + since + zone
+        except OverflowError:  # before the year 1 or after 9999
+            return f"{round(at_s, 6):.15g} s"
         digits = "milliseconds" if moment.microsecond else "seconds"
         if self.counts == "day":
             days = f" (+{since.days} d)" if since.days else ""
             return moment.time().isoformat(digits) + days
-        if zones:
-            return moment.astimezone(timezone(zone)).isoformat(timespec=digits)
-        return moment.replace(tzinfo=None).isoformat(timespec=digits)
+        return moment.isoformat(timespec=digits) + (_named(zone) if zones else "")
 
     def _sorted(self) -> list[timedelta]:
         return sorted(zone for zone in self.zones if zone is not None)

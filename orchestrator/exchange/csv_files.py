@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +243,12 @@ def _frame(
         if "*" not in column and column not in theirs:
             name, _, unit = column.rpartition(":")
             if name in theirs and ours in UNITS:
-                raise InputError(f"`columns` {ours}: unit {not_one_of(unit, UNITS[ours])}")
+                stated = stated_units(unit, UNITS[ours])  # Mbps is Mbit/s, and mb/s not bit/s.
+                known = ", ".join(UNITS[ours])
+                hint = f"{unit!r} is not one of {known}; did you mean {stated[0]!r}?"
+                raise InputError(
+                    f"`columns` {ours}: unit {hint if stated else not_one_of(unit, UNITS[ours])}"
+                )
             raise InputError(f"{path}: has no column {column!r}; it has {_named(theirs)}")
         chosen[ours] = column
     for name in COLUMNS:
@@ -308,11 +313,11 @@ def _check_unit(
         return
     if stated:
         proposed = [*(unit for unit in stated if unit != default), default]
-        options = " or ".join(f"{ours}={column}:{unit}" for unit in proposed)
+        options = " or ".join(f"{ours}={pattern}:{unit}" for unit in proposed)
         question = f"is column {column!r} in {proposed[0]}? give its unit: {options}"
     else:
         question = (
-            f"column {column!r} does not state its unit; give it as {ours}={column}:UNIT with one "
+            f"column {column!r} does not state its unit; give it as {ours}={pattern}:UNIT with one "
             f"of {', '.join(units)}"
         )
     raise InputError(f"{path}: {question}")
@@ -509,16 +514,22 @@ def _formatted_times(
             "`time_format`: must not have %Z, for the name of a zone says nothing about summer "
             "time; write the name itself, or %z for +02:00"
         )
-    moments = pd.to_datetime(cells, format=time_format, errors="coerce", utc=True)
+    try:
+        moments = pd.to_datetime(cells, format=time_format, errors="coerce", utc=True)
+    except ValueError as error:
+        raise InputError(f"`time_format`: {str(error)[:80]}") from None
     if (i := first(moments.isna().to_numpy())) is not None:
         raise InputError(f"{where(i)}: time {cells[i][:40]!r} is not of `time_format`")
     table["time"] = _seconds(moments)
     if (moments.dt.date == date(1900, 1, 1)).all():  # The format has no date.
-        table["time"] -= _seconds(pd.Series([pd.Timestamp(1900, 1, 1, tz="UTC")])).iloc[0]
+        table["time"] -= datetime(1900, 1, 1, tzinfo=UTC).timestamp()
         return Clock("day", float(table["time"].min()))
-    zones: Iterable[timedelta | None] = {None}
-    if "%z" in time_format:  # Zones that are not at the end are not known.
-        zones = zones_of(10 * "-" + cell for cell in cells) - {None} or {timedelta(), None}
+    zones: set[timedelta | None] = {None}
+    if "%z" in time_format:
+        try:
+            zones = {datetime.strptime(cell, time_format).utcoffset() for cell in cells}
+        except ValueError:
+            raise InputError("`time_format`: %f with %z has six digits or fewer") from None
     return _dated(float(table["time"].min()), zones)
 
 
@@ -527,7 +538,8 @@ def _dated(first_s: float, zones: Iterable[timedelta | None]) -> Clock:
 
 
 def _seconds(moments: "pd.Series[Any]") -> "pd.Series[float]":
-    return (moments - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+    seconds: pd.Series[float] = moments.dt.as_unit("us").astype("int64") / 1e6
+    return seconds
 
 
 def _numeric_times(times: Array, unit: str | None, where: _Where) -> Array:

@@ -160,8 +160,18 @@ class Imported:
     """Remarks for the user about how the files were read."""
     origin: Origin | None = None
     """Latitude and longitude of x = y = 0, where places are in degrees."""
-    span: str = ""
-    """The moments at which the trace begins and ends."""
+    clock: Clock = field(default_factory=Clock)
+    begin_s: float = 0.0
+    """Time of the file, on its clock, at which the trace begins."""
+    from_file: int | None = None
+    """Number of slots before the first repetition; None: all slots."""
+
+    @property
+    def span(self) -> str:
+        """The moments of the files between which the trace goes, in words."""
+        slots = self.trace.slots if self.from_file is None else self.from_file
+        ends = _ends(self.clock, self.begin_s, self.begin_s + slots * self.trace.slot_s)
+        return ends + ", repeated" * (self.trace.slots > slots)
 
     def line(self) -> str:
         """One line that describes the imported trace."""
@@ -197,8 +207,8 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:
     if repeated.position_m is not None:  # Jumps of a movement must not be too fast to be read.
         shape = repeated.uavs, repeated.slots
         check_positions(repeated.position_m, shape, repeated.slot_s, partial(_wrong, files[0]))
-    span = f"{found.span}, repeated" if repeated.slots > found.trace.slots else found.span
-    return replace(found, trace=repeated, span=span)
+    from_file = min(found.trace.slots, repeated.slots)
+    return replace(found, trace=repeated, from_file=from_file)
 
 
 def _wrong(source: Path, what: str) -> InputError:
@@ -278,11 +288,11 @@ def _of_rates(files: Sequence[Path], options: Options) -> Imported:
     trace = mahimahi.read(files, options.down, options.slot_s)
     begin_s, end_s = _window(options, Clock(), trace.slots * trace.slot_s)
     # The slots that have a part in the window.
-    first = int(begin_s / trace.slot_s + 1e-6)
+    first = min(int(begin_s / trace.slot_s + 1e-6), trace.slots - 1)
     trace = trace.at(slice(first, max(math.ceil(end_s / trace.slot_s - 1e-6), first + 1)))
     notes = [] if options.down else ["the files' rates are those of uplink and downlink"]
-    span = _span(Clock(), first * trace.slot_s, trace)
-    return Imported(trace, [path.name for path in files], notes, span=span)
+    names = [path.name for path in files]
+    return Imported(trace, names, notes, begin_s=first * trace.slot_s)
 
 
 def _of_movements(files: Sequence[Path], options: Options) -> Imported:
@@ -441,7 +451,7 @@ def _over(
     position_m = sampled(flights, options.slot_s, source, begin_s, end_s)
     trace = _with_gains(position_m, options)
     notes = list(dict.fromkeys(notes))
-    return Imported(trace, names, notes, span=_span(clock, begin_s, trace))
+    return Imported(trace, names, notes, None, clock, begin_s)
 
 
 def _uav(k: int, names: Sequence[str]) -> str:
@@ -547,7 +557,7 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     if not has_values:
         assert position is not None
         trace: SlotTrace = _with_gains(position, options)
-        return Imported(trace, names, notes, origin, _span(clock, begin_s, trace))
+        return Imported(trace, names, notes, origin, clock, begin_s)
     slot_of = [np.floor((own - begin_s) / options.slot_s + 1e-6) for own in clocks]
     if (most := max(int(np.unique(own, return_counts=True)[1].max()) for own in slot_of)) > 1:
         notes.append(f"a slot has the mean of up to {most:,} rows of a UAV")
@@ -570,7 +580,7 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
     except TraceError as error:
         raise InputError(str(error)) from None
     trace = replace(trace, position_m=position)
-    return Imported(trace, names, notes, origin, _span(clock, begin_s, trace))
+    return Imported(trace, names, notes, origin, clock, begin_s)
 
 
 def _with_gains_of_snr(table: csv_files.Table, options: Options) -> csv_files.Table:
@@ -680,11 +690,6 @@ def _window(options: Options, clock: Clock, last_s: float) -> tuple[float, float
             f"{end_s:.9g} s"
         )
     return begin_s, end_s
-
-
-def _span(clock: Clock, begin_s: float, trace: SlotTrace) -> str:
-    """The moments between which a trace goes, in words."""
-    return _ends(clock, begin_s, begin_s + trace.slots * trace.slot_s)
 
 
 def _ends(clock: Clock, begin_s: float, end_s: float) -> str:

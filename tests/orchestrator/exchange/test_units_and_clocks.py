@@ -97,7 +97,7 @@ HEAD = "time,rate,lat,lon,alt\n"
         ("hours", {"time": "hours"}, "is column 'hours' in h? give its unit: time=hours:h or time"),
         ("DL_bitrate", {"rate_bps": "DL_bitrate"}, "with one of bit/s, kbit/s, Mbit/s"),
         ("kB/s", {"rate_bps": "kB/s"}, "is column 'kB/s' in kB/s? give its unit: rate_bps=kB/s:kB"),
-        ("MB/s", {"rate_bps": "*"}, "is column 'MB/s' in MB/s? give its unit: rate_bps=MB/s:MB/s"),
+        ("MB/s", {"rate_bps": "*"}, "is column 'MB/s' in MB/s? give its unit: rate_bps=*:MB/s or"),
         ("1", {"time": "1"}, "column '1' does not state its unit"),
     ],
 )
@@ -129,6 +129,21 @@ def test_a_unit_is_the_given_one_or_that_of_the_name(
     assert isinstance(found.trace, RateTrace)
     assert found.trace.uplink_bps[0, 0] == first_bps
     assert found.trace.slots * found.trace.slot_s == pytest.approx(end_s, abs=60)
+
+
+@pytest.mark.parametrize(
+    ("ours", "given", "meant"),
+    [
+        *(("rate_bps", "mb/s", "Mbit/s"), ("rate_bps", "KBps", "kB/s"), ("time", "seconds", "s")),
+        *(("time", "minutes", "min"), ("height", "feet", "ft"), ("latitude", "degrees", "deg")),
+    ],
+)
+def test_the_proposed_unit_is_the_meant_one(
+    ours: str, given: str, meant: str, tmp_path: Path
+) -> None:
+    says = refused(tmp_path, "csv", "a,b\n0,1\n", columns={ours: f"a:{given}"})
+    assert f"{ours}: unit {given!r} is not one of " in says
+    assert says.endswith(f"; did you mean {meant!r}?")
 
 
 def test_angles_in_radians_and_heights_in_feet(tmp_path: Path) -> None:
@@ -224,6 +239,7 @@ def test_a_date_of_a_window_has_the_zone_of_the_file(
     ("text", "given", "says"),
     [
         (ISO.format(""), "2024-05-31T12:00:00Z", "`from`: must have no time zone, as the times of"),
+        ("time,gain_db\n10:00:00,-80\n10:00:09,-81\n", "10:60:00", "a time of day as in the file"),
         (ISO.format("Z"), "12:00:00", "`from`: must be seconds or a date and time of ISO 8601"),
         (ISO.format("Z"), "2024-05-31T16:00", "of the file (2024-05-31T10:00:00+00:00 to "),
         ("time,gain_db\n10:00:00,-80\n10:00:09,-81\n", "2024-05-31T10:00:00", "a time of day as"),
@@ -262,6 +278,11 @@ def test_formats_of_times_with_zones(tmp_path: Path) -> None:
     form = "%d.%m.%Y %H:%M:%S %z"
     found = table(tmp_path, text, time_format=form, first="2024-05-31T12:00:05")
     assert found.span.startswith("2024-05-31T12:00:05+02:00 to ")
+    text = text.replace("31.05.2024 12:00:00 +0200", "+0200 31.05.2024 12:00:00")
+    text = text.replace("31.05.2024 12:00:09 +0200", "+0200 31.05.2024 12:00:09")
+    front = table(tmp_path, text, time_format="%z %d.%m.%Y %H:%M:%S", first="2024-05-31T12:00:05")
+    assert front.span == found.span
+    assert "`time_format`: 'k' is a bad" in refused(tmp_path, "csv", text, time_format="%k")
     text = text.replace("+0200", "CET")
     says = refused(tmp_path, "csv", text, time_format=form.replace("%z", "%Z"))
     assert "`time_format`: must not have %Z" in says
@@ -507,6 +528,7 @@ def test_a_window_outside_of_a_file_is_refused(kind: str, first: str, tmp_path: 
         ("0.019", "0.0195", [1.2e6], "0.01 s to 0.02 s"),
         ("0", "0.004", [3.6e6], "0 s to 0.01 s"),
         ("0.005", "0.015", [3.6e6, 1.2e6], "0 s to 0.02 s"),
+        ("0.0199999999", None, [1.2e6], "0.01 s to 0.02 s"),
     ],
 )
 def test_a_window_of_mahimahi_has_the_slots_that_it_meets(
@@ -527,6 +549,9 @@ def test_a_flight_that_does_not_end_at_its_start_is_not_repeated(kind: str, tmp_
     assert of(tmp_path, kind, TEN_S[kind], repeat="1").trace.slots == 101
     slow = of(tmp_path, kind, TEN_S[kind], repeat="2", slot_s=2.0)
     assert slow.span.endswith(", repeated")
+    whole, part = (of(tmp_path, kind, TEN_S[kind], repeat=repeat).span for repeat in ("1", "3s"))
+    assert whole != part
+    assert "repeated" not in part
 
 
 def test_a_loop_is_repeated_and_a_jump_that_no_command_reads_is_refused(tmp_path: Path) -> None:
