@@ -102,6 +102,8 @@ _RATE = re.compile(
     r"(?:ps|(?i: ?/ ?s(?:ec(?:ond)?)?))(?:[^A-Za-z]|$)"
 )
 """A rate in the name of a column. `MBps` is in bytes and `Mbps` in bits; `MBPS` may be either."""
+_NOT_DB = re.compile(r"(?i)dbm|(?<![a-z])lin(?:ear)?(?![a-z])")
+"""Words in the name of a column that is not in dB."""
 _CONTRARY = (
     ("latitude", r"(?i)lon|lng"),
     ("longitude", r"(?i)lat"),
@@ -288,7 +290,8 @@ def _check_unit(
     cells: "pd.Series[str]",
     time_format: str | None,
 ) -> None:
-    """Refuse a time, length, angle or rate of a column whose name does not state our unit.
+    """Refuse a time, length, angle or rate of a column whose name does not state our unit, and
+    decibels of a column whose name states another one.
 
     Args:
         path: The file.
@@ -302,6 +305,13 @@ def _check_unit(
         InputError: The unit is not stated, or it is another one; the message proposes units.
     """
     units = UNITS.get(ours)
+    if ours.endswith("_db") and (found := _NOT_DB.search(column)):
+        other = "dBm" if found[0].lower() == "dbm" else "linear"
+        proposed = [unit for unit in UNITS[ours] if unit in (other, "dB")][::-1]
+        options = " or ".join(f"{ours}={pattern}:{unit}" for unit in proposed)
+        raise InputError(
+            f"{path}: is column {column!r} {other}, not in dB? give its unit: {options}"
+        )
     known = [kind for kind in (_TIMES, _LENGTHS, _DEGREES, _RATES) if kind is units]
     bare = re.sub(r"\W+", "_", pattern.replace("*", "").lower()).strip("_")
     if not units or not known or units is UNITS.get(bare):
@@ -473,7 +483,8 @@ def _parse_times(
         times = _numeric_times(numbers, unit, where) * _TIMES[unit or "s"]
         table["time"] = times
         least, most = float(times.min()), float(times.max())
-        return _dated(least, {timedelta()}) if 1e8 < least <= most < 1e11 else Clock()
+        since_1970 = 1e8 < least <= most < 1e11 and _TIMES[unit or "s"] <= 1
+        return _dated(least, {timedelta()}) if since_1970 else Clock()
     i: int | None
     if unit is not None or finite[0]:
         i = int(np.argmin(finite))
@@ -555,6 +566,11 @@ def _numeric_times(times: Array, unit: str | None, where: _Where) -> Array:
         problem = f"times rise by {step:.3g} per row, which may be seconds or not"
     elif step < 1e-2 and (times >= 1e4).all() and (times < 1e7).all():
         problem = f"time {times[0]:.15g} may be a day, as a spreadsheet counts them, or a second"
+    elif (jumps := steps[steps > 40]).size and step < 20:
+        digits = np.stack([times % 100, times // 100 % 100, times // 10_000])
+        ends_of_minutes = np.abs(jumps - 40 - step) <= step + 1e-6
+        if (digits < [[60], [60], [24]]).all() and (times >= 0).all() and ends_of_minutes.all():
+            problem = f"time {times[0]:.15g} may be hours, minutes and seconds (`time_format`)"
     if problem:
         units = ", ".join(f"time=COLUMN:{unit}" for unit in _TIMES)
         raise InputError(f"{where(0)}: {problem}; give the unit ({units})")

@@ -172,6 +172,8 @@ def test_angles_in_radians_and_heights_in_feet(tmp_path: Path) -> None:
             [n / 1440 for n in range(60)],
             "all 60 rows of a UAV lie within 0.041 s, less than a slot",
         ),
+        ([120_050 + n for n in (*range(10), *range(50, 60))], "120050 may be hours, minutes and"),
+        ([93_000 + 100 * m + n for m in range(3) for n in range(0, 60, 5)], "93000 may be hours"),
         ([0, 0.01, 0.02], "all 3 rows of a UAV lie within 0.02 s"),
     ],
 )
@@ -180,6 +182,33 @@ def test_times_whose_unit_is_not_clear_need_one(
 ) -> None:
     text = "time,gain_db\n" + "".join(f"{t:.6f},-80\n" for t in times)
     assert says in refused(tmp_path, "csv", text)
+
+
+def test_times_that_only_look_strange_are_read(tmp_path: Path) -> None:
+    """Gaps that are no ends of minutes, seconds of a day, and days that are given as days."""
+    gap = [100, 101, 102, 150, 151, 152]
+    assert table(tmp_path, rows(gap), slot_s=1.0).trace.slots == 53
+    assert table(tmp_path, rows([45443.5 + n / 10 for n in range(50)])).trace.slots == 50
+    days = [45443.5 + n / 1440 for n in range(60)]
+    found = table(tmp_path, rows(days), slot_s=1.0, columns={"time": "time:d"}, longest_gap_s=61.0)
+    assert found.span == "0 s to 3541 s"  # not a date, which would be counted from 1970
+
+
+def rows(times: list[float]) -> str:
+    return "time,gain_db\n" + "".join(f"{t:.6f},-80\n" for t in times)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"gain_db": "RSSI (dBm)"}, "is column 'RSSI (dBm)' dBm, not in dB? give its unit: gain_d"),
+        ({"snr_db": "SINR_lin"}, "is column 'SINR_lin' linear, not in dB?"),
+        ({"gain_db": "linear gain"}, "gain_db=linear gain:linear or gain_db=linear gain:dB"),
+    ],
+)
+def test_a_power_is_no_gain(columns: dict[str, str], says: str, tmp_path: Path) -> None:
+    (name,) = columns.values()
+    assert says in refused(tmp_path, "csv", f"time,{name}\n0,-80\n1,-70\n", columns=columns)
 
 
 def test_many_rows_in_a_slot_are_said(tmp_path: Path) -> None:
