@@ -17,6 +17,7 @@ from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import (
     ChannelTrace,
+    RateTrace,
     SlotTrace,
     TraceError,
     check_positions,
@@ -211,6 +212,14 @@ def imported(kind: str, files: Sequence[Path], options: Options) -> Imported:
     return replace(found, trace=repeated, from_file=from_file)
 
 
+def _checked_fields(fields: Mapping[str, object], source: Path) -> ChannelTrace | RateTrace:
+    """The trace of these fields, which another command can read."""
+    try:
+        return trace_of(fields, str(source))
+    except TraceError as error:
+        raise InputError(str(error)) from None
+
+
 def _wrong(source: Path, what: str) -> InputError:
     return InputError(f"{source}: {what}")
 
@@ -290,6 +299,7 @@ def _of_rates(files: Sequence[Path], options: Options) -> Imported:
     # The slots that have a part in the window.
     first = min(int(begin_s / trace.slot_s + 1e-6), trace.slots - 1)
     trace = trace.at(slice(first, max(math.ceil(end_s / trace.slot_s - 1e-6), first + 1)))
+    _checked_fields(trace.arrays(), files[0])
     notes = [] if options.down else ["the files' rates are those of uplink and downlink"]
     names = [path.name for path in files]
     return Imported(trace, names, notes, begin_s=first * trace.slot_s)
@@ -575,10 +585,7 @@ def _of_tables(files: Sequence[Path], options: Options) -> Imported:
         known_s = unknown_s[0], end_s - begin_s - unknown_s[1] if unknown_s[1] else np.inf
         for name, values in rows.values.items():
             fields[name].append(means(own - begin_s, values, options.slot_s, slots, known_s))
-    try:
-        trace = trace_of(fields | {"slot_s": options.slot_s}, str(files[0]))
-    except TraceError as error:
-        raise InputError(str(error)) from None
+    trace = _checked_fields(fields | {"slot_s": options.slot_s}, files[0])
     trace = replace(trace, position_m=position)
     return Imported(trace, names, notes, origin, clock, begin_s)
 

@@ -570,6 +570,12 @@ def test_a_window_of_mahimahi_has_the_slots_that_it_meets(
     assert found.span == span
 
 
+def test_rates_that_no_command_reads_are_refused(tmp_path: Path) -> None:
+    text = "1\n" * 100_000
+    says = refused(tmp_path, "mahimahi", text, slot_s=0.001)
+    assert says.endswith("a rate is at most 1e+12 bit/s, and not negative (UAV 1, slot 0)")
+
+
 @pytest.mark.parametrize("kind", ["gpx", "kml", "qgc", "ns2"])
 def test_a_flight_that_does_not_end_at_its_start_is_not_repeated(kind: str, tmp_path: Path) -> None:
     says = refused(tmp_path, kind, TEN_S[kind], repeat="20", slot_s=0.1)
