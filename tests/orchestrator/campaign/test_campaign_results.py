@@ -315,7 +315,7 @@ def test_the_pages_controls_do_what_they_say(page: Page, done: CampaignFolder) -
     # A mean tells its numbers.
     page.js("document.querySelector('.study .mean').dispatchEvent("
             "new PointerEvent('pointermove', {clientX: 300, clientY: 300}))")  # fmt: skip
-    assert "one seed" in page.js("document.getElementById('tip').textContent")
+    assert "none: nothing varied" in page.js("document.getElementById('tip').textContent")
     # The filter leaves what contains all words.
     page.js("{ const f = document.getElementById('filter'); f.value = 'sfl-pp run';"
             "f.dispatchEvent(new Event('input')) }")  # fmt: skip
