@@ -12,6 +12,7 @@ notebooks and coroutines may call them. A call blocks until its result is availa
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -56,6 +57,8 @@ Policy: TypeAlias = "str | Decide"
 Comparable: TypeAlias = "Timeline | Run | str | Path"
 Capture = Literal["frames", "headers"]
 
+MOST_SHOWN = 60
+"""Most characters of a wrong value that a message repeats."""
 KEYS = ("round", "client", "iteration", "step")
 """The columns that identify a step of a timeline."""
 
@@ -73,9 +76,15 @@ def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) ->
         InputError: The file or a field is not valid. The one-line message names the field and the
             allowed values.
     """
-    if not isinstance(overrides, Mapping):
-        return load_file(Path(path), overrides)
-    return _changed(load_file(Path(path)), overrides)
+    file = _path(path, "`path`: must be the path or the name of a scenario")
+    if isinstance(overrides, Mapping):
+        return _changed(load_file(file), overrides, "`overrides`")
+    if isinstance(overrides, str) or not all(isinstance(item, str) for item in overrides):
+        raise InputError(
+            "`overrides`: must be a list of texts such as 'rounds=3', or a mapping from keys to "
+            f"values, not {_short(overrides)}"
+        )
+    return load_file(file, overrides)
 
 
 def predict(
@@ -457,10 +466,29 @@ def _resolved(
     given: Scenario | str | Path, policy: "Policy | None", rounds: int | None
 ) -> Scenario:
     """The scenario with further options applied."""
-    scenario = given if isinstance(given, Scenario) else load(given)
-    asked = {"rounds": rounds, "allocation.policy": policy if isinstance(policy, str) else None}
-    changes = {key: value for key, value in asked.items() if value is not None}
-    return _changed(scenario, changes) if changes else scenario
+    scenario = given
+    if not isinstance(scenario, Scenario):
+        must = "`scenario`: must be a scenario, or the path or the name of one"
+        scenario = load_file(_path(scenario, must))
+    if policy is not None and not isinstance(policy, str) and not callable(policy):
+        raise InputError(f"`policy`: must be a name or a function, not {_short(policy)}")
+    asked = {"rounds": rounds, "policy": policy if isinstance(policy, str) else None}
+    keys = {"policy": "allocation.policy"}
+    for name, value in asked.items():
+        if value is not None:
+            scenario = _changed(scenario, {keys.get(name, name): value}, f"`{name}`")
+    return scenario
+
+
+def _path(given: object, must: str) -> Path:
+    """A path that the user gave; `must` begins the message about another type."""
+    if not isinstance(given, str | os.PathLike):
+        raise InputError(f"{must}, not {_short(given)}")
+    return Path(given)
+
+
+def _short(value: object) -> str:
+    return repr(value) if len(repr(value)) <= MOST_SHOWN else f"a {type(value).__name__}"
 
 
 def _decider(scenario: Scenario, policy: "Policy | None", source: ChannelSource) -> "Decide | None":
@@ -472,16 +500,23 @@ def _decider(scenario: Scenario, policy: "Policy | None", source: ChannelSource)
     return checked(scenario, getattr(policy, "__name__", "given"), policy)
 
 
-def _changed(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
+def _changed(scenario: Scenario, changes: Mapping[str, Any], argument: str) -> Scenario:
     """The scenario with other values under dotted keys.
 
     Raises:
-        InputError: A value does not fit; the message names the key.
+        InputError: A value does not fit; the message names the argument, and the key unless the
+            argument has only this one.
     """
     tree = scenario.model_dump(mode="json")
     for key, value in changes.items():
-        set_key(tree, key, value, "`overrides`")
-    return validate(tree, "`overrides`")
+        set_key(tree, key, value, argument)
+    try:
+        return validate(tree, argument)
+    except InputError as error:
+        if argument == "`overrides`":
+            raise
+        (key,) = changes
+        raise InputError(str(error).replace(f"{argument}: {key}: ", f"{argument}: ", 1)) from None
 
 
 @contextmanager
@@ -500,6 +535,8 @@ def _channel(scenario: Scenario, trace: Trace | None) -> Iterator[ChannelSource]
 def _trace(given: SlotTrace | Mapping[str, Any]) -> SlotTrace:
     if isinstance(given, SlotTrace):
         return given
+    if not isinstance(given, Mapping):
+        raise InputError(f"`trace`: must be a path, a trace or a mapping, not {_short(given)}")
     try:
         return trace_of(given, "`trace`")
     except TraceError as error:

@@ -71,7 +71,9 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
     try:
         text = read_regular(file, 4 * MOST_CHARACTERS).decode()
     except FileNotFoundError:
-        raise InputError(f"{path}: no such {what} file") from None
+        own = [file.stem for file in (OWN / f"{what}s").glob("*.yaml")]
+        hint = did_you_mean(path.name, own) if path == Path(path.name) else ""
+        raise InputError(f"{path}: no such {what} file{hint}") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from None
     tree = parse(text, str(path))

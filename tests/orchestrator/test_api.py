@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,8 +62,8 @@ def test_a_scenario_is_a_file_or_the_name_of_one_that_comes_along(
     assert tb.load("paper").uavs.count == 10
     with pytest.raises(tb.InputError, match=r"^somewhere/quickstart: no such scenario file$"):
         tb.load("somewhere/quickstart")
-    with pytest.raises(tb.InputError, match=r"^quickest: no such scenario file$"):
-        tb.load("quickest")
+    with pytest.raises(tb.InputError, match=r"^mine: no such scenario file$"):
+        tb.load("mine")
     (tmp_path / "quickstart").write_text(QUICK.read_text().replace("seed: 1\n", "seed: 7\n"))
     assert tb.load("quickstart").seed == 7
 
@@ -247,3 +248,36 @@ def test_a_name_of_an_earlier_version_is_still_found() -> None:
     assert tb.Radio is tb.ShannonFdma
     with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
         _ = tb.Nonsense
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: tb.predict("quickstart", policy="equl"), "`policy`: 'equl' is not one of fixed"),
+        (lambda: tb.predict("quickstart", policy=3), "`policy`: must be a name or a function"),
+        (lambda: tb.predict("quickstart", rounds=0), "`rounds`: input should be greater than"),
+        (lambda: tb.predict("quickstart", rounds="x"), "`rounds`: input should be a valid"),
+        (lambda: tb.run("quickstart", rounds=-1), "`rounds`: input should be greater than"),
+        (lambda: tb.predict("quickstart", trace=3), "`trace`: must be a path, a trace or a map"),
+        (lambda: tb.predict(3), "`scenario`: must be a scenario, or the path or the name of one"),
+        (lambda: tb.predict(None), "`scenario`: must be a scenario, or"),
+        (lambda: tb.Network({}), "`scenario`: must be a scenario, or"),
+        (lambda: tb.load([1]), "`path`: must be the path or the name of a scenario, not [1]"),
+        (lambda: tb.load(b"quickstart"), "`path`: must be the path"),
+        (lambda: tb.load("quickstart", "rounds=3"), "`overrides`: must be a list of texts such"),
+        (lambda: tb.load("quickstart", [("rounds", 3)]), "`overrides`: must be a list of texts"),
+        (lambda: tb.load("quickstart", {"rounds": 0}), "`overrides`: rounds: input should be"),
+        (lambda: tb.load("quickstrat"), "quickstrat: no such scenario file; did you mean 'quick"),
+        (lambda: tb.load("papr"), "papr: no such scenario file; did you mean 'paper'?"),
+        (lambda: tb.load("./papr"), "papr: no such scenario file"),
+    ],
+    ids=range(17),
+)
+def test_a_message_names_the_argument_of_the_function(
+    call: Callable[[], object], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(tb.InputError) as error:
+        call()
+    assert str(error.value).startswith(says)
+    assert "\n" not in str(error.value)
