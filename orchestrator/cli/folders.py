@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from testbed.core.errors import InputError
-from testbed.system.files import check_folder, check_no_link
+from testbed.system.files import check_folder
 
 
 def check_new(folder: Path | None, names: Sequence[str], *, overwrite: bool) -> None:
@@ -67,7 +67,7 @@ def check_resumable(
             raise InputError(f"`{name}`: needs `out`, the folder of the earlier results")
     if folder is None:
         return
-    check_no_link(folder)
+    check_folder(folder)
     if resume and not (folder / mark).is_file():
         there = "contains no" if folder.exists() else "does not exist: there is no"
         raise InputError(f"`resume`: {folder} {there} {what} to resume")

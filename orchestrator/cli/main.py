@@ -16,6 +16,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -90,6 +91,7 @@ FLAGS = {
         ),
     )
 } | {
+    "FILE": "FILE",
     **{"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"},
     **{"capture": "--capture", "live": "--live"},
 }
@@ -193,7 +195,11 @@ def main() -> None:
     except OSError as error:
         if error.errno is None and _memory_is_limited():
             _exit(1, NO_MEMORY)
-        if error.errno not in SYSTEM_ERRORS:
+        if error.errno == errno.ENOENT and not _is_there(Path()):
+            _exit(2, "the working directory was deleted; change to another one")
+        place = None if error.filename is None else Path(os.fsdecode(error.filename)).parent
+        was_removed = error.errno == errno.ENOENT and place is not None and not _is_there(place)
+        if error.errno not in SYSTEM_ERRORS and not was_removed:
             raise
         if error.errno == errno.EAGAIN and error.filename is None:  # from fork
             _exit(1, NO_PROCESS)
@@ -208,6 +214,14 @@ def main() -> None:
         _exit(1, NO_PROCESS)
     except Stopped as error:
         _exit(error.status, str(error))
+
+
+def _is_there(folder: Path) -> bool:
+    """Whether a folder exists; the working directory may have been deleted."""
+    try:
+        return Path.cwd().joinpath(folder).is_dir()
+    except FileNotFoundError:
+        return False
 
 
 def _open_streams() -> None:

@@ -34,8 +34,7 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """
     if not _may_be_replaced(path):
         raise OSError(errno.EINVAL, _NO_FILE, str(path))
-    # An unpredictable name: others may write in the folder and could place a link.
-    part = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
+    part = _part_of(path)
     with noted(part):
         try:
             write(part)
@@ -46,6 +45,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
             raise
         finally:
             part.unlink(missing_ok=True)
+
+
+def _part_of(path: Path) -> Path:
+    """The temporary file of a path. Its name is unpredictable, because others may write in the
+    folder and could place a link."""
+    return path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.part")
 
 
 def _may_be_replaced(path: Path) -> bool:
@@ -166,8 +171,13 @@ def check_folder(folder: Path | None) -> None:
         there = there.parent
     if not there.is_dir():
         raise InputError(f"`out`: {folder} cannot be created ({there} is not a directory)")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise InputError(f"`out`: the folder {there} cannot be written")
+    probe = there / f".{secrets.token_hex(8)}.part"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        reason = error.strerror
+        raise InputError(f"`out`: the folder {there} cannot be written ({reason})") from None
 
 
 def check_writable(argument: str, path: Path | None) -> None:
@@ -178,11 +188,15 @@ def check_writable(argument: str, path: Path | None) -> None:
     """
     if path is None:
         return
-    if path.is_dir():
-        raise InputError(f"`{argument}`: {path} is a directory")
-    if not _may_be_replaced(path):
-        raise InputError(f"`{argument}`: {path} {_NO_FILE}")
-    if not path.parent.is_dir():
-        raise InputError(f"`{argument}`: the folder {path.parent} does not exist")
-    if not os.access(path.parent, os.W_OK):
-        raise InputError(f"`{argument}`: the folder {path.parent} cannot be written")
+    try:
+        if path.is_dir():
+            raise InputError(f"`{argument}`: {path} is a directory")
+        if not _may_be_replaced(path):
+            raise InputError(f"`{argument}`: {path} {_NO_FILE}")
+        if not path.parent.is_dir():
+            raise InputError(f"`{argument}`: the folder {path.parent} does not exist")
+        # Only the kernel knows: in some folders, such as /proc, no file can be created by anyone.
+        os.close(os.open(part := _part_of(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        part.unlink()
+    except OSError as error:
+        raise InputError(f"`{argument}`: {path} cannot be created ({error.strerror})") from None

@@ -164,3 +164,51 @@ def test_a_full_disk_is_told_with_the_files_name(tmp_path: Path) -> None:
     assert error.value.filename == str(tmp_path / "a.parquet")
     write_json(tmp_path / "b.json", 1)
     assert {path.name for path in tmp_path.iterdir()} == {"b.json"}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("predict s.yaml --json /proc/x.json", "--json: /proc/x.json cannot be created"),
+        ("show s.yaml --json /proc/x.json", "--json: /proc/x.json cannot be created"),
+        ("trace s.yaml --slots 5 --out /proc/t.npz", "--out: /proc/t.npz cannot be created"),
+        ("init /proc/s.yaml", "FILE: /proc/s.yaml cannot be created"),
+        ("init /proc/self/s.yaml", "FILE: /proc/self/s.yaml cannot be created"),
+        (
+            f"init {'a' * 300}.yaml",
+            f"FILE: {'a' * 300}.yaml cannot be created (File name too long)",
+        ),
+        ("init no/s.yaml", "FILE: the folder no does not exist"),
+        ("theory s.yaml --json /proc/x", "--json: /proc/x cannot be created"),
+        ("combinations --json /proc/x", "--json: /proc/x cannot be created"),
+        ("doctor --json /proc/x", "--json: /proc/x cannot be created"),
+        ("run s.yaml --out /proc/x", "--out: /proc cannot be written"),
+        ("up s.yaml --out /proc/x --seconds 1", "--out: /proc cannot be written"),
+        ("learn s.yaml --out /proc/x", "--out: the folder /proc cannot be written"),
+        ("train s.yaml --out /proc/x", "--out: the folder /proc cannot be written"),
+        ("campaign run small.yaml --out /proc/x", "--out: the folder /proc cannot be written"),
+        ("cross-check s.yaml --out /proc/x", "--out: the folder /proc cannot be written"),
+        ("overhead s.yaml --out /proc/x", "--out: the folder /proc cannot be written"),
+        ("reproduce table2 --out /proc/x", "--out: the folder /proc cannot be written"),
+        (
+            "validate s.yaml --model tau2-hat --samples 16 --out /proc/x",
+            "--out: the folder /proc cannot be written",
+        ),
+    ],
+)
+def test_outputs_that_cannot_be_created_are_refused_with_the_option(
+    folder: Path, line: str, says: str
+) -> None:
+    write_campaign(folder)
+    done = warm.run(*line.split(), cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith(f"testbed: {says}")
+
+
+@pytest.mark.parametrize("line", ["predict paper --json x.json", "predict paper", "init s.yaml"])
+def test_a_deleted_working_directory_is_one_line(tmp_path: Path, line: str) -> None:
+    done = shell(tmp_path, f"mkdir gone; cd gone; rmdir ../gone; {TESTBED} {line}")
+    assert done.returncode == 2
+    (said,) = done.stderr.splitlines()
+    assert b"cannot be created" in said or b"the working directory was deleted" in said
