@@ -29,7 +29,7 @@ from orchestrator.rounds.loop import (
     edge_rounds_of,
 )
 from testbed.core.timeline import Round
-from workloads.aggregation.rules import Rule, Update
+from workloads.aggregation.rules import Rule, Update, applied
 from workloads.costs.profile import SplitProfile
 from workloads.learning.settings import MEMORY, OWN, STATISTICS
 
@@ -229,7 +229,7 @@ def by_rule(
         for name, tensor in start.items()
         if name.startswith(MEMORY)
     }
-    after = rule(Update(vector(start), edges, views, memory))
+    after = applied(rule, Update(vector(start), edges, views, memory))
     new = {name: part.float().contiguous() for name, part in views(after).items()}
     kept = {f"{MEMORY}{name}": tensor.contiguous() for name, tensor in memory.items()}
     return bytes(save(state | new | kept))

@@ -43,6 +43,12 @@ def inputs_of(scenario: Scenario) -> Inputs:
         return Inputs(digests=_plugin_digests(scenario))
     digests = _plugin_digests(scenario)
     model, data = model_of(scenario), data_of(scenario)
+    sizes = scenario.workload.batch_size
+    if 1 in (sizes if isinstance(sizes, list) else [sizes]):
+        # torch is needed for this check only.
+        from workloads.learning.model import SplitModel
+
+        SplitModel(model).check_batch_size(1)
     remarks = remarks_on(model, backbone_file(model, cache_folder()))
     if (language := scenario.workload.language) is None:
         digests |= {"workload.parameters": named_files(model.parameters)}

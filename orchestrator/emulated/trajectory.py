@@ -50,6 +50,7 @@ from orchestrator.scenario.schema import Scenario
 from testbed.control.messages import Evaluated
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
+from testbed.core.registry import failures
 from testbed.system.folders import cache_folder
 from workloads.data.parts import FIELD
 
@@ -217,7 +218,8 @@ class _Learning:
                 rows.append((index, "train", client, iteration, math.nan, *batch))
         for client in clients:
             self.server.adapters_buffer(client)[:] = self._clients[client].adapters()
-        self._at_server(lambda: self.server.aggregate(clients))
+        with failures(f"round {index}: workload.aggregation {workload.aggregation!r}"):
+            self._at_server(lambda: self.server.aggregate(clients))
         notes = self.server.notes()
         self.partition = self.partition or notes["partition"]
         self.diverged[index] = notes["diverged"]

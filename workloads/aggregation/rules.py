@@ -32,8 +32,9 @@ class Update:
     views: Callable[["Tensor"], Mapping[str, "Tensor"]]
     """Returns views of a vector's tensors by name: `NAME.lora_A` [rank, in], `NAME.lora_B` [out,
     rank], and those of the head."""
-    memory: dict[str, "Tensor"]
-    """State of the rule from earlier rounds, shape [P] each; the rule may change it."""
+    memory: dict[str, Any]
+    """State of the rule from earlier rounds; the rule may change it. The values that it stores are
+    numbers, or tensors of any shape; in the next round, each is a float64 tensor."""
 
     def mean(self) -> "Tensor":
         """The element-wise weighted mean of the clients' models."""
@@ -72,7 +73,8 @@ def fedavgm(momentum: float = 0.9, learning_rate: float = 1.0) -> Rule:
         change = update.before - update.mean()
         velocity = momentum * update.memory.get("velocity", 0 * change) + change
         update.memory["velocity"] = velocity
-        return update.before - learning_rate * velocity
+        after: Tensor = update.before - learning_rate * velocity
+        return after
 
     return rule
 
@@ -92,7 +94,8 @@ def fedadam(
         second = update.memory.get("second", 0 * change + tau**2)
         update.memory["first"] = first = beta_1 * first + (1 - beta_1) * change
         update.memory["second"] = second = beta_2 * second + (1 - beta_2) * change**2
-        return update.before + learning_rate * first / (second.sqrt() + tau)
+        after: Tensor = update.before + learning_rate * first / (second.sqrt() + tau)
+        return after
 
     return rule
 
@@ -149,6 +152,29 @@ BUILT_IN: dict[str, Callable[..., Rule]] = {
     "svd": svd,
 }
 AGGREGATORS.add(BUILT_IN)
+
+
+def applied(rule: Rule, update: Update) -> "Tensor":
+    """The next global model; afterwards, `memory` has tensors that can be saved.
+
+    Raises:
+        ValueError: The rule has stored something else in `memory`.
+    """
+    import torch
+
+    after = rule(update)
+    for name, value in update.memory.items():
+        if not isinstance(name, str):
+            raise ValueError(f"memory[{name!r}]: must have a text as its name")
+        try:
+            kept = torch.as_tensor(value, dtype=torch.float64, device="cpu")
+        except (TypeError, ValueError, RuntimeError):
+            kind = type(value).__name__
+            raise ValueError(
+                f"memory[{name!r}]: must be a number or a tensor, not {kind}"
+            ) from None
+        update.memory[name] = kept.detach().clone(memory_format=torch.contiguous_format)
+    return after
 
 
 def rule_of(name: str, parameters: Mapping[str, Any]) -> Rule:

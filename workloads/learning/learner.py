@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from testbed.core.errors import InputError
-from workloads.aggregation.rules import Update, rule_of
+from workloads.aggregation.rules import Update, applied, rule_of
 from workloads.aggregation.staleness import weight
 from workloads.learning.model import (
     MEMORY,
@@ -602,7 +602,7 @@ class ServerLearner:
         if self.diverged:
             after = update.mean()
         elif sum(span.stop - span.start for span in parameters) == layout.size:
-            after = self._rule(update)
+            after = applied(self._rule, update)
         else:  # Rules are for parameters: a momentum of variances could make them negative.
 
             def without_statistics(vector: Tensor) -> Tensor:
@@ -613,7 +613,9 @@ class ServerLearner:
                     yield share, without_statistics(vector)
 
             after, views = update.mean(), layout.parameters().views
-            new = self._rule(Update(without_statistics(before), models, views, self._memory))
+            new = applied(
+                self._rule, Update(without_statistics(before), models, views, self._memory)
+            )
             start = 0
             for span in parameters:
                 after[span] = new[start : (start := start + span.stop - span.start)]

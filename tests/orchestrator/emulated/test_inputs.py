@@ -164,3 +164,11 @@ def test_a_run_without_rounds_begins_anew_with_other_inputs(tmp_path: Path) -> N
         list(json.loads((tmp_path / "checkpoint" / "inputs.json").read_text()).values()),
         [{"a": "2"}],
     )
+
+
+@pytest.mark.parametrize("sizes", [1, [2, 1, 2]])
+def test_a_batch_of_one_with_batch_normalisation_is_refused_before_nodes_start(sizes: Any) -> None:
+    keys = {"workload__model": "resnet18", "workload__image_size": 32}
+    small = scenario(**keys, workload__batch_size=sizes)
+    with pytest.raises(InputError, match=r"^workload.batch_size: must be 2 or more, because "):
+        inputs_of(small)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from testbed.core.errors import InputError
-from workloads.aggregation.rules import PROXIMAL, Update, rule_of
+from workloads.aggregation.rules import PROXIMAL, Update, applied, rule_of
 
 OUT, IN, RANK = 7, 5, 3
 A, B = RANK * IN, OUT * RANK
@@ -156,3 +157,35 @@ def test_wrong_parameters_are_refused(name: str, parameters: dict[str, Any], say
     with pytest.raises(InputError) as refusal:
         rule_of(name, parameters)
     assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [3, -0.5, True, np.float32(2), np.arange(3), torch.arange(4), torch.ones(2, 3).T],
+    ids=str,
+)
+def test_what_a_rule_stores_can_be_saved_and_is_the_same_in_the_next_round(value: Any) -> None:
+    def rule(update: Update) -> Tensor:
+        update.memory["a"] = update.memory["b"] = value
+        return update.before
+
+    update = Update(torch.zeros(SIZE), lambda: iter(()), views, {})
+    applied(rule, update)
+    (kept, again), due = update.memory.values(), torch.as_tensor(value).double()
+    saved = safetensors.torch.load(safetensors.torch.save(update.memory))
+    assert kept.dtype is torch.float64
+    assert torch.equal(kept, due)
+    assert torch.equal(saved["a"], kept)
+    assert kept.data_ptr() != again.data_ptr()
+
+
+@pytest.mark.parametrize("value", ["x", None, {"n": 1}, [1, "a"]])
+def test_what_cannot_be_saved_is_refused_in_its_round(value: object) -> None:
+    def rule(update: Update) -> Tensor:
+        update.memory["note"] = value
+        return update.before
+
+    update = Update(torch.zeros(SIZE), lambda: iter(()), views, {})
+    says = r"^memory\['note'\]: must be a number or a tensor, not "
+    with pytest.raises(ValueError, match=says):
+        applied(rule, update)
