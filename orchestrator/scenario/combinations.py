@@ -159,7 +159,8 @@ class Combination:
 
 
 def refusals(scenario: AnyScenario, *commands: str, channel: Channel = "") -> Iterator[str]:
-    """The lines of all broken rules.
+    """The lines of all broken rules. Those that the value of a further key would allow come last,
+    so that nobody sets this key in vain.
 
     Args:
         scenario: The scenario.
@@ -169,7 +170,7 @@ def refusals(scenario: AnyScenario, *commands: str, channel: Channel = "") -> It
     applied = set(commands) or {""}
     if not commands and OVER_NS3_LTE(scenario):
         applied.add("ns3-lte")
-    for row in COMBINATIONS:
+    for row in sorted(COMBINATIONS, key=lambda row: row.where is not None and row.where.is_lack):
         of_channel = channel in row.channels if channel else not row.channels
         if row.command in applied and of_channel and (line := row.broken(scenario)):
             yield line

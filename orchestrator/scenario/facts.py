@@ -8,7 +8,7 @@ has to change where it must not hold, and what is needed of this key.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -38,6 +38,8 @@ class Fact:
     """The keys on which it depends. The first one has to change where it must not hold."""
     find: Callable[[AnyScenario], Found | None]
     """Finds it in a scenario; None: it does not hold."""
+    is_lack: bool = False
+    """Whether it is that a key does not have a certain value, which it could be given."""
 
     def __call__(self, scenario: AnyScenario) -> bool:
         """Whether it holds."""
@@ -82,7 +84,10 @@ def is_not(key: str, *fits: object) -> Fact:
     """The fact that a key has none of these values; None: that it is given."""
     words = " or ".join(_words(fit) for fit in fits)
     value_of = attrgetter(key)
-    return fact(key, f"{key} is not {words}", f"must be {words}", lambda s: value_of(s) not in fits)
+    found = fact(
+        key, f"{key} is not {words}", f"must be {words}", lambda s: value_of(s) not in fits
+    )
+    return replace(found, is_lack=True)
 
 
 def is_value(key: str, value: object, *fits: object, otherwise: str = "") -> Fact:

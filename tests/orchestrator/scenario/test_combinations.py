@@ -153,3 +153,34 @@ def test_exit_status_2_and_one_line(tmp_path: Path) -> None:
         "asynchronous, because rounds of an asynchronous paradigm have no common start; "
         "not 'planner'"
     )
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        (
+            {"paradigm": "asfl-ps", "participation.deadline_s": 3},
+            "participation.deadline_s: must be absent where the paradigm is asynchronous",
+        ),
+        (
+            {
+                "paradigm": "asfl-ps",
+                "participation.deadline_s": 3,
+                "faults.on_loss": "abort",
+            },
+            "participation.deadline_s: must be absent where the paradigm is asynchronous",
+        ),
+        (
+            {
+                "workload.lora_rank": [4, 8, 8],
+                "workload.adapters": "dora",
+                "workload.clients_per_pass": 2,
+            },
+            "workload.lora_rank: must be one number where workload.clients_per_pass is above 1",
+        ),
+    ],
+)
+def test_what_no_further_key_allows_is_refused_first(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError) as refused:
+        validate(tree_of(keys), "test")
+    assert str(refused.value).startswith(f"test: {says}")
