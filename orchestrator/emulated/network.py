@@ -34,6 +34,7 @@ from testbed.host.doctor import TUN, lacking
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
+from testbed.system.waiting import wait_for_start
 
 Transfer = Callable[[EmulatedClock], Iterable[Received]]
 """Sends a trial's transfers by a clock, and returns the measured arrivals."""
@@ -158,6 +159,7 @@ class EmulatedNetwork:
                 lacks a feature of the scenario's radio.
             RunError: This machine does not allow it, or a step failed.
         """
+        wait_for_start()
         radio = None
         if scenario.emulation.air == "ns3":
             radio = RadioAir.of(scenario, channel.now, folder)

@@ -13,6 +13,20 @@ SPIN_NS = 100_000
 wakes up some 60 µs late, which would delay the start of every transfer."""
 
 
+START_NS = 10_000_000_000
+"""Nanoseconds between the times at which networks start in virtual time."""
+
+
+def wait_for_start() -> None:
+    """In virtual time, sleep until the clock is at a multiple of `START_NS`, to which it jumps.
+
+    A network then starts at the same time in every guest, after imports of any duration: TCP depends
+    on this time, not only on durations.
+    """
+    if inside.guest_settings() is not None:
+        sleep_ns(START_NS - time.monotonic_ns() % START_NS)
+
+
 def wait_until(moment_ns: int, spin_ns: int = SPIN_NS) -> None:
     """Wait for a time of the monotonic clock; returns at once if it has passed.
 
