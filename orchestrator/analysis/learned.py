@@ -288,10 +288,10 @@ class Race:
     """Comparison of several groups: the first one to reach a target, and its lead.
 
     Only seeds that all groups have are compared, since the seed decides how a result begins. If
-    there is no such seed, each group has all of its seeds, which the answer reports. A seed in which
-    a group reaches the target before its first round does not count: nothing was trained. The first
-    is the group of which the largest part of the seeds reaches the target; among equal parts, the
-    one with the smallest mean time.
+    there is no such seed, each group has all of its seeds, and the answer reports it. A seed in
+    which a group reaches the target before its first round does not count: nothing was trained. The
+    first is the group of which the largest part of the seeds reaches the target; among equal parts,
+    the one with the smallest mean time.
     """
 
     def __init__(self, groups: Iterable[Group], target: Target) -> None:

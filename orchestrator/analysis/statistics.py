@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy import stats
 
 from orchestrator.engine.arrays import Array
 
@@ -21,6 +20,8 @@ NEGLIGIBLE = 1e-4
 """Relative difference below which two means are regarded as equal."""
 ROUNDING = 1e-12
 """Relative difference up to which values are equal except for rounding."""
+NORMAL_95 = 1.959963984540054
+"""Quantile of the standard normal distribution at 0.975."""
 RESAMPLES = 1000
 """Number of bootstrap samples of an interval."""
 
@@ -76,6 +77,8 @@ def half_width(values: Array) -> float:
 
 def mean_of(values: Array) -> Interval:
     """The mean of independent values, shape [n], with its interval (Student's t)."""
+    from scipy import stats  # imported here, because it takes half a second
+
     mean = float(values.mean()) if len(values) else math.nan
 
     def ends() -> tuple[float, float]:
@@ -97,7 +100,7 @@ def share_of(count: float, total: float) -> Interval:
     """
     if not total:
         return Interval(math.nan)
-    share, z = count / total, float(stats.norm.ppf(0.975))
+    share, z = count / total, NORMAL_95
     if total < 2:
         return Interval(share)
     middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)

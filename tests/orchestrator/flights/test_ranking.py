@@ -80,6 +80,40 @@ def test_the_right_model_is_the_best_or_as_good(truth: Truth, right: str, seeds:
             assert fit.offset_db == pytest.approx(truth.offset_db + at_1m_db, abs=1.2)
 
 
+NOISELESS = Route(SHORT.start_m[:240] + np.array([0.0, 0.0, 15.0]))
+
+
+@pytest.mark.parametrize("step_db", [0.0, 0.1, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("right", ["free-space", "rma-av", "uma-av", "umi-av"])
+def test_values_without_noise_name_the_model_that_made_them(
+    right: str, step_db: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "ANTENNAS", [()])
+    # Without log-distance: at one height it contains all of these.
+    models = ["free-space", "rma-av", "uma-av", "umi-av"]
+    (flight,) = flown_in({"f": flight_on(NOISELESS, rsrp_dbm=np.zeros(240))})
+    rsrp_dbm = -30.0 - flight.path.loss_db(right, CARRIER_HZ)
+    if step_db:
+        rsrp_dbm = step_db * np.round(rsrp_dbm / step_db)
+    level = Level.of([flight], "rsrp_dbm", [rsrp_dbm])
+    step = step_db or 0.1
+    assert level.series.rounding_db == pytest.approx(step / np.sqrt(12))
+    ranking = rank(level, CARRIER_HZ, models)
+    names = [ranking.best.model, *(fit.model for fit in ranking.alike)]
+    assert right in names
+    if step_db <= 0.25:
+        assert ranking.best.model == right
+        assert ranking.best.offset_db == pytest.approx(-30.0, abs=step)
+    aics = [fit.estimate.aic for fit in ranking.fits]
+    assert ranking.best.estimate.aic == pytest.approx(min(aics), abs=0.01)
+    # The likelihood of unseen segments does not break down where the spread goes to 0.
+    assert all(np.isfinite(fit.cv_log_likelihood) for fit in ranking.fits)
+    assert ranking.foreseen.model in names or step_db > 0.25
+    for fit in ranking.fits:
+        assert fit.estimate.scatter_db >= level.series.rounding_db * (1 - 1e-6)
+        assert fit.cv_log_likelihood > -20 * len(rsrp_dbm)
+
+
 def test_models_that_are_equal_along_a_flight_keep_their_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
