@@ -8,7 +8,7 @@ study lacks that axis); then follow its own columns, see `TABLES`. A point that 
 several studies has rows for each of them.
 """
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ def write_results(folder: CampaignFolder, campaign: Campaign) -> Path:
         columns = own | (requested if name == "points" else {})
         schema = pa.schema([*PLACE.items(), *axes.items(), *columns.items()])
         tables: Iterator[pd.DataFrame] = (
-            read.assign(**_place(cell))
+            read.assign(**_place(cell, axes))
             for cell in placed
             if (read := _read(name, campaign, cell, finished.get(cell.point.id), failed))
             is not None
@@ -171,13 +171,17 @@ def _marked(points: pd.DataFrame, place: Sequence[str]) -> pd.DataFrame:
     return points.assign(same_as=same.reindex(points.index))
 
 
-def _place(cell: Cell) -> dict[str, Any]:
+def _place(cell: Cell, axes: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    labels = {
+        name: str(label) if axes.get(name) == pa.string() else label
+        for name, label in cell.axes.items()
+    }
     return {
         "study": cell.study,
         "point": cell.point.id,
         "mode": cell.point.mode,
         "seed": cell.seed,
-        **cell.axes,
+        **labels,
         "paradigm": cell.point.scenario.paradigm,
     }
 

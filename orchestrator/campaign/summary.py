@@ -190,13 +190,16 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
     assert study.compare is not None
     over, metrics = study.compare.over, study.compare.of
     others = ["mode", *(name for name in columns if name != over)]
-    base = points[points[over] == study.compare.baseline]
+    baseline = study.compare.baseline
+    if pd.api.types.is_string_dtype(points[over]):
+        baseline = str(baseline)
+    base = points[points[over] == baseline]
     pairs = points.merge(
         base[[*others, "seed", *metrics]], on=[*others, "seed"], suffixes=("", "_0")
     )
     rows = []
     for labels, part in pairs.groupby([*others, over], sort=False):
-        if labels[-1] == study.compare.baseline:
+        if labels[-1] == baseline:
             continue
         count = samples(part[[each for name in metrics for each in (name, f"{name}_0")]])
         row: dict[str, Any] = dict(zip([*others, over], labels, strict=True)) | {"n": count}
@@ -213,8 +216,9 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
 
 
 def of_study(name: str, points: pd.DataFrame) -> pd.DataFrame:
-    """The finished points of a study."""
-    return points[(points["study"] == name) & (points["status"] == "finished")]
+    """The finished points of a study; cells that read alike, like 1 and '1', count once."""
+    own = points[(points["study"] == name) & (points["status"] == "finished")]
+    return own.drop_duplicates()
 
 
 def axis_columns(study: Study) -> list[str]:

@@ -248,3 +248,23 @@ def test_cells_with_the_same_scenario_are_named(
         ]
     )
     assert notes(campaign, points) == [text]
+
+
+def test_an_axis_of_numbers_and_texts_is_text_and_counts_each_place_once(tmp_path: Path) -> None:
+    axes = {"u": {**KEY, "values": [2, "2", 3]}}
+    compare = {"over": "u", "baseline": 2}
+    studies = study_of(campaign_tree(tmp_path), axes=axes, compare=compare, plot=[])
+    made = computed(
+        tmp_path,
+        studies=studies,
+        set={"rounds": 1} | {"uavs.compute_flops": {"uniform": [2e12, 8e12]}},
+        repeats=3,
+    )
+    campaign = made.campaign()
+    write_results(made, campaign)
+    points = pd.read_parquet(made.path / "results" / "points.parquet")
+    assert points["u"].tolist() == ["2"] * 6 + ["3"] * 3
+    own = of_study("split", points)
+    assert means(own, ["mode", "u"])["n"].tolist() == [3, 3]
+    apart = differences(own, campaign.studies["split"], ["u"])
+    assert apart[["u", "n"]].to_numpy().tolist() == [["3", 3]]
