@@ -25,6 +25,7 @@ from rich.table import Table
 from orchestrator.analysis.statistics import half_width
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.policies.registry import evaluate, policy
+from orchestrator.reporting.formatting import plus_minus
 from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
@@ -108,7 +109,7 @@ def main() -> None:
 
 
 def _interval(values: np.ndarray) -> str:
-    return f"{values.mean():.2f} ± {half_width(values):.2f}"
+    return f"{values.mean():.2f}{plus_minus(half_width(values))}"
 
 
 if __name__ == "__main__":
