@@ -424,7 +424,11 @@ def test_a_sealed_forecast_shows_nothing_that_was_measured(sealed_html: str) -> 
     made, flight = small_forecast()
     (other,) = flown_in({"third": made_up(9, -4.0)})
     np.testing.assert_array_equal(other.path.start_m, flight.path.start_m)
-    assert forecast_page(made, other) == sealed_html
+    pages = [
+        re.sub(r"<dt>Made \(UTC\)</dt><dd>.*?</dd>", "", page)
+        for page in (forecast_page(made, other), sealed_html)
+    ]
+    assert pages[0] == pages[1]
     assert "scores" not in Page(sealed_html).text
 
 
