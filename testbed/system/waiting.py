@@ -20,8 +20,8 @@ START_NS = 10_000_000_000
 def wait_for_start() -> None:
     """In virtual time, sleep until the clock is at a multiple of `START_NS`, to which it jumps.
 
-    A network then starts at the same time in every guest, after imports of any duration: TCP depends
-    on this time, not only on durations.
+    A network then starts at the same time in every guest, after imports of any duration: TCP
+    depends on this time, not only on durations.
     """
     if inside.guest_settings() is not None:
         sleep_ns(START_NS - time.monotonic_ns() % START_NS)
