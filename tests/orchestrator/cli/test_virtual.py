@@ -178,6 +178,6 @@ def test_without_an_end_a_session_in_virtual_time_is_refused(
     words = ["up", "quickstart", "--set", "emulation.clock=virtual", "--out", tmp_path / "out"]
     done = warm.run(*words)
     assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    *_, line = done.stderr.splitlines()
     assert line.startswith("testbed: --seconds: must be given where emulation.clock is 'virtual'")
     assert not (tmp_path / "out").exists()
