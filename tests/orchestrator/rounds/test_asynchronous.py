@@ -272,6 +272,41 @@ def test_orders_and_upload_turns_are_played_as_the_protocol_says(
             assert all(start >= end - 1e-9 for (_, end), (start, _) in pairwise(up))
 
 
+@pytest.mark.parametrize("turns", TURNS)
+def test_the_base_station_is_told_the_durations_that_lags_consist_of(
+    turns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    tell = AsynchronousRound.tell
+
+    def listened(self: AsynchronousRound, event: Any) -> None:
+        told.append(event)
+        tell(self, event)
+
+    monkeypatch.setattr(AsynchronousRound, "tell", listened)
+    (round_,) = played(small("asfl-ps", 6, uavs=SLOW, uploads=TURNS[turns]))
+    took_s = {
+        (s["client"], s["step"], round(s["end_s"], 9)): s["end_s"] - s["start_s"]
+        for s in round_.spans[~round_.cut]
+    }
+    seen = 0
+    for event in told:
+        if isinstance(event, UpdateArrived) and event.at <= round_.end_s:
+            upload_s = took_s[event.client, CM, round(event.at, 9)]
+            start_s = round_.spans["start_s"][
+                (round_.spans["client"] == event.client) & (round_.spans["step"] == CB)
+            ]
+            own = start_s[start_s < event.at - upload_s].max()
+            (backward_s,) = {
+                s["end_s"] - s["start_s"]
+                for s in round_.spans
+                if (s["client"], s["step"], s["start_s"]) == (event.client, CB, own)
+            }
+            assert (event.upload, event.compute) == pytest.approx((upload_s, backward_s))
+            seen += 1
+    assert seen == 6
+
+
 @pytest.mark.parametrize("turns", ["first-come", "scheduled"])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_client_that_is_lost_in_its_turn_does_not_block_the_others(turns: str, seed: int) -> None:

@@ -5,6 +5,7 @@
 
 import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.plan import Allocation, fixed_allocation, link_bytes
 from orchestrator.policies.registry import evaluate, policy
 from orchestrator.records.timelines import backhaul_table, energy_table, timeline_of
-from orchestrator.rounds.hierarchy import PredictedBackhaul, rates_at_edges
+from orchestrator.rounds.hierarchy import PredictedBackhaul, cloud_round, rates_at_edges
 from orchestrator.rounds.loop import Decision, EngineBackend, Situation
 from orchestrator.scenario.channel import channel_key, ns3_source
 from orchestrator.scenario.loading import validate
@@ -101,6 +102,27 @@ def test_one_edge_server_and_one_edge_round_are_an_ordinary_round_and_two_hops()
     assert round_.latency_s == pytest.approx(plain.latency_s + hops_s, rel=1e-12)
     np.testing.assert_array_equal(round_.spans, plain.spans)
     np.testing.assert_array_equal(round_.energy_j, plain.energy_j)
+
+
+class UnequalLinks:
+    """Links whose transfers take a time of their own, as measured ones do."""
+
+    bytes = 7
+
+    def sent(self, way: str, start_s: Sequence[float]) -> list[float]:
+        took_s = (0.2, 0.1) if way == "up" else (0.1, 0.4)
+        return [at_s + s for at_s, s in zip(start_s, took_s, strict=True)]
+
+
+def test_a_cloud_round_ends_with_its_last_hop_and_waits_for_the_last_model() -> None:
+    of = scenario()
+    parts = [edge_rounds(of, edge, 0.0, 0) for edge in (0, 1)]
+    round_ = cloud_round(of, 0, 0.0, parts, UnequalLinks())
+    arrived_s = [rounds[-1].end_s + s for rounds, s in zip(parts, (0.2, 0.1), strict=True)]
+    assert round_.latency_s == pytest.approx(max(arrived_s) + 0.4)
+    down = [each for each in round_.backhaul if each.direction == "down"]
+    assert [each.start_s for each in down] == [max(arrived_s)] * 2
+    assert [each.end_s - each.start_s for each in down] == pytest.approx([0.1, 0.4])
 
 
 def test_the_order_of_edge_servers_does_not_matter() -> None:

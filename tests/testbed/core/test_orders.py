@@ -225,6 +225,39 @@ def test_lags_of_asynchronous_clients_count_from_their_last_transfer_down() -> N
     assert served == [(SendGradient, 3), (SendAdapters, 1), (SendGradient, 2)]
 
 
+def test_the_lag_at_computing_has_the_last_gradient_of_the_client() -> None:
+    """Before there is one, that of its first estimate; it is kept from update to update."""
+    scheme = replace(paradigm("asfl-sp"), order="larger-lag")
+    estimates = {1: 3.0, 2: 1.0, 3: 2.0}
+    round_ = AsynchronousRound(scheme, [1, 2, 3], 9, 0.0, first_gradient=lambda k, _: estimates[k])
+    round_.instructions()
+
+    def served(first: int, now: float, gradients: dict[int, float]) -> list[int]:
+        order = []
+        for k in (1, 2, 3):
+            round_.tell(SmashedArrived(k, first, now, now, 0.5))
+        while told := [each for each in round_.instructions() if isinstance(each, Compute)]:
+            (one,) = told
+            order.append(one.client)
+            now += 1
+            round_.tell(Computed(one.client, now))
+        round_.instructions()
+        for k, took in gradients.items():
+            round_.tell(GradientDelivered(k, now, now + took, now + took))
+        return order
+
+    for k in (1, 2, 3):
+        round_.tell(BroadcastReceived(k, 0.5))
+    assert served(1, 1.0, {1: 0.1, 2: 0.3, 3: 0.2}) == [1, 3, 2]
+    assert served(2, 9.0, {1: 0.1, 2: 0.1, 3: 0.4}) == [2, 3, 1]
+    for k in (1, 2, 3):
+        round_.tell(UpdateArrived(k, 20.0))
+    round_.instructions()
+    for k in (1, 2, 3):
+        round_.tell(BroadcastReceived(k, 21.0))
+    assert served(3, 22.0, {}) == [3, 1, 2]
+
+
 def test_iterations_count_on_from_update_to_update_but_the_work_left_is_that_of_one() -> None:
     asked: list[tuple[int, int]] = []
     has = orders.Prospects(2, (0.1,), (0.2,), (0.4,), (10,), (20,), (5,), model_bytes=(7,))
