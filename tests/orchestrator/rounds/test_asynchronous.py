@@ -337,13 +337,14 @@ def test_a_run_starts_with_its_first_step_whoever_is_served_first() -> None:
 
 
 def test_fedcs_chooses_the_clients_of_an_asynchronous_run() -> None:
+    """By the duration of one update."""
     keys = {
         "uploads": TURNS["scheduled"],
-        "participation": {"rule": "fedcs", "parameters": {"round_s": 1.5}},
+        "participation": {"rule": "fedcs", "parameters": {"round_s": 2.5}},
     }
     (round_,) = played(small("asfl-ps", 8, uavs=SLOW, **keys))
-    assert updates_of(round_)[2] == 0
-    assert sum(updates_of(round_)) == 8
+    assert set(round_.spans["client"].tolist()) == {1, 2}
+    assert sum(updates_of(round_)) >= 8
 
 
 @pytest.mark.parametrize("name", NAMES)
