@@ -11,7 +11,7 @@ before further slots are made, and the key whose unit is probably wrong is named
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -132,6 +132,9 @@ def check_length(
             part, least_s, part_s, who = queue, total_s, total_s, "all UAVs together"
     if max(least_s, past_s) <= most_s:
         return
+    if least_s <= most_s:
+        why = f"at its mean rates it would take {_seconds(least_s)}"
+        _refuse(scenario, past_s, f"{why}; see links.loss and faults", (), client)
     rate = "" if part.rate_bps is None else f" (mean rate {_rate(part.rate_bps[client])})"
     why = f"{part.what.format(who)} takes {_seconds(part_s)}{rate}"
     _refuse(scenario, max(least_s, past_s), why, part.keys, client)
@@ -179,7 +182,7 @@ def check_played(scenario: Scenario, round_: Round) -> None:
 
 def _refuse(
     scenario: Scenario, least_s: float, why: str, keys: tuple[str, ...], client: int
-) -> None:
+) -> NoReturn:
     """Refuse a round.
 
     Args:

@@ -92,6 +92,8 @@ TTI_S = 1e-3
 """Time in which small-scale fading is constant: a transmission time interval of LTE."""
 FIRST_SLOTS = 1024
 """Number of slots that are requested from a channel at first; it doubles when more are needed."""
+FIRST_BLOCKS = 102_400
+"""Largest number of fading blocks in them, per UAV."""
 MOST_BYTES = 2 << 30
 """Memory of the slots of a channel, not counting copies."""
 PIECE_BYTES = 32 << 20
@@ -132,11 +134,12 @@ class Channel:
     @property
     def now(self) -> SlotTrace:
         """All slots that have been made so far, or `FIRST_SLOTS` if there were none; fewer, if
-        these would fill the memory."""
+        these would take long or fill the memory."""
         if self._trace is None:
-            source = self._source
-            blocks = source.blocks if isinstance(source, FadingChannel) else 1
-            return self.trace(max(1, min(FIRST_SLOTS, MOST_BYTES // (32 * self.uavs * blocks))))
+            slots = min(FIRST_SLOTS, MOST_BYTES // (32 * self.uavs))
+            if isinstance(self._source, FadingChannel):
+                slots = min(slots, FIRST_BLOCKS // self._source.blocks)
+            return self.trace(max(2, slots))
         return self._trace
 
     def trace(self, slots: int) -> SlotTrace:

@@ -160,7 +160,7 @@ class Combination:
 
 def refusals(scenario: AnyScenario, *commands: str, channel: Channel = "") -> Iterator[str]:
     """The lines of all broken rules. Those that the value of a further key would allow come last,
-    so that nobody sets this key in vain.
+    because another rule may refuse the scenario with this value, too.
 
     Args:
         scenario: The scenario.

@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le, Lt
 import orchestrator as tb
 from ns3_scenarios.trace import TraceError, trace_of
 from orchestrator.rounds.batch import predict_at_once
-from orchestrator.scenario.channel import open_source
+from orchestrator.scenario.channel import Channel, open_source
 from orchestrator.scenario.loading import load, put, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario, Section
@@ -82,6 +82,19 @@ def test_a_prediction_at_once_has_the_same_bound() -> None:
     scenario = quick("radio.noise_dbm_per_mhz=0", "rounds=10")
     with open_source(scenario, None) as source, pytest.raises(InputError, match="noise_dbm"):
         predict_at_once(scenario, source, profile_of(scenario))
+
+
+def test_frames_that_are_always_lost_are_named() -> None:
+    lossy = quick("links.loss=0.9999", "longest_round_s=2000")
+    with pytest.raises(InputError, match=r"^longest_round_s: .* see links.loss and faults$"):
+        tb.predict(lossy, wire=True)
+
+
+def test_long_slots_with_fading_in_milliseconds_take_no_longer_than_short_ones() -> None:
+    faded = quick("radio.fading=rayleigh", "slot_s=10")
+    with open_source(faded, None) as source:
+        assert Channel.of(source).now.slots == 10
+    assert tb.predict(faded).end_s < 10
 
 
 def test_a_longer_bound_allows_the_round() -> None:
