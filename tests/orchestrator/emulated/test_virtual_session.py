@@ -4,6 +4,7 @@
 """Sessions in virtual time: links carry what they should, however busy the machine is."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -182,6 +183,45 @@ def test_captured_sessions_repeat_to_the_byte_from_elsewhere(tmp_path: Path) -> 
         found.append([sha256_of(place / "out" / name) for name in kept])
     assert found[0] == found[1]
     assert len(list(frames(place / "out/pcap/uav1.pcap"))) > 5
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_programs_see_neither_the_terminal_of_the_caller_nor_a_dilation(tmp_path: Path) -> None:
+    look = "env | cut -d= -f1 | sort | tr '\\n' ' '; date +%Z; cat /proc/uptime"
+    program = (
+        "import socket, struct, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 0));"
+        "s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 0, 12_000));"
+        "a = time.monotonic()\ntry: s.recv(1)\nexcept OSError: print(time.monotonic() - a)"
+    )
+    emulation = {"clock": "virtual", "dilation": 3, "calibrate": False}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(TREE | {"emulation": emulation}))
+    (tmp_path / "p.py").write_text(program)
+    # As long as the rates that the injector gets at once.
+    np.savez(tmp_path / "t.npz", gain=np.full((3, 600), 1e-10), slot_s=0.1)
+    found = []
+    for out, more in (("one", {"COLUMNS": "60"}), ("two", {"TZ": "Asia/Tokyo", "LINES": "9"})):
+        words = ["up", "s.yaml", "--trace", "t.npz", "--out", out, "--overwrite", "--until", "uav1"]
+        words += ["--node", f"uav1={look}; {sys.executable} p.py", "--node", "uav2=sleep 62"]
+        done = subprocess.run(
+            [*TESTBED, *words, "--until", "uav2"],
+            cwd=tmp_path,
+            env={**os.environ, **more},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 1, "the trace ends before the second program"
+        assert "emulation.dilation: no effect" in done.stderr
+        manifest = json.loads((tmp_path / out / "manifest.json").read_text())
+        assert (manifest["dilation"], manifest["ended"], manifest["slots"]) == (1, "trace", 600)
+        assert manifest["memory_bytes"] < 1 << 32
+        found.append((tmp_path / out / "logs/uav1.log").read_text().splitlines())
+    assert found[0] == found[1]
+    names, uptime, waited_s = found[0]
+    assert not {"COLUMNS", "LINES", "TERM", "LC_ALL"} & set(names.split())
+    assert names.endswith("UTC")
+    assert uptime.startswith("1010.")
+    assert 0.012 <= float(waited_s) < 0.0141, "ticks are 1 ms"
 
 
 def test_python_does_not_pretend_to_enter_it(tmp_path: Path) -> None:
