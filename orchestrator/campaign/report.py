@@ -221,6 +221,7 @@ def _made(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "started": min((str(m["started"]) for m in manifests if m.get("started")), default=None),
         "finished": max((str(m["finished"]) for m in manifests if m.get("finished")), default=None),
         "argv": all(m.get("argv") for m in manifests),
+        "command": "",
         "clock": manifests[0].get("clock") if manifests else None,
     }
     commands = list({command_of(m): m for m in manifests}.values())

@@ -158,12 +158,11 @@ def _words() -> list[str]:
 def command_of(manifest: Mapping[str, Any]) -> str:
     """The command of a manifest, to be copied into a shell; empty if there is none.
 
-    Manifests of earlier versions have a text without quotes, which a shell may split otherwise; it
-    is returned as it is.
+    Manifests of earlier versions have only a text, which may lack quotes, so that a shell splits it
+    otherwise; it is returned as it is.
     """
-    if words := manifest.get("argv"):
-        return shlex.join(str(word) for word in words)
-    return str(manifest.get("command") or "")
+    given = manifest.get("argv") or manifest.get("command") or ""
+    return given if isinstance(given, str) else shlex.join(str(word) for word in given)
 
 
 def provenance() -> dict[str, Any]:

@@ -69,7 +69,7 @@ class Manifest(Strict):
     valid: bool | None = None
     validity: list[_Check] | None = None
     faults: list[_Fault] | None = None
-    command: str | None = None
+    command: str | list[str] | None = None
     argv: list[str] | None = None
     data: str | None = None
     memory_bytes: Whole | None = None

@@ -273,6 +273,13 @@ def test_the_page_has_the_command_and_the_colours_of_the_paradigms(
     page = write_campaign_report(played, played.campaign()).read_text()
     assert "testbed campaign run &#39;a b.yaml&#39;</pre>" in page
     assert "Finished (UTC)" in page
+    for path in played.path.glob("points/*/manifest.json"):
+        manifest = json.loads(path.read_text())
+        path.write_text(json.dumps(manifest | {"argv": None, "command": "testbed a; b"}))
+    drawn.clear()
+    page = write_campaign_report(played, played.campaign()).read_text()
+    assert "recorded this command without quotes" in page
+    assert 'data-copy="command' not in page
     colours = {style_of(name).colour for name in ("cpsfl", "sfl-pp")}
     for figure in drawn:
         lines = [line for line in figure.axes[0].lines if line.get_label() in ("CPSFL", "SFL-PP")]

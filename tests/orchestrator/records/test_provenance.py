@@ -104,6 +104,10 @@ def test_a_command_without_quotes_is_shown_but_not_offered(made: Path) -> None:
     assert "testbed up q --node uav1=a; b</pre>" in page
     assert "recorded this command without quotes" in page
     assert 'data-copy="command' not in page
+    run.manifest["command"] = ["testbed", "up", "q", "--node", "uav1=a; b"]
+    assert copied(render(run)) == run.manifest["command"]
+    run.manifest["command"] = None
+    assert "<h3>Command</h3>" not in render(run)
 
 
 def test_a_program_that_calls_the_functions_is_named_itself(
