@@ -75,14 +75,14 @@ def kernel(_: Scenario, overrides: Sequence[str]) -> Found:
     """The same, in Linux, in virtual time."""
     words = [word for each in (*overrides, "emulation.clock=virtual") for word in ("--set", each)]
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder, "result.json")
+        file = Path(folder, "result.json")
         done = subprocess.run(
-            [TESTBED, "run", PAPER, *words, "--json", result], capture_output=True, text=True
+            [TESTBED, "run", PAPER, *words, "--json", file], capture_output=True, text=True
         )
-        if not result.exists():
-            _, _, why = done.stderr.strip().rpartition("\n")
+        if not file.exists():
+            why = done.stderr.strip().rpartition("\n")[2]
             raise RunError(f"{' '.join(overrides)}: {why}")
-        told = json.loads(result.read_text())
+        told = json.loads(file.read_text())
         return float(told["measured"][0]["latency_s"]), bool(told["valid"])
 
 

@@ -65,7 +65,7 @@ def whole(file: Path, out: Path) -> float:
 def killed(file: Path, out: Path, kills: int, longest_s: float, seed: int) -> list[dict[str, Any]]:
     """Kill the campaign at random moments of its way; the last one goes on to the end."""
     rng = random.Random(seed)
-    notes = []
+    notes: list[dict[str, Any]] = []
     while len(notes) < kills:
         process = start(file, out)
         moment_s = rng.uniform(0, longest_s)

@@ -36,7 +36,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -51,6 +51,7 @@ from rich.table import Table
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.engine.access import RadioAccess
+from orchestrator.engine.fdma import Fdma
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, fixed_allocation, plan_round
 from orchestrator.engine.radio import ACCESS
 from orchestrator.rounds.loop import predict
@@ -114,6 +115,7 @@ class Round:
     def __init__(
         self, plan: RoundPlan, radio: RadioAccess, gain: Array, slot_s: float, tuned: bool
     ):
+        assert isinstance(radio, Fdma)
         self.plan, self.radio, self.slot_s, self.tuned = plan, radio, slot_s, tuned
         self.gain = gain.tolist()
         self.env = simpy.Environment()
@@ -183,13 +185,13 @@ class Round:
             lag_s = backward_s + forward_s + upload_s
             urgent = self.priority(lag_s + gradient_s)
             yield self.all_in.pass_through(urgent)
-            with self.computing.request(urgent) as turn:
+            with self.computing.request(urgent) as turn:  # type: ignore[arg-type]  # or a float
                 yield turn
                 yield env.timeout(float(plan.s_s[k, i]))
 
             urgent = self.priority(lag_s + float(plan.s_s[k, i]))
             yield self.all_computed.pass_through(urgent)
-            with self.downlink.request(urgent) as turn:
+            with self.downlink.request(urgent) as turn:  # type: ignore[arg-type]
                 yield turn
                 gradient_s = yield from self.transfer(k, int(plan.sg_bytes[k, i]), *down)
             backward_s = float(plan.cb_s[k, i])
@@ -283,6 +285,12 @@ def chained(case: Setting, rounds: int) -> BatchTimes:
         case.rho[:rounds],
         follow=True,
     )
+
+
+def one_by_one(case: Setting, plans: Sequence[RoundPlan], *, tuned: bool) -> list[float]:
+    """Latency of each round, by SimPy."""
+    slot_s = case.scenario.slot_s
+    return [Round(plan, case.radio, case.gain, slot_s, tuned).run()[0] for plan in plans]
 
 
 def check_equal(scenario: Scenario, rounds: int) -> int:
@@ -466,10 +474,7 @@ def main() -> None:
         count = min(20, options.rounds)
         plans = [case.plan(n) for n in range(count)]
         took_s, latencies = timed(
-            lambda plans=plans, tuned=tuned: [
-                Round(plan, case.radio, case.gain, scenario.slot_s, tuned).run()[0]
-                for plan in plans
-            ],
+            partial(one_by_one, case, plans, tuned=tuned),
             options.repeats,
         )
         np.testing.assert_allclose(latencies, batch.latency_s[:count], rtol=0, atol=1e-9)

@@ -188,6 +188,7 @@ def faded(scenario: Scenario, slots: int = 1000) -> ChannelTrace:
     """The scenario's trace with a lognormal factor of mean 1 for each slot and UAV."""
     with open_source(scenario, None) as source:
         trace = source.trace(slots)
+    assert isinstance(trace, ChannelTrace)
     noise = np.random.default_rng(7).normal(-(SIGMA**2) / 2, SIGMA, trace.gain.shape)
     return replace(trace, gain=trace.gain * np.exp(noise))
 
@@ -268,8 +269,10 @@ def baselines(figures: Figures) -> None:
         return
     scenario = paper_scenario("workload.local_iterations=1")
     trace = faded(scenario)
-    rates = ShannonFdma.of(scenario).uplink_bps(fixed_allocation(scenario).beta, trace.gain)
+    radio, shares = ShannonFdma.of(scenario), fixed_allocation(scenario)
+    rates = radio.link_rates(shares, trace.gain, in_turns=False).uplink
     profile, split = profile_of(scenario), scenario.workload.split
+    assert isinstance(split, int)
     size = payload_bytes(scenario, profile, split).smashed
     on_link = link_bytes(scenario, profile, split).smashed
     constant = np.repeat(rates[:, :1], rates.shape[1], axis=1)
@@ -461,7 +464,7 @@ SERIES = {
 """The drawn series: label, colour, line style. All carry the same uploads at the same rates."""
 
 
-def draw(series: Mapping[str, Sequence[float]], path: Path) -> None:
+def draw(series: Mapping[str, Sequence[float] | Array], path: Path) -> None:
     """Draw the share of uploads whose error is below a value, one curve per series of `SERIES`.
 
     Args:

@@ -30,6 +30,7 @@ from workloads.learning.learner import ClientLearner, ServerLearner
 from workloads.learning.model import SplitModel
 from workloads.learning.settings import ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
+from workloads.models.chain import Images
 
 MODELS = ["swin_large_patch4_window7_224", "vit_base_patch16_224"]
 PAGE = Path(__file__).resolve().parents[1] / "docs/gpu.md"
@@ -42,6 +43,7 @@ REPEATS = 5
 def batch(model: SplitModel, size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Samples and labels by seed, on the CPU."""
     random = torch.Generator().manual_seed(seed)
+    assert isinstance(model.input, Images)
     samples = torch.randn(size, 3, model.input.size, model.input.size, generator=random)
     return samples, torch.randint(model.config.classes, (size,), generator=random)
 

@@ -10,6 +10,7 @@ powers. Each case is the first S seconds of a channel that stands still, but for
 """
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 """By name: the number of UAVs, and keys of the scenario."""
 
 
-def of_uavs(values: dict[int, tuple[float, ...]], uavs: int) -> np.ndarray:
+def of_uavs(values: Mapping[int, Sequence[float]], uavs: int) -> np.ndarray:
     """Values of that many UAVs; those of ten are repeated."""
     given = values[3 if uavs == 3 else 10]
     return np.resize(np.array(given, float), uavs)

@@ -48,7 +48,8 @@ KERNEL_WITHIN = 2e-4
 
 def turns(round_: Round, scenario: Scenario) -> np.ndarray:
     """Places in the order of service where the paradigm has one, shape [stations, K, I]."""
-    places = service_order_of(round_.spans, scenario.uavs.count, scenario.workload.local_iterations)
+    iterations = int(round_.spans["iteration"].max())
+    places = service_order_of(round_.spans, scenario.uavs.count, iterations)
     scheme = scenario.scheme
     sharing = (scheme.server_compute, scheme.gradient_transmission)
     return places[[share == "sequential" for share in sharing]]
@@ -56,9 +57,10 @@ def turns(round_: Round, scenario: Scenario) -> np.ndarray:
 
 def on_packets(scenario: Scenario) -> tuple[Round, Round, float]:
     """The first round by the engine with frames and on packets, and the time that took them."""
-    profile, decide = profile_of(scenario), decider(scenario)
+    profile = profile_of(scenario)
     with channels() as kept:
         channel = kept.of(scenario)
+        decide = decider(scenario, channel)
         wire = predict(scenario, channel, profile, sizing=link_bytes, decide=decide)
         began = time.perf_counter()
         packets = play(scenario, channel, profile, decide=decide)

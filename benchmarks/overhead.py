@@ -13,26 +13,19 @@ must be idle for latencies; bytes do not mind. `testbed overhead` has the tables
 import argparse
 import json
 import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 from rich.console import Console
 
+from orchestrator import api as tb
 from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.cli.printed_tables import plain_table
-from orchestrator.emulated.options import RunOptions
-from orchestrator.emulated.rounds import emulate
-from orchestrator.records.emulation import Emulation
-from orchestrator.scenario.channel import open_source
-from orchestrator.scenario.loading import load
-from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario
+from orchestrator.records.reader import Run
 from testbed.network.fabric import link_addresses
 from testbed.network.pcap import frames
 
-SCENARIOS = Path(__file__).resolve().parents[1] / "scenarios"
 TRANSPORTS: dict[str, list[str]] = {
     "tcp": [],
     "tls": ["emulation.transport=tls"],
@@ -44,33 +37,26 @@ TRANSPORTS: dict[str, list[str]] = {
 Capture = Literal["frames", "headers"] | None
 
 
-def emulated(scenario: Scenario, folder: Path, capture: Capture = None) -> Emulation:
-    with open_source(scenario, None) as source:
-        rounds = emulate(
-            scenario, source, profile_of(scenario), folder, RunOptions(capture=capture)
-        )
-        with closing(rounds):
-            *_, done = rounds
-    return done
+def emulated(name: str, words: list[str], folder: Path, capture: Capture = None) -> Run:
+    scenario = tb.load(name, dict(word.split("=", 1) for word in ["workload.compute=none", *words]))
+    return tb.run(scenario, out=folder / "run", capture=capture)
 
 
 def of_bytes() -> list[dict[str, Any]]:
     """Bytes by the accounts, and what they differ by from a capture of the same links."""
     rows = []
     for name, words in TRANSPORTS.items():
-        scenario = load(
-            SCENARIOS / "quickstart.yaml", ["workload.compute=none", "rounds=1", *words]
-        )
         with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
-            done = emulated(scenario, Path(folder), "headers")
-            booked = pd.concat(done.accounts).groupby(["client", "direction"])[list(BYTES)].sum()
-            for client in range(1, scenario.uavs.count + 1):
-                seen = list(frames(Path(folder) / "pcap" / f"uav{client}.pcap"))
+            done = emulated("quickstart", ["rounds=1", *words], Path(folder), "headers")
+            accounts = done.tables["accounts"]
+            booked = accounts.groupby(["client", "direction"])[list(BYTES)].sum().sum(axis=1)
+            for client in range(1, done.scenario.uavs.count + 1):
+                seen = list(frames(Path(done.folder) / "pcap" / f"uav{client}.pcap"))
                 for direction, address in zip(("down", "up"), link_addresses(client), strict=True):
                     captured = sum(
                         f.header_bytes + f.data_bytes for f in seen if f.source == address
                     )
-                    total = int(booked.loc[(client, direction)].sum())
+                    total = int(booked[client, direction])
                     rows.append(
                         {
                             "transport": name,
@@ -87,17 +73,17 @@ def of_transports() -> list[dict[str, Any]]:
     """The paper's round: bytes on all links, and latency."""
     rows = []
     for name, words in TRANSPORTS.items():
-        scenario = load(SCENARIOS / "paper.yaml", ["workload.compute=none", *words])
         with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
-            done = emulated(scenario, Path(folder))
-        sums = done.accounts[-1][list(BYTES)].sum()
+            done = emulated("paper", words, Path(folder))
+        accounts = done.tables["accounts"]
+        sums = accounts.loc[accounts["round"] == accounts["round"].max(), list(BYTES)].sum()
         rows.append(
             {
                 "transport": name,
                 "link bytes": int(sums.sum()),
                 **{kind.removesuffix("_bytes"): int(sums[kind]) for kind in BYTES},
-                "predicted wire s": done.predicted_wire[0].latency_s,
-                "measured s": done.measured[0].latency_s,
+                "predicted wire s": done.predicted_wire.rounds[0].latency_s,
+                "measured s": done.measured.rounds[0].latency_s,
             }
         )
     return rows
@@ -108,16 +94,15 @@ def of_capture() -> list[dict[str, Any]]:
     rows = []
     captures: tuple[Capture, ...] = (None, "headers", "frames")
     for capture in captures:
-        scenario = load(SCENARIOS / "paper.yaml", ["workload.compute=none"])
         with tempfile.TemporaryDirectory(prefix="overhead-") as folder:
-            done = emulated(scenario, Path(folder), capture)
+            done = emulated("paper", [], Path(folder), capture)
         rows.append(
             {
                 "capture": capture or "none",
-                "missed packets": done.captured.missed_packets if done.captured else 0,
-                "measured s": done.measured[0].latency_s,
+                "missed packets": (done.manifest.get("captured") or {}).get("missed_packets", 0),
+                "measured s": done.measured.rounds[0].latency_s,
                 "transfer error p95 %": 100
-                * float(pd.concat(done.transfers)["error"].abs().quantile(0.95)),
+                * float(done.tables["transfers"]["error"].abs().quantile(0.95)),
             }
         )
     return rows

@@ -14,7 +14,6 @@ they decide is judged on the true channel. One core.
 import argparse
 import json
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +24,7 @@ from rich.progress import track
 from rich.table import Table
 from scipy.optimize import differential_evolution
 
+from ns3_scenarios.trace import ChannelTrace
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation
 from orchestrator.policies import planner
@@ -45,7 +45,7 @@ def planned(ahead: Outlook, seed: int) -> Allocation:
 
 
 def evolved(ahead: Outlook, seed: int) -> Allocation:
-    clients = len(ahead.gain)
+    clients = ahead.gain.shape[0]
     tries = (
         4
         + 3 * 4 * planner.COMPILED.balancing_steps
@@ -75,7 +75,8 @@ def evolved(ahead: Outlook, seed: int) -> Allocation:
 
 
 def equal(ahead: Outlook, seed: int) -> Allocation:
-    shares = np.full(len(ahead.gain), 1 / len(ahead.gain))
+    clients = ahead.gain.shape[0]
+    shares = np.full(clients, 1 / clients)
     return Allocation(2, shares, shares, shares)
 
 
@@ -99,6 +100,7 @@ def main() -> None:
     with ns3_source(scenario) as source:
         channel = Channel(source)
         trace = channel.trace(round((starts_s[-1] + 300) / scenario.slot_s))
+        assert isinstance(trace, ChannelTrace)
         console = Console(stderr=True)
         for n, start_s in enumerate(track(starts_s, "rounds", console=console, transient=True)):
             known = channel.until(start_s)
@@ -138,4 +140,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,7 +12,6 @@ the first policy named.
 
 import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 from statistics import fmean
@@ -83,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -54,6 +54,7 @@ Result = dict[str, Any]
 def places(campaign: Campaign) -> dict[Place, dict[str, Any]]:
     """The keys of the scenario at each point of each figure."""
     clusters = campaign.studies["fig5"].axes["cluster"].points
+    assert clusters is not None
     return {
         **{("fig4", f"u = {u}"): {"workload.split": u} for u in (1, 2, 4)},
         **{("fig5", f"cluster {n}"): clusters[n] for n in (1, 3, 5)},

@@ -98,8 +98,9 @@ def measure(which: str, programs: Sequence[str], base: Path) -> list[dict[str, o
             if not (folder / REPORT).exists():
                 sys.exit(f"no {REPORT}")
             shutil.rmtree(folder)
-            row = {"first_line_s": first_s, "set_up_s": set_up_s, "report_s": set_up_s + run_s}
-            rows.append({"set": which, "by": by, "caches": cache} | row)
+            row: dict[str, object] = {"first_line_s": first_s, "set_up_s": set_up_s}
+            row |= {"set": which, "by": by, "caches": cache, "report_s": set_up_s + run_s}
+            rows.append(row)
     return rows
 
 

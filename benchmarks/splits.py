@@ -12,7 +12,6 @@ whose UAVs compute equally fast, and one in which they do not, from 0.5 to 10 TF
 
 import argparse
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -113,4 +112,4 @@ def _interval(values: np.ndarray) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

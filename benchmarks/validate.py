@@ -25,7 +25,7 @@ from rich.console import Console
 
 from orchestrator.scenario.loading import load
 from orchestrator.studies.validation import study
-from orchestrator.studies.validation.outcome import Asked, Validation
+from orchestrator.studies.validation.outcome import Request, Validation
 from orchestrator.studies.validation.page import write
 from orchestrator.studies.validation.region import PURE
 from orchestrator.studies.validation.space import default_space, features, tree_at
@@ -70,7 +70,7 @@ def cpu_s() -> float:
 def validated(name: str, given: argparse.Namespace) -> dict[str, Any]:
     """What came of a model, how long it took, and how it fares at fresh points."""
     scenario = load(given.scenario, [f"paradigm={MODELS[name]}"])
-    asked = Asked(
+    asked = Request(
         scenario,
         name,
         default_space(scenario),

@@ -70,7 +70,8 @@ def steps_alone(scenario: Scenario, repeats: int) -> dict[int, dict[str, list[fl
     found: dict[int, dict[str, list[float]]] = {}
     for split in sorted(set(splits_of(scenario))):
         client.begin_round(split, server.begin_round(split))
-        found[split] = seconds = {"CF": [], "S": [], "CB": []}
+        seconds: dict[str, list[float]] = {"CF": [], "S": [], "CB": []}
+        found[split] = seconds
         for turn in range(repeats + 1):
             times = [time.perf_counter()]
             torch.set_num_threads(uav.threads)
@@ -165,7 +166,9 @@ def main() -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, spawn) as fresh:
         alone = fresh.submit(steps_alone, scenario, options.repeats).result()
-    sum_s = scenario.workload.local_iterations * sum(
+    iterations = scenario.workload.local_iterations
+    assert isinstance(iterations, int)
+    sum_s = iterations * sum(
         statistics.median(times) for split in splits_of(scenario) for times in alone[split].values()
     )
     log.print(f"steps alone: {sum_s:.1f} s in all")

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ def peft_step(config: ModelConfig, file: Path, batch: int) -> Callable[[], None]
 
     def step() -> None:
         optimiser.zero_grad()
-        functional.cross_entropy(adapted(images), labels).backward()
+        functional.cross_entropy(adapted(images), labels).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
 
     return step
@@ -221,8 +222,8 @@ def codec(config: ModelConfig, split: int, batch: int, repeats: int) -> Result:
         sender, receiver = Sender(of_name, "gradient"), Receiver(of_name, "gradient")
         buffer = memoryview(bytearray(sender.encode(tensor)))
         ways: dict[str, Callable[[], object]] = {
-            "encode": lambda sender=sender: sender.encode(tensor),
-            "decode": lambda receiver=receiver, buffer=buffer: receiver.decode(buffer, shape),
+            "encode": partial(sender.encode, tensor),
+            "decode": partial(receiver.decode, buffer, shape),
         }
         for way, work in ways.items():
             work()
