@@ -216,9 +216,8 @@ def differences(points: pd.DataFrame, study: Study, columns: Sequence[str]) -> p
 
 
 def of_study(name: str, points: pd.DataFrame) -> pd.DataFrame:
-    """The finished points of a study; cells with the same text, like 1 and '1', count once."""
-    own = points[(points["study"] == name) & (points["status"] == "finished")]
-    return own.drop_duplicates()
+    """The finished points of a study."""
+    return points[(points["study"] == name) & (points["status"] == "finished")]
 
 
 def axis_columns(study: Study) -> list[str]:

@@ -130,7 +130,7 @@ def test_a_policy_is_a_name_or_a_function() -> None:
     assert seen[1][1] == int(timeline[0].latency_s / 0.1) + 1
     named = tb.predict(QUICK, FLAT, "planner", rounds=1)
     assert named[0].objective < timeline[0].objective
-    with pytest.raises(tb.InputError, match=r"allocation\.policy: 'best' is not one of"):
+    with pytest.raises(tb.InputError, match=r"`policy`: 'best' is not one of"):
         tb.predict(QUICK, FLAT, "best")
     with pytest.raises(tb.RunError, match=r"'<lambda>', round 0: must return an Allocation"):
         tb.predict(QUICK, FLAT, lambda now: None)

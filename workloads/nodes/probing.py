@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.control.messages import Probe, Received
-from testbed.core.clock import EmulatedClock
+from testbed.core.clock import EmulatedClock, next_tick
 from testbed.network.fabric import link_addresses
 from testbed.system import linux
 from testbed.transport import wire
@@ -93,6 +93,8 @@ def _accept(task: Task) -> dict[int, KeptLink]:
 
 
 def _connect(task: Task) -> KeptLink:
+    # Sequence numbers follow the clock, and how long the program starts depends on its paths.
+    next_tick()
     sock = socket.create_connection((task.server, PORT), task.timeout_s)
     return _link(sock, task.client, task.timeout_s)
 

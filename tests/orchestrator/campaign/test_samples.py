@@ -223,10 +223,6 @@ def test_seeds_without_an_effect_in_some_cells_are_counted(tmp_path: Path) -> No
             "s = 1 and s = 2 are the same scenario, which was computed once.",
         ),
         (
-            {"u": {**KEY, "values": [2, "2"]}},
-            "u = 2 and u = 2 are the same scenario, which was computed once.",
-        ),
-        (
             {"one": {**KEY, "values": [2, 3]}, "two": {**KEY, "values": [2]}},
             "one = 2 and one = 3 are the same scenario, which was computed once.",
         ),
@@ -248,23 +244,3 @@ def test_cells_with_the_same_scenario_are_named(
         ]
     )
     assert notes(campaign, points) == [text]
-
-
-def test_an_axis_of_numbers_and_texts_is_text_and_counts_each_place_once(tmp_path: Path) -> None:
-    axes = {"u": {**KEY, "values": [2, "2", 3]}}
-    compare = {"over": "u", "baseline": 2}
-    studies = study_of(campaign_tree(tmp_path), axes=axes, compare=compare, plot=[])
-    made = computed(
-        tmp_path,
-        studies=studies,
-        set={"rounds": 1} | {"uavs.compute_flops": {"uniform": [2e12, 8e12]}},
-        repeats=3,
-    )
-    campaign = made.campaign()
-    write_results(made, campaign)
-    points = pd.read_parquet(made.path / "results" / "points.parquet")
-    assert points["u"].tolist() == ["2"] * 6 + ["3"] * 3
-    own = of_study("split", points)
-    assert means(own, ["mode", "u"])["n"].tolist() == [3, 3]
-    apart = differences(own, campaign.studies["split"], ["u"])
-    assert apart[["u", "n"]].to_numpy().tolist() == [["3", 3]]

@@ -348,7 +348,7 @@ def test_predictions_are_timed_and_compared(
         assert done.exit_code == 0, done.output
         answers.append(done.stdout.splitlines()[0])
     assert answers[0] == answers[1]
-    assert answers[0].startswith("CPSFL reaches a loss of 100 first, after 0 s")
+    assert answers[0].startswith("Nothing is compared: before the first round, a loss of 100")
 
 
 def test_refusals_of_commands_name_the_key(
