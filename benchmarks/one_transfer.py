@@ -34,4 +34,7 @@ def send(address: str, port: str, size: str, at_ns: str) -> None:
 
 
 if __name__ == "__main__":
-    {"receive": receive, "send": send}[sys.argv[1]](*sys.argv[2:])  # type: ignore[operator]
+    if sys.argv[1] == "receive":
+        receive(*sys.argv[2:])
+    else:
+        send(*sys.argv[2:])

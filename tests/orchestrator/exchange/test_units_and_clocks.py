@@ -447,7 +447,7 @@ def test_several_marks_mean_an_outage(marks: str, tmp_path: Path) -> None:
     assert "line 3: gain_db must be a number, not '-'" in refused(tmp_path, "csv", text)
 
 
-# --- rows and fields that nobody reads -----------------------------------------------------------
+# --- rows and fields that are not used -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(

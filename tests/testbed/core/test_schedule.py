@@ -210,7 +210,7 @@ def test_adapters_of_asynchronous_rounds_are_ranked_like_gradients() -> None:
 def test_an_upload_turn_of_an_asynchronous_round_passes_over_who_has_not_asked(
     order: UploadOrder, served: list[int]
 ) -> None:
-    """Turns go round from the last client that uploaded; nobody waits for an absent one."""
+    """The next turn goes to the client after the last that uploaded; absent ones are skipped."""
     scheme = replace(paradigm("asfl-pp"), uplink="sequential", uplink_order=order)
     schedule, granted = Schedule(scheme, (1, 2, 3)), []
     asks: list[list[int]] = [[3], [1], [3, 2], [], [1], []]
