@@ -154,7 +154,7 @@ class _Learning:
     """The base station and all UAVs of a scenario, without links."""
 
     def __init__(self, scenario: Scenario, stack: ExitStack) -> None:
-        from workloads.learning.real import RealClient, RealServer, Settings
+        from workloads.learning.real import Opened, RealClient, RealServer, Settings
 
         self._scenario = scenario
         settings = learning_settings(scenario)
@@ -163,8 +163,9 @@ class _Learning:
         of_bs = Settings.from_json(settings | place(scenario.base_station))
         self.server: RealServer = RealServer(of_bs)
         self._clients: dict[int, RealClient] = {}
+        opened = Opened.of(of_uav)
         for client in range(1, scenario.uavs.count + 1):
-            self._clients[client] = RealClient(of_uav, client)
+            self._clients[client] = RealClient(of_uav, client, opened)
             stack.callback(self._clients[client].close)
         self._threads = scenario.base_station.threads, scenario.uavs.threads
         self.partition: Sequence[Sequence[Sequence[int]]] = []
@@ -204,18 +205,19 @@ class _Learning:
             work.load_adapters()
 
     def _trained(self, index: int, clients: Sequence[int]) -> pd.DataFrame:
-        rows, workload = [], self._scenario.workload
+        rows, row, workload = [], (index, "train"), self._scenario.workload
         for iteration in range(1, workload.largest("local_iterations") + 1):
             here = [k for k in clients if iteration <= workload.of_client("local_iterations", k)]
             for client in here:
                 self._forward(client, iteration)
+                if not workload.aggregated_samples:
+                    # At once, so that the activations of one client at a time are in memory.
+                    rows.append((*row, client, iteration, math.nan, *self._backward(client)))
             if workload.aggregated_samples:
                 shared = self.server.shared_gradient(here)
                 for client in here:
                     self._clients[client].shared_gradient_buffer()[:] = shared
-            for client in here:
-                batch = self._backward(client)
-                rows.append((index, "train", client, iteration, math.nan, *batch))
+                    rows.append((*row, client, iteration, math.nan, *self._backward(client)))
         for client in clients:
             self.server.adapters_buffer(client)[:] = self._clients[client].adapters()
         with failures(f"round {index}: workload.aggregation {workload.aggregation!r}"):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from torch import Tensor
 from testbed.transport.wire import RoundSizes
 from workloads.codecs.codec import Codec, Direction
 from workloads.codecs.registry import codec_of
-from workloads.data.samples import Dataset, client_data, holdings, open_data
+from workloads.data.samples import ClientData, Dataset, client_data, holdings, open_data
 from workloads.learning.backbone import load_model
 from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner, own_tensors
 from workloads.learning.model import SplitModel
@@ -131,19 +131,44 @@ def _few(model: SplitModel) -> int:
     return 2 if model.norms else 1
 
 
-class RealClient:
-    """The client side of learning at a UAV."""
+@dataclass(frozen=True)
+class Opened:
+    """The model and the data of the settings, which all clients of a process can share: each one
+    attaches its own tensors to the model before it computes."""
 
-    def __init__(self, settings: Settings, client: int):
+    model: SplitModel
+    shares: Sequence[ClientData]
+    """The data of each client, in order."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Open the model and the training data, and divide the data among the clients."""
         model = settings.open_model()
-        self._client = client
-        self._warm_up(model, settings.training, client)
-        self._learner = ClientLearner(model, settings.training, client)
-        self._layout = self._learner.layout
         dataset = open_data(settings.data, settings.model.classes, model.input)
         batches = settings.batch_sizes or settings.batch_size
-        shares = client_data(dataset, settings.data, settings.clients, batches)
-        self._data = shares[client - 1]
+        return cls(model, client_data(dataset, settings.data, settings.clients, batches))
+
+
+class RealClient:
+    """The client side of learning at a UAV.
+
+    Args:
+        settings: Settings of learning.
+        client: Number of the client, starting from 1.
+        opened: Model and data of these settings, if other clients of this process, which do not
+            compute at the same time, use them too. None: they are opened, and a first pass over few
+            samples is done, so that torch's initialisation is not part of a step.
+    """
+
+    def __init__(self, settings: Settings, client: int, opened: Opened | None = None):
+        if opened is None:
+            opened = Opened.of(settings)
+            self._warm_up(opened.model, settings.training, client)
+        model = opened.model
+        self._client = client
+        self._learner = ClientLearner(model, settings.training, client)
+        self._layout = self._learner.layout
+        self._data = opened.shares[client - 1]
         self._settings = settings
         self._down_codec = settings.codec_for("adapters_down")
         up_codec = settings.codec_for("adapters_up")
@@ -155,7 +180,7 @@ class RealClient:
 
     @staticmethod
     def _warm_up(model: SplitModel, training: TrainingConfig, client: int) -> None:
-        """Do one pass over few samples, so that torch's initialisation is not part of a step."""
+        """Do one pass over few samples."""
         learner = ClientLearner(model, training, client)
         learner.begin_round(1, torch.zeros(learner.layout.cuts[1]))
         smashed = learner.forward(model.input.empty(_few(model), "cpu"))
@@ -275,13 +300,11 @@ class RealServer:
     """The server side of learning at the base station."""
 
     def __init__(self, settings: Settings):
-        model = settings.open_model()
+        opened = Opened.of(settings)
+        model, shares = opened.model, opened.shares
         self._layout = model.layout
         self._settings = settings
         clients = range(1, settings.clients + 1)
-        dataset = open_data(settings.data, settings.model.classes, model.input)
-        batches = settings.batch_sizes or settings.batch_size
-        shares = client_data(dataset, settings.data, settings.clients, batches)
         self._samples = {share.client: len(share.indices) for share in shares}
         self._learner = ServerLearner(model, clients, settings.training, self._samples)
         self._down_codec = settings.codec_for("adapters_down")

@@ -6,6 +6,8 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +18,10 @@ from small_learning import BATCH, ITERATIONS, MODEL, sizes_of, small_settings
 
 from testbed.core.paradigm import paradigm
 from workloads.data.samples import client_data, open_data
+from workloads.learning.cached import backbone_file
 from workloads.learning.learner import PassTimes
-from workloads.learning.real import RealClient, RealServer, Settings
-from workloads.learning.settings import DataConfig
+from workloads.learning.real import Opened, RealClient, RealServer, Settings
+from workloads.learning.settings import DataConfig, ModelConfig
 from workloads.learning.work import ZeroServer
 from workloads.models.chain import Images
 
@@ -35,9 +38,9 @@ def copy(source: memoryview, target: memoryview) -> None:
 class Network:
     """Client and server works that exchange bytes at once."""
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: Settings, opened: Opened | None = None):
         self.server = RealServer(settings)
-        self.clients = {k: RealClient(settings, k) for k in range(1, settings.clients + 1)}
+        self.clients = {k: RealClient(settings, k, opened) for k in range(1, settings.clients + 1)}
 
     def begin(self, round_: int, split: int) -> None:
         sizes = sizes_of(self.server, split)
@@ -67,8 +70,14 @@ class Network:
         self.server.aggregate(self.clients)
 
 
-def play(settings: Settings, together: bool, rounds: int = 1, split: int = 2) -> Network:
-    network = Network(settings)
+def play(
+    settings: Settings,
+    together: bool,
+    rounds: int = 1,
+    split: int = 2,
+    opened: Opened | None = None,
+) -> Network:
+    network = Network(settings, opened)
     everyone = list(network.clients)
     for round_ in range(rounds):
         network.begin(round_, split)
@@ -92,6 +101,33 @@ def test_one_pass_for_all_is_one_after_the_other(settings: Settings) -> None:
         torch.testing.assert_close(left[name], right[name], rtol=1e-4, atol=1e-6)
     assert apart.server.notes()["passes"] == [1] * 6
     assert joined.server.notes()["passes"] == [3] * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        (replace(MODEL, dropout=0.3), {"recompute": True}),
+        (replace(MODEL, adapters="dora"), {}),
+        (ModelConfig("resnet_nano_32", 5, adapters="full", batch_norm="local"), {}),
+        (ModelConfig("resnet_nano_32", 5, adapters="full", batch_norm="per-client"), {}),
+    ],
+    ids=["dropout", "dora", "local", "per-client"],
+)
+def test_clients_that_share_a_model_learn_as_with_one_each(
+    model: ModelConfig, training: dict[str, Any], tmp_path: Path
+) -> None:
+    base = small_settings(tmp_path)
+    settings = replace(
+        base,
+        model=model,
+        backbone=str(backbone_file(model, tmp_path)),
+        training=replace(base.training, **training),
+    )
+    apart = play(settings, together=False, rounds=2)
+    shared = play(settings, together=False, rounds=2, opened=Opened.of(settings))
+    assert shared.server.state() == apart.server.state()
+    states = [{k: client.state() for k, client in n.clients.items()} for n in (shared, apart)]
+    assert states[0] == states[1]
 
 
 def test_dropout_is_the_same_on_either_side_of_a_cut_and_another_in_each_batch(
