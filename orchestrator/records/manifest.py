@@ -77,6 +77,18 @@ def source_sha256() -> str:
     return digest.hexdigest()
 
 
+@cache
+def _versions() -> dict[str, str]:
+    """Versions of the testbed and of those of `PACKAGES` that are installed."""
+    versions = {}
+    for package in ("uav-sfl-testbed", *PACKAGES):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
 def environment() -> dict[str, Any]:
     """Factors other than the scenario that may affect results: program, versions, machine and
     kernel.
@@ -86,19 +98,13 @@ def environment() -> dict[str, Any]:
     affect the last bits of trained weights.
     """
     commit, dirty = revision()
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return {
-        "testbed_version": version("uav-sfl-testbed"),
+        "testbed_version": _versions()["uav-sfl-testbed"],
         "revision": commit,
         "dirty": dirty,
         "source_sha256": source_sha256(),
         "python": platform.python_version(),
-        "packages": versions,
+        "packages": {name: text for name, text in _versions().items() if name in PACKAGES},
         "kernel": platform.release(),
         "cpu": cpu(),
         "host_cpu": (inside.guest_settings() or {}).get("host_cpu") or cpu(),
