@@ -61,6 +61,7 @@ from testbed.runtimes.docker_sandboxes import (
     PROGRAM_LABEL,
     DockerSandboxes,
     check_program,
+    remove_container,
     user_of,
 )
 from testbed.system import leftovers, linux
@@ -119,8 +120,8 @@ def start(
     with ExitStack() as cleanup, _one_line():
         client = _connect(60, len(nodes) + 10)
         cleanup.callback(client.close)
-        for leftover in _dead_containers(client):
-            leftover.remove()
+        # A run does not fail by what another one has left.
+        leftovers.remove(list(_dead_containers(client)))
         tag = image_of(client, image)
         cleanup.enter_context(_reaper(run))
         made = _Containers(run, image, tag, readable, writable, _limits(cpus, memory_bytes))
@@ -510,17 +511,12 @@ def _connect(timeout_s: int, connections: int = 10) -> docker.DockerClient:
 
 def _remove_all(client: docker.DockerClient, run: str) -> None:
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(_remove, _containers(client, label=f"{LABEL}={run}")))
+        list(pool.map(remove_container, _containers(client, label=f"{LABEL}={run}")))
 
 
 def _containers(client: docker.DockerClient, **filters: Any) -> list[Any]:
     # `ignore_removed`: a container may be removed between listing and inspection.
     return list(client.containers.list(all=True, filters=filters, ignore_removed=True))
-
-
-def _remove(container: Any) -> None:
-    with suppress(docker.errors.NotFound):
-        container.remove(force=True, v=True)
 
 
 # Leftovers of dead runs.
@@ -559,12 +555,12 @@ def _lives(container: Any) -> bool:
 def _dead_containers(client: docker.DockerClient) -> Iterator[Leftover]:
     for container in _containers(client, label=MARK_LABEL):
         if not _lives(container):
-            yield Leftover(f"container {container.name}", partial(_remove_by_name, container.name))
+            yield Leftover(f"container {container.name}", partial(_remove_by_id, container.id))
 
 
-def _remove_by_name(name: str) -> None:
+def _remove_by_id(identity: str) -> None:
     with _connected() as client, suppress(docker.errors.NotFound):
-        _remove(client.containers.get(name))
+        remove_container(client.containers.get(identity))
 
 
 def _remove_image() -> None:

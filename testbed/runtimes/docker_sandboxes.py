@@ -13,6 +13,7 @@ import os
 import struct
 import tarfile
 import threading
+import time
 import tty
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -35,6 +36,10 @@ PROGRAM_LABEL = "uav-sfl-testbed.program"
 OWN_SYSTEM = ("/proc", "/sys", "/dev")
 """Folders that each container has separately from the host."""
 CHUNK = 1 << 16
+GONE_S = 30
+"""Seconds in which a container must be gone that another process is removing."""
+CONFLICT = 409
+"""HTTP status of the daemon for a container that is already being removed."""
 CARRIED_S = 10
 """Seconds that copying the rest of a program's output may take after its end."""
 _HEADER = struct.Struct(">BxxxI")
@@ -227,7 +232,28 @@ def _of_image(client: docker.DockerClient, image: str) -> Iterator[Any]:
     try:
         yield container
     finally:
-        container.remove(force=True, v=True)
+        remove_container(container)
+
+
+def remove_container(container: Any) -> None:
+    """Remove a container, running or not; returns when it is gone, whoever has removed it.
+
+    Two processes often remove one: the reaper of a killed run, and the runs that start meanwhile.
+
+    Raises:
+        docker.errors.APIError: It is still there after `GONE_S`, or the daemon refuses.
+    """
+    deadline = time.monotonic() + GONE_S
+    while True:
+        try:
+            container.remove(force=True, v=True)
+            return
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.status_code != CONFLICT or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
 
 
 def _is_there(container: Any, path: str) -> bool:

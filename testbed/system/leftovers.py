@@ -79,7 +79,10 @@ def alive(mark: str) -> bool:
         return True
     if boot != _boot():
         return False
-    return namespace != _pid_namespace() or _started(int(pid)) == started
+    if namespace != _pid_namespace() or (now := _started(int(pid))) == started:
+        return True
+    # With `hidepid`, other users' processes are not seen, and neither is the first process.
+    return now is None and _started(1) is None
 
 
 def _boot() -> str:

@@ -72,6 +72,19 @@ def test_a_mark_lives_as_long_as_its_process():
     assert alive("not of ours")
 
 
+def test_processes_that_are_hidden_from_this_user_live(tmp_path, monkeypatch):
+    boot, namespace, pid, started = mark().split("-")
+    dead = "-".join([boot, namespace, pid, str(int(started) - 1)])
+    own = tmp_path / "proc/self/ns"
+    own.mkdir(parents=True)
+    (own / "pid").symlink_to(f"pid:[{namespace}]")
+    monkeypatch.setattr(leftovers, "_PROC", tmp_path / "proc")
+    assert alive(dead), "/proc with hidepid=2: not even process 1 is seen"
+    (tmp_path / "proc/1").mkdir()
+    (tmp_path / "proc/1/stat").write_text("1 (init) S " + "0 " * 40)
+    assert not alive(dead)
+
+
 def test_a_zombie_is_dead():
     program = "from testbed.system.leftovers import mark; print(mark(), flush=True); input()"
     process = subprocess.Popen(
