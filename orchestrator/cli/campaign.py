@@ -4,14 +4,13 @@
 """`testbed campaign`: run campaigns, and show, report and verify their results."""
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import completion
-from orchestrator.cli.console import out, shown
+from orchestrator.cli.console import out, say, shown
 from orchestrator.cli.folders import check_resumable
 from orchestrator.cli.help import Application
 from orchestrator.cli.options import (
@@ -235,9 +234,7 @@ def serve_scheduler(
     from testbed.host import dask_nodes
 
     dask_nodes.make_key(key)
-    dask_nodes.serve_scheduler(
-        host, port, key, lambda address: print(f"testbed: {address}", file=sys.stderr, flush=True)
-    )
+    dask_nodes.serve_scheduler(host, port, key, say)
 
 
 @app.command("worker")

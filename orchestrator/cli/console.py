@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import time
+import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
@@ -28,6 +29,29 @@ FILE_COLUMNS = 400
 """Width of a line, in characters, where stdout is not a terminal."""
 PROGRESS_INTERVAL_S = 10.0
 """Least time between two progress lines where stderr is not a terminal, s."""
+UNSEEN = {"Cc", "Cf", "Zl", "Zp"}
+"""Categories of characters that are not seen but change what a terminal shows: control characters,
+marks of the writing direction, and separators of lines."""
+
+
+def plain(text: str) -> str:
+    """A text that may come from a file, with characters that control a terminal as escapes.
+
+    Line feeds and tabs stay: `\\x1b[31m` is shown for a sequence that would make the text red.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        ascii(letter)[1:-1]
+        if unicodedata.category(letter) in UNSEEN and letter not in "\n\t"
+        else letter
+        for letter in text
+    )
+
+
+def say(line: str) -> None:
+    """Print a line about the command on stderr: not a result."""
+    print(f"testbed: {plain(line)}", file=sys.stderr, flush=True)
 
 
 def has_width() -> bool:
@@ -39,6 +63,7 @@ class Out:
     """Rich's console for results.
 
     Where lines are not limited (see `has_width`), they are not wrapped, and tables lose no columns.
+    Texts are printed as by `plain`, also in cells of tables: only rich controls the terminal.
     """
 
     limits_lines: bool | None = None
@@ -53,7 +78,21 @@ class Out:
             console.width = FILE_COLUMNS
             if all(isinstance(it, str) for it in objects):
                 options = {"soft_wrap": True} | options
-        console.print(*objects, **options)
+        console.print(
+            *(plain(it) if isinstance(it, str) else _Plain(it) for it in objects), **options
+        )
+
+
+class _Plain:
+    """A renderable, e.g. a table, whose texts are printed as by `plain`."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        """Render it, for rich."""
+        for part in console.render(self._inner, options):
+            yield part if part.control else part._replace(text=plain(part.text))
 
 
 out = Out()
@@ -97,7 +136,7 @@ class _OneLine(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""
         name = f"{record.name}: " if record.levelno < logging.INFO else ""
-        return f"testbed: {name}{' '.join(record.getMessage().split())}"
+        return f"testbed: {name}{plain(' '.join(record.getMessage().split()))}"
 
 
 def log_to_stderr(level: str) -> None:
@@ -139,7 +178,7 @@ def shown(unit: str = "") -> Iterator[Progress]:
             task = bar.add_task("", total=1)
 
             def move(what: str, done: float, total: float) -> None:
-                bar.update(task, description=what, completed=max(0.0, done), total=total)
+                bar.update(task, description=plain(what), completed=max(0.0, done), total=total)
 
             yield move
         return
@@ -151,6 +190,6 @@ def shown(unit: str = "") -> Iterator[Progress]:
             last_s = time.monotonic()
             # Where `compute_time` is measured, the total is not known in advance.
             of = f" of {total:.0f}" if done <= total else ""
-            print(f"testbed: {what}: {max(0.0, done):.0f}{of} {unit}".rstrip(), file=sys.stderr)
+            say(f"{what}: {max(0.0, done):.0f}{of} {unit}".rstrip())
 
     yield line

@@ -3,7 +3,6 @@
 
 """`testbed run`, `report`, `compare`, `perfetto`: emulate rounds, and write pages about them."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import completion
-from orchestrator.cli.console import out, shown
+from orchestrator.cli.console import out, say, shown
 from orchestrator.cli.options import (
     HostScheduler,
     JsonFile,
@@ -183,14 +182,14 @@ def run(
 def _with_note(others: Sequence[int], show: Progress) -> Progress:
     """Show progress, and once the run begins, warn that another emulation is running."""
     notes = [
-        f"testbed: note: another emulation runs on this machine (PID {pid}); if they disturb each "
+        f"note: another emulation runs on this machine (PID {pid}); if they disturb each "
         "other, the checks of the run report it"
         for pid in others[:1]
     ]
 
     def noted(what: str, done: float, total: float) -> None:
         if notes:
-            print(notes.pop(), file=sys.stderr)
+            say(notes.pop())
         show(what, done, total)
 
     return noted
@@ -309,7 +308,7 @@ def compare(
         sentences.append(f"Not valid: {', '.join(names)}.")
     out.print(" ".join(sentences), markup=False, highlight=False, soft_wrap=True)
     for line in comparison.lacks:
-        print(f"testbed: {line}", file=sys.stderr)
+        say(line)
     if figures is not None:
         from orchestrator.reporting.learning_plots import draw_groups
 

@@ -3,14 +3,13 @@
 
 """`testbed kernel`: build and show the Linux kernel for virtual time."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import completion
-from orchestrator.cli.console import shown
+from orchestrator.cli.console import say, shown
 from orchestrator.cli.help import Application, Command
 from orchestrator.cli.options import PER_CORE, STDOUT, JsonFile
 
@@ -67,7 +66,7 @@ def build(
 
     if lines := kernel.missing(source):
         for line in lines:
-            print(f"testbed: kernel build: needs {line}", file=sys.stderr)
+            say(f"kernel build: needs {line}")
         raise typer.Exit(2)
     with shown("files") as show:
         built = kernel.build(source, jobs=jobs, progress=show)

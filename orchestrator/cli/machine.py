@@ -3,13 +3,12 @@
 
 """`testbed doctor`, `combinations`, `clean`, `host`: what is supported, and this machine."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from orchestrator.cli.console import out
+from orchestrator.cli.console import out, plain, say
 from orchestrator.cli.options import JsonFile, OwnKey, SchedulerAddress, SchedulerKey
 from testbed.core.errors import InputError, RunError
 
@@ -97,10 +96,10 @@ def clean() -> None:
     try:
         found += [*docker.find_leftovers(), *docker.find_image()]
     except RunError as error:
-        print(f"testbed: no search for containers: {error}", file=sys.stderr)
+        say(f"no search for containers: {error}")
     done = leftovers.remove(found)
     for what, problem in done.items():
-        print(f"{'not ' if problem else ''}removed: {what}")
+        print(plain(f"{'not ' if problem else ''}removed: {what}"))
     if problems := [f"{what}: {problem}" for what, problem in done.items() if problem]:
         raise RunError("; ".join(problems))
     if not done:

@@ -35,7 +35,7 @@ from orchestrator.cli import (
 )
 from orchestrator.cli.campaign import app as campaign_app
 from orchestrator.cli.completion import words_of_bash
-from orchestrator.cli.console import log_to_stderr
+from orchestrator.cli.console import log_to_stderr, say
 from orchestrator.cli.help import Application
 from orchestrator.cli.kernel import app as kernel_app
 from orchestrator.cli.stopping import Stopped, stoppable
@@ -278,5 +278,5 @@ def _how_to_install(module: str) -> str:
 
 def _exit(status: int, message: str) -> None:
     with_flags = re.sub(r"`(\w+)`", lambda found: FLAGS.get(found[1], found[0]), message)
-    print(f"testbed: {' '.join(with_flags.split())}", file=sys.stderr)
+    say(" ".join(with_flags.split()))
     sys.exit(status)

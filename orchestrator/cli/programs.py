@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import completion
-from orchestrator.cli.console import out, shown
+from orchestrator.cli.console import out, say, shown
 from orchestrator.cli.options import (
     HostScheduler,
     Overrides,
@@ -217,9 +217,9 @@ class _Stop:
             session.interrupt()
 
         before = {number: signal.signal(number, stop) for number in ending_signals()}
-        print("testbed: the network is up; Ctrl-C ends the session", file=sys.stderr, flush=True)
+        say("the network is up; Ctrl-C ends the session")
         for line in session.notes:
-            print(f"testbed: note: {line}", file=sys.stderr, flush=True)
+            say(f"note: {line}")
         try:
             yield
         finally:
