@@ -233,7 +233,6 @@ def serve_scheduler(
     """
     from testbed.host import dask_nodes
 
-    dask_nodes.make_key(key)
     dask_nodes.serve_scheduler(host, port, key, say)
 
 

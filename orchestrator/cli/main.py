@@ -62,7 +62,19 @@ FLAGS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
         *("json", "key", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep"),
-        *("trace", "until", "down", "origin", "scenario", "format", "speed", "slot_s", "tx_dbm"),
+        *(
+            "trace",
+            "until",
+            "down",
+            "origin",
+            "scenario",
+            "host",
+            "port",
+            "format",
+            "speed",
+            "slot_s",
+            "tx_dbm",
+        ),
         *(
             "from",
             "to",
@@ -74,6 +86,8 @@ FLAGS = {
             "ground_m",
             "within_km",
             "fastest_m_s",
+            "host",
+            "port",
         ),
         *("ue", "enb", "vehicle", "base_station"),
         *("longest_gap_s", "time_format", "same_time", "no_signal", "downlink"),

@@ -9,15 +9,21 @@ import logging
 import queue
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import psutil
 import pytest
 import warm
 from console import TESTBED
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from processes import until
 from small_campaign import write_campaign
 from small_scenario import TEXT
@@ -199,3 +205,143 @@ def test_what_is_no_key(tmp_path: Path, content: bytes) -> None:
         security(tmp_path / "none")
     with pytest.raises(InputError, match="cannot be written"):
         make_key(tmp_path / "no" / "key")
+
+
+def certificate(path: Path, begins: str, ends: str) -> Path:
+    """A key file that is valid in these years."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "dask-internal")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime.fromisoformat(begins))
+        .not_valid_after(datetime.fromisoformat(ends))
+        .sign(key, hashes.SHA256())
+    )
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    text = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain) + made.public_bytes(pem)
+    path.write_bytes(text)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("years", [("2001-01-01", "2002-01-01"), ("2901-01-01", "2902-01-01")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("campaign", "scheduler", "--host", "127.0.0.1", "--port", "0"),
+        ("campaign", "worker", "tls://127.0.0.1:9"),
+        ("host", "tls://127.0.0.1:9"),
+        ("predict", "paper", "--scheduler", "tls://127.0.0.1:9"),
+    ],
+)
+def test_a_key_that_is_not_valid_today_is_refused_by_all(
+    tmp_path: Path, words: tuple[str, ...], years: tuple[str, str]
+) -> None:
+    if words[0] == "predict":
+        (tmp_path / "s.yaml").write_text(TEXT)
+        words = ("run", str(tmp_path / "s.yaml"), *words[2:], "--out", str(tmp_path / "no"))
+    key = certificate(tmp_path / "key", *years)
+    done = warm.run(*words, "--key", key)
+    assert (done.returncode, done.stdout) == (2, "")
+    says = f"testbed: --key: {key} is valid from {years[0]} to {years[1]}; remove it, and"
+    assert done.stderr.startswith(says)
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("host",), ("campaign", "worker")])
+def test_a_wrong_key_ends_after_a_few_tries(
+    tmp_path: Path, words: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    from distributed import Client
+
+    right, wrong, told = tmp_path / "right", tmp_path / "wrong", queue.Queue[str]()
+    make_key(wrong)
+    arguments = ("127.0.0.1", 0, right, told.put)
+    thread = threading.Thread(target=dask_nodes.serve_scheduler, args=arguments, daemon=True)
+    thread.start()
+    address = told.get(timeout=30)
+    done = warm.run(*words, address, "--key", wrong)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"testbed: --key: {address} uses another key than {wrong} (")
+    assert done.stderr.count("\n") == 1
+    with Client(address, security=security(right), set_as_default=False) as client:
+        client.shutdown()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_what_speaks_no_tls_is_no_scheduler(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    make_key(key)
+
+    def answer(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                other, _ = server.accept()
+                with other:
+                    other.recv(1000)
+                    other.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        address = f"tls://127.0.0.1:{server.getsockname()[1]}"
+        done = warm.run("host", address, "--key", key)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"testbed: {address}: is no scheduler with TLS (")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_host_waits_for_a_scheduler_with_growing_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_key(tmp_path / "key")
+    slept: list[float] = []
+    answers: list[Exception] = [*[ConnectionRefusedError(111, "refused")] * 8, ssl.SSLError(1, "x")]
+
+    async def refused(*_: object, **__: object) -> None:
+        raise answers[min(len(slept), len(answers) - 1)]
+
+    async def passed(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("asyncio.open_connection", refused)
+    monkeypatch.setattr("asyncio.sleep", passed)
+    with pytest.raises(InputError, match="is no scheduler with TLS"):
+        dask_nodes._greet("tls://127.0.0.1:9", tmp_path / "key")
+    assert slept == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("host", "says"),
+    [
+        ("192.0.2.1", "--host: this machine does not have the address 192.0.2.1"),
+        ("2001:db8::1", "--host: "),
+        ("no.such.host.invalid", "--host: "),
+        ("x" * 300, "--host: "),
+        ("..", "--host: "),
+        ("10.0.0.1:80", "--host: "),
+        ("127.0.0.1", "--port: PORT of 127.0.0.1 is in use"),
+    ],
+)
+def test_an_address_that_is_not_there_is_refused_in_a_line(
+    tmp_path: Path, host: str, says: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        words = ["campaign", "scheduler", "--host", host, "--port", port]
+        done = warm.run(*words, "--key", tmp_path / "key")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"testbed: {says.replace('PORT', str(port))}")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "key").exists()
+
+
+def test_messages_that_strangers_cause_become_rare(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("test.strangers")
+    logger.addFilter(dask_nodes._Seldom())
+    for _ in range(1000):
+        logger.warning("handshake failed with %s", "somebody")
+    logger.error("defect")
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 11
+    assert lines[-2] == "handshake failed with somebody (512 such messages)"
