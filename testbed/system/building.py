@@ -7,6 +7,8 @@ A result is kept in the user's cache, under a name with a hash of its inputs: th
 and the compiler. If the cache cannot be written, a folder for temporary files takes its place.
 """
 
+import atexit
+import contextlib
 import fcntl
 import hashlib
 import logging
@@ -114,19 +116,31 @@ def _cached(built: Path, command: Sequence[str], sources: Sequence[Path]) -> Pat
     return built
 
 
+@cache
 def _temporary_cache() -> Path:
     """A folder for temporary files that only this user can write.
 
+    If another user has made one of that name, e.g. to place a library there, it is one of this
+    process, which is removed at its end.
+
     Raises:
-        OSError: There is no such folder.
+        OSError: Temporary files cannot be written.
     """
     folder = Path(tempfile.gettempdir()) / f"uav-sfl-testbed-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700, exist_ok=True)
     about = folder.lstat()
-    # Another user could have made it, to place a library there.
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
-        raise PermissionError(f"{folder} is not a folder of this user alone")
-    return folder
+    if stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o022:
+        return folder
+    private = tempfile.mkdtemp(prefix=f"{folder.name}-")
+    atexit.register(_remove_in, os.getpid(), private)
+    return Path(private)
+
+
+def _remove_in(process: int, folder: str) -> None:
+    """Remove a folder, but not in a child process."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache

@@ -14,10 +14,12 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
 import socket
+import struct
 import tempfile
 import threading
 import time
@@ -34,6 +36,11 @@ VARIABLE = "UAV_SFL_TESTBED_RUN"
 """Environment variable with the mark, of a run's helper processes."""
 _RUNNING = "uav-sfl-testbed/"
 """Prefix of an abstract unix address that every emulation holds until its process ends."""
+_SIGN = re.compile(rf"@({_RUNNING}([1-9][0-9]{{0,9}})/[0-9a-f]{{8}})", re.ASCII)
+"""Such an address in /proc/net/unix, with the PID of its process. Any user can bind any address."""
+_MARK = re.compile(r"([0-9a-f]{32})-([0-9]+)-([1-9][0-9]{0,9})-([0-9]+)(?:\..*)?", re.ASCII)
+_CREDENTIALS = struct.Struct("3i")
+"""PID, user and group of the other end of a unix socket."""
 _PROC = Path("/proc")
 
 _lock = threading.Lock()
@@ -71,10 +78,9 @@ def marked() -> dict[str, str]:
 
 def alive(mark: str) -> bool:
     """Whether the process of a mark lives; also true if this cannot be determined."""
-    try:
-        boot, namespace, pid, started = mark.partition(".")[0].split("-")
-    except ValueError:
+    if (parts := _MARK.fullmatch(mark)) is None:
         return True
+    boot, namespace, pid, started = parts.groups()
     if inside.guest_settings() is not None:
         return True
     if boot != _boot():
@@ -110,20 +116,35 @@ def announced() -> Iterator[None]:
     """Make this process visible to `running` within the context."""
     with socket.socket(socket.AF_UNIX) as sign:
         sign.bind(f"\0{_RUNNING}{os.getpid()}/{secrets.token_hex(4)}")
+        sign.listen()  # The kernel tells those who connect whose it is.
         yield
 
 
 def running() -> list[int]:
-    """PIDs of the processes of all users that currently emulate on this machine.
+    """PIDs of the processes of this user and of root that currently emulate on this machine.
 
-    Those in containers with a separate network are not found.
+    Those in containers with a separate network are not found. Other users could bind such addresses
+    without emulating anything, so theirs do not count.
     """
     found = set()
-    for line in (_PROC / "net/unix").read_text().splitlines():
-        _, _, name = line.partition(f"@{_RUNNING}")
-        if name:
-            found.add(int(name.partition("/")[0]))
+    for line in (_PROC / "net/unix").read_text(errors="replace").splitlines():
+        sign = _SIGN.fullmatch(line.rpartition(" ")[2])
+        if sign is not None and _owner(sign[1]) in {0, os.geteuid()}:
+            found.add(int(sign[2]))
     return sorted(found)
+
+
+def _owner(address: str) -> int | None:
+    """The user who listens on an abstract unix address; None if nobody accepts connections."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(f"\0{address}")
+            told = asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        except OSError:
+            return None
+    _, user, _ = _CREDENTIALS.unpack(told)
+    return int(user)
 
 
 # Temporary files.

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from testbed.system import leftovers
+from testbed.system import building, leftovers
 from testbed.system.leftovers import VARIABLE, alive, mark, noted, temporary_folder
 
 
@@ -236,6 +237,88 @@ def test_emulations_see_each_other():
     with leftovers.announced(), leftovers.announced():
         assert leftovers.running().count(os.getpid()) == 1
     assert os.getpid() not in leftovers.running()
+
+
+FORGED = [
+    *("x y", "1", "1/", "/deadbeef", "1/x", "0/deadbeef", "01/deadbeef", "-1/deadbeef"),
+    *("+1/deadbeef", "1_0/deadbeef", "1/DEADBEEF", "1/deadbee", "1/deadbeef0", " 1/deadbeef"),
+    *(
+        "1/deadbeef ",
+        "1/dead/beef",
+        "١/deadbeef",
+        "1e3/deadbeef",
+        "99999999999/deadbeef",
+        "0x1/00000000",
+    ),
+    *("1\n2/deadbeef", "1/deadbeef\n", "\xff/deadbeef", "@uav-sfl-testbed/1/deadbeef", ""),
+]
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_names_that_no_emulation_has_are_passed_over(name: str):
+    with socket.socket(socket.AF_UNIX) as sign:
+        sign.bind(f"\0uav-sfl-testbed/{name}")
+        sign.listen()
+        assert 1 not in leftovers.running()
+
+
+def bound_by(user: int, name: str, *, listens: bool = True) -> "subprocess.Popen[str]":
+    """A process of a user that holds an abstract name."""
+    program = (
+        f"import os, socket, time; os.setuid({user}); s = socket.socket(socket.AF_UNIX); "
+        f"s.bind({name!r}); {'s.listen()' if listens else ''}; print(flush=True); time.sleep(60)"
+    )
+    words = [sys.executable, "-c", program]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+@pytest.mark.parametrize(("user", "listens"), [(65534, True), (65534, False), (0, False)])
+def test_a_name_of_another_user_is_no_emulation(user: int, listens: bool):
+    with bound_by(user, "\0uav-sfl-testbed/1/deadbeef", listens=listens) as stranger:
+        try:
+            assert stranger.stdout is not None
+            stranger.stdout.readline()
+            assert 1 not in leftovers.running()
+        finally:
+            stranger.kill()
+    with bound_by(0, "\0uav-sfl-testbed/1/deadbeef") as of_root:
+        try:
+            assert of_root.stdout is not None
+            of_root.stdout.readline()
+            assert 1 in leftovers.running()
+        finally:
+            of_root.kill()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        *("", "a-b-c-d", "----", "1-2-3", "1-2-3-4-5", "x" * 32 + "-1-1-1", "0" * 32 + "-1-x y-1"),
+        *("0" * 32 + "-1--1-1", "0" * 32 + "-1-0-1", "0" * 32 + "-1-1_0-1", "0" * 32 + "-1-١-1"),
+        *("0" * 32 + "-1-" + "9" * 5000 + "-1", "0" * 31 + "-1-1-1", "0" * 32 + "-1-1-1\n"),
+    ],
+)
+def test_a_mark_that_no_run_has_is_of_no_dead_run(forged: str):
+    assert alive(forged)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_a_folder_that_another_user_has_made_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    building._temporary_cache.cache_clear()
+    mine = tmp_path / f"uav-sfl-testbed-{os.getuid()}"
+    assert building._temporary_cache() == mine
+    for change in (lambda: mine.chmod(0o777), lambda: os.chown(mine, 65534, -1), mine.rmdir):
+        change()
+        if not mine.exists():
+            mine.touch()
+        building._temporary_cache.cache_clear()
+        private = building._temporary_cache()
+        assert private != mine
+        assert private.parent == tmp_path
+        assert private.stat().st_mode & 0o777 == 0o700
+    building._temporary_cache.cache_clear()
 
 
 @pytest.mark.alone
