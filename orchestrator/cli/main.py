@@ -17,7 +17,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -62,19 +62,7 @@ FLAGS = {
     name: f"--{name.replace('_', '-')}"
     for name in (
         *("json", "key", "node", "out", "overwrite", "resume", "rounds", "scheduler", "sweep"),
-        *(
-            "trace",
-            "until",
-            "down",
-            "origin",
-            "scenario",
-            "host",
-            "port",
-            "format",
-            "speed",
-            "slot_s",
-            "tx_dbm",
-        ),
+        *("trace", "until", "down", "origin", "scenario", "format", "speed", "slot_s", "tx_dbm"),
         *(
             "from",
             "to",
@@ -182,7 +170,9 @@ def main() -> None:
     _name_user()
     try:
         with stoppable(), words_of_bash():
-            sys.exit(app(sys.argv[1:], prog_name="testbed", standalone_mode=False))
+            status = app(sys.argv[1:], prog_name="testbed", standalone_mode=False)
+            sys.stdout.flush()
+            sys.exit(status)
     except typer.TyperException as error:
         _exit(2, error.format_message())
     except InputError as error:
@@ -197,10 +187,6 @@ def main() -> None:
         if LANGUAGE in remedy:  # It is not part of [full].
             how = f"pip install '{PACKAGE}{LANGUAGE}'"
         _exit(1, f"{missing} is not installed; {remedy}: {how}")
-    except BrokenPipeError:
-        # The reader of our output has closed it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(128 + signal.SIGPIPE)
     except (ImportError, SystemError):
         # A library that cannot be mapped is one of these, or an OSError.
         if not _memory_is_limited():
@@ -227,7 +213,34 @@ def main() -> None:
             raise
         _exit(1, NO_PROCESS)
     except Stopped as error:
-        _exit(error.status, str(error))
+        # Who has closed our output wants to read no more.
+        _exit(error.status, "" if error.status == 128 + signal.SIGPIPE else str(error))
+
+
+class _Stream(io.FileIO):
+    """stdout or stderr.
+
+    typer and rich catch a `BrokenPipeError` and exit with status 1, so stdout raises another
+    error. A message that nobody can read, because the terminal was closed or the disk is full, does
+    not end a run.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._ended_by = {errno.EPIPE: signal.SIGPIPE}
+        if self.isatty():
+            self._ended_by[errno.EIO] = signal.SIGHUP
+
+    def write(self, data: Any, /) -> Any:
+        """Write bytes; returns how many were written."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self.fileno() == 2:
+                return memoryview(data).nbytes
+            if error.errno in self._ended_by:
+                raise Stopped(self._ended_by[error.errno]) from None
+            raise
 
 
 def _is_there(folder: Path) -> bool:
@@ -244,17 +257,24 @@ def _open_streams() -> None:
     If stderr is closed, its messages go to stdout; a file that is opened later must not get the
     number of a closed stream.
     """
-    for number, name, flags in ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_WRONLY)):
-        if getattr(sys, name) is None:
-            _reopen(number, os.open(os.devnull, flags))
-            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+    if sys.stdin is None:
+        _reopen(0, os.open(os.devnull, os.O_RDONLY))
+        sys.stdin = os.fdopen(0, closefd=False)
+    if sys.stdout is None:
+        _reopen(1, os.open(os.devnull, os.O_WRONLY))
     if sys.stderr is None:
         _reopen(2, os.dup(1))
-        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
-    for stream in (sys.stdout, sys.stderr):
-        # What a terminal or a path's encoding cannot show is escaped.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is not None and getattr(stream, "name", "") != f"<{name}>":
+            continue  # a test's own
+        own = io.TextIOWrapper(
+            io.BufferedWriter(_Stream(number)),
+            getattr(stream, "encoding", None),
+            "backslashreplace",  # what a terminal or a path's encoding cannot show
+            line_buffering=number == 2 or stream is not None and stream.line_buffering,
+        )
+        setattr(sys, name, own)
 
 
 def _name_user() -> None:
@@ -266,9 +286,11 @@ def _name_user() -> None:
 
 
 def _reopen(number: int, opened: int) -> None:
+    """Give an open file this number, also in the processes that are started from here."""
     if opened != number:
         os.dup2(opened, number)
         os.close(opened)
+    os.set_inheritable(number, True)
 
 
 def _memory_is_limited() -> bool:
@@ -292,5 +314,10 @@ def _how_to_install(module: str) -> str:
 
 def _exit(status: int, message: str) -> None:
     with_flags = re.sub(r"`(\w+)`", lambda found: FLAGS.get(found[1], found[0]), message)
-    say(" ".join(with_flags.split()))
+    if message:
+        say(" ".join(with_flags.split()))
+    try:
+        sys.stdout.flush()
+    except (OSError, Stopped):  # It is flushed again at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.exit(status)

@@ -26,8 +26,8 @@ from orchestrator.cli.options import (
     WaitQuiet,
     seconds_of,
 )
-from orchestrator.cli.stopping import ending_signals
 from testbed.core.errors import InputError
+from testbed.core.signals import ending_signals
 
 if TYPE_CHECKING:
     from orchestrator.emulated.session import Session

@@ -41,6 +41,7 @@ EXIT_STATUS = {
     str(NOT_VALID): "`testbed run --strict`: the run is complete, but not valid.",
     "129": "The terminal was closed (SIGHUP).",
     "130": "The command was interrupted with Ctrl-C (SIGINT).",
+    "131": "The command was ended with Ctrl-\\\\ (SIGQUIT).",
     "141": "The program that reads stdout, for example `head`, closed it (SIGPIPE).",
     "143": "The command was terminated by SIGTERM.",
     "other": "`testbed exec`: the exit status of the command that ran in the node, or 128 plus the "

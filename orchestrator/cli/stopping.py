@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from testbed.core.signals import ending_signals
+
 RETRY_S = 0.05
 LIBRARY_TIMEOUT_S = 2.0
 """Time that code of libraries may take to return, s."""
@@ -28,15 +30,6 @@ class Stopped(BaseException):
     def __init__(self, number: int):
         super().__init__(f"ended by {signal.Signals(number).name}")
         self.status = 128 + number
-
-
-def ending_signals() -> list[signal.Signals]:
-    """The signals that end the program: Ctrl-C, shutdown, closed terminal.
-
-    The last is omitted where our parent process ignores it, as `nohup` does.
-    """
-    outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([] if outlives else [signal.SIGHUP])]
 
 
 @contextmanager

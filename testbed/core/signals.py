@@ -1,11 +1,20 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Names of signals and exit statuses, for messages."""
+"""The signals that end a command, and the names of signals and exit statuses."""
 
 import signal
 
 _LAST = signal.NSIG - 1
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+"""Ctrl-C, shutdown, Ctrl-\\, and a closed terminal."""
+
+
+def ending_signals() -> list[signal.Signals]:
+    """The signals that end this process: `ENDING`, without SIGHUP where our parent process ignores
+    it, as `nohup` does."""
+    outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [each for each in ENDING if not (outlives and each == signal.SIGHUP)]
 
 
 def signal_name(number: int) -> str:

@@ -406,8 +406,9 @@ def _run_and_exit(body: Callable[[], object]) -> NoReturn:
             status = error.code or 0
     except BaseException:
         traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # A daemon may have closed it.
+            stream.flush()
     os._exit(status)
 
 

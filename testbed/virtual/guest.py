@@ -48,7 +48,7 @@ import psutil
 
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
-from testbed.core.signals import signal_name
+from testbed.core.signals import ENDING, ending_signals, signal_name
 from testbed.system import inside, leftovers, linux
 from testbed.system.child import Child
 from testbed.virtual import init
@@ -202,8 +202,8 @@ def run(
 ) -> Outcome:
     """Run a command in a guest, in the current folder and as the current user, until it ends.
 
-    In the main thread, SIGINT and SIGTERM are forwarded to the command, which should end itself; a
-    second signal ends the guest.
+    In the main thread, `ending_signals` are forwarded to the command, which should end itself. A
+    second one ends the guest, and this process as if it had no guest.
 
     Args:
         kernel: The kernel.
@@ -222,8 +222,9 @@ def run(
         InputError: An argument names a file that the guest does not see, or the memory does not
             fit into this machine's.
         RunError: The guest cannot be started, has hung, or ended before its command; or the command
-            was ended by a signal other than SIGINT and SIGTERM, or failed because memory
-            or the host's mappings were too few. The message names the guest's log.
+            was ended by a signal other than `ENDING`, or failed because memory or the host's
+            mappings were too few. The message names the guest's log.
+        OSError: Its output cannot be written.
     """
     cwd = Path.cwd()
     if word := hidden(argv[1:], cwd):
@@ -249,6 +250,14 @@ class ProgramEndedError(RunError):
 
     def __init__(self, status: int) -> None:
         super().__init__(f"virtual time: the program ended with status {status}")
+
+
+class _EndedError(RunError):
+    """A signal ends the guest without waiting for its command."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"virtual time: ended by {signal_name(number)}")
+        self.number = number
 
 
 class Template:
@@ -380,25 +389,34 @@ def _attend(
         callbacks: Functions to which it reports.
         answer: Return 0 as soon as this can be read.
     """
+    unwritten: list[BaseException] = []
     with contextlib.ExitStack() as stack:
         stops = stack.enter_context(_signals())
         out, err = callbacks.out or sys.stdout.buffer, callbacks.err or sys.stderr.buffer
         writers = {
-            kind: stack.enter_context(_writer(stream))
+            kind: stack.enter_context(_writer(stream, unwritten))
             for kind, stream in ((b"o", out), (b"e", err))
         }
-        status = _converse(guest, line, stops, writers, folder, callbacks, answer)
+        try:
+            status = _converse(guest, line, stops, writers, folder, callbacks, answer)
+        except _EndedError as ended:
+            os.killpg(guest.pid, signal.SIGKILL)
+            stack.close()  # The handlers are our caller's again.
+            signal.raise_signal(ended.number)
+            raise
         if status is None:
             raise RunError(f"virtual time: the guest ended: {_why(line.log)}")
         if answer is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 guest.wait(END_S)  # The log is complete then.
-    if status < 0 and -status not in (signal.SIGINT, signal.SIGTERM):
+    if status < 0 and -status not in ENDING:
         name = signal_name(-status)
         raise RunError(f"virtual time: the command was ended by {name}: {_why(line.log)}")
     if status > 0 and _shortage(_said(line.log)):
         # One of its processes died of it; the command's own message lacks the cause.
         raise RunError(f"virtual time: {_why(line.log)}")
+    if status == 0 and unwritten:
+        raise unwritten[0]
     return status
 
 
@@ -522,7 +540,7 @@ def _with_us(processor: int) -> None:
     with contextlib.suppress(OSError):  # This only affects the speed.
         os.sched_setaffinity(0, {processor})
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         signal.signal(number, signal.SIG_DFL)
 
 
@@ -534,7 +552,7 @@ def _end(guest: "subprocess.Popen[bytes] | Child") -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """A socket that receives the numbers of SIGINT and SIGTERM."""
+    """A socket that receives the numbers of `ending_signals`."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     with ours, theirs:
@@ -542,8 +560,7 @@ def _signals() -> Iterator[socket.socket]:
             yield ours
             return
         fd = signal.set_wakeup_fd(theirs.fileno())
-        asked = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, lambda *_: None) for number in asked}
+        before = {number: signal.signal(number, lambda *_: None) for number in ending_signals()}
         try:
             yield ours
         finally:
@@ -553,15 +570,19 @@ def _signals() -> Iterator[socket.socket]:
 
 
 @contextlib.contextmanager
-def _writer(stream: IO[bytes]) -> Iterator[Callable[[bytes], None]]:
-    """Write to a stream in a thread, so that a slow reader does not block the guest."""
+def _writer(stream: IO[bytes], failed: list[BaseException]) -> Iterator[Callable[[bytes], None]]:
+    """Write to a stream in a thread, so that a slow reader does not block the guest; a first
+    failure, such as a closed pipe, goes into the list."""
     waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
 
     def write() -> None:
         while (data := waiting.get()) is not None:
-            with contextlib.suppress(BrokenPipeError):
-                stream.write(data)
-                stream.flush()
+            try:
+                if not failed:
+                    stream.write(data)
+                    stream.flush()
+            except BaseException as error:  # The command goes on.
+                failed.append(error)
 
     thread = threading.Thread(target=write, daemon=True)
     thread.start()
@@ -611,7 +632,7 @@ def _converse(
             if stops in ready:
                 for number in stops.recv(64):
                     if asked_s is not None or not state.ready or answer is not None:
-                        raise RunError(f"virtual time: ended by {signal.Signals(number).name}")
+                        raise _EndedError(number)
                     asked_s = time.monotonic()
                     orders.sendall(init.FRAME.pack(b"s", 1) + bytes([number]))
             if answer in ready:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import stopping
+from testbed.core.signals import ending_signals
 
 PROGRAM = """
 import ctypes, importlib.util, os, signal, sys, time
@@ -46,7 +47,7 @@ except stopping.Stopped as stopped:
 time.sleep(0.1)
 print("and is over")
 """
-STATUS = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
+STATUS = {"SIGHUP": 129, "SIGINT": 130, "SIGQUIT": 131, "SIGTERM": 143}
 IN_ORDER = "left in order\nended by SIGTERM 143\nand is over\n"
 
 
@@ -82,10 +83,10 @@ def test_a_library_that_does_not_return_ends_in_time() -> None:
 
 
 def test_who_is_to_outlive_a_terminal_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert signal.SIGTERM in stopping.ending_signals()
+    assert signal.SIGTERM in ending_signals()
     for handler in (signal.SIG_DFL, signal.SIG_IGN):
-        monkeypatch.setattr(stopping.signal, "getsignal", {signal.SIGHUP: handler}.get)
-        assert (signal.SIGHUP in stopping.ending_signals()) == (handler == signal.SIG_DFL)
+        monkeypatch.setattr(signal, "getsignal", {signal.SIGHUP: handler}.get)
+        assert (signal.SIGHUP in ending_signals()) == (handler == signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("name", STATUS)
