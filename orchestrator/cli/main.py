@@ -272,7 +272,7 @@ def _open_streams() -> None:
             io.BufferedWriter(_Stream(number)),
             getattr(stream, "encoding", None),
             "backslashreplace",  # what a terminal or a path's encoding cannot show
-            line_buffering=number == 2 or stream is not None and stream.line_buffering,
+            line_buffering=number == 2 or (stream is not None and stream.line_buffering),
         )
         setattr(sys, name, own)
 

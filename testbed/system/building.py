@@ -4,16 +4,20 @@
 """Builds C++ sources of the testbed, once per machine and user.
 
 A result is kept in the user's cache, under a name with a hash of its inputs: the sources, the flags
-and the compiler. If the cache cannot be written, a folder for temporary files takes its place.
+and the compiler. It ends with a digest of the rest of the file, which loaders ignore; a file with
+another digest, for example after a power failure, is built again. If the cache cannot be written, a
+folder for temporary files takes its place.
 """
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import hashlib
 import logging
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -24,6 +28,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+from testbed.system import linux
 from testbed.system.files import write_whole
 from testbed.system.folders import cache_folder
 
@@ -39,6 +44,8 @@ describes."""
 FLAGS = ("-std=c++20", "-O2", "-ffp-contract=off")
 """No FMA and no -march: results must not depend on compiler or machine, not in the last bit."""
 LIBRARY = ("-fPIC", "-shared")
+DIGEST_BYTES = hashlib.sha256().digest_size
+NO_SPACE = os.strerror(errno.ENOSPC)
 
 
 class BuildError(Exception):
@@ -89,7 +96,7 @@ def built(
     for path in sorted(inputs):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     file = f"{name}-{digest.hexdigest()[:24]}{suffix}"
-    if (PREBUILT / file).exists():
+    if _is_intact(PREBUILT / file):
         return PREBUILT / file
     try:
         return _cached(cache_folder() / file, command, sources)
@@ -102,18 +109,28 @@ def built(
 
 
 def _cached(built: Path, command: Sequence[str], sources: Sequence[Path]) -> Path:
-    """The path `built`, once the file exists there.
+    """The path `built`, once the whole file is there.
 
     Raises:
-        OSError: The folder is not writable.
+        OSError: The folder is not writable, or full.
     """
     built.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not built.exists():
+    if not _is_intact(built):
         with (built.parent / "build.lock").open("w") as lock:
             _hold(lock)
-            if not built.exists():
+            if not _is_intact(built):
                 _build(command, sources, built)
     return built
+
+
+def _is_intact(built: Path) -> bool:
+    """Whether a file is there, and ends with the digest of the rest."""
+    try:
+        data = memoryview(built.read_bytes())
+    except OSError:
+        return False
+    rest, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
+    return bool(hashlib.sha256(rest).digest() == digest)
 
 
 @cache
@@ -149,13 +166,26 @@ def _identity(compiler: str) -> str:
     return _run(command).stdout
 
 
-def _run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[str]":
-    try:
-        return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=BUILD_S, **options
-        )
-    except subprocess.TimeoutExpired:
-        raise BuildError(f"waited {BUILD_S:g} s for g++ to end") from None
+def _run(command: Sequence[str], text: str = "") -> "subprocess.CompletedProcess[str]":
+    """Run a compiler, which ends with this process, and its own processes with it."""
+    with subprocess.Popen(
+        linux.ending_together(command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"LC_ALL": "C"},
+        start_new_session=True,
+        preexec_fn=lambda: linux.signal_at_parents_death(signal.SIGTERM),
+    ) as process:
+        try:
+            out, err = process.communicate(text, BUILD_S)
+        except subprocess.TimeoutExpired:
+            raise BuildError(f"waited {BUILD_S:g} s for g++ to end") from None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def _hold(lock: IO[str]) -> None:
@@ -180,10 +210,15 @@ def _build(command: Sequence[str], sources: Sequence[Path], target: Path) -> Non
     log.debug("building %s, once", target)
 
     def compile_into(path: Path) -> None:
-        made = _run([*command, "-o", str(path)], input=unit, env=os.environ | {"LC_ALL": "C"})
+        made = _run([*command, "-o", str(path)], unit)
         if made.returncode:
-            errors = [line for line in made.stderr.splitlines() if "error" in line]
-            reason = (errors or made.stderr.splitlines() or ["no message"])[0]
+            said = made.stderr.splitlines()
+            if any(NO_SPACE in line and tempfile.gettempdir() not in line for line in said):
+                raise OSError(errno.ENOSPC, NO_SPACE)  # The linker does not say where.
+            errors = [line for line in said if "error" in line]
+            reason = (errors or said or ["no message"])[0]
             raise BuildError(f"g++ fails: {reason}")
+        with path.open("ab") as file:
+            file.write(hashlib.sha256(path.read_bytes()).digest())
 
     write_whole(target, compile_into)

@@ -10,7 +10,7 @@ import resource
 import socket
 import stat
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from testbed.system import inside
@@ -142,6 +142,13 @@ def mount_own_proc() -> None:
 def signal_at_parents_death(signal: int) -> None:
     """Let the kernel send a signal to this process when its parent dies."""
     _checked("prctl", _libc.prctl(_PR_SET_PDEATHSIG, signal, 0, 0, 0))
+
+
+def ending_together(command: Sequence[str]) -> list[str]:
+    """The command line of a process that runs a command, and kills its process group at SIGTERM: a
+    signal at the parent's death is sent to the child alone, and a compiler has children."""
+    script = 'trap "kill -KILL 0" TERM; exec 3<&0; "$@" <&3 3<&- & exec 3<&-; wait $!'
+    return ["/bin/sh", "-c", script, "sh", *command]
 
 
 def fixed_addresses() -> None:

@@ -295,7 +295,7 @@ def _lines(
     words[leftovers.VARIABLE] = leftovers.mark()
     printed = []
     process = subprocess.Popen(
-        command,
+        linux.ending_together(command),
         cwd=folder,
         env=words,
         stdin=subprocess.DEVNULL,
@@ -304,7 +304,7 @@ def _lines(
         text=True,
         errors="replace",
         start_new_session=True,
-        preexec_fn=_die_with_parent,
+        preexec_fn=lambda: linux.signal_at_parents_death(signal.SIGTERM),
     )
     try:
         assert process.stdout is not None
@@ -321,10 +321,6 @@ def _lines(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def _die_with_parent() -> None:
-    linux.signal_at_parents_death(signal.SIGKILL)
 
 
 def _first_line(*command: str) -> str:

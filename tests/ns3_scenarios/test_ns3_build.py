@@ -5,10 +5,12 @@
 
 import fcntl
 import os
+import select
 import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,7 @@ def cached(tmp_path: Path) -> list[str]:
 
 def test_builds_once(log: Path, tmp_path: Path) -> None:
     first = build.library()
-    assert first.read_text() == "library\n"
+    assert first.read_bytes().startswith(b"library\n")
     assert build.library() == first
     assert builds(log) == 1
     assert cached(tmp_path) == [".lock", ".so"]
@@ -117,6 +119,54 @@ def test_failed_build_leaves_nothing(
     assert cached(tmp_path) == [".lock"]
     monkeypatch.delenv("FAKE_FAILS")
     assert build.library().exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "changed", "longer"])
+@pytest.mark.parametrize("models", ["channel", "radio"])
+def test_a_damaged_file_is_built_again(log: Path, models: build.Models, damage: str) -> None:
+    built = build.library(models)
+    whole = built.read_bytes()
+    damaged = {
+        "cut": whole[:-1],
+        "empty": b"",
+        "changed": whole.replace(b"r", b"\0"),
+        "longer": whole + b"\0",
+    }
+    built.write_bytes(damaged[damage])
+    assert build.library(models).read_bytes() == whole
+    assert builds(log) == 2
+    build.library(models)
+    assert builds(log) == 2
+
+
+def test_a_full_cache_is_named(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary / "missing"))
+    compiler = tmp_path / "bin" / "g++"
+    said = "ld: final link failed: No space left on device\ncollect2: error: ld returned 1"
+    compiler.write_text(FAKE_COMPILER.replace("echo library", f"echo '{said}' >&2; exit 1; echo"))
+    with pytest.raises(ChannelError, match=rf"No space left on device: .{tmp_path}/cache/.*\.so"):
+        build.library()
+    assert cached(tmp_path) == [".lock"]
+
+
+def test_a_compiler_ends_with_who_has_started_it(log: Path, tmp_path: Path) -> None:
+    """With its own processes, which a signal to it alone does not reach."""
+    compiler, child = tmp_path / "bin" / "g++", tmp_path / "child"
+    script = f"(echo $BASHPID > {child}.part; mv {child}.part {child}; exec sleep 1000)\nexit 1"
+    compiler.write_text(
+        FAKE_COMPILER.replace("#!/bin/sh", "#!/bin/bash").replace("sleep 0.3", script)
+    )
+    code = "from ns3_scenarios import build; build.library()"
+    with subprocess.Popen([sys.executable, "-c", code]) as builder:
+        while not child.exists():
+            time.sleep(0.01)
+        ended = os.pidfd_open(int(child.read_text()))
+        builder.kill()
+    assert select.select([ended], [], [], 20)[0]
+    os.close(ended)
 
 
 def test_a_compiler_that_does_not_end_is_given_up(
