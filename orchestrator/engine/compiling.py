@@ -8,19 +8,22 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import io
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+from numba.core.caching import IndexDataCacheFile
 from numba.core.errors import NumbaError
 
 from testbed.system.building import PREBUILT
+from testbed.system.files import is_intact, sealed
 from testbed.system.folders import cache_folder
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -30,12 +33,32 @@ SOURCES = ("orchestrator/engine", "orchestrator/theory", "orchestrator/flights",
 """Folders of everything that is compiled, or is a constant in compiled code."""
 
 
+class _Files(IndexDataCacheFile):  # type: ignore[misc]
+    """The files of a function in numba's cache. A damaged one, which would crash, counts as
+    missing, and is then written anew."""
+
+    @contextlib.contextmanager
+    def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:
+        with super()._open_for_write(path) as file:
+            yield (data := io.BytesIO())
+            file.write(sealed(data.getvalue()))
+
+    def _load_index(self) -> dict[Any, str]:
+        return super()._load_index() if is_intact(Path(self._index_path)) else {}
+
+    def _load_data(self, name: str) -> Any:
+        if not is_intact(Path(self._data_path(name))):
+            raise FileNotFoundError(name)
+        return super()._load_data(name)
+
+
 def compiled(function: Function) -> Function:
     """Compile to machine code, cached on disk where any cache folder can be written."""
     # numba looks at the file of a function alone; what it calls may be in another.
     before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, _machine_code_folder()
     try:
         machine_code = numba.njit(cache=True)(function)
+        machine_code._cache._cache_file.__class__ = _Files
     except RuntimeError:
         machine_code = numba.njit(function)
     finally:

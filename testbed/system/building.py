@@ -26,10 +26,10 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from testbed.system import linux
-from testbed.system.files import write_whole
+from testbed.system.files import is_intact, sealed, write_whole
 from testbed.system.folders import cache_folder
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,6 @@ describes."""
 FLAGS = ("-std=c++20", "-O2", "-ffp-contract=off")
 """No FMA and no -march: results must not depend on compiler or machine, not in the last bit."""
 LIBRARY = ("-fPIC", "-shared")
-DIGEST_BYTES = hashlib.sha256().digest_size
 NO_SPACE = os.strerror(errno.ENOSPC)
 
 
@@ -96,7 +95,7 @@ def built(
     for path in sorted(inputs):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     file = f"{name}-{digest.hexdigest()[:24]}{suffix}"
-    if _is_intact(PREBUILT / file):
+    if is_intact(PREBUILT / file):
         return PREBUILT / file
     try:
         return _cached(cache_folder() / file, command, sources)
@@ -115,22 +114,12 @@ def _cached(built: Path, command: Sequence[str], sources: Sequence[Path]) -> Pat
         OSError: The folder is not writable, or full.
     """
     built.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_intact(built):
+    if not is_intact(built):
         with (built.parent / "build.lock").open("w") as lock:
             _hold(lock)
-            if not _is_intact(built):
+            if not is_intact(built):
                 _build(command, sources, built)
     return built
-
-
-def _is_intact(built: Path) -> bool:
-    """Whether a file is there, and ends with the digest of the rest."""
-    try:
-        data = memoryview(built.read_bytes())
-    except OSError:
-        return False
-    rest, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
-    return bool(hashlib.sha256(rest).digest() == digest)
 
 
 @cache
@@ -218,7 +207,6 @@ def _build(command: Sequence[str], sources: Sequence[Path], target: Path) -> Non
             errors = [line for line in said if "error" in line]
             reason = (errors or said or ["no message"])[0]
             raise BuildError(f"g++ fails: {reason}")
-        with path.open("ab") as file:
-            file.write(hashlib.sha256(path.read_bytes()).digest())
+        path.write_bytes(sealed(path.read_bytes()))  # The mode stays.
 
     write_whole(target, compile_into)

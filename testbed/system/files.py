@@ -21,6 +21,7 @@ from testbed.system.leftovers import noted
 if TYPE_CHECKING:
     import pandas as pd
 
+DIGEST_BYTES = hashlib.sha256().digest_size
 _NO_FILE = "is not a regular file"
 
 
@@ -121,6 +122,22 @@ def sha256_of(path: Path) -> str:
     """SHA-256 digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sealed(data: bytes) -> bytes:
+    """Data and its digest, for a file of the cache: see `is_intact`. Loaders of programs and
+    libraries, and pickle, ignore what follows their data."""
+    return data + hashlib.sha256(data).digest()
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a file is there and is as `sealed` has made it, not cut or changed since."""
+    try:
+        data = memoryview(path.read_bytes())
+    except OSError:
+        return False
+    rest, digest = data[:-DIGEST_BYTES], data[-DIGEST_BYTES:]
+    return bool(hashlib.sha256(rest).digest() == digest)
 
 
 def json_digest(value: Mapping[str, Any], without: Collection[str] = ("digest",)) -> str:

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from orchestrator.engine import compiling
 from orchestrator.theory.closed_forms import _serve
+from testbed.system.files import is_intact
 
 COMPILES = re.compile(r"^\s*(import|from) numba|import .*\bcompiled\b", re.MULTILINE)
 
@@ -73,6 +75,29 @@ def test_users_who_cannot_write_next_to_the_sources_get_a_copy(
         assert copy.is_relative_to(cache) == cache.is_dir()
         assert [path.name for path in copy.parent.iterdir()] == [copy.name]
         assert (copy / "code").read_text() == "compiled"
+
+
+def _twice(number: float) -> float:
+    return 2 * number
+
+
+@pytest.mark.parametrize("ending", ["nbi", "nbc"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "changed"])
+def test_damaged_machine_code_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, damage: str
+) -> None:
+    monkeypatch.setattr(compiling, "_machine_code_folder", lambda: str(tmp_path))
+    assert compiling.compiled(_twice)(1.5) == 3
+    (file,) = tmp_path.rglob(f"*.{ending}")
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    changed = whole[:middle] + bytes(8) + whole[middle + 8 :]
+    file.write_bytes({"cut": whole[:middle], "empty": b"", "changed": changed}[damage])
+    for compilations in (1, 0):  # The second finds what the first has written.
+        again: Any = compiling.compiled(_twice)
+        assert again(1.5) == 3
+        assert len(again.stats.cache_misses) == compilations
+        assert is_intact(file)
 
 
 def test_an_installed_package_stays_as_it_was_installed(
