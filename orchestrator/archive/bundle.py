@@ -96,8 +96,7 @@ def bundle(
     texts = {INPUTS: _json(inputs), ENVIRONMENT: _json(_environment())}
     if (citation := OWN.parent / CITATION).is_file():
         texts[CITATION] = citation.read_bytes()
-    given = [p for p in files if p.startswith("inputs/") or p == "run/trace.npz"]
-    about = _about(content, given)
+    about = _about(content, files)
     texts[README] = readme(about).encode()
     when = datetime.fromisoformat(about.finished).astimezone(UTC).timetuple()[:6]
     write_whole(out, partial(_write, files, texts, about, when, progress))
@@ -170,7 +169,18 @@ def _environment() -> dict[str, Any]:
     return environment() | {"installed": dict(sorted(packages.items()))}
 
 
-def _about(content: _Content, inputs: Iterable[str]) -> About:
+def described(directory: Path, files: Iterable[str]) -> About:
+    """What a bundle with this directory and these files says about itself.
+
+    Raises:
+        InputError: See `bundle`.
+    """
+    is_campaign = (directory / CAMPAIGN).is_file()
+    return _about(_campaign(directory) if is_campaign else _run(directory), files)
+
+
+def _about(content: _Content, files: Iterable[str]) -> About:
+    inputs = [path for path in files if path.startswith("inputs/") or path == "run/trace.npz"]
     manifests = content.manifests
     first = manifests[0]
     return About(

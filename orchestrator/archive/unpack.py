@@ -40,6 +40,8 @@ class Unpacked:
     """`run` or `campaign`."""
     inputs: dict[str, str]
     """By path in the scenarios: path of the unpacked file."""
+    sums: dict[str, str]
+    """By path in the bundle: the SHA-256 that the file has, in hexadecimal digits."""
 
     @property
     def content(self) -> Path:
@@ -69,7 +71,7 @@ def unpack(bundle: Path, folder: Path) -> Unpacked:
     kinds = [kind for kind, content in CONTENT.items() if (folder / content).is_dir()]
     if len(kinds) != 1 or not (folder / METADATA).is_file():
         raise InputError(f"{bundle}: contains no run or campaign written by `testbed bundle`")
-    return Unpacked(folder, kinds[0], _inputs(bundle, folder))
+    return Unpacked(folder, kinds[0], _inputs(bundle, folder), sums)
 
 
 def _checked(bundle: Path, archive: zipfile.ZipFile, free: int) -> dict[str, zipfile.ZipInfo]:
@@ -120,6 +122,8 @@ def _sums(
     for line in text.splitlines():
         if (found := LISTED.fullmatch(line)) is None:
             raise InputError(f"{bundle}: {SUMS}: {ascii(line)[:80]} is not a digest and a name")
+        if found[2] in sums:
+            raise InputError(f"{bundle}: {SUMS}: has two lines for {ascii(found[2])[:80]}")
         sums[found[2]] = found[1]
     if unmatched := sorted(sums.keys() ^ (entries.keys() - {SUMS})):
         where = "is missing" if unmatched[0] in sums else f"is not in {SUMS}"

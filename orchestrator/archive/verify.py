@@ -10,7 +10,7 @@ latencies differ by the sum of the differences of their error budgets' parts.
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from ns3_scenarios.trace import Replay
+from orchestrator.archive.claims import Extent, examine, examine_bundle
 from orchestrator.archive.unpack import Unpacked, read_json, unpack
 from orchestrator.campaign.cluster import HERE
 from orchestrator.campaign.spec import Cell, Point, PointOptions, named_files, point_of
@@ -96,12 +97,14 @@ class RunVerification:
     not_emulated: str = ""
     """Reason for which no sample was emulated."""
     environment: dict[str, tuple[str, str]] = field(default_factory=dict)
+    extent: Extent = field(default_factory=Extent)
+    """What else was compared, and what was only copied."""
 
     @property
     def ok(self) -> bool:
         """Whether all recomputed results agree."""
         within = all(abs(m.deviation) <= self.tolerance for m in self.measured)
-        return within and not any(self.predicted.values())
+        return within and not any(self.predicted.values()) and not self.extent.differences
 
     def lines(self) -> Iterator[str]:
         """The result in words."""
@@ -117,6 +120,7 @@ class RunVerification:
             yield f"the sample is not valid here: {'; '.join(self.not_valid)}"
         if self.not_emulated:
             yield f"not emulated again: {self.not_emulated}"
+        yield from self.extent.lines()
         yield from environment_lines(self.environment)
 
     def to_json(self) -> dict[str, Any]:
@@ -138,6 +142,7 @@ class RunVerification:
             "clock": self.clock or None,
             "not_valid": self.not_valid,
             "not_emulated": self.not_emulated or None,
+            **self.extent.to_json(),
             "environment": environment_json(self.environment),
         }
 
@@ -149,21 +154,28 @@ class CampaignVerification:
     points: Verification
     skipped: dict[str, str]
     """By point ID: why it was not computed again."""
+    extent: Extent
+    """What else was compared, and what was only copied."""
 
     @property
     def ok(self) -> bool:
         """Whether all recomputed results agree."""
-        return self.points.ok
+        return self.points.ok and not self.extent.differences
 
     def lines(self) -> Iterator[str]:
         """The result in words."""
         yield from self.points.lines()
         for id_, why in self.skipped.items():
             yield f"{id_} was not computed again: {why}"
+        yield from self.extent.lines()
 
     def to_json(self) -> dict[str, Any]:
         """The result as JSON values."""
-        return self.points.to_json() | {"kind": "campaign", "skipped": self.skipped}
+        return (
+            self.points.to_json()
+            | {"ok": self.ok, "kind": "campaign", "skipped": self.skipped}
+            | self.extent.to_json()
+        )
 
 
 def verify(
@@ -236,10 +248,25 @@ def _run(
         or _refusal(scenario, None, unpacked.folder)
         or _sample(run, scenario, done, emulate, again, sample)
     )
+    repeated = {again.round for again in done.measured}
+    left = [round_.index for round_ in run.measured if round_.index not in repeated]
+    if left:
+        done.extent.not_checked.append(f"measured.parquet: {_rounds(left)} (not emulated again)")
+    done.extent.add(examine(run, unpacked.content))
+    done.extent.add(examine_bundle(unpacked))
     # The sample may have run on another machine: in virtual time on a guest.
     here = read_run(again).manifest if done.measured else environment()
     done.environment = environment_differences(run.manifest, here)
     return done
+
+
+def _rounds(indices: Sequence[int]) -> str:
+    """Rounds in words; they need not follow one another."""
+    if len(indices) == 1:
+        return f"round {indices[0]}"
+    if list(indices) == list(range(indices[0], indices[-1] + 1)):
+        return f"rounds {indices[0]} to {indices[-1]}"
+    return f"{len(indices)} rounds"
 
 
 def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline]:
@@ -415,7 +442,7 @@ def _campaign(
     def report(done: int, total: int) -> None:
         progress("verified", done, total)
 
-    return CampaignVerification(replay(stored, points, 1, tolerance, cluster, report), skipped)
+    return CampaignVerification(replay(stored, points, 1, tolerance, cluster, report), skipped, Extent())
 
 
 def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str]:

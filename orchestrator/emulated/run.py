@@ -171,8 +171,8 @@ def _data(scenario: Scenario, found: str) -> str:
     return f"{scenario.workload.data.source}: {found}"
 
 
-def write_run(done: Emulation, folder: Path) -> None:
-    """Write a run directory except for its manifest."""
+def tables_of(done: Emulation) -> dict[str, pd.DataFrame]:
+    """The tables of a run directory, by file stem."""
     timelines = {
         "predicted": Timeline(done.predicted),
         "predicted_wire": Timeline(done.predicted_wire),
@@ -252,7 +252,12 @@ def write_run(done: Emulation, folder: Path) -> None:
         table = tables[name]
         tags = {tag: table[tag].fillna(0).astype(int) for tag in TAGS if tag in table}
         tables[name] = table.assign(**tags)
-    for name, table in tables.items():
+    return tables
+
+
+def write_run(done: Emulation, folder: Path) -> None:
+    """Write a run directory except for its manifest."""
+    for name, table in tables_of(done).items():
         write_whole(folder / f"{name}.parquet", partial(table.to_parquet, index=False))
     if done.state:
         write_whole(folder / "adapters.safetensors", lambda path: path.write_bytes(done.state))

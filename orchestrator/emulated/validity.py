@@ -9,7 +9,7 @@ Results that are not valid keep all measurements; manifest, console and report g
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -82,9 +82,9 @@ class ValidityCheck:
         return limit
 
 
-def validity(done: Emulation) -> list[Check]:
-    """All checks of a run with at least one measured round."""
-    return list(_judged(done.scenario.emulation, lambda check: check.of_run, done))
+def validity(done: Emulation, names: Collection[str] | None = None) -> list[Check]:
+    """The checks of a run with at least one measured round: all, or those with these names."""
+    return list(_judged(done.scenario.emulation, lambda check: check.of_run, done, names))
 
 
 def session_validity(session: Session) -> list[Check]:
@@ -98,10 +98,13 @@ def session_validity(session: Session) -> list[Check]:
 
 
 def _judged(
-    emulation: EmulationSection, how: Callable[[ValidityCheck], Any], observed: Any
+    emulation: EmulationSection,
+    how: Callable[[ValidityCheck], Any],
+    observed: Any,
+    names: Collection[str] | None = None,
 ) -> Iterator[Check]:
     for name, check in CHECKS.items():
-        observe = how(check)
+        observe = how(check) if names is None or name in names else None
         if observe is None or (name in LIMITS_OF_REAL_CLOCK and emulation.clock == "virtual"):
             continue
         limit = check.limit(name, emulation)
