@@ -23,14 +23,15 @@ from orchestrator.archive.crate import METADATA, README, About, metadata, readme
 from orchestrator.campaign.folder import CAMPAIGN, CampaignFolder, manifest_of, stored_point
 from orchestrator.campaign.spec import cells, named_files
 from orchestrator.records.checkpoint import FOLDER as CHECKPOINT
-from orchestrator.records.directory import LOCK
+from orchestrator.records.directory import LOCK, MANIFEST
 from orchestrator.records.manifest import command_of, environment
-from orchestrator.records.reader import read_run
+from orchestrator.records.reader import read_object, read_run
 from orchestrator.scenario.loading import OWN
 from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.yaml_text import MOST_CHARACTERS, parse
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
-from testbed.system.files import check_writable, write_whole
+from testbed.system.files import check_writable, read_regular, write_whole
 from workloads.models.language import model_folder
 
 SUMS = "SHA256SUMS"
@@ -117,7 +118,8 @@ def _run(directory: Path) -> _Content:
 def _campaign(directory: Path) -> _Content:
     folder = CampaignFolder(directory)
     campaign = folder.campaign()
-    finished = folder.finished([cell.point for cell in cells(campaign)])
+    found = folder.finished([cell.point for cell in cells(campaign)])
+    finished = dict(sorted(found.items(), key=lambda item: item[1].name))
     if not finished:
         raise InputError(f"{directory}: no point is finished yet")
     points = [stored_point(path) for path in finished.values()]
@@ -169,14 +171,25 @@ def _environment() -> dict[str, Any]:
     return environment() | {"installed": dict(sorted(packages.items()))}
 
 
-def described(directory: Path, files: Iterable[str]) -> About:
+def described(kind: str, directory: Path, files: Iterable[str]) -> About:
     """What a bundle with this directory and these files says about itself.
 
+    No other file is read: the bundle need not come from a trusted source.
+
     Raises:
-        InputError: See `bundle`.
+        InputError: It is not the directory of a complete run, or of a campaign with a point.
     """
-    is_campaign = (directory / CAMPAIGN).is_file()
-    return _about(_campaign(directory) if is_campaign else _run(directory), files)
+    if kind == "run":
+        return _about(_run(directory), files)
+    # Without the files that it may name, see `load_campaign`.
+    file = directory / CAMPAIGN
+    tree = parse(read_regular(file, MOST_CHARACTERS).decode("utf-8", "replace"), str(file))
+    name = tree.get("name", "") if isinstance(tree, dict) else ""
+    places = sorted((directory / "points").glob("[!.]*"))
+    manifests = [read_object(place / MANIFEST) for place in places]
+    if not manifests:
+        raise InputError(f"{directory}: no point is finished yet")
+    return _about(_Content(kind, str(name), CAMPAIGN, [], manifests), files)
 
 
 def _about(content: _Content, files: Iterable[str]) -> About:

@@ -18,6 +18,8 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import TraceExhausted
 from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.archive.bundle import CITATION, ENVIRONMENT
 from orchestrator.archive.bundle import described as about_of
@@ -239,15 +241,14 @@ class Extent:
         self.not_checked += [name for name in other.not_checked if name not in self.not_checked]
 
 
-def classes_of(run: Run) -> dict[str, dict[str, How]]:
+def classes_of(run: Run, *, is_made_again: bool = True) -> dict[str, dict[str, How]]:
     """By table and column: how it is checked in this run."""
-    classes = {name: dict(columns) for name, columns in COLUMNS.items()}
-    if why_not(run):
-        copied = {FOLLOWS: COPIED, COPIED: COPIED, AGAIN: AGAIN}
+    if not is_made_again:
         return {
-            name: {column: copied[how] for column, how in columns.items()}
-            for name, columns in classes.items()
+            name: {column: AGAIN if how == AGAIN else COPIED for column, how in columns.items()}
+            for name, columns in COLUMNS.items()
         }
+    classes = {name: dict(columns) for name, columns in COLUMNS.items()}
     for name, columns, holds in EXCEPT:
         if holds(run):
             classes[name] |= dict.fromkeys(columns.split(), COPIED)
@@ -262,22 +263,30 @@ def examine(run: Run, folder: Path, *, others: Iterable[str] = ()) -> Extent:
         folder: The directory.
         others: Patterns of further files that belong into it.
     """
-    extent, classes = Extent(), classes_of(run)
+    extent = Extent()
     tables = dict(run.tables)
     for stem, columns in OTHER_TABLES.items():
         try:
             tables[stem] = read_table(folder / f"{stem}.parquet", run.scenario, columns)
         except Absent:
             continue
-    done = None
-    if not why_not(run):
+    done, why = None, why_not(run, tables)
+    classes = classes_of(run, is_made_again=not why)
+    if why:
+        extent.not_checked.append(f"tables ({why})")
+    else:
         try:
             done = emulation_of(run, tables)
             made = tables_of(done)
             extent.differences += _different_tables(tables, made, classes)
+            extent.not_checked += [
+                f"{stem}.parquet (is missing)"
+                for stem, table in made.items()
+                if stem not in tables and len(table)
+            ]
         except InputError as error:
             extent.differences.append(str(error))
-        except (RunError, RunEnds, *UNEQUAL) as error:
+        except (RunError, RunEnds, ChannelError, TraceExhausted, *UNEQUAL) as error:
             what = f"{type(error).__name__}: {str(error)[:100]}"
             extent.differences.append(f"the tables contradict each other ({what})")
     extent.differences += _order_of_time(tables.get("measured"))
@@ -285,13 +294,16 @@ def examine(run: Run, folder: Path, *, others: Iterable[str] = ()) -> Extent:
         extent.differences.append("learning.parquet: has rows, although workload.compute is 'none'")
     extent.differences += _different_manifest(run, done)
     _compare_page(run, folder, extent)
-    extent.not_checked += _copied(run, tables, classes)
+    extent.not_checked += _copied(run, tables, classes, done)
     extent.not_checked += _files(folder, run, others)
     return extent
 
 
 def _copied(
-    run: Run, tables: Mapping[str, pd.DataFrame], classes: Mapping[str, Mapping[str, How]]
+    run: Run,
+    tables: Mapping[str, pd.DataFrame],
+    classes: Mapping[str, Mapping[str, How]],
+    done: Emulation | None,
 ) -> Iterator[str]:
     for stem, table in sorted(tables.items()):
         for column in table:
@@ -301,7 +313,7 @@ def _copied(
         if (how := MANIFEST.get(entry)) in (None, COPIED):
             yield f"manifest.json: {ascii(entry)[1:-1][:80]}" + " (unknown)" * (how is None)
     for check in _checks(run):
-        if why_not(run) or check.get("check") not in MADE_AGAIN:
+        if done is None or check.get("check") not in MADE_AGAIN:
             yield f"manifest.json: validity: {ascii(check.get('check'))[1:-1][:80]}"
     if _checks(run):
         yield "manifest.json: validity: detail"
@@ -316,15 +328,17 @@ def examine_bundle(unpacked: Unpacked) -> Extent:
     given = {name: (sizes[name], digest) for name, digest in unpacked.sums.items()}
     del given[METADATA]
     try:
-        described = about_of(unpacked.content, given)
+        described = about_of(unpacked.kind, unpacked.content, given)
     except (InputError, *UNEQUAL) as error:
         extent.not_checked += [f"{METADATA}, {README} ({str(error)[:100]})"]
     else:
         made = metadata(described, given)
-        for name, (_, digest) in sorted(given.items()):
-            if f'"{digest}"' not in json.dumps([e for e in _graph(stored) if e.get("@id") == name]):
-                extent.differences.append(f"{METADATA}: DIFFERS: has not the digest of {name}")
-        if not extent.differences:
+        digests = {str(entry.get("@id")): entry.get("sha256") for entry in _graph(stored)}
+        wrong = [name for name, (_, digest) in given.items() if digests.get(name) != digest]
+        if wrong:
+            named = ascii(", ".join(sorted(wrong)))[1:-1]
+            extent.differences.append(f"{METADATA}: DIFFERS: has other digests of {named}")
+        else:
             text = json.dumps(stored, sort_keys=True)
             extent.compare(METADATA, text, json.dumps(made, sort_keys=True), about)
         if (folder / README).exists():
@@ -384,9 +398,6 @@ def _different_tables(
             now = now.drop_duplicates(["slot", "client"], keep="last")
         if why := _difference(then, now, [name for name in compared if name in now]):
             yield f"{stem}.parquet: {why}"
-    for stem, now in made.items():
-        if stem not in stored and len(now):
-            yield f"{stem}.parquet: is missing or empty"
 
 
 def _difference(then: pd.DataFrame, now: pd.DataFrame, columns: list[str]) -> str:
@@ -419,7 +430,8 @@ def _unequal(then: "pd.Series[Any]", now: "pd.Series[Any]") -> "np.ndarray[Any, 
         a, b = a.astype(float), b.astype(float)
         least = ABOUT_S if str(then.name).endswith(("_s", "seconds")) else 0.0
         close: Any = np.abs(a - b) <= least + RELATIVE * np.maximum(np.abs(a), np.abs(b))
-        return ~(close | (a == b) | (np.isnan(a) & np.isnan(b)))
+        same: np.ndarray[Any, Any] = close | (a == b) | (np.isnan(a) & np.isnan(b))
+        return ~same
     return np.array([str(one) != str(other) for one, other in zip(a, b, strict=True)], bool)
 
 
@@ -474,7 +486,7 @@ def _different_manifest(run: Run, done: Emulation | None) -> Iterator[str]:
 def _different_summary(stored: Any, calibration: pd.DataFrame) -> Iterator[str]:
     summary = calibration_summary(calibration)
     try:
-        why = _difference(pd.DataFrame(stored), summary, list(summary))
+        why = _difference(pd.DataFrame(stored), summary, summary.columns.tolist())
     except UNEQUAL:
         why = "DIFFERS: is no summary"
     if why:
@@ -488,13 +500,13 @@ def _different_validity(run: Run, done: Emulation | None) -> Iterator[str]:
         return
     emulation = run.scenario.emulation
     for check in known:
-        name, limit, value = (check.get(key) for key in ("check", "limit", "value"))
+        name, limit, value = (check[key] for key in ("check", "limit", "value"))
         allowed = {CHECKS[name].limit(name, emulation), getattr(emulation.limits, name)}
         if limit not in allowed:
-            yield f"{place} DIFFERS: {name}: limit {limit} there, {min(allowed)} here"
-        if not _is_number(value) or not _is_number(limit) or check.get("ok") != (value <= limit):
+            yield f"{place} DIFFERS: {name}: limit {limit!r} there, {min(allowed)} here"
+        elif not isinstance(value, int | float) or check.get("ok") != (value <= limit):
             yield f"{place} DIFFERS: {name}: ok {check.get('ok')} there, {value} of {limit}"
-    names = [check.get("check") for check in known]
+    names = [str(check["check"]) for check in known]
     if again := {name for name in names if names.count(name) > 1}:
         yield f"{place} DIFFERS: {min(again)} twice"
     if done is None or not known:
@@ -514,10 +526,6 @@ def _different_validity(run: Run, done: Emulation | None) -> Iterator[str]:
             yield f"{place} DIFFERS: {name} does not apply to this run"
         elif name in made and not np.isclose(value, made[name].value, rtol=1e-6, atol=1e-6):
             yield f"{place} DIFFERS: {name}: {value} there, {made[name].value} here"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _compare_page(run: Run, folder: Path, extent: Extent) -> None:

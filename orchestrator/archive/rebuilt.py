@@ -19,7 +19,7 @@ from ns3_scenarios.trace import Replay
 from orchestrator.analysis.byte_accounts import SET_UP, STEP_OF
 from orchestrator.analysis.error_budget import KEYS, Budget, error_budget, transfer_errors
 from orchestrator.analysis.resource_blocks import resource_blocks
-from orchestrator.analysis.waterfall import waterfalls
+from orchestrator.analysis.waterfall import PART_OF, waterfalls
 from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.emulated.stage import SPARE_SLOTS
 from orchestrator.engine.faults import FaultSchedule, RoundFaults
@@ -38,6 +38,7 @@ from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, STEPS, Round, S
 
 Tables = Mapping[str, pd.DataFrame]
+_ALWAYS = ("measured", "rounds", "decisions", "accounts")
 
 
 def has_log(scenario: Scenario) -> bool:
@@ -51,12 +52,32 @@ def keeps_calibration(scenario: Scenario) -> bool:
     return scenario.emulation.air == "links" and scenario.emulation.clock == "real"
 
 
-def why_not(run: Run) -> str:
+NEEDED = {
+    "measured": (),
+    "rounds": (),
+    "decisions": (),
+    "accounts": ("client", "kind", "iteration", *PART_OF),
+    "learning": ("data",),
+    "transfers": ("iteration", "due_s"),
+    "budget": (),
+    "waterfall": (),
+}
+"""By table: columns with which a run is made again, apart from those that every reader needs."""
+
+
+def why_not(run: Run, tables: Tables) -> str:
     """Why the tables of a run cannot be made again from its times; empty if they can."""
     if run.scenario.topology is not None:
-        return "edge servers"
+        return "of a run with edge servers"
     if run.scenario.updates:
-        return "an asynchronous run"
+        return "of an asynchronous run"
+    for name, columns in NEEDED.items():
+        if name not in tables and name != "learning" and (name in _ALWAYS or has_log(run.scenario)):
+            return f"{name}.parquet is missing"
+        if lacking := [
+            column for column in columns if name in tables and column not in tables[name]
+        ]:
+            return f"{name}.parquet lacks {lacking[0]}"
     return ""
 
 

@@ -442,7 +442,9 @@ def _campaign(
     def report(done: int, total: int) -> None:
         progress("verified", done, total)
 
-    return CampaignVerification(replay(stored, points, 1, tolerance, cluster, report), skipped, Extent())
+    return CampaignVerification(
+        replay(stored, points, 1, tolerance, cluster, report), skipped, Extent()
+    )
 
 
 def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str]:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from forged_bundle import rewritten
 from small_campaign import write_campaign
 from synthetic_run import make_run
 
@@ -55,22 +56,6 @@ def campaign_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def never(scenario: Scenario, trace: Path, folder: Path) -> None:
     raise AssertionError("emulated")
-
-
-def rewritten(packed: Path, out: Path, change: Callable[[dict[str, bytes]], object]) -> Path:
-    """The bundle with other files, and digests that say so."""
-    with zipfile.ZipFile(packed) as archive:
-        content = {name: archive.read(name) for name in archive.namelist()}
-    change(content)
-    content[SUMS] = "".join(
-        f"{hashlib.sha256(data).hexdigest()}  {name}\n"
-        for name, data in content.items()
-        if name != SUMS
-    ).encode()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in content.items():
-            archive.writestr(name, data)
-    return out
 
 
 def test_a_bundle_says_what_is_in_it_and_is_the_same_each_time(run_dir: Path, packed: Path) -> None:
