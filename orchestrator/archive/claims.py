@@ -10,8 +10,8 @@ copied, by the code that computed them during the run (`orchestrator.archive.reb
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,16 +26,17 @@ from orchestrator.archive.bundle import described as about_of
 from orchestrator.archive.crate import METADATA, README, metadata, readme
 from orchestrator.archive.rebuilt import emulation_of, has_log, keeps_calibration, why_not
 from orchestrator.archive.unpack import Unpacked, read_json
+from orchestrator.campaign.verify import PREDICTED
 from orchestrator.emulated.run import tables_of
 from orchestrator.emulated.validity import CHECKS, validity
 from orchestrator.engine.faults import planned
 from orchestrator.records.emulation import Emulation
 from orchestrator.records.manifest import source_sha256
-from orchestrator.records.reader import Run
+from orchestrator.records.reader import Run, read_object, read_run
 from orchestrator.records.tables import ANY, CLIENT, ROUND, STEP, WAY, Absent, read_table
 from orchestrator.reporting.report import render
 from orchestrator.scenario.loading import OWN
-from orchestrator.scenario.schema import LIMITS_OF_REAL_CLOCK
+from orchestrator.scenario.schema import LIMITS_OF_REAL_CLOCK, Scenario
 from testbed.core.errors import InputError, RunEnds, RunError
 
 How = Literal["again", "follows", "copied"]
@@ -155,11 +156,17 @@ MANIFEST: dict[str, How] = {
     ),
 }
 """By entry of the manifest: how it is checked."""
+OF_POINTS = ("point.json",)
+"""Files in the folder of a campaign's point that say what was to be computed."""
 PAPERS: dict[str, How] = {
-    r"ro-crate-metadata\.json|README\.md|CITATION\.cff|(run|campaign)/.*": FOLLOWS,
+    r"ro-crate-metadata\.json|README\.md|CITATION\.cff|run/.*|campaign/points/.*": FOLLOWS,
+    r"campaign/campaign\.yaml": FOLLOWS,
+    r"campaign/(results|figures|failed)/.*|campaign/report\.html": COPIED,
     r"environment\.json|inputs\.json|inputs/.*": COPIED,
 }
 """By pattern of a path in a bundle: how it is checked; for directories see `FILES`."""
+COLLECTED = ("campaign/results/", "campaign/figures/", "campaign/failed/", "campaign/report.html")
+"""Files of a campaign that its report has made from the points."""
 MADE_AGAIN = (
     *("calibration_error", "injector_lateness_s", "compute_share", "injection_share"),
     *("rest_share", "transfer_error", "broadcast_error"),
@@ -178,7 +185,8 @@ SOMETIMES = (
 FILES: dict[str, How] = {
     r"manifest\.json|scenario\.json|report\.html": FOLLOWS,
     r"(" + "|".join(COLUMNS) + r")\.parquet": FOLLOWS,
-    r"trace\.npz|radio\.bin|adapters\.safetensors|(logs|pcap|qlog|figures)/.*": COPIED,
+    r"(metrics|curves)\.parquet|trace\.npz|radio\.bin|adapters\.safetensors": COPIED,
+    r"(logs|pcap|qlog|figures)/.*": COPIED,
 }
 """By pattern of a path in a run directory: how it is checked."""
 OTHER_TABLES = {
@@ -235,10 +243,17 @@ class Extent:
         """The same as JSON values."""
         return {"differences": self.differences, "not_checked": self.not_checked}
 
-    def add(self, other: "Extent", place: str = "") -> None:
-        """Add what was checked of another directory; its differences begin with `place`."""
+    def add(self, other: "Extent", place: str = "", places: str = "") -> None:
+        """Add what was checked of another directory, or of one of many like it.
+
+        Args:
+            other: What was checked.
+            place: Begins its differences.
+            places: Begins the names of what was not checked, each of which is listed once.
+        """
         self.differences += [f"{place}{line}" for line in other.differences]
-        self.not_checked += [name for name in other.not_checked if name not in self.not_checked]
+        names = dict.fromkeys([*self.not_checked, *(places + name for name in other.not_checked)])
+        self.not_checked = list(names)
 
 
 def classes_of(run: Run, *, is_made_again: bool = True) -> dict[str, dict[str, How]]:
@@ -255,13 +270,16 @@ def classes_of(run: Run, *, is_made_again: bool = True) -> dict[str, dict[str, H
     return classes
 
 
-def examine(run: Run, folder: Path, *, others: Iterable[str] = ()) -> Extent:
+def examine(
+    run: Run, folder: Path, *, scenario: Scenario | None = None, not_here: str = ""
+) -> Extent:
     """Compare all numbers of a run directory that follow from others.
 
     Args:
         run: The directory's contents.
         folder: The directory.
-        others: Patterns of further files that belong into it.
+        scenario: The scenario with paths of unpacked files (default: the run's own).
+        not_here: Why nothing is computed on this machine; empty: it is.
     """
     extent = Extent()
     tables = dict(run.tables)
@@ -270,13 +288,13 @@ def examine(run: Run, folder: Path, *, others: Iterable[str] = ()) -> Extent:
             tables[stem] = read_table(folder / f"{stem}.parquet", run.scenario, columns)
         except Absent:
             continue
-    done, why = None, why_not(run, tables)
+    done, why = None, not_here or why_not(run, tables)
     classes = classes_of(run, is_made_again=not why)
     if why:
         extent.not_checked.append(f"tables ({why})")
     else:
         try:
-            done = emulation_of(run, tables)
+            done = emulation_of(replace(run, scenario=scenario or run.scenario), tables)
             made = tables_of(done)
             extent.differences += _different_tables(tables, made, classes)
             extent.not_checked += [
@@ -289,13 +307,43 @@ def examine(run: Run, folder: Path, *, others: Iterable[str] = ()) -> Extent:
         except (RunError, RunEnds, ChannelError, TraceExhausted, *UNEQUAL) as error:
             what = f"{type(error).__name__}: {str(error)[:100]}"
             extent.differences.append(f"the tables contradict each other ({what})")
+    extent.not_checked += _copied(run, tables, classes, done)
+    extent.not_checked += _files(folder, run)
+    if not_here:
+        extent.not_checked.append("report.html")
+        return extent
     extent.differences += _order_of_time(tables.get("measured"))
     if run.scenario.workload.compute == "none" and "learning" in tables:
         extent.differences.append("learning.parquet: has rows, although workload.compute is 'none'")
     extent.differences += _different_manifest(run, done)
     _compare_page(run, folder, extent)
-    extent.not_checked += _copied(run, tables, classes, done)
-    extent.not_checked += _files(folder, run, others)
+    return extent
+
+
+def examine_point(folder: Path, mode: str, scenario: Scenario, not_here: str = "") -> Extent:
+    """Compare what follows from others in the folder of a campaign's point.
+
+    Args:
+        folder: The folder.
+        mode: Mode of the point: `predict`, `run` or `up`.
+        scenario: Its scenario, with paths of unpacked files.
+        not_here: Why nothing is computed on this machine; empty: it is.
+    """
+    if mode == "run":
+        return examine(read_run(folder), folder, scenario=scenario, not_here=not_here)
+    extent, manifest = Extent(), read_object(folder / "manifest.json")
+    wanted = {"seed": scenario.seed, "status": "complete"}
+    wanted |= {"valid": True, "validity": []} if mode == "predict" else {}
+    extent.differences += _different_entries(manifest, wanted)
+    extent.not_checked += [
+        f"manifest.json: {ascii(entry)[1:-1][:80]}" for entry in manifest if entry not in wanted
+    ]
+    # The predictions themselves are compared with new ones, see `campaign.verify.compare`.
+    again = PREDICTED if mode == "predict" and not not_here else ()
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name not in {"manifest.json", *OF_POINTS, *again}:
+            extent.not_checked.append(ascii(name)[1:-1])
     return extent
 
 
@@ -319,9 +367,18 @@ def _copied(
         yield "manifest.json: validity: detail"
 
 
-def examine_bundle(unpacked: Unpacked) -> Extent:
-    """Compare what a bundle says about itself with its files."""
+def examine_bundle(unpacked: Unpacked, not_here: str = "") -> Extent:
+    """Compare what a bundle says about itself with its files.
+
+    Args:
+        unpacked: The bundle.
+        not_here: Why its results are not computed on this machine; empty: they are.
+    """
     extent, folder = Extent(), unpacked.folder
+    extent.not_checked += _around(unpacked)
+    if not_here:
+        extent.not_checked += [METADATA, README]
+        return extent
     about = read_json(folder / ENVIRONMENT, ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
     stored = read_json(folder / METADATA, METADATA)
     sizes = {name: (folder / name).stat().st_size for name in unpacked.sums}
@@ -346,15 +403,22 @@ def examine_bundle(unpacked: Unpacked) -> Extent:
     own = OWN.parent / CITATION
     if (folder / CITATION).exists() and own.is_file():
         extent.compare(CITATION, _text(folder / CITATION), _text(own), about)
+    return extent
+
+
+def _around(unpacked: Unpacked) -> Iterator[str]:
+    """The files around the directory, and those of a campaign, that are only copied."""
     seen = set()
     for name in sorted(unpacked.sums):
         hows = [how for pattern, how in PAPERS.items() if re.fullmatch(pattern, name)]
+        folder = next(
+            (of for of in COLLECTED if name.startswith(of)), "".join(name.partition("/")[:2])
+        )
         if not hows:
-            extent.not_checked.append(f"{ascii(name)[1:-1]} (does not belong to a bundle)")
-        elif hows[0] == COPIED and (place := "".join(name.partition("/")[:2])) not in seen:
-            seen.add(place)
-            extent.not_checked.append(place)
-    return extent
+            yield f"{ascii(name)[1:-1]} (does not belong to a bundle)"
+        elif hows[0] == COPIED and folder not in seen:
+            seen.add(folder)
+            yield folder
 
 
 def _graph(stored: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -366,12 +430,12 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _files(folder: Path, run: Run, others: Iterable[str]) -> Iterator[str]:
+def _files(folder: Path, run: Run) -> Iterator[str]:
     """The files that are only copied; folders of them once."""
     seen = set()
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or any(re.fullmatch(pattern, name) for pattern in others):
+        if not path.is_file() or name in OF_POINTS:
             continue
         hows = [how for pattern, how in FILES.items() if re.fullmatch(pattern, name)]
         if not hows or (name == "adapters.safetensors" and run.scenario.workload.compute == "none"):
@@ -470,9 +534,7 @@ def _different_manifest(run: Run, done: Emulation | None) -> Iterator[str]:
         wanted["data"] = "none: zeros of the same size"
     elif run.scenario.workload.data.source == "synthetic":
         wanted["data"] = f"synthetic images, seed {run.scenario.seed}"
-    for entry, value in wanted.items():
-        if entry in manifest and manifest[entry] != value:
-            yield f"manifest.json: DIFFERS: {entry} {manifest[entry]!r} there, {value!r} here"
+    yield from _different_entries(manifest, wanted)
     if "faults" in manifest:
         known = [fault.to_json() for fault in planned(run.scenario)]
         if (manifest["faults"] or [])[: len(known)] != known:
@@ -481,6 +543,12 @@ def _different_manifest(run: Run, done: Emulation | None) -> Iterator[str]:
     if calibration is not None and manifest.get("calibration") is not None:
         yield from _different_summary(manifest["calibration"], calibration)
     yield from _different_validity(run, done)
+
+
+def _different_entries(manifest: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
+    for entry, value in wanted.items():
+        if entry in manifest and manifest[entry] != value:
+            yield f"manifest.json: DIFFERS: {entry} {manifest[entry]!r} there, {value!r} here"
 
 
 def _different_summary(stored: Any, calibration: pd.DataFrame) -> Iterator[str]:

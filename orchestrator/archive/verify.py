@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from ns3_scenarios.trace import Replay
-from orchestrator.archive.claims import Extent, examine, examine_bundle
+from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.trace import Replay, TraceExhausted
+from orchestrator.archive.claims import Extent, examine, examine_bundle, examine_point
 from orchestrator.archive.unpack import Unpacked, read_json, unpack
 from orchestrator.campaign.cluster import HERE
 from orchestrator.campaign.spec import Cell, Point, PointOptions, named_files, point_of
 from orchestrator.campaign.verify import (
     EXACT,
+    PREDICTED,
     TOLERANCE,
     Verification,
     budget_differences,
@@ -40,7 +42,7 @@ from orchestrator.engine.plan import Sizing, link_bytes, payload_bytes
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.manifest import environment
 from orchestrator.records.reader import Run, read_run
-from orchestrator.records.tables import Absent, read_table
+from orchestrator.records.tables import Absent, check_bounds, read_table
 from orchestrator.records.timelines import allocation_of
 from orchestrator.rounds.hierarchy import PredictedBackhaul, cloud_round
 from orchestrator.rounds.loop import (
@@ -239,9 +241,12 @@ def _run(
     if run.trace is None or "decisions" not in run.tables:
         raise InputError(f"{unpacked.content}: has no trace or no decisions to predict from")
     done = RunVerification(tolerance, rounds=len(run.measured.rounds))
-    for kind, timeline in predicted_again(run, progress).items():
-        done.predicted[kind] = difference(_of(run, kind), timeline)
     scenario = _relocated(run.scenario, unpacked.inputs)
+    try:
+        for kind, timeline in predicted_again(run, progress).items():
+            done.predicted[kind] = difference(_of(run, kind), timeline)
+    except (TraceExhausted, ChannelError, RunError) as error:
+        done.predicted["predicted"] = f"DIFFERS: cannot be predicted again ({error})"
     done.clock = clock or scenario.emulation.clock
     done.not_emulated = (
         "no sample was requested" * (sample == 0)
@@ -252,8 +257,9 @@ def _run(
     left = [round_.index for round_ in run.measured if round_.index not in repeated]
     if left:
         done.extent.not_checked.append(f"measured.parquet: {_rounds(left)} (not emulated again)")
-    done.extent.add(examine(run, unpacked.content))
-    done.extent.add(examine_bundle(unpacked))
+    not_here = _refusal(scenario, None, unpacked.folder, runs=False)
+    done.extent.add(examine(run, unpacked.content, scenario=scenario, not_here=not_here))
+    done.extent.add(examine_bundle(unpacked, not_here))
     # The sample may have run on another machine: in virtual time on a guest.
     here = read_run(again).manifest if done.measured else environment()
     done.environment = environment_differences(run.manifest, here)
@@ -421,9 +427,11 @@ def _campaign(
 ) -> CampaignVerification:
     chosen: dict[str, list[tuple[Cell, Path]]] = {"predict": [], "run": []}
     skipped: dict[str, str] = {}
+    extent = Extent()
     for path in sorted((unpacked.content / "points").glob("[!.]*")):
         try:
-            point, why = _point(path, unpacked)
+            point, why, examined = _point(path, unpacked)
+            extent.add(examined, f"{path.name}/", "points/*/")
             if point is not None:
                 chosen[point.mode].append((Cell("", {}, point.scenario.seed, point), path))
             else:
@@ -434,6 +442,11 @@ def _campaign(
     if sample < len(emulated):
         picked = sorted(np.random.default_rng(sample).choice(len(emulated), sample, replace=False))
         chosen["run"] = [emulated[at] for at in picked]
+    if left := len(emulated) - len(chosen["run"]):
+        extent.not_checked.insert(
+            0, f"{left} of {len(emulated)} emulated points (not emulated again)"
+        )
+    extent.add(examine_bundle(unpacked, "; ".join(skipped.values())))
     stored = [*chosen["predict"], *chosen["run"]]
     if not stored:
         raise InputError(f"{unpacked.content}: has no point that can be computed here")
@@ -447,13 +460,14 @@ def _campaign(
     )
 
 
-def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str]:
-    """A stored point, or None and why it is not computed here."""
+def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str, Extent]:
+    """A stored point, or None and why it is not computed here; and what was compared of it."""
     about = read_json(path / "point.json", str(path / "point.json"))
     read_json(path / MANIFEST, str(path / MANIFEST))
     scenario = validate(json.loads(about["scenario"]), str(path / "point.json"))
     if about["mode"] == "up":
-        return None, "it is a session with custom programs, which are not executed from a bundle"
+        why = "it is a session with custom programs, which are not executed from a bundle"
+        return None, why, examine_point(path, "up", scenario)
     for stem in ("rounds", "predicted", "predicted_wire", "budget"):
         file = path / f"{stem}.parquet"
         if file.exists() or stem == "rounds":
@@ -461,11 +475,17 @@ def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str]:
                 read_table(file, scenario)
             except Absent as why:
                 raise InputError(f"{file}: {why}") from None
+    for name in PREDICTED:
+        if (path / name).exists():
+            check_bounds(path / name)
     scenario = _relocated(scenario, unpacked.inputs)
     trace = about["trace"] and unpacked.inputs.get(about["trace"], about["trace"])
+    not_here = _refusal(scenario, trace, unpacked.folder, runs=False)
+    examined = examine_point(path, about["mode"], scenario, not_here)
     if reason := _refusal(scenario, trace, unpacked.folder, runs=about["mode"] == "run"):
-        return None, reason
+        return None, reason, examined
     options = PointOptions.model_validate(about.get("beside", {}))
     if about["mode"] not in ("predict", "run") or not isinstance(about["steps_rounds"], int):
         raise ValueError("mode or steps_rounds")
-    return point_of(about["mode"], scenario, trace, about["steps_rounds"], options), ""
+    made = point_of(about["mode"], scenario, trace, about["steps_rounds"], options)
+    return made, "", examined

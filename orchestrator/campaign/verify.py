@@ -44,6 +44,11 @@ VERDICT_TEXTS: dict[Verdict, str] = {
     "differs": "DIFFERS",
     "failed": "FAILED",
 }
+PREDICTED = tuple(
+    f"{name}.parquet"
+    for name in ("rounds", "predicted", "predicted_wire", "energy", "metrics", "deterministic")
+)
+"""Files of a predicted point that are equal to those of its replay."""
 REAL_TIME_COLUMNS = ["decision_s"]
 """Columns of real time, which differ in every run."""
 
@@ -188,10 +193,14 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
         return _session(stored, files, tolerance)
     worst = 0.0
     measured = ""
-    for name in ("rounds", "predicted", "predicted_wire"):
-        if f"{name}.parquet" not in files:
+    for file in PREDICTED:
+        name = file.removesuffix(".parquet")
+        # With measured rounds, only the predictions are equal.
+        if file not in files or (measured and name not in ("predicted", "predicted_wire")):
             continue
-        then = pd.read_parquet(stored / f"{name}.parquet")
+        if not (stored / file).is_file():
+            return "differs", f"{name}: is missing there"
+        then = pd.read_parquet(stored / file)
         now = pd.read_parquet(io.BytesIO(files[f"{name}.parquet"]))
         then, now = (t.drop(columns=REAL_TIME_COLUMNS, errors="ignore") for t in (then, now))
         if then.shape != now.shape or list(then) != list(now):
@@ -205,9 +214,9 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
             worst = max(worst, float(distance.max(initial=0.0)))
             if worst > EXACT:
                 row = int(distance.argmax())
-                at = int(then["round"].iloc[row])
+                key = next(iter(then)) if "round" not in then else "round"
                 values = f"{then[column].iloc[row]} there, {now[column].iloc[row]} here"
-                return "differs", f"{name}, round {at}: {column} {values}"
+                return "differs", f"{name}, {key} {then[key].iloc[row]}: {column} {values}"
     if measured:
         return "within", measured
     return ("equal", "") if worst == 0 else ("rounding", f"largest difference {worst:.1e}")

@@ -230,6 +230,20 @@ def read_table(
     return frame
 
 
+def check_bounds(path: Path) -> None:
+    """Check that a table of any columns is whole, and small enough to be read.
+
+    Raises:
+        InputError: It is not.
+    """
+    try:
+        _arrow(read_regular(path, MOST_FILE_BYTES))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or _short(error)})") from None
+    except (ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: {_short(error)}") from None
+
+
 def _short(error: Exception) -> str:
     line = " ".join(str(error).split())[:200] or type(error).__name__
     return "".join(letter if letter.isprintable() else "?" for letter in line)
