@@ -10,9 +10,11 @@ that runs a campaign holds a lock, which the kernel releases when the process en
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import secrets
 import shutil
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,13 @@ from orchestrator.campaign.spec import (
 )
 from orchestrator.campaign.worker import Files
 from orchestrator.records.directory import MANIFEST
+from orchestrator.records.reader import read_object
+from orchestrator.records.tables import check_whole
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.system.files import check_no_link, write_json, write_whole
+
+log = logging.getLogger(__name__)
 
 CAMPAIGN = "campaign.yaml"
 
@@ -41,6 +47,7 @@ class CampaignFolder:
     def __init__(self, path: Path):
         self.path = path
         self._resolved: dict[Path, str] = {}
+        self._whole: dict[Path, bool] = {}
 
     @contextlib.contextmanager
     def held(self, campaign: Campaign) -> Iterator[None]:
@@ -109,7 +116,7 @@ class CampaignFolder:
         """The folders of those of the given points that are finished, by point ID.
 
         A point that was stored before a scenario key existed has another ID; its ID is computed
-        again with today's keys, so that it is found.
+        again with today's keys, so that it is found. A point with a damaged file is not finished.
         """
         ids = {point.id for point in points}
         here = {path.name: path for path in self._points.glob("[!.]*")}
@@ -117,7 +124,17 @@ class CampaignFolder:
         if len(found) < len(ids):
             for name in here.keys() - ids:
                 found.setdefault(self._resolve(here[name]), here[name])
-        return {id_: path for id_, path in found.items() if id_ in ids}
+        return {id_: path for id_, path in found.items() if id_ in ids and self._is_whole(path)}
+
+    def _is_whole(self, point: Path) -> bool:
+        """Whether no file of a stored point is cut, as after a power failure."""
+        if point not in self._whole:
+            files = {point / MANIFEST, *point.iterdir()}
+            faults = filter(None, map(fault_of, sorted(files)))
+            self._whole[point] = not (fault := next(faults, ""))
+            if fault:
+                log.warning("%s: `testbed campaign run` computes this point again", fault)
+        return self._whole[point]
 
     def _resolve(self, path: Path) -> str:
         """The ID that a stored point would have today; empty if its scenario is no longer valid."""
@@ -135,11 +152,14 @@ class CampaignFolder:
             path = part / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
+        if instead is None and place.exists():
+            instead = place  # It is damaged.
         if instead is not None:
             instead.rename(self._points / f".{id_}.old.part")
         part.rename(place)
         if instead is not None:
             shutil.rmtree(self._points / f".{id_}.old.part")
+        self._whole[place] = True
         shutil.rmtree(self.unfinished / id_, ignore_errors=True)
         (self._failures / f"{id_}.json").unlink(missing_ok=True)
 
@@ -150,10 +170,11 @@ class CampaignFolder:
 
     def failures(self, points: Iterable[Point]) -> dict[str, dict[str, Any]]:
         """Stored failures of points that have not been finished since, by point ID."""
+        paths = {point.id: self._failures / f"{point.id}.json" for point in points}
         return {
-            point.id: json.loads(path.read_text(encoding="utf-8"))
-            for point in points
-            if (path := self._failures / f"{point.id}.json").is_file()
+            id_: read_object(path)
+            for id_, path in paths.items()
+            if path.is_file() and not fault_of(path)
         }
 
     @property
@@ -175,8 +196,22 @@ class CampaignFolder:
 
 def manifest_of(folder: Path) -> dict[str, Any]:
     """The manifest in a finished point's folder."""
-    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    return manifest
+    return read_object(folder / MANIFEST)
+
+
+def fault_of(path: Path) -> str:
+    """Why a file of a point or of its failure cannot be read, as far as its length and its last
+    bytes show it; empty if nothing does."""
+    try:
+        if path.suffix == ".json":
+            read_object(path)
+        elif path.suffix == ".parquet":
+            check_whole(path)
+        elif path.suffix == ".npz" and not zipfile.is_zipfile(path):
+            return f"{path}: is not a complete NPZ file"
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def stored_point(folder: Path) -> Point:
@@ -185,7 +220,7 @@ def stored_point(folder: Path) -> Point:
     Raises:
         InputError: A file that it names is missing, or its scenario is no longer valid.
     """
-    about = json.loads((folder / "point.json").read_text(encoding="utf-8"))
+    about = read_object(folder / "point.json")
     scenario = validate(json.loads(about["scenario"]), str(folder / "point.json"))
     options = PointOptions.model_validate(about.get("beside", {}))
     return point_of(about["mode"], scenario, about["trace"], about["steps_rounds"], options)

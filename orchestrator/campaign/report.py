@@ -31,6 +31,7 @@ from orchestrator.campaign.verdict import conclusions, problems, study_conclusio
 from orchestrator.campaign.verify import environment_differences
 from orchestrator.emulated.validity import CHECKS, Tenant, remedy
 from orchestrator.records.manifest import command_of, environment, provenance
+from orchestrator.records.tables import read_own
 from orchestrator.reporting.formatting import listed, percent
 from orchestrator.reporting.legend import line_style
 from orchestrator.reporting.pages import render_page
@@ -51,9 +52,9 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
     from orchestrator.campaign.plots import draw  # imports matplotlib
 
     results = folder.path / "results"
-    points = pd.read_parquet(results / "points.parquet")
-    validity = pd.read_parquet(results / "validity.parquet")
-    curves = pd.read_parquet(results / "curves.parquet")
+    points = read_own(results / "points.parquet")
+    validity = read_own(results / "validity.parquet")
+    curves = read_own(results / "curves.parquet")
     drawn = draw(folder.path / "figures", campaign, points, curves)
     here = folder.finished([cell.point for cell in cells(campaign)])
     points["folder"] = points["point"].map({id_: path.name for id_, path in here.items()})

@@ -21,6 +21,7 @@ from orchestrator.analysis.learned import CURVE, curve_of, values_of
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.spec import COLUMNS, Campaign, Cell, cells
 from orchestrator.records.reader import read_run
+from orchestrator.records.tables import read_own
 from testbed.system.files import write_whole
 
 PLACE = {
@@ -148,7 +149,7 @@ def _read(
     if name == "validity":
         return pd.DataFrame(manifest_of(point)["validity"])
     file = point / f"{name}.parquet"
-    return pd.read_parquet(file) if file.is_file() else None
+    return read_own(file) if file.is_file() else None
 
 
 def _marked(points: pd.DataFrame, place: Sequence[str]) -> pd.DataFrame:
@@ -248,7 +249,7 @@ def _curve(point: Path) -> pd.DataFrame | None:
     """The evaluations of a point on held-out data; None if there are none."""
     file = point / "curves.parquet"
     if file.is_file():
-        return pd.read_parquet(file)
+        return read_own(file)
     if not (point / "learning.parquet").is_file():
         return None
     run = read_run(point)
@@ -263,7 +264,7 @@ def _summary(campaign: Campaign, cell: Cell, point: Path) -> pd.DataFrame:
         {"rounds": 0} if cell.point.mode == "up" else _mean_round(cell, point)
     )
     if (point / "metrics.parquet").is_file():
-        metrics = pd.read_parquet(point / "metrics.parquet")
+        metrics = read_own(point / "metrics.parquet")
         row |= dict(zip(metrics["metric"], metrics["value"], strict=True))
     study = campaign.studies[cell.study]
     if study.of_learning and (curve := _curve(point)) is not None:
@@ -272,7 +273,7 @@ def _summary(campaign: Campaign, cell: Cell, point: Path) -> pd.DataFrame:
 
 
 def _mean_round(cell: Cell, point: Path) -> dict[str, Any]:
-    rounds = pd.read_parquet(point / "rounds.parquet")
+    rounds = read_own(point / "rounds.parquet")
     means = rounds.groupby("kind")[list(MEANS)].mean()
     main = "measured" if cell.point.mode == "run" else "predicted"
     latencies = means["latency_s"].drop("measured", errors="ignore").add_suffix("_latency_s")
@@ -282,7 +283,7 @@ def _mean_round(cell: Cell, point: Path) -> dict[str, Any]:
 
 def _steps(point: Path) -> pd.DataFrame | None:
     tables = [
-        pd.read_parquet(file).assign(kind=kind)
+        read_own(file).assign(kind=kind)
         for kind in KINDS
         if (file := point / f"{kind}.parquet").is_file()
     ]

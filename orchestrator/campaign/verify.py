@@ -25,6 +25,7 @@ from orchestrator.campaign.spec import Cell, Point, cells
 from orchestrator.campaign.worker import Files
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.manifest import environment
+from orchestrator.records.tables import read_own
 from testbed.core.errors import InputError
 from testbed.core.trees import differing
 from testbed.host.dask_cluster import Cluster
@@ -200,7 +201,7 @@ def compare(stored: Path, files: Files, tolerance: float = TOLERANCE) -> tuple[V
             continue
         if not (stored / file).is_file():
             return "differs", f"{name}: is missing there"
-        then = pd.read_parquet(stored / file)
+        then = read_own(stored / file)
         now = pd.read_parquet(io.BytesIO(files[f"{name}.parquet"]))
         then, now = (t.drop(columns=REAL_TIME_COLUMNS, errors="ignore") for t in (then, now))
         if then.shape != now.shape or list(then) != list(now):
@@ -237,7 +238,7 @@ def distances(then: pd.DataFrame, now: pd.DataFrame) -> Iterator[tuple[str, Any]
 
 def _session(stored: Path, files: Files, tolerance: float) -> tuple[Verdict, str]:
     """Compare sessions by the number with the largest relative difference."""
-    there = pd.read_parquet(stored / "metrics.parquet").set_index("metric")
+    there = read_own(stored / "metrics.parquet").set_index("metric")
     here = pd.read_parquet(io.BytesIO(files["metrics.parquet"])).set_index("metric")
     if set(there.index) != set(here.index):
         return "differs", f"numbers: {sorted(there.index)} there, {sorted(here.index)} here"
@@ -272,7 +273,7 @@ def _budgets(stored: Path, files: Files) -> list[pd.DataFrame]:
     name = "budget.parquet"
     if name not in files or not (stored / name).is_file():
         return []
-    return [pd.read_parquet(stored / name), pd.read_parquet(io.BytesIO(files[name]))]
+    return [read_own(stored / name), pd.read_parquet(io.BytesIO(files[name]))]
 
 
 def budget_differences(then: pd.DataFrame, now: pd.DataFrame, index: int) -> dict[str, float]:

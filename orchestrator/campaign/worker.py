@@ -9,12 +9,14 @@ paths on the worker and on the machine that submits the points, and their conten
 
 import io
 import json
+import logging
 import os
 import platform
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,8 @@ from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import DIFFERING, Timeline
 from testbed.system.leftovers import temporary_folder
+
+log = logging.getLogger(__name__)
 
 Files = dict[str, bytes]
 """By path in the point's folder: contents of a file."""
@@ -266,7 +270,15 @@ def _trained(scenario: Scenario, source: ChannelSource, variant: str, folder: Pa
         if folder is None:
             folder = stack.enter_context(temporary_folder("point"))
         folder.mkdir(parents=True, exist_ok=True)
-        rounds = train(scenario, folder, variant=variant, rounds=scenario.rounds)
+        again = partial(train, scenario, folder, variant=variant, rounds=scenario.rounds)
+        try:
+            rounds = again()
+        except InputError as error:
+            if not (folder / CHECKPOINT).is_file():
+                raise
+            log.warning("%s; the training begins again", error)
+            (folder / CHECKPOINT).unlink()
+            rounds = again()
         decided = evaluate(scenario, source, agent_policy(scenario, folder))
         tables = {"rounds": rounds.assign(kind="predicted"), "deterministic": decided}
         return _files(tables) | {CHECKPOINT: (folder / CHECKPOINT).read_bytes()}

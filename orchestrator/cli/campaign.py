@@ -144,17 +144,16 @@ def report(given: Given, output: Output = None) -> None:
 
 
 def _report(folder: "CampaignFolder") -> None:
-    import pandas as pd
-
     from orchestrator.campaign.report import write_campaign_report
     from orchestrator.campaign.results import write_results
     from orchestrator.campaign.summary import notes
     from orchestrator.campaign.verdict import conclusions, problems
+    from orchestrator.records.tables import read_own
 
     campaign = folder.campaign()
     results = write_results(folder, campaign)
     points, validity, curves = (
-        pd.read_parquet(results / f"{name}.parquet") for name in ("points", "validity", "curves")
+        read_own(results / f"{name}.parquet") for name in ("points", "validity", "curves")
     )
     for line in [
         *conclusions(campaign, points, curves),

@@ -17,6 +17,7 @@ from orchestrator.emulated.programs import commands_of
 from orchestrator.emulated.session_request import Read, SessionRequest, nodes_named
 from orchestrator.emulated.up import Outcome, check_playable, play
 from orchestrator.engine.core_library import library
+from orchestrator.records.tables import read_own
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
@@ -69,7 +70,7 @@ def metrics_of(folder: Path, scenario: Scenario, reads: Mapping[str, Read]) -> d
     Raises:
         RunError: A number is missing; the message names it.
     """
-    table = pd.read_parquet(folder / "session.parquet")
+    table = read_own(folder / "session.parquet")
     return _metrics_of_table(table, scenario.slot_s) | {
         name: read.value(folder, scenario, f"reads.{name}") for name, read in reads.items()
     }

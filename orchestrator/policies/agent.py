@@ -8,6 +8,7 @@ action is a split point (categorical) and, for each resource that the paradigm d
 shares (Dirichlet, with log-probabilities before the linear scaling).
 """
 
+import io
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -534,7 +535,9 @@ def _save(
         "objective": played.objective,
         "paradigm": played.paradigm,
     }
-    write_whole(path, lambda part: torch.save(state, part))
+    buffer = io.BytesIO()  # torch would write the name of a file into it.
+    torch.save(state, buffer)
+    write_whole(path, lambda part: part.write_bytes(buffer.getvalue()))
 
 
 def _read(path: Path) -> dict[str, Any]:

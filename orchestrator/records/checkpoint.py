@@ -33,7 +33,7 @@ from testbed.control.messages import Captured, Direction
 from testbed.core.errors import InputError
 from testbed.core.timeline import BackhaulTransfer, Loss, Round
 from testbed.network.injector import ImpairmentCounts, Report
-from testbed.system.files import write_json, write_whole
+from testbed.system.files import read_json, write_json, write_whole
 from testbed.system.machine import Machine
 
 FOLDER = "checkpoint"
@@ -83,7 +83,7 @@ class Checkpoint:
             about: Manifest of the current session, which is added to the stored ones.
         """
         path = self._folder / "sessions.json"
-        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        known = _read_json(path, "the times of earlier starts") if path.exists() else []
         session = {key: about[key] for key in ("started", "revision", "dirty")}
         known.append(session | {"after_rounds": self.rounds})
         self._folder.mkdir(exist_ok=True)
@@ -102,7 +102,7 @@ class Checkpoint:
         path = self._folder / "inputs.json"
         # A run without rounds starts again.
         if self.rounds and path.exists():
-            began = json.loads(path.read_text(encoding="utf-8"))
+            began = _read_json(path, "the comparison with the inputs of the run's beginning")
             for key in sorted(began.keys() | digests.keys()):
                 before, after = began.get(key, {}), digests.get(key, {})
                 if changes := [
@@ -179,6 +179,18 @@ class Checkpoint:
 
     def _state(self, index: int) -> Path:
         return self._folder / f"state-{index:06d}.safetensors"
+
+
+def _read_json(path: Path, what: str) -> Any:
+    """A JSON value, without which a run can be resumed; `what` is then missing.
+
+    Raises:
+        InputError: The file is broken.
+    """
+    try:
+        return read_json(path)
+    except InputError as error:
+        raise InputError(f"`resume`: {error}; without this file, only {what} is missing") from None
 
 
 def _state(path: Path, scenario: Scenario) -> bytes:

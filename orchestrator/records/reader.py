@@ -6,7 +6,6 @@
 A missing file only removes its own data from the result; an existing file must be correct.
 """
 
-import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,11 +25,10 @@ from orchestrator.scenario.loading import explain, validate
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import Timeline
-from testbed.system.files import read_regular
+from testbed.system.files import MOST_JSON_BYTES, read_json
 
 KINDS = ("predicted", "predicted_wire", "measured")
 
-MOST_JSON_BYTES = 16 << 20
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 Plain = bool | Whole | float | str | None
 
@@ -253,25 +251,15 @@ def read_manifest(path: Path, kind: type[Manifest]) -> dict[str, Any]:
 
 
 def read_object(path: Path, most_bytes: int = MOST_JSON_BYTES) -> dict[str, Any]:
-    """A JSON object with finite numbers and texts that UTF-8 can encode.
+    """A JSON object; see `read_json`.
 
     Raises:
         InputError: The file is missing, or is not a JSON object.
     """
-    try:
-        tree = json.loads(read_regular(path, most_bytes))
-        json.dumps(tree, allow_nan=False, ensure_ascii=False).encode()
-    except (FileNotFoundError, NotADirectoryError):
+    if not path.exists():
         where = f"{path.parent}: not the directory of a run"
-        raise InputError(f"{where}: {path.name} is missing") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except UnicodeError:
-        raise InputError(f"{path}: cannot be read (it is not UTF-8 text)") from None
-    except ValueError as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
-    except RecursionError:
-        raise InputError(f"{path}: cannot be read (it is nested too deeply)") from None
+        raise InputError(f"{where}: {path.name} is missing")
+    tree = read_json(path, most_bytes)
     if not isinstance(tree, dict):
         raise InputError(f"{path}: must be a JSON object")
     return tree

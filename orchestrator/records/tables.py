@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from orchestrator.scenario.schema import MOST_CELLS, Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
-from testbed.system.files import read_regular
+from testbed.system.files import opened_regular, read_regular
 
 MOST_FILE_BYTES = 1 << 30
 MOST_FOOTER_BYTES = 4 << 20
@@ -244,6 +244,44 @@ def check_bounds(path: Path) -> None:
         raise InputError(f"{path}: {_short(error)}") from None
 
 
+def read_own(path: Path) -> pd.DataFrame:
+    """A table that this machine has written itself.
+
+    Raises:
+        InputError: The file is missing or damaged; the message names it.
+    """
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read ({_short(error)})") from None
+
+
+def check_whole(path: Path) -> None:
+    """Check the length and the last bytes of a Parquet file, without reading its values.
+
+    Raises:
+        InputError: The file is missing or was cut.
+    """
+    try:
+        with opened_regular(path, MOST_FILE_BYTES) as (file, size):
+            file.seek(max(0, size - 8))
+            _check_end(file.read(8), size)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {_short(error)}") from None
+
+
+def _check_end(end: bytes, size: int) -> int:
+    """The length of the footer by the last 8 bytes of a Parquet file of `size` bytes.
+
+    Raises:
+        ValueError: The file is not complete.
+    """
+    footer_bytes = int.from_bytes(end[:4], "little")
+    if size < 12 or end[4:] != b"PAR1" or footer_bytes > size - 12:
+        raise ValueError("is not a complete Parquet file")
+    return footer_bytes
+
+
 def _short(error: Exception) -> str:
     line = " ".join(str(error).split())[:200] or type(error).__name__
     return "".join(letter if letter.isprintable() else "?" for letter in line)
@@ -255,9 +293,7 @@ def _arrow(data: bytes) -> pa.Table:
     Raises:
         ValueError: The file is broken, or claims more data than it can contain.
     """
-    footer_bytes = int.from_bytes(data[-8:-4], "little")
-    if len(data) < 12 or data[-4:] != b"PAR1" or footer_bytes > len(data) - 12:
-        raise ValueError("is not a complete Parquet file")
+    footer_bytes = _check_end(data[-8:], len(data))
     if footer_bytes > MOST_FOOTER_BYTES:
         raise ValueError(f"has a footer of {footer_bytes} bytes")
     about = pq.read_metadata(pa.BufferReader(data))

@@ -25,6 +25,7 @@ from orchestrator.analysis.statistics import half_width, varies
 from orchestrator.campaign.cluster import HERE, Progress, run_campaign
 from orchestrator.campaign.folder import CampaignFolder, distinct
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
+from orchestrator.records.tables import read_own
 from orchestrator.reporting.formatting import plus_minus
 from orchestrator.reporting.legend import COLOURS, STYLES
 from orchestrator.reporting.plots import WIDTH_IN
@@ -197,7 +198,7 @@ class Results:
     def of(self, cell: Cell, name: str = "rounds") -> pd.DataFrame | None:
         """A table of a cell's point; None if the point does not have it."""
         file = self._paths[cell.point.id] / f"{name}.parquet"
-        return pd.read_parquet(file) if file.is_file() else None
+        return read_own(file) if file.is_file() else None
 
     def rounds(self, cell: Cell) -> pd.DataFrame:
         """All rounds of a cell's point."""

@@ -21,6 +21,7 @@ from testbed.system.leftovers import noted
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_JSON_BYTES = 16 << 20
 DIGEST_BYTES = hashlib.sha256().digest_size
 _NO_FILE = "is not a regular file"
 
@@ -107,6 +108,26 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
     """
     with opened_regular(path, most_bytes) as (file, size):
         return read_whole(file, size)
+
+
+def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
+    """A JSON value with finite numbers and texts that UTF-8 can encode.
+
+    Raises:
+        InputError: The file is missing, or is not JSON; the message names it.
+    """
+    try:
+        value = json.loads(read_regular(path, most_bytes))
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeError:
+        raise InputError(f"{path}: cannot be read (it is not UTF-8 text)") from None
+    except ValueError as error:
+        raise InputError(f"{path}: cannot be read ({error})") from None
+    except RecursionError:
+        raise InputError(f"{path}: cannot be read (it is nested too deeply)") from None
+    return value
 
 
 def mode_of(name: "str | os.PathLike[str]") -> int:

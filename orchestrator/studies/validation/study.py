@@ -11,6 +11,7 @@ fill the space. Finished jobs are stored, so that an interrupted validation resu
 import contextlib
 import hashlib
 import json
+import logging
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -51,7 +52,9 @@ from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.registry import ANALYTICAL_MODELS
 from testbed.host.dask_cluster import Cluster
-from testbed.system.files import check_no_link, write_json
+from testbed.system.files import check_no_link, read_json, write_json
+
+log = logging.getLogger(__name__)
 
 MOST_JOB_POINTS = 250
 """Points of a job, at most."""
@@ -339,7 +342,13 @@ def check_folder(request: Request, folder: Path) -> None:
     if not settings.is_file():
         if any(folder.iterdir()):
             raise InputError(f"`out`: {folder} exists already and contains no validation")
-    elif json.loads(settings.read_text("utf-8")) != request.to_json():
+        return
+    try:
+        known = read_json(settings)
+    except InputError as error:  # The parts go by digests of all that they depend on.
+        log.warning("%s; it is written anew", error)
+        return
+    if known != request.to_json():
         raise InputError(f"`out`: {folder} contains another validation; use another folder")
 
 
@@ -371,9 +380,11 @@ class _Jobs:
         missing: dict[str, Sequence[dict[str, Any]]] = {}
         for digest, job in digests.items():
             path = self._folder / "parts" / f"{digest}.json"
-            if path.is_file():
-                found |= {a["id"]: a for a in json.loads(path.read_text("utf-8"))}
-            else:
+            try:
+                found |= {a["id"]: a for a in read_json(path)} if path.is_file() else {}
+            except InputError as error:
+                log.warning("%s; its points are computed again", error)
+            if not all(point["id"] in found for point in job):
                 missing[digest] = job
         what = "points" if by == "engine" else "points on packets"
         self._progress(what, len(found), len(points))
