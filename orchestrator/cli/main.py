@@ -106,6 +106,7 @@ SYSTEM_ERRORS = {
 NO_MEMORY = "out of memory: this needs more than the machine has, or than `ulimit -v` allows"
 OF_TORCH_WITHOUT_MEMORY = ("cannot allocate memory", "can't allocate memory", "unable to mmap")
 NO_THREAD = "can't start new thread"
+NO_FILE = "too many open files: raise the limit, which `ulimit -n` shows"
 NO_PROCESS = "no further process or thread can be started: see `ulimit -u` and `ulimit -v`"
 
 
@@ -203,6 +204,8 @@ def main() -> None:
             raise
         if error.errno == errno.EAGAIN and error.filename is None:  # from fork
             _exit(1, NO_PROCESS)
+        if error.errno == errno.EMFILE:
+            _exit(1, NO_FILE)
         _exit(1, f"{os.fsdecode(error.filename or 'output')}: {error.strerror or error}")
     except MemoryError:
         _exit(1, NO_MEMORY)

@@ -16,6 +16,7 @@ from testbed.control.node import ControlLost, NodeControl, NodeFailed, at_orches
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
 from testbed.runtimes import Exit, HostLost, World
+from testbed.system.leftovers import stopped
 
 Kind = TypeVar("Kind")
 POLL_S = 0.2
@@ -146,7 +147,10 @@ class Nodes:
             # Messages that have arrived are not late: this process may have been slow.
             if is_late and not ready:
                 late = ", ".join(map(str, sorted(waiting.values())))
-                raise RunError(f"waited {limit_s:g} s for {kind.__name__} from {late}")
+                due = f"waited {limit_s:g} s for {kind.__name__} from {late}"
+                if halted := ", ".join(stopped()):
+                    due = f"{halted} was stopped (SIGSTOP), and nothing has continued it: {due}"
+                raise RunError(due)
 
     def _rest_s(self) -> float:
         """Real seconds until the next action is due."""

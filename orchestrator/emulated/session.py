@@ -17,7 +17,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -77,6 +77,8 @@ COUNT_EVERY_S = 1.0
 """Interval between readings of the injector's counters."""
 COUNTED_S = 0.05
 """Time after a slot boundary until its counters are available."""
+LOG_BYTES = 100 << 20
+"""Size of a node's log; what its programs print after that is dropped once a second."""
 GRACE_S = 2.0
 """Time between SIGTERM and SIGKILL."""
 
@@ -112,6 +114,8 @@ class Session:
         if can_pace(self.scenario, options):
             self._early = early_notes(network.shape, feed.ahead(), self.scenario.dilation)
         self._late: list[str] = []
+        self._full: set[NodeId] = set()
+        """Nodes whose logs have reached `LOG_BYTES`."""
         self._running: dict[int, Program] = {}
         self._news = threading.Condition()
         self._counting = threading.Lock()
@@ -156,7 +160,12 @@ class Session:
         late = []
         if self._closing:
             late = [*outage_notes(self._feed, self.recorder.totals), *endless_notes()]
-        return [*dilation_notes(self.scenario), *self._early, *self._late, *late]
+        full = [
+            f"{node}: its programs printed more than {LOG_BYTES >> 20} MiB; the rest is not in "
+            f"logs/{node}.log"
+            for node in sorted(self._full)
+        ]
+        return [*dilation_notes(self.scenario), *self._early, *self._late, *late, *full]
 
     @property
     def over(self) -> bool:
@@ -291,6 +300,7 @@ class Session:
             self._finish_thread()
             self.check()
             self.count()
+            self._limit_logs()
             self.report = self.network.injector.report()
             if self.network.shape.paced:
                 self._late = late_notes(self.report)
@@ -341,6 +351,7 @@ class Session:
                 if time.monotonic() - counted_s >= COUNT_EVERY_S:
                     counted_s = time.monotonic()
                     self.count()
+                    self._limit_logs()
         except Exception as error:  # The thread has no caller.
             known = isinstance(error, (RunError, ChannelError, OSError))
             with self._news:
@@ -352,6 +363,15 @@ class Session:
             self._visits.close()
         finally:
             self._visits.dismiss()
+
+    def _limit_logs(self) -> None:
+        """Cut logs that are too long; programs append to their ends."""
+        for node in {program.node for program in self.programs}:
+            path = self.folder / "logs" / f"{node}.log"
+            with suppress(FileNotFoundError):  # Its programs have other files.
+                if path.stat().st_size > LOG_BYTES:
+                    os.truncate(path, LOG_BYTES)
+                    self._full.add(node)
 
     def _handle_events(self) -> None:
         for news in self._world.news():

@@ -25,7 +25,7 @@ from typing import Any
 from orchestrator.records.checkpoint import FOLDER, Checkpoint
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.schema import Scenario
-from testbed.core.errors import InputError
+from testbed.core.errors import InputError, RunError
 from testbed.core.trees import differing
 from testbed.system.files import check_no_link, write_json
 from testbed.system.leftovers import temporary_folder
@@ -91,8 +91,15 @@ def run_folder(
         write_json(part / SCENARIO, scenario.model_dump(mode="json"))
         try:
             yield part
+        except OSError:
+            if not part.exists():
+                raise RunError(
+                    f"{part}: this folder, which the run filled, was removed or renamed meanwhile; "
+                    "start again"
+                ) from None
+            raise
         finally:
-            if _settle(out, part):
+            if part.exists() and _settle(out, part):
                 finish(out)
 
 
@@ -120,6 +127,12 @@ def claimed(
     with _locked(out, part):
         try:
             yield part
+        except RunError as error:
+            rounds = Checkpoint(part).rounds
+            if rounds and "status" not in object_in(part / MANIFEST):
+                kept = f"{rounds} round{'s' * (rounds > 1)}"
+                raise RunError(f"{error}; {kept} kept: `resume` goes on after them") from None
+            raise
         finally:
             # The run may have failed before it filled or resumed the folder.
             if part.exists() and (resume or "status" not in object_in(part / MANIFEST)):

@@ -91,6 +91,18 @@ def alive(mark: str) -> bool:
     return now is None and _started(1) is None
 
 
+def stopped() -> list[str]:
+    """The names of this run's processes that a signal has stopped; see `linux.name_process`."""
+    found = []
+    for stat in _PROC.glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if stat.read_text().rpartition(")")[2].split()[0] == "T":
+                if _mark_of(int(stat.parent.name)) == mark():
+                    words = (stat.parent / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+                    found.append(words[-1].decode(errors="replace"))
+    return sorted(found)
+
+
 def _boot() -> str:
     return boot_id().replace("-", "")
 

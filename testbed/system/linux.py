@@ -57,6 +57,8 @@ _LANDLOCK_MOVE, _LANDLOCK_TRUNCATE = 1 << 13, 1 << 14
 always allowed)."""
 _LANDLOCK_ASK_VERSION = 1
 
+OPEN_FILES = 65_536
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -358,10 +360,12 @@ def timeval(duration_s: float) -> bytes:
 
 
 def raise_open_files() -> None:
-    """Raise the soft limit of open files to the hard limit: a world needs several files per
-    node."""
+    """Raise the limit of open files as far as this user may, but not above `OPEN_FILES` or the hard
+    limit, whichever is higher: a world needs several files per node, a guest all of its own."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for limit in (max(hard, OPEN_FILES), hard):
+        with contextlib.suppress(OSError, ValueError):  # Only root may raise the hard limit.
+            return resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 def prefer_scheduling() -> None:

@@ -78,6 +78,8 @@ HANG_S = 120.0
 """Real seconds without CPU usage after which a guest counts as hung. A sleeping guest uses the CPU,
 because its clock jumps from timer to timer."""
 WATCH_S = 2.0
+LEAST_FILES = 1024
+"""A guest's open files are also open files of its kernel."""
 END_S = 30.0
 """Real seconds that a guest may take to end after its command."""
 STOP_S = 60.0
@@ -87,6 +89,8 @@ SOCKET_TABLES = ("thash_entries=131072", "uhash_entries=8192")
 depend on the memory size."""
 CLAIM = "\0uav-sfl-guest"
 """Prefix of abstract unix addresses that mark the processors used by guests."""
+MOST_LOGS = 10
+"""Logs of guests that are kept, each of a failed one."""
 FOLDERS = "/tmp"
 """Where the files for a guest's start are. $TMPDIR may have spaces, which would split the kernel's
 command line."""
@@ -346,7 +350,8 @@ class Template:
             answer = self._control.recv(4, socket.MSG_DONTWAIT)
         pid = int.from_bytes(answer, sys.byteorder, signed=True)
         if pid <= 0:
-            raise RunError(f"virtual time: the guest could not be copied: {_why(self._line.log)}")
+            why = _why(self._line.log, self._guest.pid)
+            raise RunError(f"virtual time: the guest could not be copied: {why}")
         return Child(pid)
 
 
@@ -405,16 +410,21 @@ def _attend(
             signal.raise_signal(ended.number)
             raise
         if status is None:
-            raise RunError(f"virtual time: the guest ended: {_why(line.log)}")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                guest.wait(END_S)
+            code = guest.poll() or 0
+            how = f"was ended by {signal_name(-code)}" if code < 0 else "ended"
+            raise RunError(f"virtual time: the guest {how}: {_why(line.log, guest.pid)}")
         if answer is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 guest.wait(END_S)  # The log is complete then.
     if status < 0 and -status not in ENDING:
         name = signal_name(-status)
-        raise RunError(f"virtual time: the command was ended by {name}: {_why(line.log)}")
+        why = _why(line.log, guest.pid)
+        raise RunError(f"virtual time: the command was ended by {name}: {why}")
     if status > 0 and _shortage(_said(line.log)):
         # One of its processes died of it; the command's own message lacks the cause.
-        raise RunError(f"virtual time: {_why(line.log)}")
+        raise RunError(f"virtual time: {_why(line.log, guest.pid)}")
     if status == 0 and unwritten:
         raise unwritten[0]
     return status
@@ -465,6 +475,13 @@ def _start(
     `control` is a template's socket for requests: each is the path of a file with the settings of
     a copy, sent with the copy's memory, both ends of its line, and its log.
     """
+    linux.raise_open_files()
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files < LEAST_FILES:
+        raise RunError(
+            f"virtual time: a guest needs {LEAST_FILES} open files, and this machine allows this "
+            f"user {files}: raise the limit that `ulimit -n -H` shows"
+        )
     (folder / "python").symlink_to(Path(sys.executable).resolve())
     shutil.copy(init.__file__, folder / "init.py")
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
@@ -716,10 +733,13 @@ def _shortage(lines: Sequence[str]) -> str:
     return ""
 
 
-def _why(log: IO[bytes]) -> str:
+def _why(log: IO[bytes], pid: int) -> str:
     """The cause of a guest's or its command's end according to the guest's log, which is kept."""
-    lines, kept = _said(log), kernels() / "guest.log"
+    lines, kept = _said(log), kernels() / f"guest-{pid}.log"
     kept.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    logs = sorted(kernels().glob("guest-*.log"), key=lambda path: path.stat().st_mtime)
+    for earlier in logs[:-MOST_LOGS]:
+        earlier.unlink(missing_ok=True)
     if shortage := _shortage(lines):
         return f"{shortage}; its log: {kept}"
     telling = "its log is empty"
