@@ -20,8 +20,8 @@ Models = Literal["channel", "packets", "radio"]
 """Name of a folder of ``cpp/``."""
 
 _SOURCES = Path(__file__).parent / "cpp"
-_SHARED = "tcp"
-"""Folder of headers that the others include."""
+_SHARED = ("tcp", "lte")
+"""Folders of headers that the others include."""
 _PROGRAMS = {"radio"}
 """Folders that become programs; the others become libraries."""
 _MODULES = {
@@ -55,7 +55,7 @@ def library(models: Models = "channel") -> Path:
         return building.built(
             f"ns3-{models}",
             sorted(folder.glob("*.cc")),
-            [*folder.iterdir(), *(_SOURCES / _SHARED).iterdir()],
+            [each for name in (models, *_SHARED) for each in (_SOURCES / name).iterdir()],
             _options(
                 version, wheel, _PROGRAM if is_program else building.LIBRARY, _MODULES[models]
             ),

@@ -112,7 +112,8 @@ def resource_blocks(
                 blocks, of_time = grant(part.client, part.sharing)
                 used, step = radio.use(direction, part.client, blocks, faded)
                 here = carries[client, part.slot][:, None]
-                found.add(part, of_time, np.where(here, used, 0), np.where(here, step, 0))
+                scheme = radio.steps[direction].scheme[np.where(here, step, 0)]
+                found.add(part, of_time, np.where(here, used, 0), scheme)
             slot = np.flatnonzero(found.active_s > LEAST_ACTIVE_S)
             step = found.step_s[slot].argmax(axis=1)
             tables.append(
@@ -142,10 +143,10 @@ class _Slots:
         self.block_s = np.zeros(slots)
         """Number of resource blocks times seconds."""
         self.step_s = np.zeros((slots, steps))
-        """Seconds with each step of `Lte.steps`."""
+        """Seconds with each scheme: the first step of `Lte.steps` that has it."""
 
     def add(self, activity: _Activity, of_time: Array, used: Ints, step: Ints) -> None:
-        """Add activity with these resource blocks and steps in each fading block, [E, B]."""
+        """Add activity with these resource blocks and schemes in each fading block, [E, B]."""
         np.add.at(self.active_s, activity.slot, activity.seconds)
         np.add.at(self.block_s, activity.slot, activity.seconds * of_time * used.mean(axis=1))
         each_s = (activity.seconds / step.shape[1])[:, None]

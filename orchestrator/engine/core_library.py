@@ -28,6 +28,8 @@ EXHAUSTED = float("inf")
 """The end of a transfer that does not end before the trace does."""
 
 _SOURCES = Path(__file__).parent / "core"
+_SHARED = Path(__file__).parents[2] / "ns3_scenarios" / "cpp" / "lte"
+"""What LTE's rate model has in common with the scheduler in ns-3."""
 Function = tuple[str, Any, Sequence[Any]]
 """A function of a library: its name, the type of its result, and those of its arguments."""
 _Double, _Int, _Long, _Pointer = ctypes.c_double, ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
@@ -45,6 +47,7 @@ def library() -> ctypes.CDLL:
         ("link_bytes", _Long, []),
         ("engine_links", None, [_Pointer, _Int, *3 * pointers]),
         ("engine_rates", None, [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer]),
+        ("engine_used", None, [_Pointer, _Pointer, _Long, _Pointer]),
         ("engine_turn", _Long, [_Long, _Long, _Pointer]),
         ("engine_shannon", None, [_Pointer, _Pointer, _Long, _Pointer]),
         ("engine_rate", _Double, [_Pointer, _Int, _Long, _Double]),
@@ -76,7 +79,7 @@ def native(name: str, source: Path, functions: Sequence[Function]) -> ctypes.CDL
     Raises:
         BuildError: See `building.built`.
     """
-    inputs = {source, *_SOURCES.iterdir()}
+    inputs = {source, *_SOURCES.iterdir(), *_SHARED.iterdir()}
     options = [*building.LIBRARY, "-x", "c++", "-"]
     made = ctypes.CDLL(str(building.built(name, [source], [*inputs], options)))
     for function, result, arguments in functions:
@@ -249,6 +252,19 @@ def rates(slots: Slots, links: Links, active: int = 0) -> Array:
     bps = np.empty((3, slots.clients, slots.slots))
     library().engine_rates(slots.address, links.address, 0, slots.slots, active, pointer(bps))
     return bps
+
+
+def lte_used(has: Ints, reached: Array) -> Ints:
+    """The resource blocks in which UAVs send, of those that they have; 0: out of range.
+
+    Args:
+        has: Numbers of resource blocks, in any shape.
+        reached: In so many blocks the power suffices for the lowest scheme, of the same shape.
+    """
+    has, reached = np.ascontiguousarray(has, np.int64), np.ascontiguousarray(reached, float)
+    used = np.empty(has.shape, np.int64)
+    library().engine_used(pointer(has), pointer(reached), used.size, pointer(used))
+    return used
 
 
 def shannon_bps(bandwidth_hz: Array | float, snr: Array | float) -> Array:

@@ -7,13 +7,15 @@ A direction of the cell has N resource blocks. The signal-to-noise ratio in a UA
 gives a channel quality indicator (CQI), that gives a modulation and coding scheme (MCS), and that
 with the number of resource blocks the size of the transport block that each TTI carries. The tables
 are those of 3GPP TS 36.213 (`orchestrator.engine.lte_tables`); headers of RLC and PDCP are
-subtracted. There are no block errors: the margin to Shannon's limit pays for them.
+subtracted. In the downlink, the CQI and the part of the blocks that is sent again follow ns-3's
+link curves. In the uplink nothing is lost: the margin to Shannon's limit pays for it.
 
 Uplink: a UAV sends with all of its power in its resource blocks, so fewer blocks have a higher
 signal-to-noise ratio each. Downlink: the base station sends with the same power in every block.
 """
 
 import ctypes
+import functools
 import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
@@ -28,9 +30,12 @@ from orchestrator.engine.core_library import Bands
 from orchestrator.engine.lte_tables import (
     CQI_EFFICIENCY,
     DOWNLINK_TBS_INDEX,
+    LEAST_DB,
     MCS_OF_CQI,
     UPLINK_TBS_INDEX,
     Modulation,
+    group_blocks,
+    lost_blocks,
     transport_block_bits,
 )
 from orchestrator.engine.plan import Allocation
@@ -60,16 +65,12 @@ DELIVERY_TTIS = 6, 2
 """TTIs from the end of the TTI of a grant until the packets in its transport block have arrived. In
 the uplink, data are sent 4 TTIs after their grant was received (TS 36.213, section 8)."""
 SINR_STEP_DB = 1 / 8
-"""The uplink's signal-to-noise ratio reaches the scheduler rounded down to such a step: the format
-S11.3 of the Small Cell Forum's LTE MAC scheduler interface, as in ns-3."""
+"""The uplink's signal-to-noise ratio reaches the scheduler rounded towards 0 to such a step: the
+format S11.3 of the Small Cell Forum's LTE MAC scheduler interface, as ns-3 converts to it."""
 UPLINK_MARGIN_DB = 7.427
 """10 log10(-ln(5 · 5e-5) / 1.5), the gap of M-QAM to Shannon's limit at a bit error rate of 5e-5;
 Goldsmith and Chua, "Variable-rate variable-power MQAM for fading channels", IEEE Trans. Commun.
 45(10), 1997. ns-3's base station selects the uplink's scheme by it."""
-DOWNLINK_MARGIN_DB = 3.0
-"""Gap at which ns-3's UAVs report a CQI. They report the best scheme with at most 10 % block errors
-(TS 36.213, section 7.2.3), which published link curves for white noise have 1.7 to 3.4 dB above
-Shannon's limit."""
 DIVERSITY_DB, MULTIPLEXING_DB = 4.2, -2.8
 """Signal-to-noise ratio of a 2x2 antenna system relative to one antenna each: of one layer with
 transmit diversity, and of each of two layers in open-loop spatial multiplexing; Catreux,
@@ -88,6 +89,12 @@ class Steps(NamedTuple):
     """Number of layers of each step, shape [L + 1]."""
     bps: Array
     """Bit/s of IP packets with each number of resource blocks from 0, shape [N + 1, L + 1]."""
+
+    @property
+    def scheme(self) -> Ints:
+        """Of each step, the first one with its MCS and layers, shape [L + 1]."""
+        pairs = list(zip(self.mcs.tolist(), self.layers.tolist(), strict=True))
+        return np.array([pairs.index(pair) for pair in pairs])
 
 
 @dataclass(frozen=True)
@@ -122,12 +129,13 @@ class Lte(Radio):
         radio, lte = scenario.radio, scenario.radio.lte
         band = LTE_BLOCKS[radio.uplink_bandwidth_hz], LTE_BLOCKS[radio.downlink_bandwidth_hz]
         blocks = (lte.resource_blocks or band[0], lte.resource_blocks or band[1])
-        margins_db = UPLINK_MARGIN_DB, DOWNLINK_MARGIN_DB
-        if lte.implementation_margin_db is not None:
-            margins_db = lte.implementation_margin_db, lte.implementation_margin_db
-        packet_bytes, modulation = scenario.emulation.mtu, lte.highest_modulation
-        up = uplink_steps(blocks[0], margins_db[0], packet_bytes)
-        down = downlink_steps(blocks[1], margins_db[1], packet_bytes, lte.layers, modulation)
+        margin_db, packet_bytes = lte.implementation_margin_db, scenario.emulation.mtu
+        up = uplink_steps(
+            blocks[0], UPLINK_MARGIN_DB if margin_db is None else margin_db, packet_bytes
+        )
+        down = downlink_steps(
+            blocks[1], margin_db, packet_bytes, lte.layers, lte.highest_modulation, band[1]
+        )
         if lte.highest_snr_db is not None:
             up, down = (limited(steps, lte.highest_snr_db) for steps in (up, down))
         return cls(
@@ -216,17 +224,16 @@ class Lte(Radio):
 
     def _uplink_use(self, blocks: Ints, snr: Array) -> tuple[Ints, Ints]:
         """The resource blocks in which a UAV sends: all of the given ones, or the number that its
-        power reaches; and the step of its rate.
+        power reaches, if that is enough; and the step of its rate.
 
         Args:
             blocks: Number of resource blocks; its shape must be compatible with `snr`.
             snr: Signal-to-noise ratios in one resource block.
         """
         steps = self.steps[0]
-        least = steps.least_snr[0]
-        reached = np.minimum(blocks, np.floor(snr / least)).astype(np.int64)
-        used = np.where(snr >= blocks * least, blocks, reached)
-        step = np.where(used < blocks, 1, _step(steps, snr / np.maximum(used, 1)))
+        has, reached = np.broadcast_arrays(blocks, snr / steps.least_snr[0])
+        used = core_library.lte_used(has, reached)
+        step = np.where(used < has, 1, _step(steps, snr / np.maximum(used, 1)))
         return used, np.where(used > 0, np.maximum(step, 1), 0)
 
 
@@ -238,28 +245,58 @@ def uplink_steps(blocks: int, margin_db: float, packet_bytes: float) -> Steps:
         margin_db: Gap to Shannon's limit.
         packet_bytes: Size of IP packets.
     """
-    least_db = np.ceil(_least_db("64QAM", margin_db) / SINR_STEP_DB - 1e-9) * SINR_STEP_DB
-    return _steps([(1, least_db)], UPLINK_TBS_INDEX["64QAM"], "64QAM", blocks, packet_bytes)
+    rounded = 2 ** CQI_EFFICIENCY["64QAM"][1:].round(2) - 1  # as ns-3 states the efficiencies
+    least_db = margin_db + 10 * np.log10(rounded)
+    least_db = np.ceil(least_db / SINR_STEP_DB - 1e-9) * SINR_STEP_DB
+    least_db[least_db <= 0] -= SINR_STEP_DB
+    way = _Way(1, least_db, MCS_OF_CQI["64QAM"][1:], np.zeros((len(least_db), blocks + 1)))
+    return _steps([way], UPLINK_TBS_INDEX["64QAM"], blocks, packet_bytes)
 
 
 def downlink_steps(
-    blocks: int, margin_db: float, packet_bytes: float, layers: int, modulation: Modulation
+    blocks: int,
+    margin_db: float | None,
+    packet_bytes: float,
+    layers: int,
+    modulation: Modulation,
+    band_blocks: int | None = None,
 ) -> Steps:
     """The rate of a downlink.
 
     Args:
         blocks: Number of resource blocks, N.
-        margin_db: Gap to Shannon's limit.
+        margin_db: Gap to Shannon's limit, without lost blocks; None: ns-3's link curves.
         packet_bytes: Size of IP packets.
         layers: Largest number of layers: 1 of one antenna, or 2 of a 2x2 system that has one layer
             where two would carry less.
         modulation: Highest modulation.
+        band_blocks: Number of resource blocks of the bandwidth; None: N.
     """
-    least_db = _least_db(modulation, margin_db)
-    ways = [(1, least_db)]
+    mcs = MCS_OF_CQI[modulation][1:]
+    if margin_db is None:
+        one = _by_curves(modulation, blocks, band_blocks or blocks)
+    else:
+        least_db = _least_db(modulation, margin_db)
+        one = _Way(1, least_db, mcs, np.zeros((len(least_db), blocks + 1)))
+    ways = [one]
     if layers == 2:
-        ways = [(1, least_db - DIVERSITY_DB), (2, least_db - MULTIPLEXING_DB)]
-    return _steps(ways, DOWNLINK_TBS_INDEX[modulation], modulation, blocks, packet_bytes)
+        ways = [
+            one._replace(least_db=one.least_db - DIVERSITY_DB),
+            one._replace(layers=2, least_db=one.least_db - MULTIPLEXING_DB),
+        ]
+    return _steps(ways, DOWNLINK_TBS_INDEX[modulation], blocks, packet_bytes)
+
+
+class _Way(NamedTuple):
+    """A number of layers, and the steps of a rate with it."""
+
+    layers: int
+    least_db: Array
+    """Least signal-to-noise ratio of each step in dB, shape [L]."""
+    mcs: Ints
+    """MCS of each step, shape [L]."""
+    lost: Array
+    """Part of the transport blocks that is lost and sent again, shape [L, N + 1]."""
 
 
 def _least_db(modulation: Modulation, margin_db: float) -> Array:
@@ -267,32 +304,57 @@ def _least_db(modulation: Modulation, margin_db: float) -> Array:
     return np.asarray(margin_db + 10 * np.log10(2 ** CQI_EFFICIENCY[modulation][1:] - 1))
 
 
-def _steps(
-    ways: list[tuple[int, Array]],
-    tbs_index: Ints,
-    modulation: Modulation,
-    blocks: int,
-    packet_bytes: float,
-) -> Steps:
-    """Steps from numbers of layers, each with the least signal-to-noise ratio in dB of each CQI."""
+@functools.cache
+def _by_curves(modulation: Modulation, blocks: int, band_blocks: int) -> _Way:
+    """The steps of one layer by ns-3's link curves.
+
+    A CQI of 256QAM has the signal-to-noise ratio of the CQI of 64QAM with the same modulation and
+    code rate. The four CQIs that use 256QAM itself have the gap of the highest CQI of 64QAM.
+    """
+    group = group_blocks(band_blocks)
+    curve_db = LEAST_DB[group - 1]
+    efficiency, known = CQI_EFFICIENCY[modulation][1:], CQI_EFFICIENCY["64QAM"][1:]
+    gap_db = curve_db[-1] - _least_db("64QAM", 0.0)[-1]
+    found = _Way(1, *(np.empty(0),) * 2, np.empty((0, blocks + 1)))
+    for each, db, mcs in zip(
+        efficiency, _least_db(modulation, gap_db), MCS_OF_CQI[modulation][1:], strict=True
+    ):
+        (same,) = np.nonzero((known == each) & ((modulation == "64QAM") | (known < known[-1])))
+        above_db, lost = np.zeros(1), np.zeros((1, blocks + 1))
+        if same.size:
+            db = curve_db[same[0]]
+            above_db, lost = lost_blocks(int(same[0]) + 1, group)
+            lost = lost[:, : blocks + 1]
+        found = _Way(
+            1,
+            np.concatenate([found.least_db, db + above_db]),
+            np.concatenate([found.mcs, np.full(len(above_db), mcs)]),
+            np.concatenate([found.lost, lost]),
+        )
+    return found._replace(mcs=found.mcs.astype(np.int64))
+
+
+def _steps(ways: list[_Way], tbs_index: Ints, blocks: int, packet_bytes: float) -> Steps:
+    """Steps from numbers of layers: at each signal-to-noise ratio, the scheme that carries most in
+    the whole cell as long as nothing is lost."""
     by_mcs = transport_block_bits(tbs_index[:, None], np.arange(blocks + 1))
     # The one larger size, of TBS index 6 with one resource block, does not fit one with QPSK.
     by_mcs = np.minimum.accumulate(by_mcs[::-1])[::-1]
     found = [
         # Each of two layers has a transport block of its own.
-        (float(least_db), layers, int(mcs), layers * packet_bps(by_mcs[mcs], packet_bytes))
-        for layers, all_db in ways
-        for least_db, mcs in zip(all_db, MCS_OF_CQI[modulation][1:], strict=True)
+        (float(least_db), (layers, int(mcs)), layers * packet_bps(by_mcs[mcs], packet_bytes), lost)
+        for layers, all_db, schemes, parts in ways
+        for least_db, mcs, lost in zip(all_db, schemes, parts, strict=True)
     ]
-    kept = [(-math.inf, 1, -1, np.zeros(blocks + 1))]
-    for step in sorted(found, key=lambda step: (step[0], step[3][-1])):
-        if step[3][-1] > kept[-1][3][-1]:  # in the whole cell it carries more
+    kept = [(-math.inf, (1, -1), *np.zeros((2, blocks + 1)))]
+    for step in sorted(found, key=lambda step: (step[0], step[2][-1])):
+        if step[2][-1] > kept[-1][2][-1] or step[1] == kept[-1][1]:
             kept.append(step)
     return Steps(
         least_snr=np.array([10 ** (step[0] / 10) for step in kept[1:]]),
-        mcs=np.array([step[2] for step in kept]),
-        layers=np.array([step[1] for step in kept]),
-        bps=np.ascontiguousarray(np.stack([step[3] for step in kept], axis=1)),
+        mcs=np.array([step[1][1] for step in kept]),
+        layers=np.array([step[1][0] for step in kept]),
+        bps=np.ascontiguousarray(np.stack([step[2] / (1 + step[3]) for step in kept], axis=1)),
     )
 
 

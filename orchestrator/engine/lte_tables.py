@@ -12,6 +12,8 @@ The names of a modulation, `64QAM` and `256QAM`, are the highest one of a table.
 256QAM here: Release 14 added it, with TBS indices that these tables do not have.
 """
 
+import functools
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -153,6 +155,63 @@ def transport_block_bits(tbs_index: Ints, resource_blocks: Ints) -> Ints:
     _check("resource_blocks", resource_blocks, 0, columns - 1)
     bits: Ints = BLOCK_BITS[tbs_index, resource_blocks]
     return bits
+
+
+_CURVES = json.loads(Path(__file__).with_name("link_curves.json").read_text())
+
+LEAST_DB = read_only(np.array(_CURVES["least_db"]), float)
+"""Least signal-to-noise ratio in dB at which ns-3's UAVs report each CQI from 1, shape [4, 15]: by
+the number of resource blocks in a group, from 1.
+
+They report the best scheme that loses at most 10 % of the transport blocks of a group (TS 36.213,
+section 7.2.3). See `ns3_scenarios.link_curves`, which makes the file.
+"""
+
+
+LOSS_STEP = 0.01
+"""See `lost_blocks`."""
+_FINE_DB = 0.005
+
+
+def group_blocks(band_blocks: int) -> int:
+    """Resource blocks of a group of a bandwidth with that many (TS 36.213, Table 7.1.6.1-1)."""
+    return 1 + int(np.searchsorted([10, 26, 63], band_blocks))
+
+
+@functools.cache
+def lost_blocks(cqi: int, group: int) -> tuple[Array, Array]:
+    """Parts of the transport blocks that ns-3 loses, by steps of the signal-to-noise ratio.
+
+    A block is lost by itself, or with its grant.
+
+    Args:
+        cqi: Channel quality indicator, 1 to 15, of the modulations up to 64QAM.
+        group: Resource blocks of a group.
+
+    Returns:
+        The steps' beginnings in dB above `LEAST_DB`, shape [L], and the part in the middle of each,
+        for 0 to 100 resource blocks, shape [L, 101]; within a step, the part changes by at most
+        `LOSS_STEP`. In the last step, nothing is lost.
+    """
+    fine_db = np.arange(0, 5, _FINE_DB)
+    first_db, step_db = _CURVES["grants_db"]
+    (grants,) = _CURVES["grants"]
+    known_db = first_db + step_db * np.arange(len(grants))
+    unheard = np.interp(fine_db + LEAST_DB[group - 1, cqi - 1], known_db, grants, right=0.0)
+    lost = np.repeat(unheard[:, None], 101, axis=1)
+    for at, blocks, *parts in _CURVES["errors"]:
+        if at == cqi:
+            known_db = _CURVES["step_db"] * np.arange(len(parts))
+            lost[:, blocks] += np.interp(fine_db, known_db, parts, right=0.0)
+    lost[lost < _CURVES["least_error"]] = 0.0
+    begins, last = [0], int(lost.any(axis=1).sum())
+    for place, part in enumerate(lost[:last]):
+        if (lost[begins[-1]] - part).max() > LOSS_STEP:
+            begins.append(place)
+    middles = [(begin + end) // 2 for begin, end in zip(begins, [*begins[1:], last], strict=True)]
+    first = 0 if last else 1
+    above_db = read_only(_FINE_DB * np.array([*begins, last])[first:], float)
+    return above_db, read_only(np.concatenate([lost[middles], lost[-1:]])[first:], float)
 
 
 def _check(name: str, values: Ints, low: int, high: int) -> None:

@@ -11,11 +11,14 @@ number.
 """
 
 import functools
+import json
 import math
 from bisect import bisect_right
 from pathlib import Path
 
 import numpy as np
+
+from orchestrator.engine.lte_tables import lost_blocks
 
 INFINITE = 10**30
 SIZES = [
@@ -44,7 +47,23 @@ TBS_INDICES = {
     "256QAM": [0, 2, 4, 6, 8, *range(10, 26), *range(27, 34)],
 }
 """TBS index of each MCS: TS 36.213, tables 8.6.1-1, 7.1.7.1-1 and 7.1.7.1-1A."""
+CURVES = json.loads(
+    (Path(__file__).parents[2] / "orchestrator/engine/link_curves.json").read_text()
+)
+"""See `ns3_scenarios.link_curves`."""
 RESOURCE_BLOCKS = {1.4: 6, 3: 15, 5: 25, 10: 50, 15: 75, 20: 100}
+
+
+@functools.cache
+def efficiencies(modulation, digits):
+    return [round(order * rate / 1024, digits) for order, rate in CODE_RATES[modulation]]
+
+
+@functools.cache
+def lost_in_steps(cqi, group):
+    """The engine's table: `test_lte_tables` compares it with the curves."""
+    above_db, lost = lost_blocks(cqi, group)
+    return above_db.tolist(), lost.tolist()
 
 
 class TooShort(Exception):
@@ -119,8 +138,7 @@ class Lte:
 
     def __init__(self, scenario, share):
         radio, lte = scenario.radio, scenario.radio.lte
-        self.share, margin_db = share, lte.implementation_margin_db
-        self.margins_db = (7.427, 3.0) if margin_db is None else (margin_db, margin_db)
+        self.share, self.margin_db = share, lte.implementation_margin_db
         self.packet_bytes = scenario.emulation.mtu
         self.power_w, self.bs_power_w = scenario.fleet.tx_power_w, scenario.base_station.tx_power_w
         floor_dbm = radio.noise_dbm_per_mhz + 10 * math.log10(0.18)
@@ -132,11 +150,40 @@ class Lte:
         self.layers, self.modulation = lte.layers, lte.highest_modulation
         self.is_shared = lte.scheduler == "equal"
 
-    def cqi(self, snr_db, modulation):
+    def cqi(self, snr_db, modulation, digits=9):
         """The highest CQI that a signal-to-noise ratio less the margin supports; 0: none."""
         supported = math.log2(1 + 10 ** (snr_db / 10))
-        within = [order * rate / 1024 <= supported for order, rate in CODE_RATES[modulation]]
-        return within.index(False) if False in within else len(within)
+        return bisect_right(efficiencies(modulation, digits), supported + 1e-9)
+
+    def cqi_by_curves(self, snr_db):
+        """The highest CQI by ns-3's link curves, and its place in their table; 0: none."""
+        group = 0 if self.band < 27 else 2 if self.band < 64 else 3
+        curve_db = CURVES["least_db"][group]
+        place = bisect_right(curve_db, snr_db)
+        if self.modulation == "64QAM":
+            return place, place
+        known = CODE_RATES["64QAM"]
+        gap_db = curve_db[14] - 10 * math.log10(2 ** (6 * 948 / 1024) - 1)
+        best = (0, 0)
+        for cqi, (order, rate) in enumerate(CODE_RATES["256QAM"], 1):
+            if order < 8:
+                same = known.index((order, rate))
+                least_db, there = curve_db[same], same + 1
+            else:
+                least_db = gap_db + 10 * math.log10(2 ** (order * rate / 1024) - 1)
+                there = 0
+            if snr_db >= least_db:
+                best = (cqi, there)
+        return best
+
+    def sent(self, place, snr_db, blocks):
+        """How often a transport block is sent, by a CQI of the curves: again if it is lost."""
+        if not place:
+            return 1.0
+        group = 0 if self.band < 27 else 2 if self.band < 64 else 3
+        above_db, lost = lost_in_steps(place, group + 1)
+        step = bisect_right(above_db, snr_db - CURVES["least_db"][group][place - 1])
+        return 1 + lost[max(0, step - 1)][blocks]
 
     def packets_bps(self, indices, mcs, blocks):
         """Bit/s of packets. No MCS carries more than a higher one with as many blocks."""
@@ -152,12 +199,13 @@ class Lte:
         alone_db = 10 * math.log10(self.power_w[k] * gain / self.noise_w)
 
         def cqi(used):
-            rounded_db = math.floor(8 * (alone_db - 10 * math.log10(used))) / 8
-            return self.cqi(rounded_db - self.margins_db[0], "64QAM")
+            rounded_db = math.trunc(8 * (alone_db - 10 * math.log10(used))) / 8
+            margin_db = 7.427 if self.margin_db is None else self.margin_db
+            return self.cqi(rounded_db - margin_db, "64QAM", 2)
 
         if blocks and cqi(blocks) > 0:
             return self.packets_bps(TBS_INDICES["uplink"], 2 * (cqi(blocks) - 1), blocks)
-        reached = [used for used in range(1, blocks) if cqi(used) > 0]
+        reached = [used for used in range(min(blocks, 4), blocks) if cqi(used) > 0]
         return self.packets_bps(TBS_INDICES["uplink"], 0, max(reached, default=0))
 
     def downlink_bps(self, gain, blocks):
@@ -168,15 +216,17 @@ class Lte:
         ways = [(1, snr_db)] if self.layers == 1 else [(1, snr_db + 4.2), (2, snr_db - 2.8)]
         carries = [(0.0, 0.0)]
         for layers, at_db in ways:
-            cqi = self.cqi(at_db - self.margins_db[1], self.modulation)
+            if self.margin_db is None:
+                cqi, place = self.cqi_by_curves(at_db)
+            else:
+                cqi, place = self.cqi(at_db - self.margin_db, self.modulation), 0
             if cqi:
                 mcs = 2 * (cqi - 1) if self.modulation == "64QAM" else max(0, 2 * cqi - 3)
-                carries.append(
-                    tuple(
-                        layers * self.packets_bps(TBS_INDICES[self.modulation], mcs, number)
-                        for number in (self.down_blocks, blocks)
-                    )
+                whole, part = (
+                    layers * self.packets_bps(TBS_INDICES[self.modulation], mcs, number)
+                    for number in (self.down_blocks, blocks)
                 )
+                carries.append((whole, part / self.sent(place, at_db, blocks)))
         return max(carries, key=lambda each: each[0])[1]
 
     def shared_rate(self, way, k, gain, active, others=0):
@@ -188,16 +238,22 @@ class Lte:
         blocks = self.up_blocks // at_a_time
         return self.uplink_bps(k, gain, blocks) * at_a_time / active
 
-    def rate(self, way, k, gain, together=None):
-        """Of a link by itself; where the cell is shared, while all UAVs are active, or those that
-        are in one cell together."""
+    def rate(self, way, k, gain, together):
+        """Of a link by itself; where the cell is shared, while those UAVs are active that are in
+        one cell together and in range."""
         if way == "broadcast":
             return self.downlink_bps(gain, self.down_blocks)
         if self.is_shared:
-            return self.shared_rate(way, k, gain, together or len(self.power_w))
+            return self.shared_rate(way, k, gain, max(1, together))
         if way == "up":
             return self.uplink_bps(k, gain, int(self.share.beta[k] * self.up_blocks + 1e-9))
         return self.downlink_bps(gain, int(self.share.beta[k] * self.down_blocks + 1e-9))
+
+
+def in_range(cell, way, gains, among, slot):
+    """How many of some UAVs an LTE cell serves in a slot."""
+    side = "up" if way == "up" else "down"
+    return sum(cell.shared_rate(side, j, gains[j][slot], 1) > 0 for j in among)
 
 
 class Wifi:
@@ -448,9 +504,10 @@ def reference_round(
         return [j for j in among if cells is None or cells[j][slot] == cells[k][slot]]
 
     def rate_of(way, gains, k, slot):
-        if cells is None:
+        if not isinstance(cell, Lte):
             return float(cell.rate(way, k, gains[k][slot]))
-        return float(cell.rate(way, k, gains[k][slot], len(neighbours(k, slot, range(clients)))))
+        there = neighbours(k, slot, range(clients))
+        return float(cell.rate(way, k, gains[k][slot], in_range(cell, way, gains, there, slot)))
 
     def links(way, gains):
         return [Link(functools.partial(rate_of, way, gains, k), edges) for k in range(clients)]

@@ -25,6 +25,7 @@
 #include "ns3/virtual-net-device.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -40,8 +41,9 @@ namespace
 constexpr int ATTACH_STEP_MS = 10;
 /// RLC's queues are never full: what is held is bounded by what sends.
 constexpr uint32_t RLC_BYTES = 100'000'000;
-/// Every UE has its own subframe of this period for its sounding, so there may be so many UEs.
-constexpr std::size_t SOUNDING_TTIS = 320;
+/// Every UE has its own subframe of the period of its sounding, and another one while it moves to
+/// another cell.
+constexpr std::array<std::size_t, 6> SOUNDING_TTIS{10, 20, 40, 80, 160, 320};
 constexpr uint32_t PDCP_HEADER = 2; // bytes
 constexpr int64_t INTERRUPTION_UNIT = 100'000; // ns, in the log
 constexpr uint8_t DEFAULT_BEARER = 1;
@@ -239,7 +241,9 @@ Lte::Configure(const LteSettings& settings) const
     set("LteRlcUm::MaxTxBufferSize", UintegerValue(RLC_BYTES));
     set("LteRlcUm::EnablePdcpDiscarding", BooleanValue(false));
     set("LteEnbRrc::EpsBearerToRlcMapping", StringValue("RlcUmAlways"));
-    set("LteEnbRrc::SrsPeriodicity", UintegerValue(SOUNDING_TTIS));
+    const std::size_t needed = m_air.Uavs() * (m_air.Cells() > 1 ? 2 : 1);
+    const auto period = std::lower_bound(SOUNDING_TTIS.begin(), SOUNDING_TTIS.end() - 1, needed);
+    set("LteEnbRrc::SrsPeriodicity", UintegerValue(*period));
     // TS 36.331, 9.2.1; ns-3's 100 ms would delay what arrives after each lost block by a slot.
     set("LteRlcUm::ReorderingTimer", TimeValue(MilliSeconds(35)));
     set("LteUeRrc::T300", TimeValue(MilliSeconds(2000)));

@@ -11,6 +11,7 @@
 #include "air.h"
 #include "backlog.h"
 #include "counts.h"
+#include "curves.h"
 #include "exchange.h"
 #include "hosts.h"
 #include "json.h"
@@ -141,6 +142,11 @@ Main()
     const Json start = Json::Parse(line);
     EndWith(static_cast<int>(start["parent"].Number()));
     const Json& settings = start["settings"];
+    if (settings["mode"].Text() == "curves")
+    {
+        WriteLine(LinkCurves());
+        return 0;
+    }
     const auto uavs = static_cast<std::size_t>(settings["uavs"].Number());
     const auto steps = static_cast<std::size_t>(settings["steps"].Number());
     const double slot = settings["slot_s"].Number();

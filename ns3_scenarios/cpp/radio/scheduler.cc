@@ -3,8 +3,11 @@
 
 #include "scheduler.h"
 
+#include "../lte/uplink.h"
+
 #include "ns3/ff-mac-common.h"
 #include "ns3/lte-common.h"
+#include "ns3/lte-vendor-specific-parameters.h"
 
 #include <algorithm>
 #include <bit>
@@ -20,9 +23,11 @@ namespace
 constexpr double SILENT = -100;
 /// Gap of M-QAM to Shannon's limit at a bit error rate of 5e-5.
 const double GAP = -std::log(5 * 0.00005) / 1.5;
+constexpr double SINR_STEP = 0.125; // in which SINRs are reported, rounded towards 0, dB
 constexpr std::size_t LEAST_BYTES = 8; // ns-3's UE sends nothing in less
 constexpr int64_t MEASURED_TTIS = 20;
-constexpr int64_t FEEDBACK_TTIS = 12; // after which a downlink block counts as lost for good
+constexpr int64_t ANSWER_TTIS = 8;    // a TTI later than the feedback on a downlink block
+constexpr int64_t FEEDBACK_TTIS = 12; // after which it counts as lost for good
 constexpr int HIGHEST_MCS = 28;
 constexpr int MOST_RETRANSMISSIONS = 3;
 constexpr double WINDOW = 99; // of the moving average, TTIs
@@ -42,6 +47,38 @@ Waiting(const ns3::FfMacSchedSapProvider::SchedDlRlcBufferReqParameters& queue)
 {
     return queue.m_rlcTransmissionQueueSize + queue.m_rlcRetransmissionQueueSize +
            queue.m_rlcStatusPduSize;
+}
+
+/// Bounds of an SINR that was reported, dB.
+double
+AtLeast(double sinr)
+{
+    return sinr > 0 ? sinr : sinr - SINR_STEP;
+}
+
+double
+AtMost(double sinr)
+{
+    return sinr < 0 ? sinr : sinr + SINR_STEP;
+}
+
+/// An SINR in dB in a single resource block, for that in several.
+double
+Alone(double sinr, std::size_t blocks)
+{
+    return sinr + 10 * std::log10(static_cast<double>(blocks));
+}
+
+/// The mean of SINRs in dB, as the efficiency of a scheme goes: interference differs between blocks.
+double
+Mean(const std::vector<uint16_t>& sinr, std::size_t start, std::size_t blocks)
+{
+    double mean = 0;
+    for (std::size_t block = start; block < start + blocks; ++block)
+    {
+        mean += ns3::LteFfConverter::fpS11dot3toDouble(sinr.at(block)) / blocks;
+    }
+    return mean;
 }
 
 /// The first place for adjacent blocks, or the largest smaller one.
@@ -266,10 +303,17 @@ Scheduler::DoSchedUlMacCtrlInfoReq(const Requests::SchedUlMacCtrlInfoReqParamete
         {
             continue;
         }
+        // A UE without data is silent in grants, too.
+        const bool hadNone = ue->second.reportedNone;
         ue->second.backlog = 0;
         for (const uint8_t level : report.m_macCeValue.m_bufferStatus)
         {
             ue->second.backlog += ns3::BufferSizeLevelBsr::BsrId2BufferSize(level);
+        }
+        ue->second.reportedNone = ue->second.backlog == 0;
+        if (hadNone || ue->second.reportedNone)
+        {
+            ue->second.unheard = 0;
         }
     }
 }
@@ -283,36 +327,66 @@ Scheduler::Forget(uint16_t rnti)
 void
 Scheduler::DoSchedUlCqiInfoReq(const Requests::SchedUlCqiInfoReqParameters& params)
 {
+    const auto& report = params.m_ulCqi;
+    if (report.m_type == ns3::UlCqi_s::SRS)
+    {
+        for (const auto& each : params.m_vendorSpecificList)
+        {
+            if (each.m_type != SRS_CQI_RNTI_VSP)
+            {
+                continue;
+            }
+            const auto about = ns3::DynamicCast<ns3::SrsCqiRntiVsp>(each.m_value);
+            const auto ue = m_ues.find(about->GetRnti());
+            const std::size_t blocks = m_bandBlocks[UP];
+            const double sinr = AtLeast(Mean(report.m_sinr, 0, blocks));
+            if (ue != m_ues.end() &&
+                lte::used(lte::LEAST_BLOCKS, Reached(Alone(sinr, blocks))) > 0)
+            {
+                ue->second.unheard = 0;
+            }
+        }
+        return;
+    }
     const auto sent = std::find_if(m_uplink.begin(), m_uplink.end(), [&](const Tti& tti) {
         return tti.sfnSf == params.m_sfnSf;
     });
-    if (params.m_ulCqi.m_type != ns3::UlCqi_s::PUSCH || sent == m_uplink.end())
+    if (report.m_type != ns3::UlCqi_s::PUSCH || sent == m_uplink.end())
     {
         return;
     }
     for (const auto& [dci, retransmissions] : sent->blocks)
     {
-        // The mean in dB, as the efficiency of a scheme goes: interference differs between blocks.
-        double sinr = 0;
-        for (std::size_t block = 0; block < dci.m_rbLen; ++block)
+        if (const auto ue = m_ues.find(dci.m_rnti); ue != m_ues.end())
         {
-            const uint16_t measured = params.m_ulCqi.m_sinr.at(dci.m_rbStart + block);
-            sinr += ns3::LteFfConverter::fpS11dot3toDouble(measured) / dci.m_rbLen;
-        }
-        const auto ue = m_ues.find(dci.m_rnti);
-        if (sinr >= SILENT && ue != m_ues.end())
-        {
-            ue->second.sinr = sinr;
-            ue->second.measuredBlocks = dci.m_rbLen;
-            ue->second.measured = m_tti;
+            Measure(ue->second, Mean(report.m_sinr, dci.m_rbStart, dci.m_rbLen), dci.m_rbLen);
         }
     }
+}
+
+void
+Scheduler::Measure(Ue& ue, double sinr, std::size_t blocks) const
+{
+    if (sinr < SILENT)
+    {
+        ++ue.unheard;
+        return;
+    }
+    const double least = Alone(AtLeast(sinr), blocks);
+    const double most = Alone(AtMost(sinr), blocks);
+    const bool agrees = IsMeasured(ue) && least <= ue.mostAlone && most >= ue.leastAlone;
+    ue.leastAlone = agrees ? std::max(ue.leastAlone, least) : least;
+    ue.mostAlone = agrees ? std::min(ue.mostAlone, most) : most;
+    ue.sinr = sinr;
+    ue.measuredBlocks = blocks;
+    ue.measured = m_tti;
+    ue.unheard = lte::used(blocks, Reached(ue.mostAlone)) > 0 ? 0 : ue.unheard + 1;
 }
 
 int64_t
 Scheduler::Memory() const
 {
-    const auto turn = m_ues.size() * MIN_BLOCKS / m_bandBlocks[UP] + 1;
+    const auto turn = m_ues.size() * lte::LEAST_BLOCKS / m_bandBlocks[UP] + 1;
     return std::max<int64_t>(MEASURED_TTIS, 4 * turn);
 }
 
@@ -354,6 +428,7 @@ Scheduler::DoSchedDlTriggerReq(const Requests::SchedDlTriggerReqParameters& para
     }
     auto feedback = std::exchange(m_postponed, {});
     feedback.insert(feedback.end(), params.m_dlInfoList.begin(), params.m_dlInfoList.end());
+    ExpectFeedback(feedback);
     std::vector<bool> taken(m_groups, false);
     std::set<uint16_t> served;
     Hear(feedback, taken, served, downlink);
@@ -376,6 +451,30 @@ Scheduler::DoSchedDlTriggerReq(const Requests::SchedDlTriggerReqParameters& para
     if (!downlink.m_buildDataList.empty() || !downlink.m_buildRarList.empty())
     {
         m_mac->SchedDlConfigInd(downlink);
+    }
+}
+
+void
+Scheduler::ExpectFeedback(std::vector<ns3::DlInfoListElement_s>& feedback) const
+{
+    for (const auto& [rnti, ue] : m_ues)
+    {
+        for (std::size_t i = 0; i < ue.processes.size(); ++i)
+        {
+            if (ue.processes[i].granted + ANSWER_TTIS != m_tti || Cqi(ue, 0) == 0)
+            {
+                continue;
+            }
+            if (m_lost)
+            {
+                m_lost(DOWN, rnti);
+            }
+            ns3::DlInfoListElement_s none;
+            none.m_rnti = rnti;
+            none.m_harqProcessId = i;
+            none.m_harqStatus = {ns3::DlInfoListElement_s::NACK};
+            feedback.push_back(none);
+        }
     }
 }
 
@@ -538,7 +637,7 @@ Scheduler::ShareGroups(std::vector<bool>& taken,
             {
                 continue;
             }
-            const double rate = DownlinkBytes(cqi, m_groupBlocks) / TTI;
+            const double rate = DownlinkBytes(cqi, BlocksOf(uint32_t{1} << group)) / TTI;
             const double metric = rate / each.ue->throughput;
             if (!best || each.priority > best->priority ||
                 (each.priority == best->priority && metric > bestMetric))
@@ -552,15 +651,14 @@ Scheduler::ShareGroups(std::vector<bool>& taken,
             taken[group] = true;
             best->groups |= uint32_t{1} << group;
             best->cqi = std::min(best->cqi, Cqi(*best->ue, group));
-            best->bytes = DownlinkBytes(best->cqi, std::popcount(best->groups) * m_groupBlocks);
+            best->bytes = DownlinkBytes(best->cqi, BlocksOf(best->groups));
         }
     }
     for (const auto& each : candidates)
     {
         if (each.groups)
         {
-            const auto blocks = std::popcount(each.groups) * m_groupBlocks;
-            SendNew(each.rnti, each.groups, blocks, each.cqi, downlink);
+            SendNew(each.rnti, each.groups, BlocksOf(each.groups), each.cqi, downlink);
         }
     }
 }
@@ -704,6 +802,14 @@ Scheduler::Cqi(const Ue& ue, std::size_t group) const
 }
 
 std::size_t
+Scheduler::BlocksOf(uint32_t groups) const
+{
+    const bool hasLast = groups >> (m_groups - 1) & 1;
+    const std::size_t more = m_bandBlocks[DOWN] - m_groups * m_groupBlocks;
+    return std::popcount(groups) * m_groupBlocks + (hasLast ? more : 0);
+}
+
+std::size_t
 Scheduler::DownlinkBytes(uint8_t cqi, std::size_t blocks) const
 {
     return m_amc->GetDlTbSizeFromMcs(m_amc->GetMcsFromCqi(cqi), static_cast<int>(blocks)) / 8;
@@ -731,14 +837,18 @@ Scheduler::DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& para
             {
                 m_lost(UP, info.m_rnti);
             }
-            SendAgain(info.m_rnti, taken, served, uplink);
+            const auto ue = m_ues.find(info.m_rnti);
+            if (ue != m_ues.end() && ue->second.unheard < lte::SILENT_GRANTS)
+            {
+                SendAgain(info.m_rnti, taken, served, uplink);
+            }
         }
     }
     const std::size_t again = uplink.m_dciList.size();
     std::vector<uint16_t> sharing;
     for (const auto& [rnti, ue] : m_ues)
     {
-        if (ue.backlog <= 0 || served.contains(rnti))
+        if (ue.backlog <= 0 || served.contains(rnti) || ue.unheard >= lte::SILENT_GRANTS)
         {
             continue;
         }
@@ -752,8 +862,9 @@ Scheduler::DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& para
             SendNew(rnti, *own, taken, uplink);
         }
     }
-    const std::size_t allowed = m_bandBlocks[UP] / MIN_BLOCKS;
-    const std::size_t most = allowed > again ? allowed - again : 1;
+    const std::size_t all = m_bandBlocks[UP];
+    const std::size_t inTti = lte::at_once(all, sharing.size() + again);
+    const std::size_t most = inTti > again ? inTti - again : 1;
     if (sharing.size() > most)
     {
         const auto next = std::upper_bound(sharing.begin(), sharing.end(), m_lastTurn);
@@ -761,33 +872,31 @@ Scheduler::DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& para
         sharing.resize(most);
         m_lastTurn = sharing.back();
     }
-    // Those who need least first: what they leave is for the others.
+    // Those who have least to send first: what they leave is for the others.
+    constexpr std::size_t LEAST = lte::LEAST_BLOCKS;
     std::map<uint16_t, std::size_t> need;
     for (const uint16_t rnti : sharing)
     {
         const Ue& ue = m_ues[rnti];
-        std::size_t& blocks = need[rnti] = MIN_BLOCKS;
-        for (; blocks < m_bandBlocks[UP]; ++blocks)
+        const auto waiting = static_cast<std::size_t>(ue.backlog) + RLC_HEADER;
+        const bool isMuch = UplinkBytes(HIGHEST_MCS, all) < waiting;
+        std::size_t& blocks = need[rnti] = isMuch ? all : LEAST;
+        while (blocks < all && UplinkBytes(UplinkMcs(ue, blocks), Used(ue, blocks)) < waiting)
         {
-            const auto mcs = UplinkMcs(ue, blocks);
-            if (!mcs || UplinkBytes(*mcs, blocks) >=
-                            static_cast<std::size_t>(ue.backlog) + RLC_HEADER)
-            {
-                break;
-            }
+            ++blocks;
         }
     }
     std::stable_sort(sharing.begin(), sharing.end(), [&need](uint16_t a, uint16_t b) {
         return need[a] < need[b];
     });
-    std::size_t left = m_bandBlocks[UP] / (sharing.size() + again) * sharing.size();
+    std::size_t left = all / inTti * sharing.size();
     std::size_t others = sharing.size();
     for (const uint16_t rnti : sharing)
     {
-        const std::size_t part = std::min(left / others--, need[rnti]);
-        left -= std::min(left, std::max(part, MIN_BLOCKS));
-        const Span place = Place(taken, std::max(part, MIN_BLOCKS));
-        if (place.blocks >= MIN_BLOCKS)
+        const std::size_t part = std::max(std::min(left / others--, need[rnti]), LEAST);
+        left -= std::min(left, part);
+        const Span place = Place(taken, part);
+        if (place.blocks >= LEAST)
         {
             SendNew(rnti, place, taken, uplink);
         }
@@ -821,23 +930,16 @@ void
 Scheduler::SendNew(uint16_t rnti, Span place, std::vector<bool>& taken, Uplink& uplink)
 {
     Ue& ue = m_ues[rnti];
-    auto mcs = UplinkMcs(ue, place.blocks);
-    while (!mcs && place.blocks > MIN_BLOCKS)
+    place.blocks = Used(ue, place.blocks);
+    int mcs = UplinkMcs(ue, place.blocks);
+    while (mcs < HIGHEST_MCS && UplinkBytes(mcs, place.blocks) < LEAST_BYTES)
     {
-        mcs = UplinkMcs(ue, --place.blocks);
+        ++mcs;
     }
-    if (!mcs)
-    {
-        return; // out of range
-    }
-    while (*mcs < HIGHEST_MCS && UplinkBytes(*mcs, place.blocks) < LEAST_BYTES)
-    {
-        ++*mcs;
-    }
-    const auto bytes = static_cast<int64_t>(UplinkBytes(*mcs, place.blocks));
+    const auto bytes = static_cast<int64_t>(UplinkBytes(mcs, place.blocks));
     ue.backlog = std::max<int64_t>(0, ue.backlog - std::max<int64_t>(0, bytes - RLC_HEADER));
     Take(taken, place);
-    Send({UplinkGrant(rnti, place, *mcs, bytes), 0}, uplink);
+    Send({UplinkGrant(rnti, place, mcs, bytes), 0}, uplink);
 }
 
 void
@@ -852,19 +954,46 @@ Scheduler::Send(const Sent& block, Uplink& uplink)
     }
 }
 
-std::optional<int>
+double
+Scheduler::Reached(double alone) const
+{
+    const double efficiency = m_amc->GetSpectralEfficiencyFromCqi(1);
+    const double least = 10 * std::log10(GAP * (std::pow(2, efficiency) - 1));
+    // What is reported must be at least that: a multiple of the step, below 0.
+    const double above = (std::ceil(least / SINR_STEP) - 1) * SINR_STEP;
+    return std::pow(10, (alone - above) / 10) * (1 - 1e-9);
+}
+
+bool
+Scheduler::IsMeasured(const Ue& ue) const
+{
+    return m_tti - ue.measured <= Memory();
+}
+
+std::size_t
+Scheduler::Used(const Ue& ue, std::size_t blocks) const
+{
+    if (!IsMeasured(ue))
+    {
+        return blocks;
+    }
+    const auto has = static_cast<int64_t>(blocks);
+    const int64_t used = lte::used(has, Reached(ue.mostAlone));
+    return used ? used : std::min(has, lte::LEAST_BLOCKS); // until it is out of range
+}
+
+int
 Scheduler::UplinkMcs(const Ue& ue, std::size_t blocks) const
 {
-    if (m_tti - ue.measured > Memory())
+    if (!IsMeasured(ue))
     {
         return 0;
     }
     // Its power is spread over the resource blocks that it has.
-    const double sinr =
-        ue.sinr + 10 * std::log10(static_cast<double>(ue.measuredBlocks) / blocks);
+    const double sinr = Alone(ue.sinr, ue.measuredBlocks) - Alone(0, blocks);
     const double efficiency = std::log2(1 + std::pow(10, sinr / 10) / GAP);
     const int cqi = m_amc->GetCqiFromSpectralEfficiency(efficiency);
-    return cqi ? std::optional<int>(m_amc->GetMcsFromCqi(cqi)) : std::nullopt;
+    return cqi ? m_amc->GetMcsFromCqi(cqi) : 0;
 }
 
 std::size_t

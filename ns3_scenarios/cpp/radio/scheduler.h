@@ -55,11 +55,11 @@ struct Terms
 /// layer).
 ///
 /// Uplink. A UE with blocks of its own has them in each TTI in which it has something to send. The
-/// other UEs divide the band equally, with at least MIN_BLOCKS each; UEs take turns where there are
-/// more. A UE whose power does not suffice for the lowest scheme in its blocks has fewer, but at
-/// least MIN_BLOCKS. The scheme follows from the last measurement of the UE's own data (PUSCH), not
-/// from its sounding signal, which spreads its power over the whole band. Gains are the same over
-/// the band.
+/// other UEs divide the band by the rule of `lte/uplink.h`; what a UE leaves because it has little to
+/// send is for the others. The scheme follows from the last measurement of the UE's own data
+/// (PUSCH), not from its sounding signal (SRS), which spreads its power over the whole band. Gains
+/// are the same over the band. A UE that was not heard in its last grants, or too weakly for
+/// any scheme, is granted nothing until its sounding signal is strong enough again.
 ///
 /// Downlink. A UE with blocks of its own has them, likewise. The other UEs share groups of resource
 /// blocks (allocation type 0): those of the highest priority have all groups that they can fill,
@@ -70,10 +70,6 @@ struct Terms
 class Scheduler : public ns3::FfMacScheduler
 {
   public:
-    /// Smallest number of resource blocks of an uplink grant to a UE without blocks of its own: 11
-    /// bytes at MCS 0.
-    static constexpr std::size_t MIN_BLOCKS = 4;
-
     static ns3::TypeId GetTypeId();
 
     Scheduler();
@@ -119,6 +115,10 @@ class Scheduler : public ns3::FfMacScheduler
         double sinr{0};     // of the uplink's data, dB, in so many resource blocks, at that TTI
         std::size_t measuredBlocks{1};
         int64_t measured{INT64_MIN / 2};
+        double leastAlone{0}; // bounds of the SINR in a single block, dB, by all measurements
+        double mostAlone{0};  // that agree with the last one
+        int unheard{0};       // last grants in which it was not heard
+        bool reportedNone{true}; // whether it had nothing to send when it last reported
         std::map<uint8_t, Requests::SchedDlRlcBufferReqParameters> queues; // by logical channel
         std::vector<uint8_t> cqi; // of the downlink, by group of resource blocks, at that TTI
         int64_t reported{INT64_MIN / 2};
@@ -162,6 +162,9 @@ class Scheduler : public ns3::FfMacScheduler
     /// Answer the UEs that ask for access, each with a grant for its first message.
     void AnswerAccess(Downlink& downlink);
 
+    /// Add what is missing: no feedback comes from a UE that has not heard its grant.
+    void ExpectFeedback(std::vector<ns3::DlInfoListElement_s>& feedback) const;
+
     // Downlink. `taken`: groups of resource blocks; `served`: UEs that have a block.
     void Hear(const std::vector<ns3::DlInfoListElement_s>& feedback,
               std::vector<bool>& taken,
@@ -187,6 +190,9 @@ class Scheduler : public ns3::FfMacScheduler
     /// nothing waits.
     static uint64_t Need(const Ue& ue);
     uint8_t Cqi(const Ue& ue, std::size_t group) const;
+    /// Number of resource blocks of these groups. ns-3's PHY leaves out the blocks after the last
+    /// whole group; here that group has them, too: they count in its transport block.
+    std::size_t BlocksOf(uint32_t groups) const;
     std::size_t DownlinkBytes(uint8_t cqi, std::size_t blocks) const;
 
     // Uplink. `taken`: resource blocks.
@@ -194,11 +200,19 @@ class Scheduler : public ns3::FfMacScheduler
                    std::vector<bool>& taken,
                    std::set<uint16_t>& served,
                    Uplink& uplink);
-    /// Grant a block in that place, or in a part of it, unless the UE is out of range.
+    /// Grant a block in that place, or in the part of it that the UE's power reaches.
     void SendNew(uint16_t rnti, Span place, std::vector<bool>& taken, Uplink& uplink);
     void Send(const Sent& block, Uplink& uplink);
-    /// The scheme of a UE in so many resource blocks; none: out of range.
-    std::optional<int> UplinkMcs(const Ue& ue, std::size_t blocks) const;
+    /// Take note of the SINR of a UE's signal in so many resource blocks, dB.
+    void Measure(Ue& ue, double sinr, std::size_t blocks) const;
+    bool IsMeasured(const Ue& ue) const;
+    /// The number of resource blocks in which a UE reaches the lowest scheme, by its SINR in a
+    /// single one, dB.
+    double Reached(double alone) const;
+    /// Those of so many resource blocks in which the UE's power suffices for the lowest scheme.
+    std::size_t Used(const Ue& ue, std::size_t blocks) const;
+    /// The scheme of a UE in so many resource blocks.
+    int UplinkMcs(const Ue& ue, std::size_t blocks) const;
     std::size_t UplinkBytes(int mcs, std::size_t blocks) const;
 
     /// Number of TTIs after which a measurement is forgotten.

@@ -3,6 +3,8 @@
 //
 // The C interface of the compiled part of the engine; `orchestrator.engine.core_library` calls it.
 
+#include <vector>
+
 #include "medium.h"
 #include "round.h"
 #include "tcp.h"
@@ -30,19 +32,35 @@ void engine_links(const Bands *bands, int32_t in_turns, const double *beta, cons
 }
 
 // Fill the rates of all links in the slots from `first` on, [3, K, count]. With `active`, the links
-// of a shared band have the rate with that number of active links, or all of the cell if it is 0.
+// of a shared band have the rate with that number of active links, or, if it is 0, with all of the cell.
 void engine_rates(const Slots *slots, const Link *links, int64_t first, int64_t count, int64_t active,
                   double *bps) {
+  std::vector<char> takes(static_cast<std::size_t>(slots->clients));
   for (int way = UP; way <= BROADCAST; ++way) {
-    for (int64_t k = 0; k < slots->clients; ++k) {
-      const Link &link = links[way * slots->clients + k];
-      for (int64_t s = 0; s < count; ++s) {
-        *bps++ = active && link.shared
-                     ? shared_slot_bps(*slots, link, way, k, first + s, active, 0).bps
-                     : slot_bps(*slots, link, way, k, first + s);
+    const Link *row = links + way * slots->clients;
+    for (int64_t s = 0; s < count; ++s) {
+      const int64_t slot = first + s;
+      const bool by_all = !active && is_shared_by_all(*slots, row[0]);
+      for (int64_t k = 0; by_all && k < slots->clients; ++k) {
+        takes[k] = takes_part(*slots, row[k], way, k, slot);
+      }
+      for (int64_t k = 0; k < slots->clients; ++k) {
+        double &rate = bps[(way * slots->clients + k) * count + s];
+        if (by_all) {
+          rate = shared_by_all_bps(*slots, row[k], way, k, slot, [&](int64_t j) { return takes[j]; });
+        } else if (active && row[k].shared) {
+          rate = shared_slot_bps(*slots, row[k], way, k, slot, active, 0).bps;
+        } else {
+          rate = slot_bps(*slots, row[k], way, k, slot);
+        }
       }
     }
   }
+}
+
+// See `lte::used`; of n links.
+void engine_used(const int64_t *has, const double *reached, int64_t n, int64_t *used) {
+  for (int64_t i = 0; i < n; ++i) used[i] = lte::used(has[i], reached[i]);
 }
 
 // See `turn`.

@@ -8,8 +8,11 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+
+#include "../../../ns3_scenarios/cpp/lte/uplink.h"
 
 namespace engine {
 
@@ -58,8 +61,8 @@ struct Link {
   bool uplink;
   bool shared;         // with the other links of its direction that send at the same time
   double hz, snr;      // bandwidth, and SNR at gain 1
-  double part;         // LTE: of all TTIs while all send; GIVEN: of the slots' values
-  int64_t blocks;      // resource blocks while all send
+  double part;         // GIVEN: of the slots' values
+  int64_t blocks;      // LTE: resource blocks; of a shared band, all
   int64_t all;         // WIFI: links of its direction while all send
   Steps steps;
   double (*curve)(double snr, double hz);
@@ -71,14 +74,10 @@ struct Rate {
   double from, below;
 };
 
-// Smallest number of resource blocks that a UAV gets in LTE's uplink: three with the lowest MCS
-// carry 7 B, in which ns-3's UAVs start no packet. If there are more UAVs, they are served in turns.
-constexpr int64_t LEAST_BLOCKS = 4;
-
 // The resource blocks of an LTE uplink in a TTI in which it sends, and the fraction of all TTIs in
 // which it does, while `active` uplinks are active.
 inline int64_t turn(int64_t blocks, int64_t active, double &part) {
-  const int64_t at_once = most(int64_t{1}, least(active, blocks / LEAST_BLOCKS));
+  const int64_t at_once = lte::at_once(blocks, active);
   part = static_cast<double>(at_once) / static_cast<double>(active);
   return blocks / at_once;
 }
@@ -123,11 +122,7 @@ inline void fill_links(const Bands &bands, bool in_turns, const double *beta, co
           link.snr = way == UP ? bands.uplink[k] : bands.downlink_snr;
           link.blocks = link.steps.blocks;
           link.shared = bands.shared && !whole;
-          if (way == UP && bands.shared) {
-            link.blocks = turn(link.steps.blocks, clients, link.part);
-          } else if (!whole && bands.shared) {
-            link.part = 1.0 / static_cast<double>(clients);
-          } else if (!whole) {
+          if (!whole && !bands.shared) {
             link.blocks = static_cast<int64_t>(std::floor(beta[k] * link.steps.blocks + 1e-9));
           }
           break;
@@ -148,19 +143,21 @@ inline Rate blocks_bps(const Link &link, double value, int64_t blocks) {
   const double *from = link.steps.least;
   const int64_t steps = link.steps.steps, row = steps + 1;
   double snr_at_1 = link.snr, snr = link.snr * value;
-  int64_t step = steps, lowest = 0;
+  int64_t lowest = 0;
   if (link.uplink) {
     lowest = 1;
+    const double reached = snr / from[0];
     if (snr < static_cast<double>(blocks) * from[0]) {
-      const int64_t reached = static_cast<int64_t>(std::floor(snr / from[0]));
-      return {link.steps.bps[reached * row + least(reached, int64_t{1})],
-              static_cast<double>(reached) * from[0] / snr_at_1,
-              static_cast<double>(reached + 1) * from[0] / snr_at_1};
+      const int64_t used = lte::used(blocks, reached);
+      const double fewest = static_cast<double>(least(blocks, lte::LEAST_BLOCKS));
+      return {link.steps.bps[used * row + least(used, int64_t{1})],
+              static_cast<double>(used) * from[0] / snr_at_1,
+              (used ? static_cast<double>(used + 1) : fewest) * from[0] / snr_at_1};
     }
     snr /= static_cast<double>(blocks);
     snr_at_1 /= static_cast<double>(blocks);
   }
-  while (step > lowest && snr < from[step - 1]) --step;
+  const int64_t step = most(lowest, std::upper_bound(from, from + steps, snr) - from);
   return {link.steps.bps[blocks * row + step], step > 0 ? from[step - 1] / snr_at_1 : 0.0,
           step < steps ? from[step] / snr_at_1 : NEVER};
 }
@@ -189,7 +186,7 @@ inline double link_bps(const Link &link, double value) {
     case GIVEN:
       return link.part * value;
     case LTE:
-      return link.part * blocks_bps(link, value, link.blocks).bps;
+      return blocks_bps(link, value, link.blocks).bps;
     case WIFI:
       return contended_bps(link, value, link.all, 0).bps;
     default:
@@ -230,25 +227,6 @@ inline const float *fading_of(const Slots &slots, int way, int64_t k, int64_t sl
   return slots.fading + ((side_of(way) * slots.clients + k) * slots.slots + slot) * slots.blocks;
 }
 
-// The mean rate of a link in a slot, in bit/s; of a shared band, while all clients of its cell send.
-inline double slot_bps(const Slots &slots, const Link &link, int way, int64_t k, int64_t slot) {
-  const double value = value_of(slots, way, k, slot);
-  if (slots.cells && link.shared) {
-    int64_t count = 0;
-    for (int64_t other = 0; other < slots.clients; ++other) {
-      count += slots.cells[other * slots.slots + slot] == slots.cells[k * slots.slots + slot];
-    }
-    return shared_bps(link, value, count, 0).bps;
-  }
-  if (!slots.fading) return link_bps(link, value);
-  const float *powers = fading_of(slots, way, k, slot);
-  double total = 0.0;
-  for (int64_t b = 0; b < slots.blocks; ++b) {
-    total += link_bps(link, value * static_cast<double>(powers[b]));
-  }
-  return total / static_cast<double>(slots.blocks);
-}
-
 // The mean rate of a link in a slot while `active` and `others` send; see `shared_bps`.
 inline Rate shared_slot_bps(const Slots &slots, const Link &link, int way, int64_t k, int64_t slot,
                             int64_t active, int64_t others) {
@@ -260,6 +238,49 @@ inline Rate shared_slot_bps(const Slots &slots, const Link &link, int way, int64
     total += shared_bps(link, value * static_cast<double>(powers[b]), active, others).bps;
   }
   return {total / static_cast<double>(slots.blocks), NEVER, -NEVER};
+}
+
+// Whether a link of a shared band takes part in a slot while all send: in an LTE cell, the others have
+// the part of one that is out of range.
+inline bool takes_part(const Slots &slots, const Link &link, int way, int64_t k, int64_t slot) {
+  return link.kind != LTE || shared_slot_bps(slots, link, way, k, slot, 1, 0).bps > 0.0;
+}
+
+// The mean rate of a link of a shared band in a slot while all clients of its cell send that take part,
+// which `takes_part(k)` says.
+template <typename TakesPart>
+double shared_by_all_bps(const Slots &slots, const Link &link, int way, int64_t k, int64_t slot,
+                         TakesPart takes_part) {
+  int64_t count = 0;
+  for (int64_t other = 0; other < slots.clients; ++other) {
+    const bool here = !slots.cells || slots.cells[other * slots.slots + slot] ==
+                                          slots.cells[k * slots.slots + slot];
+    count += here && (other == k || takes_part(other));
+  }
+  return shared_slot_bps(slots, link, way, k, slot, count, 0).bps;
+}
+
+inline bool is_shared_by_all(const Slots &slots, const Link &link) {
+  return link.shared && (slots.cells || link.kind == LTE);
+}
+
+// The mean rate of a link in a slot, in bit/s; of a shared band, while all clients of its cell send.
+// `link` is the client's in an array with those of its direction.
+inline double slot_bps(const Slots &slots, const Link &link, int way, int64_t k, int64_t slot) {
+  if (is_shared_by_all(slots, link)) {
+    const Link *links = &link - k;
+    return shared_by_all_bps(slots, link, way, k, slot, [&](int64_t other) {
+      return takes_part(slots, links[other], way, other, slot);
+    });
+  }
+  const double value = value_of(slots, way, k, slot);
+  if (!slots.fading) return link_bps(link, value);
+  const float *powers = fading_of(slots, way, k, slot);
+  double total = 0.0;
+  for (int64_t b = 0; b < slots.blocks; ++b) {
+    total += link_bps(link, value * static_cast<double>(powers[b]));
+  }
+  return total / static_cast<double>(slots.blocks);
 }
 
 // Start of a slot, in s.

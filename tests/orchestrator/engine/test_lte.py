@@ -13,6 +13,7 @@ import yaml
 from engine_cases import random_lte_case
 from engine_shim import shared_bps
 from reference_engine import Lte as Reference
+from reference_engine import in_range
 
 import orchestrator as tb
 from ns3_scenarios.trace import TwoWay, both_ways
@@ -110,15 +111,17 @@ def test_fewer_blocks_have_a_higher_scheme_each():
 def test_a_weak_uav_sends_in_as_many_blocks_as_its_power_reaches():
     """By the least of the schemes: QPSK at 78/1024, whose transport blocks have TBS index 0."""
     radio = Lte.of(scenario())
-    # The signal-to-noise ratio of that scheme, rounded up to 1/8 dB, as a gain in one block.
-    least_db = math.ceil(8 * (7.427 + 10 * math.log10(2 ** (2 * 78 / 1024) - 1))) / 8
+    # A ratio above -2.25 dB is rounded to -2.125 dB, and the scheme needs -2.18 dB.
+    least_db = -2.25
+    assert -2.25 < 7.427 + 10 * math.log10(2**0.15 - 1) < -2.125
     noise_w = 10 ** (-11.4 - 3) * 0.18
     least = 10 ** (least_db / 10) * noise_w
-    for reached in (0, 2, 7, 50, 99):
+    for reached in (0, 2, 3, 4, 7, 50, 99):
         for active in (1, 2):
             gain = np.full((10, 1), (reached + 0.5) * least)
             found = radio.link_rates(equal(10), gain, in_turns=True, active=active)
-            blocks = np.array(min(reached, 100 // active))
+            # With less than four blocks it is out of range.
+            blocks = np.array(min(reached, 100 // active) if reached >= 4 else 0)
             if reached < 100 // active:
                 bits = transport_block_bits(np.array(0), blocks)
                 assert found.uplink[0, 0] == pytest.approx(float(packet_bps(bits, 1500)))
@@ -220,11 +223,12 @@ def test_the_highest_snr_limits_the_signal_like_noise(layers):
 
 def test_a_step_that_needs_the_highest_snr_is_never_reached():
     steps = Lte.of(scenario()).steps
-    needed_db = 10 * math.log10(steps[1].least_snr[3])
+    place = list(steps[1].mcs[1:]).index(8)
+    needed_db = 10 * math.log10(steps[1].least_snr[place])
     kept = Lte.of(scenario(highest_snr_db=needed_db + 1e-9)).steps[1]
-    assert len(kept.least_snr) == 4
-    assert len(kept.mcs) == len(kept.layers) == kept.bps.shape[1] == 5
-    assert len(Lte.of(scenario(highest_snr_db=needed_db - 1e-9)).steps[1].least_snr) == 3
+    assert len(kept.least_snr) == place + 1
+    assert len(kept.mcs) == len(kept.layers) == kept.bps.shape[1] == place + 2
+    assert len(Lte.of(scenario(highest_snr_db=needed_db - 1e-9)).steps[1].least_snr) == place
     assert (np.diff(kept.least_snr) > 0).all()
     with pytest.raises(
         InputError, match=r"^radio.lte.highest_snr_db: must be above 20\.50.*not 20$"
@@ -291,8 +295,16 @@ def test_links_have_the_rates_of_the_second_implementation():
             (found.broadcast, down, "broadcast"),
             (found.gradient, down, gradient),
         ):
-            due = by_reference(reference.rate, way, value)
-            assert bps == pytest.approx(due, rel=1e-12)
+            due = [
+                [
+                    reference.rate(
+                        way, k, value[k, s], in_range(reference, way, value, range(len(value)), s)
+                    )
+                    for s in range(60)
+                ]
+                for k in range(plan.clients)
+            ]
+            assert bps == pytest.approx(np.array(due), rel=1e-12)
 
 
 def test_links_share_the_cell_that_serves_them():
@@ -303,13 +315,11 @@ def test_links_share_the_cell_that_serves_them():
         reference = Reference(chosen, plan.allocation)
         found = Lte.of(chosen).link_rates(plan.allocation, given, in_turns=False)
         for bps, value, way in zip(found[::2], both_ways(values), ("up", "down"), strict=True):
-            due = [
-                [
-                    reference.rate(way, k, value[k, s], int((cells[:, s] == cells[k, s]).sum()))
-                    for s in range(60)
-                ]
-                for k in range(plan.clients)
-            ]
+            due = np.zeros(bps.shape)
+            for k, s in itertools.product(range(plan.clients), range(60)):
+                there = np.flatnonzero(cells[:, s] == cells[k, s])
+                together = in_range(reference, way, value, there, s)
+                due[k, s] = reference.rate(way, k, value[k, s], together)
             assert bps == pytest.approx(np.array(due), rel=1e-12)
 
 
@@ -327,12 +337,20 @@ def test_a_slot_with_fading_has_the_mean_rate_of_its_blocks():
             for bps, value, way, power in zip(
                 found[::2], (up, down), ("up", "down"), powers, strict=True
             ):
+                faded = [value * power[..., block].astype(float) for block in range(5)]
+                if active is None:  # A UAV takes part if any block of the slot carries something.
+                    alone = [by_reference(reference.shared_rate, way, each, 1) for each in faded]
+                    together = np.maximum(1, (np.mean(alone, axis=0) > 0).sum(axis=0))
+                else:
+                    together = np.full(60, active)
                 rate = reference.rate if active is None else reference.shared_rate
-                more = () if active is None else (active,)
                 due = np.mean(
                     [
-                        by_reference(rate, way, value * power[..., block].astype(float), *more)
-                        for block in range(5)
+                        [
+                            [rate(way, k, row[s], int(together[s])) for s in range(60)]
+                            for k, row in enumerate(each)
+                        ]
+                        for each in faded
                     ],
                     axis=0,
                 )
@@ -392,19 +410,20 @@ def test_limited_links_have_the_rates_of_their_steps():
     """Against `use`, which states the steps for what is analysed."""
     for plan, chosen, values in cases():
         radio = Lte.of(limited(chosen))
-        active = plan.clients
         found = radio.link_rates(plan.allocation, values, in_turns=False)
         for side, bps, value in zip((0, 1), found[::2], both_ways(values), strict=True):
-            blocks = assigned(plan.allocation.beta, radio.blocks[side])
-            part = np.ones(plan.clients)
+            blocks = np.repeat(assigned(plan.allocation.beta, radio.blocks[side])[:, None], 60, 1)
+            part = np.ones(60)
             if radio.is_shared:
-                blocks = np.full(plan.clients, radio.blocks[side])
-                part /= active
-                if side == 0:
-                    at_once = max(1, min(active, radio.blocks[0] // 4))
-                    blocks, part = blocks // at_once, part * at_once
-            used, step = radio.use(side, np.arange(plan.clients), blocks, value)
-            due = part[:, None] * radio.steps[side].bps[used, step]
+                active = np.maximum(1, (bps > 0).sum(axis=0))
+                at_once = np.minimum(active, radio.blocks[0] // 4) if side == 0 else 1
+                blocks = np.tile(radio.blocks[side] // at_once, (plan.clients, 1))
+                part = at_once / active
+            due = np.zeros(bps.shape)
+            for s in range(60):
+                of = blocks[:, min(s, blocks.shape[1] - 1)]
+                used, step = radio.use(side, np.arange(plan.clients), of, value[:, s : s + 1])
+                due[:, s] = part[s] * radio.steps[side].bps[used, step][:, 0]
             assert bps == pytest.approx(due, rel=1e-12)
 
 
