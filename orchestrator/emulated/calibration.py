@@ -72,6 +72,15 @@ class Trial:
         return tuple(probe for _, probe in self.transfers)
 
     @property
+    def left_out(self) -> Sequence[str]:
+        """What is said of each link without transfers."""
+        return [
+            f"the {way}link of UAV {client + 1} has no rate in any slot: it is not calibrated"
+            for way, bps in (("up", self.up_bps), ("down", self.down_bps))
+            for client in np.flatnonzero(~bps.any(axis=1))
+        ]
+
+    @property
     def lasts_s(self) -> float:
         """Duration in real seconds."""
         return len(LEVELS) * self.level_s * self.dilation

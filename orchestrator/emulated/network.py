@@ -7,6 +7,7 @@ It is used by the rounds of a run (`orchestrator.emulated.rounds`), whose nodes 
 testbed, and by sessions (`orchestrator.emulated.session`), in whose nodes users start their own.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -36,6 +37,8 @@ from testbed.network.shaping import Shape
 from testbed.runtimes import NodeSpec, World
 from testbed.system.waiting import wait_for_start
 
+log = logging.getLogger(__name__)
+
 Transfer = Callable[[EmulatedClock], Iterable[Received]]
 """Sends a trial's transfers by a clock, and returns the measured arrivals."""
 
@@ -50,6 +53,10 @@ class Probes(Protocol):
     @property
     def lasts_s(self) -> float:
         """Duration in real seconds."""
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """What is said of each link, or of each UAV, without transfers."""
 
 
 class Hosts(Protocol):
@@ -239,6 +246,10 @@ class EmulatedNetwork:
                 tcp=tcp_model_of(self.scenario) if self.shape.serial else None,
             )
         if trial is None:
+            return
+        for line in trial.left_out:
+            log.warning(line)
+        if not trial.probes:
             return
         with ends(trial) as transfer:
             received = transfer(trial.begin(self.injector))

@@ -13,7 +13,8 @@ import numpy as np
 from ns3_scenarios import build
 from ns3_scenarios.radio import cell_settings
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, SlotValues, both_ways
-from orchestrator.engine.plan import Array
+from orchestrator.engine.plan import Array, fixed_allocation
+from orchestrator.engine.radio import of_gains
 from orchestrator.rounds.ns3_radio import air_of, settings_of
 from orchestrator.scenario.schema import ResolvedScenario
 from testbed.core.errors import InputError
@@ -39,7 +40,9 @@ class RadioAir:
     origin_m: Sequence[Sequence[float]] | None
     """Position of each UAV's base station; None: the radio needs no positions."""
     typical: ChannelTrace
-    """A slot of the channel, with which the radio is calibrated."""
+    """A slot of the channel, with which the radio is calibrated: see `typical_of`."""
+    missing: Sequence[str] = ()
+    """What is said of each UAV that cannot be calibrated."""
 
     @classmethod
     def of(cls, scenario: ResolvedScenario, trace: SlotTrace, folder: Path) -> "RadioAir":
@@ -80,9 +83,8 @@ class RadioAir:
             settings=json.dumps(settings),
             first=tuple(np.concatenate([each.ravel() for each in clear]).tolist()),
         )
-        typical = trace.at(np.full(1, trace.slots // 2))
-        assert isinstance(typical, ChannelTrace)  # or `air_of` would have refused it
-        return cls(program, clear, origin_m, typical)
+        assert isinstance(trace, ChannelTrace)  # or `air_of` would have refused it
+        return cls(program, clear, origin_m, *typical_of(scenario, trace))
 
     def channel(
         self, trace: SlotTrace, values: SlotValues, first: int, end: int
@@ -96,6 +98,46 @@ class RadioAir:
             end: The slot after the last.
         """
         return channel_of(trace.at(np.arange(first, end)), values[:, first:end], self.origin_m)
+
+
+def typical_of(
+    scenario: ResolvedScenario, trace: ChannelTrace
+) -> tuple[ChannelTrace, Sequence[str]]:
+    """A slot in which all links have a channel if they ever do, and what is said of the others.
+
+    Each UAV has its gains of the slot that is nearest to the middle of the trace and in which both
+    of its links carry something by the rate model. A UAV that has no such slot has no channel.
+    """
+    middle = trace.slots // 2
+    typical = trace.at(np.full(1, middle))
+    if scenario.radio.access != "lte" or scenario.radio.cells:
+        return typical, ()
+    steady = trace.replaced(fading=None)
+    rates = of_gains(scenario).link_rates(
+        fixed_allocation(scenario), steady.values, in_turns=False, active=1
+    )
+    carries = np.stack([rates.uplink > 0, rates.gradient > 0])
+    ways = [gain.copy() for gain in both_ways(typical.replaced(fading=None).values)]
+    missing = []
+    for k, there in enumerate(carries.all(axis=0)):
+        slots = np.flatnonzero(there)
+        if slots.size:
+            slot = slots[np.abs(slots - middle).argmin()]
+            for way, gain in zip(ways, both_ways(steady.values), strict=True):
+                way[k] = gain[k, slot]
+            continue
+        lacking = " and ".join(
+            name
+            for name, row in zip(("uplink", "downlink"), carries[:, k], strict=True)
+            if not row.any()
+        )
+        missing.append(
+            f"UAV {k + 1} has no {lacking or 'slot with an uplink and a downlink'}: it is not "
+            "calibrated"
+        )
+        for way in ways:
+            way[k] = 0
+    return typical.replaced(gain=ways[0], gain_down=ways[1]), missing
 
 
 def _cleared(gain: Array) -> Array:

@@ -8,7 +8,7 @@ deliveries of the radio for each link, some time after the start and before the 
 with the deliveries of ns-3 alone if senders have a backlog.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,6 +55,8 @@ class RadioTrial:
     lasts_s: float
     """Duration in real seconds."""
     dilation: float
+    left_out: Sequence[str] = ()
+    """What is said of each UAV without transfers."""
     samples: Samples | None = None
     """Bytes that the radio delivered by slot, available after the trial."""
 
@@ -92,6 +94,7 @@ class RadioTrial:
             tuple(probes),
             at_s * scenario.dilation,
             scenario.dilation,
+            radio.missing,
         )
 
     def begin(self, injector: Injector) -> EmulatedClock:

@@ -355,8 +355,9 @@ Scheduler::DoSchedUlCqiInfoReq(const Requests::SchedUlCqiInfoReqParameters& para
     {
         return;
     }
-    for (const auto& [dci, retransmissions] : sent->blocks)
+    for (auto& [dci, retransmissions, isMeasured] : sent->blocks)
     {
+        isMeasured = true;
         if (const auto ue = m_ues.find(dci.m_rnti); ue != m_ues.end())
         {
             Measure(ue->second, Mean(report.m_sinr, dci.m_rbStart, dci.m_rbLen), dci.m_rbLen);
@@ -824,7 +825,14 @@ Scheduler::DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& para
     Uplink uplink;
     std::vector<bool> taken(m_bandBlocks[UP], false);
     std::set<uint16_t> served;
-    for (const auto& [dci, retransmissions] : Now().blocks)
+    for (const auto& [dci, retransmissions, isMeasured] : Answered().blocks)
+    {
+        if (const auto ue = m_ues.find(dci.m_rnti); ue != m_ues.end() && !isMeasured)
+        {
+            ++ue->second.unheard;
+        }
+    }
+    for (const auto& [dci, retransmissions, isMeasured] : Now().blocks)
     {
         Take(taken, {dci.m_rbStart, dci.m_rbLen});
         served.insert(dci.m_rnti);
@@ -913,7 +921,7 @@ Scheduler::SendAgain(uint16_t rnti,
                      std::set<uint16_t>& served,
                      Uplink& uplink)
 {
-    for (auto [dci, retransmissions] : Answered().blocks)
+    for (auto [dci, retransmissions, isMeasured] : Answered().blocks)
     {
         const Span place{dci.m_rbStart, dci.m_rbLen};
         if (dci.m_rnti == rnti && retransmissions < MOST_RETRANSMISSIONS &&

@@ -132,6 +132,7 @@ class Scheduler : public ns3::FfMacScheduler
     {
         ns3::UlDciListElement_s dci;
         int retransmissions;
+        bool isMeasured{false}; // whether there was any signal in its TTI
     };
 
     /// What was granted in the uplink in a TTI.
