@@ -17,8 +17,9 @@ signal-to-noise ratio each. Downlink: the base station sends with the same power
 import ctypes
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -98,11 +99,16 @@ class Steps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lte(Radio):
-    """An LTE cell: FDD, one antenna, or two in the downlink.
+class Cellular(Radio):
+    """A cell whose scheduler assigns resource blocks: what LTE and 5G NR have in common.
 
     Bandwidths in Hz, powers in W.
     """
+
+    access: ClassVar[str]
+    """The cell's name as a value of `radio.access`, and as a section of `radio`."""
+    kind: ClassVar[int]
+    """How the compiled part of the engine divides the resource blocks."""
 
     uplink_power_w: Array
     """p_k, shape [K]."""
@@ -118,6 +124,106 @@ class Lte(Radio):
     """Steps of uplink and downlink."""
     is_shared: bool
     """Whether those that are active divide the resource blocks equally."""
+    block_hz: float = BLOCK_HZ
+    """Bandwidth of a resource block."""
+
+    @property
+    def decides(self) -> frozenset[str]:
+        """See `RadioAccess.decides`."""
+        return frozenset() if self.is_shared else frozenset({"beta"})
+
+    @property
+    def without_shares(self) -> str:
+        """See `RadioAccess.without_shares`."""
+        if self.is_shared:
+            key = f"radio.{self.access}.scheduler"
+            return f"where {key} is 'equal', which divides the resource blocks itself"
+        where = f"where radio.access is {self.access!r}"
+        return f"{where}, whose base station sends all blocks with equal power"
+
+    @property
+    def least_beta(self) -> float:
+        """See `RadioAccess.least_beta`."""
+        return 0.0 if self.is_shared else 1 / min(self.blocks)
+
+    def of_clients(self, chosen: Ints) -> Self:
+        """See `RadioAccess.of_clients`."""
+        return replace(self, uplink_power_w=self.uplink_power_w[chosen])
+
+    def bands(self) -> Bands:
+        """See `RadioAccess.bands`."""
+        up, down = (
+            core_library.Steps(np.ascontiguousarray(steps.least_snr), steps.bps, most)
+            for steps, most in zip(self.steps, self.blocks, strict=True)
+        )
+        return Bands(
+            self.kind,
+            self._uplink_snr,
+            shared=bool(self.is_shared),
+            steps=(up, down),
+            downlink_snr=self._downlink_snr,
+        )
+
+    def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
+        """Signal-to-noise ratios in the resource blocks of each link, with the shares of the
+        scheduler `shares`; linear, [3, K, S]: uplink, downlink of gradients, broadcast."""
+        up, down = both_ways(values)
+        blocks = np.maximum(assigned(shares.beta, self.blocks[0]), 1)
+        downlink = self._downlink_snr * down
+        return np.stack([(self._uplink_snr / blocks)[:, None] * up, downlink, downlink])
+
+    @property
+    def unit_snr(self) -> Array:
+        """Signal-to-noise ratio of each UAV's link at gain 1, if the UAV alone uses the whole band:
+        uplink and downlink, linear, shape [2, K]."""
+        up = self._uplink_snr / self.blocks[0]
+        return np.stack([up, np.full_like(up, self._downlink_snr)])
+
+    @property
+    def _uplink_snr(self) -> Array:
+        """Signal-to-noise ratio of each UAV in a single resource block at gain 1, shape [K]."""
+        return np.asarray(self.uplink_power_w / (self.block_hz * self.noise_w_per_hz))
+
+    @property
+    def _downlink_snr(self) -> float:
+        """Signal-to-noise ratio of every resource block, at gain 1."""
+        return self.downlink_power_w / (self.band_blocks * self.block_hz * self.noise_w_per_hz)
+
+    def use(self, direction: int, clients: Ints, blocks: Ints, gain: Array) -> tuple[Ints, Ints]:
+        """Resource blocks in which links send, and the steps of their rates, [E, B] each.
+
+        Args:
+            direction: 0 for uplinks, 1 for downlinks: the index of `steps`.
+            clients: Index of the UAV of each link from 0, shape [E].
+            blocks: Number of resource blocks that each link has, shape [E].
+            gain: Gains of each link, shape [E, B].
+        """
+        if direction == 0:
+            return self._uplink_use(blocks[:, None], self._uplink_snr[clients, None] * gain)
+        step = _step(self.steps[1], self._downlink_snr * gain)
+        return np.where(step > 0, blocks[:, None], 0), step
+
+    def _uplink_use(self, blocks: Ints, snr: Array) -> tuple[Ints, Ints]:
+        """The resource blocks in which a UAV sends: all of the given ones, or the number that its
+        power reaches, if that is enough; and the step of its rate.
+
+        Args:
+            blocks: Number of resource blocks; its shape must be compatible with `snr`.
+            snr: Signal-to-noise ratios in one resource block.
+        """
+        steps = self.steps[0]
+        has, reached = np.broadcast_arrays(blocks, snr / steps.least_snr[0])
+        used = core_library.lte_used(has, reached)
+        step = np.where(used < has, 1, _step(steps, snr / np.maximum(used, 1)))
+        return used, np.where(used > 0, np.maximum(step, 1), 0)
+
+
+@dataclass(frozen=True)
+class Lte(Cellular):
+    """An LTE cell: FDD, one antenna, or two in the downlink."""
+
+    access = "lte"
+    kind = core_library.LTE
 
     @classmethod
     def of(cls, scenario: Scenario) -> "Lte":
@@ -147,94 +253,6 @@ class Lte(Radio):
             steps=(up, down),
             is_shared=lte.scheduler == "equal",
         )
-
-    @property
-    def decides(self) -> frozenset[str]:
-        """See `RadioAccess.decides`."""
-        return frozenset() if self.is_shared else frozenset({"beta"})
-
-    @property
-    def without_shares(self) -> str:
-        """See `RadioAccess.without_shares`."""
-        if self.is_shared:
-            return "where radio.lte.scheduler is 'equal', which divides the resource blocks itself"
-        return "where radio.access is 'lte', whose base station sends all blocks with equal power"
-
-    @property
-    def least_beta(self) -> float:
-        """See `RadioAccess.least_beta`."""
-        return 0.0 if self.is_shared else 1 / min(self.blocks)
-
-    def of_clients(self, chosen: Ints) -> Self:
-        """See `RadioAccess.of_clients`."""
-        return replace(self, uplink_power_w=self.uplink_power_w[chosen])
-
-    def bands(self) -> Bands:
-        """See `RadioAccess.bands`."""
-        up, down = (
-            core_library.Steps(np.ascontiguousarray(steps.least_snr), steps.bps, most)
-            for steps, most in zip(self.steps, self.blocks, strict=True)
-        )
-        return Bands(
-            core_library.LTE,
-            self._uplink_snr,
-            shared=bool(self.is_shared),
-            steps=(up, down),
-            downlink_snr=self._downlink_snr,
-        )
-
-    def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
-        """Signal-to-noise ratios in the resource blocks of each link, with the shares of the
-        scheduler `shares`; linear, [3, K, S]: uplink, downlink of gradients, broadcast."""
-        up, down = both_ways(values)
-        blocks = np.maximum(assigned(shares.beta, self.blocks[0]), 1)
-        downlink = self._downlink_snr * down
-        return np.stack([(self._uplink_snr / blocks)[:, None] * up, downlink, downlink])
-
-    @property
-    def unit_snr(self) -> Array:
-        """Signal-to-noise ratio of each UAV's link at gain 1, if the UAV alone uses the whole band:
-        uplink and downlink, linear, shape [2, K]."""
-        up = self._uplink_snr / self.blocks[0]
-        return np.stack([up, np.full_like(up, self._downlink_snr)])
-
-    @property
-    def _uplink_snr(self) -> Array:
-        """Signal-to-noise ratio of each UAV in a single resource block at gain 1, shape [K]."""
-        return np.asarray(self.uplink_power_w / (BLOCK_HZ * self.noise_w_per_hz))
-
-    @property
-    def _downlink_snr(self) -> float:
-        """Signal-to-noise ratio of every resource block, at gain 1."""
-        return self.downlink_power_w / (self.band_blocks * BLOCK_HZ * self.noise_w_per_hz)
-
-    def use(self, direction: int, clients: Ints, blocks: Ints, gain: Array) -> tuple[Ints, Ints]:
-        """Resource blocks in which links send, and the steps of their rates, [E, B] each.
-
-        Args:
-            direction: 0 for uplinks, 1 for downlinks: the index of `steps`.
-            clients: Index of the UAV of each link from 0, shape [E].
-            blocks: Number of resource blocks that each link has, shape [E].
-            gain: Gains of each link, shape [E, B].
-        """
-        if direction == 0:
-            return self._uplink_use(blocks[:, None], self._uplink_snr[clients, None] * gain)
-        step = _step(self.steps[1], self._downlink_snr * gain)
-        return np.where(step > 0, blocks[:, None], 0), step
-
-    def _uplink_use(self, blocks: Ints, snr: Array) -> tuple[Ints, Ints]:
-        """The resource blocks in which a UAV sends: all of the given ones, or the number that its
-        power reaches, if that is enough; and the step of its rate.
-
-        Args:
-            blocks: Number of resource blocks; its shape must be compatible with `snr`.
-            snr: Signal-to-noise ratios in one resource block.
-        """
-        steps = self.steps[0]
-        has, reached = np.broadcast_arrays(blocks, snr / steps.least_snr[0])
-        used = core_library.lte_used(has, reached)
-        step = np.where(used < has, 1, _step(steps, snr / np.maximum(used, 1)))
-        return used, np.where(used > 0, np.maximum(step, 1), 0)
 
 
 def uplink_steps(blocks: int, margin_db: float, packet_bytes: float) -> Steps:
@@ -346,6 +364,18 @@ def _steps(ways: list[_Way], tbs_index: Ints, blocks: int, packet_bytes: float) 
         for layers, all_db, schemes, parts in ways
         for least_db, mcs, lost in zip(all_db, schemes, parts, strict=True)
     ]
+    return climbing(found, blocks)
+
+
+def climbing(found: Sequence[tuple[float, tuple[int, int], Array, Array]], blocks: int) -> Steps:
+    """Steps that carry more in the whole cell than all of less signal, as long as nothing is lost.
+
+    Args:
+        found: Least signal-to-noise ratio in dB; numbers of layers and scheme; bit/s with each
+            number of resource blocks, and lost transport blocks per new one, shape [N + 1] each, of
+            each candidate.
+        blocks: Number of resource blocks, N.
+    """
     kept = [(-math.inf, (1, -1), *np.zeros((2, blocks + 1)))]
     for step in sorted(found, key=lambda step: (step[0], step[2][-1])):
         if step[2][-1] > kept[-1][2][-1] or step[1] == kept[-1][1]:
