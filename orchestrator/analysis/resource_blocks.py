@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The resource blocks and the modulation and coding schemes of LTE links during a round."""
+"""The resource blocks and the modulation and coding schemes of a cell's links during a round."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import pandas as pd
 
 from ns3_scenarios.trace import SlotValues, TwoWay, both_ways
 from orchestrator.engine.arrays import Array, Ints
-from orchestrator.engine.lte import Lte, assigned, turn
+from orchestrator.engine.lte import Cellular, assigned
 from orchestrator.engine.plan import Allocation
 from testbed.core.timeline import CA, CM, SG, SM, Round
 
@@ -24,9 +24,9 @@ COLUMNS = (
 LEAST_ACTIVE_S = 1e-9
 """Shorter activity within a slot is caused by rounding of times."""
 
-Grant = Callable[[Ints, Ints], tuple[Ints, Array]]
-"""From the index of each link's UAV, and the number of links that are active with it, to its number
-of resource blocks and the part of all TTIs in which it has them."""
+Grant = Callable[[Ints, Ints], list[tuple[Ints, Array]]]
+"""From the index of each link's UAV, and the number of links that are active with it, to numbers of
+resource blocks, each with the part of the time in which the link has them."""
 
 
 class _Activity(NamedTuple):
@@ -43,7 +43,7 @@ class _Activity(NamedTuple):
 
 def resource_blocks(
     round_: Round,
-    radio: Lte,
+    radio: Cellular,
     values: SlotValues,
     slot_s: float,
     shares: Allocation,
@@ -57,7 +57,7 @@ def resource_blocks(
 
     Args:
         round_: The round.
-        radio: The LTE cell.
+        radio: The cell.
         values: Gains from slot 0 on, shape [K, S] or for each direction.
         slot_s: Length of a slot, s.
         shares: Allocation of the round.
@@ -66,7 +66,7 @@ def resource_blocks(
     Returns:
         One row per slot, UAV and direction with an active link. Columns: round, slot, time_s (start
         of the slot), client, direction (`up` or `down`), active_s (activity within the slot),
-        resource_blocks (in which the link sends, mean over all TTIs of the slot), mcs (modulation
+        resource_blocks (in which the link sends, mean over the time of the slot), mcs (modulation
         and coding scheme of most of the time; -1: out of range), layers (likewise).
     """
     first = math.floor(round_.start_s / slot_s + 1e-9)
@@ -75,22 +75,23 @@ def resource_blocks(
     fading = own.fading if isinstance(own, TwoWay) else None
     every = np.ones(len(rates.uplink), np.int64)
 
-    def whole(clients: Ints, sharing: Ints) -> tuple[Ints, Array]:
-        return np.full(clients.shape, radio.blocks[1]), np.ones(clients.shape)
+    def whole(clients: Ints, sharing: Ints) -> list[tuple[Ints, Array]]:
+        return [(np.full(clients.shape, radio.blocks[1]), np.ones(clients.shape))]
 
     def fixed(direction: int) -> Grant:
         each = assigned(shares.beta * every, radio.blocks[direction])
-        return lambda clients, sharing: (each[clients], np.ones(clients.shape))
+        return lambda clients, sharing: [(each[clients], np.ones(clients.shape))]
 
-    def uplinks(clients: Ints, sharing: Ints) -> tuple[Ints, Array]:
-        turns = [turn(radio.blocks[0], n) for n in range(1, len(every) + 1)]
-        blocks, part = (np.array(each)[sharing - 1] for each in zip(*turns, strict=True))
-        return blocks, part
+    def divided(direction: int) -> Grant:
+        each = [radio.divided(direction, n) for n in range(1, len(every) + 1)]
+        most = max(map(len, each))
+        table = np.array([grants + [(0, 0.0)] * (most - len(grants)) for grants in each])
+        blocks, part = table[..., 0].astype(np.int64), table[..., 1]
+        return lambda clients, sharing: list(
+            zip(blocks[sharing - 1].T, part[sharing - 1].T, strict=True)
+        )
 
-    def downlinks(clients: Ints, sharing: Ints) -> tuple[Ints, Array]:
-        return np.full(clients.shape, radio.blocks[1]), 1 / sharing
-
-    up, down = (uplinks, downlinks) if radio.is_shared else (fixed(0), fixed(1))
+    up, down = map(divided if radio.is_shared else fixed, (0, 1))
     kinds: list[list[tuple[tuple[int, ...], Array, Grant]]] = [
         [((CA, CM), rates.uplink, up)],
         [((SM,), rates.broadcast, whole), ((SG,), rates.gradient, whole if in_turns else down)],
@@ -109,11 +110,11 @@ def resource_blocks(
                 faded = gain[client, part.slot][:, None]
                 if powers is not None:
                     faded = faded * powers[client, part.slot]
-                blocks, of_time = grant(part.client, part.sharing)
-                used, step = radio.use(direction, part.client, blocks, faded)
                 here = carries[client, part.slot][:, None]
-                scheme = radio.steps[direction].scheme[np.where(here, step, 0)]
-                found.add(part, of_time, np.where(here, used, 0), scheme)
+                for blocks, of_time in grant(part.client, part.sharing):
+                    used, step = radio.use(direction, part.client, blocks, faded)
+                    scheme = radio.steps[direction].scheme[np.where(here, step, 0)]
+                    found.add(part, of_time, np.where(here, used, 0), scheme)
             slot = np.flatnonzero(found.active_s > LEAST_ACTIVE_S)
             step = found.step_s[slot].argmax(axis=1)
             tables.append(
@@ -143,7 +144,7 @@ class _Slots:
         self.block_s = np.zeros(slots)
         """Number of resource blocks times seconds."""
         self.step_s = np.zeros((slots, steps))
-        """Seconds with each scheme: the first step of `Lte.steps` that has it."""
+        """Seconds with each scheme: the first step of `Cellular.steps` that has it."""
 
     def add(self, activity: _Activity, of_time: Array, used: Ints, step: Ints) -> None:
         """Add activity with these resource blocks and schemes in each fading block, [E, B]."""

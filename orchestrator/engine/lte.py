@@ -164,6 +164,16 @@ class Cellular(Radio):
             downlink_snr=self._downlink_snr,
         )
 
+    def divided(self, direction: int, active: int) -> list[tuple[int, float]]:
+        """The resource blocks of a link of a shared band while `active` links send: numbers, and
+        the fraction of the time in which the link has each.
+
+        Args:
+            direction: 0 for uplinks, 1 for downlinks.
+            active: Number of links of this direction that send.
+        """
+        raise NotImplementedError
+
     def snr(self, shares: Allocation, values: SlotValues, *, in_turns: bool) -> Array:
         """Signal-to-noise ratios in the resource blocks of each link, with the shares of the
         scheduler `shares`; linear, [3, K, S]: uplink, downlink of gradients, broadcast."""
@@ -253,6 +263,10 @@ class Lte(Cellular):
             steps=(up, down),
             is_shared=lte.scheduler == "equal",
         )
+
+    def divided(self, direction: int, active: int) -> list[tuple[int, float]]:
+        """See `Cellular.divided`: a downlink has the whole cell for its part of the time."""
+        return [turn(self.blocks[0], active) if direction == 0 else (self.blocks[1], 1 / active)]
 
 
 def uplink_steps(blocks: int, margin_db: float, packet_bytes: float) -> Steps:
