@@ -243,7 +243,10 @@ class EmulatedNetwork:
                 in_turns=in_turns,
                 uplinks_in_turns=uplinks_in_turns,
                 gap_s=gap_s,
-                tcp=tcp_model_of(self.scenario) if self.shape.serial else None,
+                # On a shared band, the model has no serial lines; nothing is delayed here.
+                tcp=tcp_model_of(self.scenario)
+                if self.shape.serial and not self.scenario.radio.dividing_key
+                else None,
             )
         if trial is None:
             return
