@@ -7,7 +7,8 @@ The channel of a link is a sum of `PATHS` plane waves of equal power and random 
 phases (Clarke's model, whose spectrum is that of Jakes), and for Rician fading one more, the direct
 path. The phase of each wave changes as the UAV moves: after a path of d metres by 2 pi d cos(angle)
 / wavelength. So the fading is a function of the path that a UAV has flown, and a UAV at rest keeps
-its fading. Uplink and downlink, on different carriers, fade independently. The mean power is 1.
+its fading. Uplink and downlink, on different carriers, fade independently; on one carrier, both
+have the same fading. The mean power is 1.
 """
 
 import math
@@ -38,6 +39,8 @@ class Fading:
     doppler_hz: float | None
     """Largest Doppler shift; None: that of each UAV's speed."""
     seed: int
+    reciprocal: bool = False
+    """Whether both directions use one carrier."""
 
     def blocks(self, slot_s: float) -> int:
         """Number of blocks per slot."""
@@ -74,7 +77,7 @@ class Fading:
             turns: The lengths of the paths as `turns` returns them, shape [K, S, B].
         """
         powers = np.empty((2, *turns.shape), np.float32)
-        for way in range(2):
+        for way in range(1 if self.reciprocal else 2):
             for k, way_flown in enumerate(turns):
                 rng = np.random.default_rng((self.seed, STREAM, way, k))
                 phases, angles = rng.uniform(0, 2 * math.pi, (2, PATHS + 1))
@@ -86,6 +89,8 @@ class Fading:
                     real += amplitude * np.cos(turned)
                     imaginary += amplitude * np.sin(turned)
                 powers[way, k] = real**2 + imaginary**2
+        if self.reciprocal:
+            powers[1] = powers[0]
         return powers
 
 

@@ -267,9 +267,12 @@ def say_left_out(scenario: Scenario, *, wire: bool = False) -> None:
     """Log the keys that a prediction of a scenario does not consider, in one line per reason."""
     say_unused(scenario, "a prediction")
     if scenario.is_impaired and not wire:
+        own = "links.one_way_delay_s and links.loss are"
+        if not (scenario.links.are_impaired or scenario.emulation.one_way_delay_s):
+            own = f"the delay of radio.access {scenario.radio.access!r} is"
         log.warning(
-            "links.one_way_delay_s and links.loss are ignored: only the payload counts, as in the "
-            "paper; `wire` counts frames, delay and loss"
+            f"{own} ignored: only the payload counts, as in the paper; `wire` counts frames, delay "
+            "and loss"
         )
 
 

@@ -218,7 +218,7 @@ def tables_of(done: Emulation) -> dict[str, pd.DataFrame]:
         tables["air"] = frame_loss.by_round(air)
         if air["asked_loss"].any():
             tables["air_slots"] = air
-    if done.scenario.radio.access == "lte":
+    if done.scenario.radio.kind.cell is not None:
         tables["resource_blocks"] = pd.concat(done.tables("resource_blocks"))
     for name in ("grants", *(("cells", "handovers") if done.scenario.radio.cells else ())):
         of_radio = done.tables(name)

@@ -43,7 +43,7 @@ from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.links import shape_of, transport_settings_of
-from orchestrator.engine.lte import Lte
+from orchestrator.engine.lte import Cellular
 from orchestrator.engine.plan import RoundPlan, fixed_allocation
 from orchestrator.engine.radio import ACCESS
 from orchestrator.engine.rates import ahead_of, first_gradient_s
@@ -495,7 +495,7 @@ class Stage:
                 plan.allocation,
                 in_turns=plan.in_turns,
             )
-            if isinstance(round_.radio, Lte)
+            if isinstance(round_.radio, Cellular)
             else None,
             machine=machine,
             elsewhere=elsewhere,

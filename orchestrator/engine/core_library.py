@@ -22,7 +22,7 @@ from orchestrator.engine.arrays import Array, Ints
 from testbed.core.errors import RunError
 from testbed.system import building
 
-SHANNON, GIVEN, LTE, WIFI, CURVE = range(5)
+SHANNON, GIVEN, LTE, WIFI, CURVE, NR = range(6)
 """Kinds of radios, the enumeration `Kind`."""
 EXHAUSTED = float("inf")
 """The end of a transfer that does not end before the trace does."""
@@ -151,11 +151,11 @@ class Bands(_Structure):
 
         Args:
             kind: One of the kinds above.
-            uplink: Transmit powers in W; for LTE, the SNR in one resource block at gain 1. Shape
-                [K].
-            shared: GIVEN: whether a rate of the downlink is that of the whole cell. LTE: whether
-                those that are active share the resource blocks.
-            steps: Rates of uplink and downlink, for LTE and WIFI.
+            uplink: Transmit powers in W; for LTE and NR, the SNR in one resource block at gain
+                1. Shape [K].
+            shared: GIVEN: whether a rate of the downlink is that of the whole cell. LTE, NR:
+                whether those that are active share the resource blocks.
+            steps: Rates of uplink and downlink, for LTE, NR and WIFI.
             curve: For CURVE, the address of a C function from SNR and bandwidth in Hz to bit/s.
             **numbers: Bandwidths, noise, and power or SNR of the downlink.
         """

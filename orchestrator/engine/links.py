@@ -7,6 +7,7 @@ import hashlib
 import secrets
 from dataclasses import replace
 
+from orchestrator.scenario.duplex import idle_delays_s
 from orchestrator.scenario.schema import (
     ByDistance,
     Directions,
@@ -82,7 +83,8 @@ def transport_settings_of(
 def impairments_of(
     scenario: Scenario, dilation: float = 1.0
 ) -> tuple[tuple[Impairment, ...], tuple[Impairment, ...]]:
-    """Constant impairments of each uplink and each downlink; delays in real seconds.
+    """Constant impairments of each uplink and each downlink; delays in real seconds. A delay of the
+    links adds to that of the radio.
 
     Impairments that change by slot are those of `orchestrator.engine.slot_impairments`.
 
@@ -92,10 +94,11 @@ def impairments_of(
     """
     links, count = scenario.links, scenario.uavs.count
     delay_s = links.one_way_delay_s or scenario.emulation.one_way_delay_s
+    of_radio_s = idle_delays_s(scenario.radio.nr) if scenario.radio.kind.waits else (0.0, 0.0)
 
     def way(down: bool) -> tuple[Impairment, ...]:
         side = "down" if down else "up"
-        delays = _each(delay_s, side, count)
+        delays = [each + of_radio_s[down] for each in _each(delay_s, side, count)]
         jitters = _each(links.jitter_s, side, count)
         losses = _losses(links.loss_of(side), count)
         slots = any(map(varies_by_slot, (delay_s, links.jitter_s, links.loss_of(side))))

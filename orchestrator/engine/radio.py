@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The radio access of a scenario: Shannon's rates, LTE, Wi-Fi, a package's, or those of a trace.
+"""The radio access of a scenario: rates of Shannon, LTE, NR, Wi-Fi, a package, or a trace.
 
 `radio_access` makes the radio of a scenario for a trace: the radio of `of_gains` if the trace has
 gains, `Rates` if it has rates.
@@ -19,6 +19,7 @@ from orchestrator.engine.arrays import Ints
 from orchestrator.engine.core_library import GIVEN, Bands
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
+from orchestrator.engine.nr import Nr
 from orchestrator.engine.plan import Allocation, Array
 from orchestrator.engine.wifi import Wifi
 from orchestrator.scenario.channel import check_channel, downlink_of, fading_of
@@ -67,9 +68,10 @@ class Rates(Radio):
         return Bands(GIVEN, self.uplink_power_w, shared=self.is_cell)
 
 
-ACCESS: Mapping[str, type[ShannonFdma] | type[Lte] | type[Wifi]] = {
+ACCESS: Mapping[str, type[ShannonFdma] | type[Lte] | type[Nr] | type[Wifi]] = {
     "shannon": ShannonFdma,
     "lte": Lte,
+    "nr": Nr,
     "wifi": Wifi,
 }
 """The built-in radios that compute rates from gains, by `radio.access`."""
@@ -121,12 +123,19 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
     words = radio.access
     if radio.access == "shannon":
         words = "Shannon's rates, FDMA"
-    elif radio.access == "lte":
-        up, down = Lte.of(scenario).blocks
+    elif radio.kind.cell is not None:
+        cell = Nr.of(scenario) if radio.kind.cell == "nr" else Lte.of(scenario)
+        up, down = cell.blocks
         blocks = f"{up}" if up == down else f"{up} uplink and {down} downlink"
-        shared = "shared equally" if lte.scheduler == "equal" else "in shares beta"
-        layers = f"{lte.layers} layer{'s' * (lte.layers > 1)}"
-        words = f"LTE, {blocks} resource blocks, {shared}, {lte.highest_modulation}, {layers}"
+        shared = "shared equally" if cell.is_shared else "in shares beta"
+        words = f"{blocks} resource blocks, {shared}, {radio.cell.highest_modulation}"
+        if radio.kind.cell == "nr":
+            nr = radio.nr
+            pattern = f" {nr.tdd_pattern}" if nr.duplex == "tdd" else ""
+            kind = f"5G NR, {nr.duplex.upper()}{pattern}, {nr.subcarrier_spacing_khz} kHz"
+            words = f"{kind}, {words}"
+        else:
+            words = f"LTE, {words}, {lte.layers} layer{'s' * (lte.layers > 1)}"
         if radio.cells:
             handover = {"a3": "handover by event A3", "none": "no handover"}[radio.handover]
             words += f", {len(radio.cells) + 1} cells, {handover}"

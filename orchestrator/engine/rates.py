@@ -11,7 +11,7 @@ import numpy as np
 from ns3_scenarios.trace import SlotTrace, SlotValues
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.fdma import Fdma
-from orchestrator.engine.lte import Lte
+from orchestrator.engine.lte import Cellular
 from orchestrator.engine.plan import Allocation, Array, RoundPlan, prospects_of
 from orchestrator.engine.slot_impairments import SlotImpairments, impairments_by_slot
 from orchestrator.engine.tcp_model import TcpModel
@@ -68,7 +68,7 @@ def impaired_slots(
     """
     snr = None
     if scenario.links.needs_snr("up", "down"):
-        assert isinstance(radio, Fdma | Lte)  # others are refused
+        assert isinstance(radio, Fdma | Cellular)  # others are refused
         snr = radio.snr(shares, trace.values, in_turns=in_turns)
         if uplink is not None:
             snr[0] = radio.snr(uplink, trace.values, in_turns=in_turns)[0]

@@ -75,7 +75,7 @@ def impairments_by_slot(scenario: Scenario, trace: SlotTrace, snr: Array | None)
             delay_s[way] += np.linalg.norm(there, axis=-1) / LIGHT_M_S
         elif isinstance(links.one_way_delay_s, OfTrace):
             assert trace.delay_s is not None
-            delay_s[way] = trace.delay_s[side]
+            delay_s[way] += trace.delay_s[side]
         if isinstance(links.jitter_s, OfTrace):
             assert trace.jitter_s is not None
             jitter_s[way] = trace.jitter_s[side]

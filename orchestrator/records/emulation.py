@@ -87,7 +87,7 @@ class RoundRecord:
     air: pd.DataFrame | None = None
     """See `orchestrator.analysis.frame_loss.by_slot`; None where frames are not impaired."""
     resource_blocks: pd.DataFrame | None = None
-    """See `orchestrator.analysis.resource_blocks`; None unless `radio.access` is 'lte'."""
+    """See `orchestrator.analysis.resource_blocks`; None unless `radio.access` is 'lte' or 'nr'."""
     grants: pd.DataFrame | None = None
     """See `orchestrator.analysis.radio_log.grants`; None unless ns-3's LTE carries the packets."""
     cells: pd.DataFrame | None = None

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""What a report says and draws of an LTE cell: schemes and resource blocks of each UAV over time.
+"""What a report says and draws of a cell: schemes and resource blocks of each UAV over time.
 
 The sources are the tables `resource_blocks` of the model, see
 `orchestrator.analysis.resource_blocks`, and `grants` of ns-3's scheduler, see

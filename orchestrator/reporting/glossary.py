@@ -163,14 +163,19 @@ TERMS: dict[str, tuple[Term, ...]] = {
     "Radio": (
         _word(
             "MCS",
-            "modulation and coding scheme of LTE, from 0 (robust) to 28 (most bits per resource "
-            "block)",
+            "modulation and coding scheme of LTE or NR, from 0 (robust) to 28 (most bits per "
+            "resource block)",
         ),
         _word(
             "resource block",
-            "180 kHz of the bandwidth of an LTE cell: the smallest unit that the scheduler assigns",
+            "12 subcarriers of an LTE or NR cell, 180 kHz with LTE: the smallest unit that the "
+            "scheduler assigns",
         ),
         _word("TTI", "transmission time interval of LTE, 1 ms: the duration of a transport block"),
+        _word(
+            "NR slot",
+            "1 ms, 0.5 ms or 0.25 ms: the duration of a transport block of 5G NR",
+        ),
         _word(
             "RSRP",
             "reference signal received power: mean power of a subcarrier that carries LTE's "

@@ -101,7 +101,7 @@ def render(run: Run) -> str:
         drawn,
         over_time=drawn["over_time"],
         radio=describe_radio(run.scenario, run.trace),
-        is_lte=run.scenario.radio.access == "lte",
+        has_cell=run.scenario.radio.kind.cell is not None,
         is_shared=shares_band(run),
         cell="" if cell is None else cell_sentences(cell, run.scenario.slot_s),
         granted="" if granted is None else grants_sentence(granted),

@@ -146,7 +146,8 @@ def backhaul_scenario(scenario: Scenario) -> Scenario:
         "workload": scenario.workload.model_copy(update={"compute": "none", "split": 1}),
         "allocation": type(scenario.allocation)(),
     }
-    if scenario.emulation.air == "ns3":  # The kernel's links have no such radio.
+    # The kernel's links, and cables, have no such radio.
+    if scenario.emulation.air == "ns3" or scenario.radio.kind.waits:
         fields["radio"] = type(scenario.radio)()
     return type(scenario).model_construct(**fields)
 

@@ -40,6 +40,8 @@ USUAL = {
     "radio.noise_dbm_per_mhz": (-180.0, -90.0),
     "radio.lte.interference_margin_db": (0.0, 20.0),
     "radio.lte.antenna_gain_db": (-10.0, 40.0),
+    "radio.nr.interference_margin_db": (0.0, 20.0),
+    "radio.nr.antenna_gain_db": (-10.0, 40.0),
     "allocation.alpha": (1e-3, 1.0),
     "allocation.beta": (1e-3, 1.0),
     "allocation.rho": (1e-3, 1.0),
@@ -58,7 +60,14 @@ USUAL = {
 """Values with which the unit of a key is hardly wrong."""
 LOADS = ("workload.batch_size", "workload.local_iterations", "workload.backward_ratio")
 SIZES = (*LOADS[:2], "workload.lora_rank", "workload.sequence_length", "workload.classes")
-RADIO = ("radio.noise_dbm_per_mhz", "radio.lte.interference_margin_db", "radio.lte.antenna_gain_db")
+RADIO = (
+    "radio.noise_dbm_per_mhz",
+    *(
+        f"radio.{cell}.{key}"
+        for cell in ("lte", "nr")
+        for key in ("interference_margin_db", "antenna_gain_db")
+    ),
+)
 UPLINK = (*RADIO, "uavs.tx_power_w", "radio.uplink_bandwidth_hz", "allocation.beta", *SIZES)
 DOWNLINK = (
     *(*RADIO, "base_station.tx_power_w", "radio.downlink_bandwidth_hz"),

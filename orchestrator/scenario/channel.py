@@ -89,7 +89,8 @@ LOWEST_PLAIN_M = 1e-3
 SAME_CARRIER = 0.05
 """Largest relative difference of a carrier from that of a fit that is not logged."""
 TTI_S = 1e-3
-"""Time in which small-scale fading is constant: a transmission time interval of LTE."""
+"""Time in which small-scale fading is constant: a transmission time interval of LTE. That of NR is
+an NR slot."""
 FIRST_SLOTS = 1024
 """Number of slots that are requested from a channel at first; it doubles when more are needed."""
 FIRST_BLOCKS = 102_400
@@ -259,13 +260,15 @@ def fading_of(scenario: Scenario) -> Fading | None:
     radio = scenario.radio
     if radio.fading == "none":
         return None
+    interval_s = radio.nr.slot_s if radio.kind.cell == "nr" else TTI_S
     return Fading(
         kind=radio.fading,
         direct=10 ** (radio.rician_k_db / 10) if radio.fading == "rician" else 0.0,
-        block_s=TTI_S if radio.fading_block == "tti" else scenario.slot_s,
+        block_s=interval_s if radio.fading_block == "tti" else scenario.slot_s,
         carrier_hz=radio.carrier_hz,
         doppler_hz=radio.doppler_hz,
         seed=scenario.seed,
+        reciprocal=radio.kind.cell == "nr" and radio.nr.duplex == "tdd",
     )
 
 

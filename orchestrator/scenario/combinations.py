@@ -48,6 +48,7 @@ from orchestrator.scenario.facts import (
     PASSES,
     PAYLOAD_RATES,
     RANDOM,
+    SHARED_CELL,
     SHARED_SET,
     SNR_LOSS,
     SOME_CLIENTS,
@@ -264,7 +265,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                 unequal("rho"),
                 fact(
                     "radio.access",
-                    "radio.access is 'lte' or 'wifi'",
+                    "radio.access is 'lte', 'nr' or 'wifi'",
                     "must divide the transmit power",
                     lambda s: not s.radio.kind.has_rho,
                 ),
@@ -464,6 +465,23 @@ COMBINATIONS: tuple[Combination, ...] = (
                 is_not("emulation.one_way_delay_s", 0.0),
                 "the second is the former name of the first",
             ),
+            "tdd-with-two-bandwidths": (
+                fact(
+                    "radio.downlink_bandwidth_hz",
+                    "the bandwidths differ",
+                    "must be that of the uplink",
+                    lambda s: s.radio.downlink_bandwidth_hz != s.radio.uplink_bandwidth_hz,
+                    "radio.uplink_bandwidth_hz",
+                ),
+                fact(
+                    "radio.nr.duplex",
+                    "radio.nr.duplex is 'tdd'",
+                    "must be 'fdd'",
+                    lambda s: s.radio.kind.cell == "nr" and s.radio.nr.duplex == "tdd",
+                    "radio.access",
+                ),
+                "both directions share one carrier",
+            ),
             "mac-order-without-lte": (
                 MAC_ORDER,
                 is_not("radio.access", "lte"),
@@ -603,8 +621,8 @@ COMBINATIONS: tuple[Combination, ...] = (
             ),
             "cells-of-another-radio": (
                 CELLS,
-                is_not("radio.access", "lte"),
-                "cells and handovers are modelled for LTE only",
+                is_not("radio.access", "lte", "nr"),
+                "cells and handovers are modelled for LTE and NR only",
             ),
             "cells-with-fading": (
                 CELLS,
@@ -782,13 +800,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "each host shapes the links of its own nodes",
             ),
             "hosts-on-a-shared-band": (
-                fact(
-                    "radio.lte.scheduler",
-                    "radio.lte.scheduler is 'equal'",
-                    "must be 'shares'",
-                    lambda s: s.radio.dividing_key == "radio.lte.scheduler",
-                    "radio.access",
-                ),
+                SHARED_CELL,
                 None,
                 "each host shapes the links of its own nodes",
             ),
@@ -847,6 +859,14 @@ COMBINATIONS: tuple[Combination, ...] = (
                 is_not("links.ecn", False),
                 None,
                 "the simulated links do not mark packets",
+            ),
+            "packets-on-a-shared-band-of-nr": (
+                replace(
+                    SHARED_CELL,
+                    find=lambda s: None if s.radio.kind.ns3 else SHARED_CELL.find(s),
+                ),
+                None,
+                "packets do not pass NR in ns-3, and the simulated links do not divide a band",
             ),
             "packets-of-another-congestion-control": (
                 is_not("emulation.congestion_control", *CONGESTION_CONTROLS),

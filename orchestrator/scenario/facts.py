@@ -267,8 +267,14 @@ TRAINED = fact(
 DIVIDED = Fact(
     "the UAVs that send divide the band",
     "must give each UAV a share of the band",
-    ("radio.access", "radio.lte.scheduler"),
+    ("radio.access", "radio.lte.scheduler", "radio.nr.scheduler"),
     _dividing_key,
+)
+SHARED_CELL = Fact(
+    "the scheduler of the cell is 'equal'",
+    "must be 'shares'",
+    ("radio.lte.scheduler", "radio.nr.scheduler", "radio.access"),
+    lambda s: _dividing_key(s) if s.radio.kind.cell else None,
 )
 CONTENDS = fact(
     "radio.access", "radio.access is 'wifi'", "must not be 'wifi'", lambda s: s.radio.kind.divides

@@ -100,7 +100,7 @@ PLAIN = ("free-space", "two-ray")
 MOBILITY.add({GAUSS_MARKOV: None})
 FITTED = "fitted"
 CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN), FITTED: None})
-RADIOS.add(dict.fromkeys(("shannon", "lte", "wifi")))
+RADIOS.add(dict.fromkeys(("shannon", "lte", "nr", "wifi")))
 CHANNELS.add({LOG_DISTANCE: "ns3_scenarios.modelled:log_distance"})
 COUNTED_RULES = ("random", "by-channel", "round-robin")
 """Rules of participation that choose as many clients as the scenario says."""
@@ -137,11 +137,16 @@ class RadioKind:
     """Whether planners can compute the share of the band that a rate needs."""
     ns3: Literal["lte", "wifi"] | None = None
     """The radio access of ns-3 that simulates it."""
+    cell: Literal["lte", "nr"] | None = None
+    """The section of `Radio` with a cell that assigns resource blocks."""
+    waits: bool = False
+    """Whether packets wait for slots of the radio on links, too, where ns-3 does not carry them."""
 
 
 RADIO_KINDS = {
     "shannon": RadioKind(invertible=True),
-    "lte": RadioKind(has_rho=False, ns3="lte"),
+    "lte": RadioKind(has_rho=False, ns3="lte", cell="lte"),
+    "nr": RadioKind(has_rho=False, cell="nr", waits=True),
     "wifi": RadioKind(divides=True, has_rho=False, ns3="wifi"),
 }
 
@@ -431,6 +436,84 @@ class Lte(Section):
 
 PLAIN_LTE = Lte()
 
+_NR_MHZ = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 60, 70, 80, 90, 100)
+NR_BLOCKS = {
+    spacing_khz: {1e6 * mhz: blocks for mhz, blocks in zip(_NR_MHZ, row, strict=False) if blocks}
+    for spacing_khz, row in {
+        15: (25, 52, 79, 106, 133, 160, 188, 216, 242, 270),
+        30: (11, 24, 38, 51, 65, 78, 92, 106, 119, 133, 162, 189, 217, 245, 273),
+        60: (0, 11, 18, 24, 31, 38, 44, 51, 58, 65, 79, 93, 107, 121, 135),
+    }.items()
+}
+"""Number of resource blocks of each NR bandwidth in Hz, by subcarrier spacing in kHz; TS 38.104,
+table 5.3.2-1."""
+TDD_CYCLE_MS = 20
+"""Time that a whole number of TDD patterns must fill, TS 38.213, section 11.1."""
+
+
+class Nr(Section):
+    """A 5G NR cell, for `radio.access: nr` (see docs/nr.md)."""
+
+    subcarrier_spacing_khz: Literal[15, 30, 60] = 30
+    """Subcarrier spacing in kHz. An NR slot lasts 1 ms with 15, 0.5 ms with 30 and 0.25 ms with
+    60."""
+    duplex: Literal["fdd", "tdd"] = "fdd"
+    """`fdd`: each direction has a carrier; `tdd`: both directions share one carrier, and each NR
+    slot belongs to one of them."""
+    tdd_pattern: Annotated[str, Field(max_length=80)] = "DDDU"
+    """Directions of the NR slots of a TDD carrier, which repeat: `D`, downlink; `U`, uplink; `S`,
+    downlink with a gap before the uplink."""
+    resource_blocks: Annotated[int, Field(ge=11, le=273)] | None = None
+    """Number of resource blocks that the scheduler assigns, in each direction. Default: all
+    resource blocks of the bandwidth, e.g. 51 for 20 MHz with 30 kHz."""
+    scheduler: Literal["equal", "shares"] = "equal"
+    """`equal`: the UAVs that have data to send get equal numbers of resource blocks; `shares`: each
+    UAV has a fixed share of the resource blocks, given by `allocation.beta`."""
+    highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
+    """Highest modulation order, in both directions."""
+    noise_figure_db: Annotated[float, Field(ge=0, le=30)] = 0.0
+    """Noise figure of the receivers at the base station and the UAVs."""
+    interference_margin_db: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Interference from other cells: the ratio of interference plus noise to noise."""
+    antenna_gain_db: Annotated[float, Field(ge=-30, le=40)] = 0.0
+    """Sum of the antenna gains of the base station and a UAV, in addition to those in the channel
+    gain."""
+    block_size: Literal["lena", "3gpp"] = "lena"
+    """Rule for the size of transport blocks: `lena`, that of 5G-LENA; `3gpp`, that of TS 38.214,
+    section 5.1.3.2."""
+
+    @property
+    def slot_s(self) -> float:
+        """Length of an NR slot."""
+        return 15e-3 / self.subcarrier_spacing_khz
+
+    @model_validator(mode="after")
+    def _pattern_known(self) -> "Nr":
+        pattern = self.tdd_pattern
+        if set(pattern) - {"S"} != {"D", "U"}:
+            raise ValueError(
+                "tdd_pattern: must consist of 'D', 'S' and 'U', with at least one 'D' and one 'U'; "
+                f"not {pattern!r}"
+            )
+        if any(
+            slot == "S" and (pattern[i - 1] != "D" or pattern[(i + 1) % len(pattern)] != "U")
+            for i, slot in enumerate(pattern)
+        ):
+            raise ValueError(
+                f"tdd_pattern: each 'S' must be between 'D' and 'U', because its gap changes the "
+                f"direction; not {pattern!r}"
+            )
+        slots = TDD_CYCLE_MS * self.subcarrier_spacing_khz // 15
+        if self.duplex == "tdd" and slots % len(pattern):
+            raise ValueError(
+                f"tdd_pattern: a whole number of patterns must fill {TDD_CYCLE_MS} ms, {slots} NR "
+                f"slots with {self.subcarrier_spacing_khz} kHz; {pattern!r} has {len(pattern)}"
+            )
+        return self
+
+
+PLAIN_NR = Nr()
+
 WifiStandard = Literal["n", "ac", "ax"]
 MOST_WIFI_W = 1.0
 """Largest power of an access point unless another one is asked for: what Wi-Fi may send with in
@@ -470,7 +553,7 @@ PLAIN_WIFI = Wifi()
 
 
 class Cell(Section):
-    """A further base station (eNB) of an LTE network (see docs/lte.md)."""
+    """A further base station of an LTE or NR network (see docs/lte.md)."""
 
     position_m: tuple[Metres, Metres, Metres]
     """Coordinates x, y, z."""
@@ -541,16 +624,18 @@ class Fitted(Section):
 
 
 class Radio(Section):
-    """The radio channel and the rate model: FDMA at the Shannon rate, LTE or Wi-Fi. The paradigm
-    decides whether the downlink is shared or dedicated."""
+    """The radio channel and the rate model: FDMA at the Shannon rate, LTE, 5G NR or Wi-Fi. The
+    paradigm decides whether the downlink is shared or dedicated."""
 
     access: str = Field(default="shannon", exclude_if=lambda access: access == "shannon")
-    """Rate model of the links: `shannon`, the rate model of the paper; `lte`, resource blocks with
-    modulation and coding schemes; `wifi`, one channel for which the access point and the UAVs
-    contend; or a rate model that a package registers as `testbed.radios` (see docs/plugins.md)."""
+    """Rate model of the links: `shannon`, the rate model of the paper; `lte` and `nr`,
+    resource blocks with modulation and coding schemes; `wifi`, one channel for which the access
+    point and the UAVs contend; or a rate model that a package registers as `testbed.radios` (see
+    docs/plugins.md)."""
     access_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of a plug-in rate model."""
     lte: Lte = Field(default=PLAIN_LTE, exclude_if=lambda lte: lte == PLAIN_LTE)
+    nr: Nr = Field(default=PLAIN_NR, exclude_if=lambda nr: nr == PLAIN_NR)
     wifi: Wifi = Field(default=PLAIN_WIFI, exclude_if=lambda wifi: wifi == PLAIN_WIFI)
     carrier_hz: Annotated[float, Field(ge=0.5e9, le=30e9)] = 2.0e9
     """Carrier frequency, f_c."""
@@ -574,7 +659,8 @@ class Radio(Section):
     fading_block: Literal["tti", "slot"] = Field(
         default="tti", exclude_if=lambda block: block == "tti"
     )
-    """Duration for which small-scale fading is constant: a TTI of 1 ms, or a slot."""
+    """Duration for which small-scale fading is constant: a TTI of 1 ms (with NR, an NR slot), or a
+    slot."""
     rician_k_db: Annotated[float, Field(ge=-40, le=60)] = Field(
         default=10.0, exclude_if=lambda k_db: k_db == 10.0
     )
@@ -588,8 +674,8 @@ class Radio(Section):
     cells: Annotated[list[Cell], Field(max_length=MOST_CELLS)] = Field(
         default=[], exclude_if=lambda cells: not cells
     )
-    """Further LTE base stations, which use the same carriers as `base_station` and interfere with
-    it. All of them are connected to the server without delay."""
+    """Further base stations of LTE or NR, which use the same carriers as `base_station` and
+    interfere with it. All of them are connected to the server without delay."""
     handover: Literal["a3", "none"] = Field(default="a3", exclude_if=lambda kind: kind == "a3")
     """Handover rule: `a3`, a UAV changes to a cell from which it receives more power (event A3 of
     TS 36.331); `none`, it stays in the cell that is the strongest in slot 0."""
@@ -660,8 +746,20 @@ class Radio(Section):
         share of its own."""
         if self.kind.divides:
             return "radio.access"
-        is_equal = self.kind.ns3 == "lte" and self.lte.scheduler == "equal"
-        return "radio.lte.scheduler" if is_equal else None
+        is_equal = self.kind.cell is not None and self.cell.scheduler == "equal"
+        return f"radio.{self.kind.cell}.scheduler" if is_equal else None
+
+    @property
+    def cell(self) -> "Lte | Nr":
+        """The cell that assigns resource blocks: that of the radio access, or LTE's."""
+        return self.nr if self.kind.cell == "nr" else self.lte
+
+    @property
+    def carrier_blocks(self) -> dict[float, int]:
+        """Number of resource blocks of each bandwidth in Hz that the cell may have."""
+        if self.kind.cell == "nr":
+            return NR_BLOCKS[self.nr.subcarrier_spacing_khz]
+        return LTE_BLOCKS
 
     @model_validator(mode="after")
     def _whole_milliseconds(self) -> "Radio":
@@ -674,18 +772,22 @@ class Radio(Section):
         return self
 
     @model_validator(mode="after")
-    def _lte_bandwidths(self) -> "Radio":
-        if self.access != "lte":
+    def _bandwidths_of_the_cell(self) -> "Radio":
+        if self.kind.cell is None:
             return self
+        known = self.carrier_blocks
         for name in ("uplink_bandwidth_hz", "downlink_bandwidth_hz"):
             hertz = getattr(self, name)
-            if hertz not in LTE_BLOCKS:
-                known = ", ".join(f"{hz / 1e6:g}" for hz in LTE_BLOCKS)
-                raise ValueError(f"{name}: must be an LTE bandwidth, {known} MHz, not {hertz:g} Hz")
-            if (self.lte.resource_blocks or 0) > LTE_BLOCKS[hertz]:
+            if hertz not in known:
+                numbers = ", ".join(f"{hz / 1e6:g}" for hz in known)
+                of_cell = "an LTE bandwidth"
+                if self.kind.cell == "nr":
+                    of_cell = f"an NR bandwidth with {self.nr.subcarrier_spacing_khz} kHz"
+                raise ValueError(f"{name}: must be {of_cell}, {numbers} MHz, not {hertz:g} Hz")
+            if (self.cell.resource_blocks or 0) > known[hertz]:
                 raise ValueError(
-                    f"lte.resource_blocks: {name} has {LTE_BLOCKS[hertz]}, "
-                    f"not {self.lte.resource_blocks}"
+                    f"{self.kind.cell}.resource_blocks: {name} has {known[hertz]}, "
+                    f"not {self.cell.resource_blocks}"
                 )
         return self
 
@@ -2289,7 +2391,8 @@ class Scenario(Section):
     @property
     def is_impaired(self) -> bool:
         """Whether any link delays or loses frames."""
-        return bool(self.emulation.one_way_delay_s) or self.links.are_impaired
+        own = bool(self.emulation.one_way_delay_s) or self.links.are_impaired
+        return own or self.radio.kind.waits
 
     @property
     def at_edges(self) -> "list[Self]":

@@ -179,6 +179,10 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if radio.access != "lte":
         reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-lte` takes them then"
         yield "radio.lte", reason
+    if radio.access != "nr":
+        yield "radio.nr", f"radio.access is {radio.access!r}"
+    elif radio.nr.duplex == "fdd":
+        yield "radio.nr.tdd_pattern", "radio.nr.duplex is 'fdd'"
     if not CONTENDS(scenario):
         reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-wifi` takes them then"
         yield "radio.wifi", reason

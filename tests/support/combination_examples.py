@@ -14,6 +14,7 @@ GATED = {"uploads.adapters_wait_for_all": True}
 AGGREGATED = {"paradigm": "sfl-sp", "workload.gradient_aggregation": 0.5}
 LTE = {"radio.access": "lte"}
 LTE_SHARES = LTE | {"radio.lte.scheduler": "shares"}
+NR = {"radio.access": "nr"}
 WIFI = {"radio.access": "wifi"}
 CELLS = LTE | {"radio.cells": [{"position_m": [800, 0, 30]}]}
 SNR = {"links.loss": {"model": "snr", "threshold_db": 3}}
@@ -111,6 +112,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "jitter-without-delay": {"links.jitter_s": 0.1},
     "reordering-without-jitter": {"links.one_way_delay_s": 0.1, "links.reordering": True},
     "delay-under-two-names": {"links.one_way_delay_s": 0.1, "emulation.one_way_delay_s": 0.1},
+    "tdd-with-two-bandwidths": NR | {"radio.nr.duplex": "tdd", "radio.downlink_bandwidth_hz": 40e6},
     "mac-order-without-lte": MAC | NS3_WIFI,
     "mac-order-on-links": MAC | LTE,
     "mac-order-without-marks": MAC | NS3 | {"emulation.transport": "grpc"},
@@ -171,6 +173,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "packets-with-edge-servers": TOPOLOGY,
     "packets-with-queue": {"links.queue": "fq_codel"},
     "packets-with-ecn": {"links.ecn": True},
+    "packets-on-a-shared-band-of-nr": NR,
     "packets-of-another-congestion-control": {"emulation.congestion_control": "vegas"},
     "packets-with-payload-rates": PAYLOAD | LTE,
     "packets-of-varying-links": {"links.one_way_delay_s": {"model": "distance"}},

@@ -15,6 +15,7 @@ from ns3_scenarios.trace import TraceExhausted, TwoWay
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.lte import Lte
+from orchestrator.engine.nr import Nr
 from orchestrator.engine.plan import Allocation, RoundPlan
 from orchestrator.engine.radio import of_gains
 from orchestrator.rounds.simulation import simulate
@@ -149,6 +150,43 @@ def random_lte_case(rng, scheme):
     beta = equal
     if scheduler == "shares":
         block = 1 / min(Lte.of(scenario).blocks)  # each has one at least
+        beta = block + (1 - plan.clients * block) * plan.allocation.beta
+    plan = replace(plan, allocation=replace(plan.allocation, beta=beta, rho=equal))
+    return _with_fades(rng, plan, scenario, gain, slot_s, start_s)
+
+
+def random_nr_case(rng, scheme):
+    """The same with a scenario's NR cell."""
+    plan, radio, gain, slot_s, start_s = random_case(rng, scheme)
+    spacing_khz = int(rng.choice([15, 30, 60]))
+    bandwidths_hz = rng.choice([10e6 if spacing_khz == 60 else 5e6, 20e6], 2).tolist()
+    duplex = str(rng.choice(["fdd", "tdd"]))
+    scheduler = str(rng.choice(["equal", "shares"]))
+    nr = {
+        "subcarrier_spacing_khz": spacing_khz,
+        "duplex": duplex,
+        "tdd_pattern": str(rng.choice(["DDDU", "DDDSU", "DU"])),
+        "resource_blocks": 11 if rng.random() < 0.3 else None,
+        "scheduler": scheduler,
+        "noise_figure_db": float(rng.choice([0.0, 7.0])),
+        "highest_modulation": str(rng.choice(["64QAM", "256QAM"])),
+    }
+    scenario = validate(
+        {
+            "uavs": {"tx_power_w": radio.uplink_power_w.tolist()},
+            "radio": {
+                "access": "nr",
+                "uplink_bandwidth_hz": bandwidths_hz[0],
+                "downlink_bandwidth_hz": bandwidths_hz[duplex == "fdd"],
+                "nr": nr,
+            },
+        },
+        "random",
+    )
+    equal = np.full(plan.clients, 1 / plan.clients)
+    beta = equal
+    if scheduler == "shares":
+        block = 1 / min(Nr.of(scenario).blocks)  # each has one at least
         beta = block + (1 - plan.clients * block) * plan.allocation.beta
     plan = replace(plan, allocation=replace(plan.allocation, beta=beta, rho=equal))
     return _with_fades(rng, plan, scenario, gain, slot_s, start_s)

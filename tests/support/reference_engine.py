@@ -53,6 +53,31 @@ CURVES = json.loads(
 """See `ns3_scenarios.link_curves`."""
 RESOURCE_BLOCKS = {1.4: 6, 3: 15, 5: 25, 10: 50, 15: 75, 20: 100}
 
+NR_ORDERS = {"64QAM": (10, 7, 12), "256QAM": (5, 6, 9, 8)}
+"""Numbers of schemes of each modulation order: TS 38.214, tables 5.1.3.1-1 and 5.1.3.1-2."""
+NR_PERCENT = {
+    "64QAM": (
+        *(12, 15, 19, 25, 30, 37, 44, 51, 59, 66, 33, 37, 42, 48, 54, 60, 64),
+        *(43, 46, 50, 55, 60, 65, 70, 75, 80, 85, 89, 93),
+    ),
+    "256QAM": (
+        *(12, 19, 30, 44, 59, 37, 42, 48, 54, 60, 64, 46, 50, 55, 60, 65, 70, 75, 80, 85),
+        *(67, 69, 74, 77, 82, 86, 90, 93),
+    ),
+}
+"""Code rates of these schemes in 5G-LENA, in percent."""
+NR_RATES = {
+    "64QAM": (
+        *(120, 157, 193, 251, 308, 379, 449, 526, 602, 679, 340, 378, 434, 490, 553, 616),
+        *(658, 438, 466, 517, 567, 616, 666, 719, 772, 822, 873, 910, 948),
+    ),
+    "256QAM": (
+        *(120, 193, 308, 449, 602, 378, 434, 490, 553, 616, 658, 466, 517, 567, 616, 666),
+        *(719, 772, 822, 873, 682.5, 711, 754, 797, 841, 885, 916.5, 948),
+    ),
+}
+"""1024 times the code rates of the tables."""
+
 
 @functools.cache
 def efficiencies(modulation, digits):
@@ -254,6 +279,87 @@ def in_range(cell, way, gains, among, slot):
     """How many of some UAVs an LTE cell serves in a slot."""
     side = "up" if way == "up" else "down"
     return sum(cell.shared_rate(side, j, gains[j][slot], 1) > 0 for j in among)
+
+
+class Nr(Lte):
+    """An NR cell, from the keys of a scenario, with transport blocks of 5G-LENA."""
+
+    def __init__(self, scenario, share):
+        radio, nr = scenario.radio, scenario.radio.nr
+        self.share, self.packet_bytes = share, scenario.emulation.mtu
+        self.power_w, self.bs_power_w = scenario.fleet.tx_power_w, scenario.base_station.tx_power_w
+        floor_dbm = radio.noise_dbm_per_mhz + 10 * math.log10(12e-3 * nr.subcarrier_spacing_khz)
+        floor_dbm += nr.noise_figure_db + nr.interference_margin_db - nr.antenna_gain_db
+        self.noise_w = 10 ** ((floor_dbm - 30) / 10)
+        blocks = {15: {5: 25, 20: 106}, 30: {5: 11, 20: 51}, 60: {10: 11, 20: 24}}
+        known = blocks[nr.subcarrier_spacing_khz]
+        self.band = known[radio.downlink_bandwidth_hz / 1e6]
+        self.up_blocks = nr.resource_blocks or known[radio.uplink_bandwidth_hz / 1e6]
+        self.down_blocks = nr.resource_blocks or self.band
+        self.slots_per_s = 1000 * nr.subcarrier_spacing_khz / 15
+        self.parts = (1, 1)
+        if nr.duplex == "tdd":
+            own = [nr.tdd_pattern.count(slot) for slot in "UDS"]
+            self.parts = (own[0] / sum(own), (own[1] + own[2] * 12 / 13) / sum(own))
+        self.modulation, self.is_shared = nr.highest_modulation, nr.scheduler == "equal"
+        self.order = [
+            order
+            for order, n in zip((2, 4, 6, 8), NR_ORDERS[self.modulation], strict=False)
+            for _ in range(n)
+        ]
+        self.rates_1024 = NR_RATES[self.modulation]
+
+    def efficiency(self, snr):
+        return math.log2(1 + snr * 1.5 / -math.log(5e-5))
+
+    def scheme(self, supported):
+        """The highest scheme of at most that efficiency, from 0; -1: not even the first CQI."""
+        if supported < 0.15:
+            return -1
+        exact = [
+            round(order * rate / 1024, 2)
+            for order, rate in zip(self.order, self.rates_1024, strict=True)
+        ]
+        return max((mcs for mcs, each in enumerate(exact) if each <= supported), default=0)
+
+    def block_bytes(self, mcs, blocks):
+        rate = NR_PERCENT[self.modulation][mcs] / 100
+        whole = int(11 * 13 * blocks * self.order[mcs] * NR_PERCENT[self.modulation][mcs] // 800)
+        small = 8 * whole <= 292 or rate <= 0.25 or (8 * whole <= 3824 and rate <= 0.67)
+        return whole - 3 * max(1, (whole - 3) // (480 if small else 1056))
+
+    def bps(self, way, mcs, blocks):
+        left = self.block_bytes(mcs, blocks) - (10 if way == 0 else 5)
+        data = 8 * max(left, 0) * self.slots_per_s * self.parts[way]
+        return data * self.packet_bytes / (self.packet_bytes + 3.5)
+
+    def uplink_bps(self, k, gain, blocks):
+        alone = self.power_w[k] * gain / self.noise_w
+        fewest = min(blocks, 4)
+        some = range(blocks, fewest - 1, -1) if blocks else ()
+        reached = next((n for n in some if self.scheme(self.efficiency(alone / n)) >= 0), 0)
+        if reached == 0:
+            return 0.0
+        mcs = self.scheme(self.efficiency(alone / reached)) if reached == blocks else 0
+        return self.bps(0, mcs, reached)
+
+    def downlink_bps(self, gain, blocks):
+        cqi = [round(order * rate / 1024, 2) for order, rate in CODE_RATES[self.modulation]]
+        snr = self.bs_power_w * gain / (self.band * self.noise_w)
+        known = [each for each in cqi if each <= self.efficiency(snr)]
+        return self.bps(1, self.scheme(known[-1]), blocks) if known and blocks else 0.0
+
+    def shared_rate(self, way, k, gain, active, others=0):
+        """While that many divide the blocks equally: each has one more in a part of the time."""
+        number = self.down_blocks if way == "down" else self.up_blocks
+        at_a_time = max(1, min(active, number // 4))
+        blocks, more = divmod(number, at_a_time)
+
+        def bps(n):
+            return self.downlink_bps(gain, n) if way == "down" else self.uplink_bps(k, gain, n)
+
+        mean = (at_a_time - more) * bps(blocks) + (more and more * bps(blocks + 1))
+        return mean / active
 
 
 class Wifi:
@@ -464,7 +570,7 @@ def reference_round(
 ):
     """Latency, energies, objective, spans (client, iteration, step, start, end, bytes), lost.
 
-    `radio` is a `ShannonFdma`, or a scenario with a cell of LTE or Wi-Fi. `gain` is [K, S] or a
+    `radio` is a `ShannonFdma`, or a scenario with a cell of LTE, NR or Wi-Fi. `gain` is [K, S] or a
     `TwoWay`.
     `faults` has lists by client: absent, stop_s, lost_s, wrong_s, duplicate; and slow, by node.
     `tcp` is None, or a `TcpModel` with grants.
@@ -494,7 +600,7 @@ def reference_round(
     if hasattr(radio, "noise_w_per_hz"):
         cell = Fdma(radio, share)
     else:
-        cell = {"lte": Lte, "wifi": Wifi}[radio.radio.access](radio, share)
+        cell = {"lte": Lte, "nr": Nr, "wifi": Wifi}[radio.radio.access](radio, share)
     power_w = radio.uplink_power_w if isinstance(cell, Fdma) else cell.power_w
 
     cells = getattr(gain, "cells", None)

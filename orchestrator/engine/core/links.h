@@ -4,7 +4,7 @@
 // Rates: from a radio and a round's shares to the rate of each link in each slot.
 //
 // Each radio is stated here once, for the engine and for the rates that links are given; the Python
-// classes (`fdma`, `lte`, `wifi`, `curve`, `radio`) compute the tables that these functions read.
+// classes (`fdma`, `lte`, `nr`, `wifi`, `curve`, `radio`) compute the tables that these functions read.
 
 #pragma once
 
@@ -22,7 +22,7 @@ constexpr double NEVER = INFINITY;
 constexpr double HALF_NS = 0.5e-9;
 
 enum Direction { UP, DOWN, BROADCAST };
-enum Kind { SHANNON, GIVEN, LTE, WIFI, CURVE };
+enum Kind { SHANNON, GIVEN, LTE, WIFI, CURVE, NR };
 
 inline double least(double a, double b) { return b < a ? b : a; }
 inline double most(double a, double b) { return b > a ? b : a; }
@@ -43,12 +43,12 @@ struct Steps {
 // A radio; mirror of `orchestrator.engine.core_library.Bands`.
 struct Bands {
   int32_t kind;
-  // GIVEN: whether a rate of the downlink is that of the whole cell. LTE: whether those that are
+  // GIVEN: whether a rate of the downlink is that of the whole cell. LTE, NR: whether those that are
   // active share the resource blocks.
   int32_t shared;
   int64_t clients;
   double uplink_hz, downlink_hz, noise_w_per_hz, downlink_power_w;
-  // SHANNON, CURVE: transmit powers [K]. LTE: SNR of each UAV in one resource block at gain 1.
+  // SHANNON, CURVE: transmit powers [K]. LTE, NR: SNR of each UAV in one resource block at gain 1.
   const double *uplink;
   double downlink_snr;
   Steps up, down;
@@ -62,7 +62,7 @@ struct Link {
   bool shared;         // with the other links of its direction that send at the same time
   double hz, snr;      // bandwidth, and SNR at gain 1
   double part;         // GIVEN: of the slots' values
-  int64_t blocks;      // LTE: resource blocks; of a shared band, all
+  int64_t blocks;      // LTE, NR: resource blocks; of a shared band, all
   int64_t all;         // WIFI: links of its direction while all send
   Steps steps;
   double (*curve)(double snr, double hz);
@@ -74,7 +74,7 @@ struct Rate {
   double from, below;
 };
 
-// The resource blocks of an LTE uplink in a TTI in which it sends, and the fraction of all TTIs in
+// The resource blocks of an uplink in a TTI in which it sends, and the fraction of all TTIs in
 // which it does, while `active` uplinks are active.
 inline int64_t turn(int64_t blocks, int64_t active, double &part) {
   const int64_t at_once = lte::at_once(blocks, active);
@@ -119,6 +119,7 @@ inline void fill_links(const Bands &bands, bool in_turns, const double *beta, co
           if (way == DOWN && bands.shared && !in_turns) link.part = rho[k];
           break;
         case LTE:
+        case NR:
           link.snr = way == UP ? bands.uplink[k] : bands.downlink_snr;
           link.blocks = link.steps.blocks;
           link.shared = bands.shared && !whole;
@@ -162,6 +163,23 @@ inline Rate blocks_bps(const Link &link, double value, int64_t blocks) {
           step < steps ? from[step] / snr_at_1 : NEVER};
 }
 
+// The rate of an NR link while `active` links divide its blocks: those that remain are given to each
+// in turn, and with too many links for `lte::LEAST_BLOCKS` each, these are served in turns.
+inline Rate divided_bps(const Link &link, double value, int64_t active) {
+  double part = 1.0;
+  const int64_t blocks = turn(link.blocks, active, part);
+  const int64_t at_once = std::lround(part * static_cast<double>(active));
+  Rate rate = blocks_bps(link, value, blocks);
+  if (const int64_t more = link.blocks - blocks * at_once; more > 0) {
+    const Rate wider = blocks_bps(link, value, blocks + 1);
+    rate.bps += (wider.bps - rate.bps) * static_cast<double>(more) / static_cast<double>(at_once);
+    rate.from = most(rate.from, wider.from);
+    rate.below = least(rate.below, wider.below);
+  }
+  rate.bps *= part;
+  return rate;
+}
+
 // The rate of a Wi-Fi link while `active` links of its direction and `others` of the other contend.
 inline Rate contended_bps(const Link &link, double value, int64_t active, int64_t others) {
   const double *from = link.steps.least;
@@ -186,6 +204,7 @@ inline double link_bps(const Link &link, double value) {
     case GIVEN:
       return link.part * value;
     case LTE:
+    case NR:
       return blocks_bps(link, value, link.blocks).bps;
     case WIFI:
       return contended_bps(link, value, link.all, 0).bps;
@@ -199,6 +218,7 @@ inline double link_bps(const Link &link, double value) {
 // number of clients or for none.
 inline Rate shared_bps(const Link &link, double value, int64_t active, int64_t others) {
   if (link.kind == WIFI) return contended_bps(link, value, active, others);
+  if (link.kind == NR) return divided_bps(link, value, active);
   double part = 1.0 / static_cast<double>(active);
   int64_t blocks = link.steps.blocks;
   if (link.uplink) blocks = turn(blocks, active, part);
@@ -240,10 +260,13 @@ inline Rate shared_slot_bps(const Slots &slots, const Link &link, int way, int64
   return {total / static_cast<double>(slots.blocks), NEVER, -NEVER};
 }
 
-// Whether a link of a shared band takes part in a slot while all send: in an LTE cell, the others have
+// Whether a scheduler assigns resource blocks.
+inline bool is_scheduled(const Link &link) { return link.kind == LTE || link.kind == NR; }
+
+// Whether a link of a shared band takes part in a slot while all send: with a scheduler, the others have
 // the part of one that is out of range.
 inline bool takes_part(const Slots &slots, const Link &link, int way, int64_t k, int64_t slot) {
-  return link.kind != LTE || shared_slot_bps(slots, link, way, k, slot, 1, 0).bps > 0.0;
+  return !is_scheduled(link) || shared_slot_bps(slots, link, way, k, slot, 1, 0).bps > 0.0;
 }
 
 // The mean rate of a link of a shared band in a slot while all clients of its cell send that take part,
@@ -261,7 +284,7 @@ double shared_by_all_bps(const Slots &slots, const Link &link, int way, int64_t 
 }
 
 inline bool is_shared_by_all(const Slots &slots, const Link &link) {
-  return link.shared && (slots.cells || link.kind == LTE);
+  return link.shared && (slots.cells || is_scheduled(link));
 }
 
 // The mean rate of a link in a slot, in bit/s; of a shared band, while all clients of its cell send.

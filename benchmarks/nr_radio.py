@@ -1,0 +1,207 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""The model of 5G NR: peak rates, delays, and rates against stored ones of 5G-LENA.
+
+    python benchmarks/nr_radio.py [--json FILE] [--docs docs/nr.md]
+
+``nr_lena.csv`` says how 5G-LENA was run. Its scheduler gives the resource blocks that remain always
+to the same UAVs, which follow from a hash table; the model gives them to each UAV in turn. A UAV is
+therefore compared with the model's rate in the nearer of both numbers of resource blocks.
+"""
+
+import argparse
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lte_radio import DATAGRAM_BYTES, write_table
+from rich.console import Console
+from rich.table import Table
+
+from ns3_scenarios.trace import TwoWay
+from orchestrator.engine.arrays import Array
+from orchestrator.engine.nr import Nr
+from orchestrator.engine.plan import Allocation
+from orchestrator.scenario.duplex import idle_delays_s
+from orchestrator.scenario.loading import validate
+from orchestrator.scenario.schema import Nr as Cell
+from testbed.system.files import write_json
+
+LENA = Path(__file__).with_name("nr_lena.csv")
+MARKS = {
+    name: (f"<!-- begin: {name} -->", f"<!-- end: {name} -->")
+    for name in ("nr_peak", "nr_delay", "nr_lena")
+}
+PEAK_DB = 34.0
+"""A signal-to-noise ratio at which a UAV has the highest scheme."""
+TDD: dict[str, Any] = {"duplex": "tdd"}
+PEAKS: dict[str, tuple[float, dict[str, Any]]] = {
+    "20 MHz, FDD, 15 kHz": (20, {"subcarrier_spacing_khz": 15}),
+    "20 MHz, FDD, 30 kHz": (20, {}),
+    "20 MHz, FDD, 60 kHz": (20, {"subcarrier_spacing_khz": 60}),
+    "20 MHz, FDD, 30 kHz, `256QAM`": (20, {"highest_modulation": "256QAM"}),
+    "20 MHz, FDD, 30 kHz, `3gpp`": (20, {"block_size": "3gpp"}),
+    "20 MHz, TDD `DDDU`, 30 kHz": (20, TDD),
+    "20 MHz, TDD `DDDSU`, 30 kHz": (20, TDD | {"tdd_pattern": "DDDSU"}),
+    "100 MHz, FDD, 30 kHz, 270 resource blocks": (100, {"resource_blocks": 270}),
+    "100 MHz, FDD, 30 kHz": (100, {}),
+    "100 MHz, TDD `DDDU`, 30 kHz": (100, TDD),
+}
+"""By name: the bandwidth in MHz, and keys of `radio.nr`."""
+DELAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "FDD, 15 kHz": ({"subcarrier_spacing_khz": 15}, "not measured"),
+    "FDD, 30 kHz": ({}, "9.0 ms"),
+    "FDD, 60 kHz": ({"subcarrier_spacing_khz": 60}, "6.0 ms"),
+    "TDD `DDDU`, 30 kHz": (TDD, "11.5 ms"),
+    "TDD `DDDSU`, 30 kHz": (TDD | {"tdd_pattern": "DDDSU"}, "not measured"),
+}
+"""By name: keys of `radio.nr`, and the idle round trip over 5G-LENA (`ping` in virtual time)."""
+
+
+def cell_of(mhz: float, keys: dict[str, Any], uavs: int = 1) -> Nr:
+    """A cell whose base station and UAVs have 1 W."""
+    tree = {
+        "uavs": {"tx_power_w": [1.0] * uavs},
+        "base_station": {"tx_power_w": 1.0},
+        "emulation": {"mtu": DATAGRAM_BYTES},
+        "radio": {
+            "access": "nr",
+            "nr": keys,
+            "uplink_bandwidth_hz": 1e6 * mhz,
+            "downlink_bandwidth_hz": 1e6 * mhz,
+        },
+    }
+    return Nr.of(validate(tree, "benchmark"))
+
+
+def gains_of(radio: Nr, snr_db: Array) -> Array:
+    """Gains [2, K] that give these ratios in the blocks of the scheduler and of the bandwidth."""
+    blocks = np.array([radio.blocks[0], radio.band_blocks])
+    noise_w = blocks * radio.block_hz * radio.noise_w_per_hz
+    return np.asarray(noise_w[:, None] * 10 ** (np.array(snr_db) / 10))
+
+
+def rates_mbps(radio: Nr, snr_db: Array) -> Array:
+    """Rates of uplink and downlink while all UAVs send, [2, K]."""
+    equal = np.full(len(snr_db), 1 / len(snr_db))
+    values = TwoWay(gains_of(radio, snr_db)[..., None])
+    found = radio.link_rates(Allocation(1, equal, equal, equal), values, in_turns=False)
+    return np.stack([found.uplink[:, 0], found.gradient[:, 0]]) / 1e6
+
+
+def lena() -> list[dict[str, Any]]:
+    """The stored cells, with lists of numbers by UAV."""
+    lines = [line for line in LENA.read_text().splitlines() if not line.startswith("#")]
+    cells: list[dict[str, Any]] = []
+    for row in csv.DictReader(lines):
+        lists = {n: np.array(row[n].split(), float) for n in ("snr_db", "up_mbps", "down_mbps")}
+        cells.append(row | lists)
+    return cells
+
+
+def compared(cell: dict[str, Any]) -> tuple[Array, Array]:
+    """Rates of a stored cell in Mb/s, [2, K]: 5G-LENA's, and those of the model in as many resource
+    blocks."""
+    keys = {
+        "subcarrier_spacing_khz": int(cell["spacing_khz"]),
+        "resource_blocks": int(cell["resource_blocks"]),
+        "highest_modulation": cell["modulation"],
+    }
+    if cell["slots"] != "FDD":
+        keys |= TDD | {"tdd_pattern": cell["slots"]}
+    uavs = len(cell["snr_db"])
+    radio = cell_of(float(cell["bandwidth_mhz"]), keys, uavs)
+    theirs, each = np.stack([cell["up_mbps"], cell["down_mbps"]]), np.arange(uavs)
+    ours = np.empty_like(theirs)
+    for way, gain in enumerate(gains_of(radio, cell["snr_db"])):
+        both = []
+        for blocks in {radio.blocks[way] // uavs, -(-radio.blocks[way] // uavs)}:
+            used, step = radio.use(way, each, np.full(uavs, blocks), gain[:, None])
+            both.append(radio.steps[way].bps[used, step][:, 0] / 1e6)
+        nearest = np.abs(np.array(both) - theirs[way]).argmin(axis=0)
+        ours[way] = np.array(both)[nearest, each]
+    return theirs, ours
+
+
+def summary() -> dict[str, dict[str, float]]:
+    """By kind of cell: numbers of cells and rates, and how far the model's rates are off."""
+    errors: dict[str, list[float]] = defaultdict(list)
+    sums: dict[str, list[float]] = defaultdict(list)
+    for cell in lena():
+        theirs, ours = compared(cell)
+        kinds = (
+            f"{cell['bandwidth_mhz']} MHz, {cell['slots']}, {cell['spacing_khz']} kHz, "
+            f"{cell['resource_blocks']} resource blocks, {cell['modulation']}",
+            "all",
+        )
+        for kind in kinds:
+            sums[kind] += (ours.sum(axis=1) / theirs.sum(axis=1) - 1).tolist()
+            errors[kind] += (ours[theirs > 0] / theirs[theirs > 0] - 1).tolist()
+    return {
+        kind: {
+            "rates": len(found),
+            "median": float(np.median(np.abs(found))),
+            "within_1_percent": float((np.abs(found) <= 0.01).sum()),
+            "largest": float(np.abs(found).max()),
+            "largest_of_sums": float(np.abs(sums[kind]).max()),
+        }
+        for kind, found in sorted(errors.items(), key=lambda each: each[0] == "all")
+    }
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--docs", type=Path)
+    options = parser.parse_args()
+    peaks = {
+        name: rates_mbps(cell_of(*given), np.array([PEAK_DB]))[:, 0].tolist()
+        for name, given in PEAKS.items()
+    }
+    found = summary()
+    delays = {
+        name: [1e3 * delay_s for delay_s in idle_delays_s(Cell.model_validate(keys))]
+        for name, (keys, _) in DELAYS.items()
+    }
+    tables = {
+        "nr_peak": [["cell", "uplink, Mb/s", "downlink, Mb/s"]]
+        + [[name, *(f"{each:.1f}" for each in both)] for name, both in peaks.items()],
+        "nr_delay": [["cell", "uplink", "downlink", "round trip", "round trip over 5G-LENA"]]
+        + [
+            [name, *(f"{ms:.2f} ms" for ms in (*both, sum(both))), DELAYS[name][1]]
+            for name, both in delays.items()
+        ],
+        "nr_lena": [
+            [
+                *("cells", "rates of UAVs", "median difference", "within 1 %"),
+                *("largest difference", "largest difference of a cell's sum"),
+            ]
+        ]
+        + [
+            [
+                *(kind, f"{each['rates']:.0f}", f"{each['median']:.2%}"),
+                *(f"{each['within_1_percent']:.0f}", f"{each['largest']:.1%}"),
+                f"{each['largest_of_sums']:.2%}",
+            ]
+            for kind, each in found.items()
+        ],
+    }
+    for name, lines in tables.items():
+        table = Table(*lines[0])
+        for line in lines[1:]:
+            table.add_row(*line)
+        Console(width=160).print(table)
+        if options.docs:
+            write_table(options.docs, MARKS[name], lines)
+    if options.json:
+        write_json(
+            options.json, {"peaks_mbps": peaks, "delays_ms": delays, "against_5g_lena": found}
+        )
+
+
+if __name__ == "__main__":
+    main()
