@@ -392,7 +392,8 @@ def climbing(found: Sequence[tuple[float, tuple[int, int], Array, Array]], block
     """
     kept = [(-math.inf, (1, -1), *np.zeros((2, blocks + 1)))]
     for step in sorted(found, key=lambda step: (step[0], step[2][-1])):
-        if step[2][-1] > kept[-1][2][-1] or step[1] == kept[-1][1]:
+        _, scheme, bps, lost = kept[-1]
+        if step[2][-1] > bps[-1] or (step[1] == scheme and (step[3] != lost).any()):
             kept.append(step)
     return Steps(
         least_snr=np.array([10 ** (step[0] / 10) for step in kept[1:]]),

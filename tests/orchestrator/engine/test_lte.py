@@ -435,7 +435,7 @@ def test_limited_links_have_the_rates_of_their_steps():
     [
         (
             {"allocation": {"rho": [0.3, 0.7]}},
-            "allocation.rho: must be 'equal' where radio.access is 'lte' or 'wifi'",
+            "allocation.rho: must be 'equal' where radio.access is 'lte', 'nr' or 'wifi'",
         ),
         (
             {"allocation": {"beta": [0.3, 0.7]}},

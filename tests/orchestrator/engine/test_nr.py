@@ -20,6 +20,7 @@ from engine_cases import (
 )
 from engine_shim import shared_bps
 from reference_engine import Nr as Reference
+from reference_engine import in_range
 
 from ns3_scenarios.trace import TwoWay, both_ways
 from orchestrator.engine.links import impairments_of
@@ -213,6 +214,10 @@ def test_links_have_the_rates_of_the_second_implementation():
     seen = set()
     for plan, chosen, values in cases():
         reference = Reference(chosen, plan.allocation)
+
+        def in_cell(way, k, gain, all_gains, slot, reference=reference, uavs=range(plan.clients)):
+            return reference.rate(way, k, gain, in_range(reference, way, all_gains, uavs, slot))
+
         found = Nr.of(chosen).link_rates(plan.allocation, values, in_turns=plan.in_turns)
         up, down = both_ways(values)
         gradient = "broadcast" if plan.in_turns else "down"
@@ -221,7 +226,11 @@ def test_links_have_the_rates_of_the_second_implementation():
             (found.broadcast, down, "broadcast"),
             (found.gradient, down, gradient),
         ):
-            assert bps == pytest.approx(by_reference(reference.rate, way, value), rel=1e-12)
+            due = [
+                [in_cell(way, k, gain, value, slot) for slot, gain in enumerate(row)]
+                for k, row in enumerate(value)
+            ]
+            assert bps == pytest.approx(np.array(due), rel=1e-12)
         seen |= {(chosen.radio.nr.duplex, chosen.radio.nr.scheduler, bool((up > 0).any()))}
     assert {each[:2] for each in seen} == set(
         itertools.product(("fdd", "tdd"), ("equal", "shares"))
@@ -248,14 +257,12 @@ def test_links_share_the_cell_that_serves_them():
         reference = Reference(chosen, plan.allocation)
         found = Nr.of(chosen).link_rates(plan.allocation, given, in_turns=False)
         for bps, value, way in zip(found[::2], both_ways(values), ("up", "down"), strict=True):
-            due = [
-                [
-                    reference.rate(way, k, value[k, s], int((cells[:, s] == cells[k, s]).sum()))
-                    for s in range(40)
-                ]
-                for k in range(plan.clients)
-            ]
-            assert bps == pytest.approx(np.array(due), rel=1e-12)
+            due = np.empty_like(value)
+            for k, s in np.ndindex(*value.shape):
+                there = np.flatnonzero(cells[:, s] == cells[k, s])
+                together = in_range(reference, way, value, there, s)
+                due[k, s] = reference.rate(way, k, value[k, s], together)
+            assert bps == pytest.approx(due, rel=1e-12)
 
 
 def test_a_rate_holds_from_its_least_gain_up_to_the_next_step():
