@@ -172,7 +172,7 @@ def _environment() -> dict[str, Any]:
 
 
 def described(kind: str, directory: Path, files: Iterable[str]) -> About:
-    """What a bundle with this directory and these files says about itself.
+    """The facts about a bundle with this directory and these files.
 
     No other file is read: the bundle need not come from a trusted source.
 

@@ -32,7 +32,7 @@ from orchestrator.emulated.validity import CHECKS, validity
 from orchestrator.engine.faults import planned
 from orchestrator.records.emulation import Emulation
 from orchestrator.records.manifest import source_sha256
-from orchestrator.records.reader import Run, read_object, read_run
+from orchestrator.records.reader import KINDS, Run, read_object, read_run
 from orchestrator.records.tables import ANY, CLIENT, ROUND, STEP, WAY, Absent, read_table
 from orchestrator.reporting.report import render
 from orchestrator.scenario.loading import OWN
@@ -54,7 +54,7 @@ def _table(follows: str = "", copied: str = "", again: str = "") -> dict[str, Ho
     return {name: how for names, how in classes for name in names.split()}
 
 
-_SPANS = "round paradigm client iteration step start_s end_s bytes edge edge_round"
+_SPANS = "round paradigm client iteration step start_s end_s bytes edge_round edge"
 _BYTES = (
     "framing_bytes tls_bytes grpc_bytes quic_bytes header_bytes ack_bytes resent_lost_bytes "
     "resent_dropped_bytes resent_spurious_bytes handshake_bytes other_bytes"
@@ -63,7 +63,7 @@ COLUMNS: dict[str, dict[str, How]] = {
     "predicted": _table(again=_SPANS),
     "predicted_wire": _table(again=_SPANS),
     "measured": _table(
-        "round paradigm client iteration step bytes edge edge_round", "start_s end_s"
+        "round paradigm client iteration step bytes edge_round edge", "start_s end_s"
     ),
     "rounds": _table(
         "kind round paradigm split start_s latency_s max_energy_j objective", "decision_s"
@@ -72,43 +72,43 @@ COLUMNS: dict[str, dict[str, How]] = {
     "lost": _table("kind round client", "lost_s stopped_s cause"),
     "backhaul": _table("kind round edge direction bytes", "start_s end_s"),
     "edge_rounds": _table(
-        "kind round edge edge_round split start_s latency_s objective", "decision_s"
+        "kind round edge_round edge split start_s latency_s objective", "decision_s"
     ),
-    "decisions": _table("round client split alpha beta rho edge edge_round"),
-    "rates": _table("slot time_s client uplink_bps downlink_bps edge edge_round"),
+    "decisions": _table("round client split alpha beta rho edge_round edge"),
+    "rates": _table("slot time_s client uplink_bps downlink_bps edge_round edge"),
     "transfers": _table(
-        "round client iteration step start_s duration_s due_s rate_bps error edge edge_round"
+        "round client iteration step start_s duration_s due_s rate_bps error edge_round edge"
     ),
-    "injector": _table("slot boundary_s edge edge_round", "lateness_s"),
+    "injector": _table("slot boundary_s edge_round edge", "lateness_s"),
     "calibration": _table(
         "due_s error", "client direction level rate_bps bytes start_s duration_s"
     ),
-    "air": _table("round client direction lost_frames arrived_frames edge edge_round"),
+    "air": _table("round client direction lost_frames arrived_frames edge_round edge"),
     "air_slots": _table(
-        copied="round slot time_s client direction lost_frames arrived_frames asked_loss edge "
-        "edge_round"
+        copied="round slot time_s client direction lost_frames arrived_frames asked_loss edge_round "
+        "edge"
     ),
     "resource_blocks": _table(
-        "round slot time_s client direction active_s resource_blocks mcs layers edge edge_round"
+        "round slot time_s client direction active_s resource_blocks mcs layers edge_round edge"
     ),
     "grants": _table(
         copied="round slot time_s client direction blocks resource_blocks granted_bytes "
-        "lost_blocks mcs waiting_s edge edge_round"
+        "lost_blocks mcs waiting_s edge_round edge"
     ),
-    "cells": _table(copied="slot time_s client cell sinr_db edge edge_round"),
+    "cells": _table(copied="slot time_s client cell sinr_db edge_round edge"),
     "handovers": _table(
-        copied="client start_s end_s from_cell to_cell interruption_ms edge edge_round"
+        copied="client start_s end_s from_cell to_cell interruption_ms edge_round edge"
     ),
     "learning": _table(
         "round time_s",
-        "data client iteration loss accuracy smashed_error gradient_error edge edge_round",
+        "data client iteration loss accuracy smashed_error gradient_error edge_round edge",
     ),
     "accounts": _table(
-        "payload_bytes", f"round client direction kind iteration {_BYTES} edge edge_round"
+        "payload_bytes", f"round client direction kind iteration {_BYTES} edge_round edge"
     ),
     "waterfall": _table("round part seconds"),
     "budget": _table("round part seconds"),
-    "budget_steps": _table("round client iteration step part seconds edge edge_round"),
+    "budget_steps": _table("round client iteration step part seconds edge_round edge"),
 }
 """By table and column: how it is checked, if the run can be made again (see `EXCEPT`)."""
 
@@ -313,6 +313,8 @@ def examine(
         extent.not_checked.append("report.html")
         return extent
     extent.differences += _order_of_time(tables.get("measured"))
+    if why:
+        extent.differences += _sums(run, tables)
     if run.scenario.workload.compute == "none" and "learning" in tables:
         extent.differences.append("learning.parquet: has rows, although workload.compute is 'none'")
     extent.differences += _different_manifest(run, done)
@@ -497,6 +499,44 @@ def _unequal(then: "pd.Series[Any]", now: "pd.Series[Any]") -> "np.ndarray[Any, 
         same: np.ndarray[Any, Any] = close | (a == b) | (np.isnan(a) & np.isnan(b))
         return ~same
     return np.array([str(one) != str(other) for one, other in zip(a, b, strict=True)], bool)
+
+
+def _sums(run: Run, tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Sums that hold in every run, also if it cannot be made again: each kind of round."""
+    rounds = run.rounds.set_index("round")
+    measured_s = rounds["measured_latency_s"]
+    for name, total_s in (
+        ("budget", measured_s - rounds["predicted_latency_s"]),
+        ("waterfall", measured_s),
+    ):
+        if name in tables:
+            sums_s = tables[name].groupby("round")["seconds"].sum()
+            yield from _unlike(name, "seconds", sums_s, total_s.reindex(sums_s.index))
+    for kind in KINDS:
+        if "energy" in tables:
+            own = tables["energy"][tables["energy"]["kind"] == kind].groupby("round")["energy_j"]
+            yield from _unlike(
+                "rounds", f"{kind} max_energy_j", rounds[f"{kind}_max_energy_j"], own.max()
+            )
+        ends_s = rounds[f"{kind}_start_s"] + rounds[f"{kind}_latency_s"]
+        later = rounds[f"{kind}_start_s"].iloc[1:]
+        before = ends_s.iloc[:-1].set_axis(later.index)
+        yield from _unlike("rounds", f"{kind} start_s", later, before)
+    if "transfers" in tables and {"duration_s", "due_s"} <= {*tables["transfers"]}:
+        table = tables["transfers"]
+        follows = table["duration_s"] / table["due_s"] - 1
+        yield from _unlike("transfers", "error", table["error"], follows)
+
+
+def _unlike(name: str, column: str, then: "pd.Series[Any]", now: "pd.Series[Any]") -> Iterator[str]:
+    """The first place where numbers are not those that follow from others."""
+    then, now = then.align(now, join="inner")
+    wrong = _unequal(then.rename("about_s"), now)
+    if wrong.any():
+        at = int(wrong.argmax())
+        place = f"{then.index.name or 'row'} {then.index[at]}"
+        values = f"{then.iloc[at]} there, {now.iloc[at]} here"
+        yield f"{name}.parquet: DIFFERS, {place}: {column} {values}"
 
 
 def _order_of_time(measured: pd.DataFrame | None) -> Iterator[str]:

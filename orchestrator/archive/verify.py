@@ -100,7 +100,7 @@ class RunVerification:
     """Reason for which no sample was emulated."""
     environment: dict[str, tuple[str, str]] = field(default_factory=dict)
     extent: Extent = field(default_factory=Extent)
-    """What else was compared, and what was only copied."""
+    """Further results that were compared, and those that were only copied."""
 
     @property
     def ok(self) -> bool:
@@ -157,7 +157,7 @@ class CampaignVerification:
     skipped: dict[str, str]
     """By point ID: why it was not computed again."""
     extent: Extent
-    """What else was compared, and what was only copied."""
+    """Further results that were compared, and those that were only copied."""
 
     @property
     def ok(self) -> bool:
@@ -455,9 +455,8 @@ def _campaign(
     def report(done: int, total: int) -> None:
         progress("verified", done, total)
 
-    return CampaignVerification(
-        replay(stored, points, 1, tolerance, cluster, report), skipped, Extent()
-    )
+    verified = replay(stored, points, 1, tolerance, cluster, report)
+    return CampaignVerification(verified, skipped, extent)
 
 
 def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str, Extent]:

@@ -147,7 +147,7 @@ def running() -> list[int]:
 
 
 def _owner(address: str) -> int | None:
-    """The user who listens on an abstract unix address; None if nobody accepts connections."""
+    """The user who listens on an abstract unix address; None if it accepts no connections."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.setblocking(False)
         try:
