@@ -42,6 +42,7 @@ from orchestrator.cli.stopping import Stopped, stoppable
 from orchestrator.cli.validate import validate
 from testbed.core.errors import InputError, RunError
 from testbed.core.registry import OURS
+from testbed.system import linux
 
 PACKAGE = "uav-sfl-testbed"
 LANGUAGE = "[language]"
@@ -107,7 +108,13 @@ NO_MEMORY = "out of memory: this needs more than the machine has, or than `ulimi
 OF_TORCH_WITHOUT_MEMORY = ("cannot allocate memory", "can't allocate memory", "unable to mmap")
 NO_THREAD = "can't start new thread"
 NO_FILE = "too many open files: raise the limit, which `ulimit -n` shows"
-NO_PROCESS = "no further process or thread can be started: see `ulimit -u` and `ulimit -v`"
+NO_PROCESS = (
+    "no further process or thread can be started: see `ulimit -u`, `ulimit -v`, and pids.max of "
+    "the control group"
+)
+WITHOUT_PROCESS = (os.strerror(errno.EAGAIN), NO_THREAD, "Cannot fork")
+"""In messages of what failed because of it."""
+REFUSED = linux.refused_processes()
 
 
 app = Application(
@@ -173,13 +180,17 @@ def main() -> None:
         with stoppable(), words_of_bash():
             status = app(sys.argv[1:], prog_name="testbed", standalone_mode=False)
             sys.stdout.flush()
-            sys.exit(status)
+        if status == 1 and linux.refused_processes() > REFUSED:
+            _exit(1, NO_PROCESS)  # A guest has said what failed because of it.
+        sys.exit(status)
     except typer.TyperException as error:
         _exit(2, error.format_message())
     except InputError as error:
         _exit(2, str(error))
     except (RunError, ChannelError) as error:
-        _exit(1, str(error))
+        refused = any(words in str(error) for words in WITHOUT_PROCESS)
+        refused |= linux.refused_processes() > REFUSED
+        _exit(1, f"{error}; {NO_PROCESS}" if refused else str(error))
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if not (remedy := _how_to_install(error.name or "")):
@@ -202,7 +213,7 @@ def main() -> None:
         was_removed = error.errno == errno.ENOENT and place is not None and not _is_there(place)
         if error.errno not in SYSTEM_ERRORS and not was_removed:
             raise
-        if error.errno == errno.EAGAIN and error.filename is None:  # from fork
+        if error.errno == errno.EAGAIN:  # from fork
             _exit(1, NO_PROCESS)
         if error.errno == errno.EMFILE:
             _exit(1, NO_FILE)

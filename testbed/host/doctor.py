@@ -156,11 +156,12 @@ def _namespaces(probe: dict[str, Any]) -> Finding:
     for name, forbids, allows in (
         ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
         ("kernel/unprivileged_userns_clone", "0", "1"),
-        ("user/max_user_namespaces", "0", "15000"),
+        *((f"user/max_{name}_namespaces", "0", "15000") for name in linux.NAMESPACES),
     ):
         knob = _SYSCTL / name
         if knob.exists() and knob.read_text().strip() == forbids:
-            remedy = f"sysctl -w {name.replace('/', '.')}={allows}, or run as root"
+            or_root = ", or run as root" if os.geteuid() else ""
+            remedy = f"sysctl -w {name.replace('/', '.')}={allows}{or_root}"
             break
     return Finding("namespaces", False, probe["error"], "the namespace runtime", remedy)
 

@@ -333,14 +333,14 @@ def _keep(control_fd: int, injector_fd: int, spawn_fd: int, tunnels: int, *relay
     # For the fabric process; the others undo it. Inside the namespace it is not permitted.
     linux.prefer_scheduling()
     underlay = linux.open_network_namespace() if tunnels else None
+    ours, its = socket.socketpair()
     try:
         _leave_host(as_root=bool(tunnels))
+        world = os.fork()
     except OSError as error:
         with contextlib.suppress(RunError):
-            control.send(*encode(WorldLost(str(error))))
+            control.send(*encode(WorldLost(error.strerror or str(error))))
         return 1
-    ours, its = socket.socketpair()
-    world = os.fork()
     if world == 0:
         ours.close()
         injector, spawns = (socket.socket(fileno=number) for number in (injector_fd, spawn_fd))
@@ -381,7 +381,9 @@ def _leave_host(*, as_root: bool) -> None:
             linux.unshare_with_spare_ids(others)
         else:
             linux.unshare(linux.CLONE_NEWUSER | others)
-    except OSError:
+    except OSError as error:
+        if user != 0 and error.errno == errno.ENOSPC:
+            raise
         if user != 0:
             raise OSError(
                 "an ordinary user may not make user namespaces here; "

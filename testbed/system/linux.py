@@ -5,6 +5,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import socket
@@ -20,6 +21,14 @@ CLONE_NEWUTS = 0x04000000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
+NAMESPACES = {
+    "user": CLONE_NEWUSER,
+    "pid": CLONE_NEWPID,
+    "mnt": CLONE_NEWNS,
+    "net": CLONE_NEWNET,
+    "uts": CLONE_NEWUTS,
+}
+"""By name in `/proc/sys/user/max_NAME_namespaces`: the flag of `unshare`."""
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC = 1, 2, 4, 8
 _MS_BIND = 0x1000
@@ -70,7 +79,24 @@ def _checked(what: str, result: int) -> None:
 
 def unshare(flags: int) -> None:
     """Leave the namespaces given by `CLONE_NEW*` flags; raises `OSError` if the kernel refuses."""
-    _checked("unshare", _libc.unshare(flags))
+    try:
+        _checked("unshare", _libc.unshare(flags))
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        # This is not about a disk.
+        files = {name: Path(f"/proc/sys/user/max_{name}_namespaces") for name in NAMESPACES}
+        limits = [
+            (int(file.read_text()), name)
+            for name, file in files.items()
+            if NAMESPACES[name] & flags and file.exists()
+        ]
+        least, name = min(limits)
+        raise OSError(
+            errno.ENOSPC,
+            f"unshare: no further namespace may be made: raise the limit "
+            f"user.max_{name}_namespaces, which is {least} (sysctl -w)",
+        ) from None
 
 
 def unshare_with_spare_ids(flags: int) -> None:
@@ -366,6 +392,19 @@ def raise_open_files() -> None:
     for limit in (max(hard, OPEN_FILES), hard):
         with contextlib.suppress(OSError, ValueError):  # Only root may raise the hard limit.
             return resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
+
+def refused_processes() -> int:
+    """How often the control group of this process has refused a process or thread, because it had
+    as many as it may have; 0 if that is not known."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds in ("", "pids"):
+                file = Path("/sys/fs/cgroup", kinds, path.lstrip("/"), "pids.events")
+                with contextlib.suppress(OSError):
+                    return int(file.read_text().split()[1])
+    return 0
 
 
 def prefer_scheduling() -> None:
