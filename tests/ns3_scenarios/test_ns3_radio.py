@@ -14,15 +14,11 @@ from processes import assert_ends_with_its_parent
 
 from ns3_scenarios import radio
 from ns3_scenarios.errors import ChannelError
+from ns3_scenarios.link_curves import link_curves
 from ns3_scenarios.radio import Air, LteSettings, WifiSettings, simulate_lte, simulate_wifi
 from ns3_scenarios.rma_av import los_path_loss_db
-from orchestrator.engine.lte import (
-    DOWNLINK_MARGIN_DB,
-    UPLINK_MARGIN_DB,
-    Steps,
-    downlink_steps,
-    uplink_steps,
-)
+from orchestrator.engine import lte_tables
+from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, downlink_steps, uplink_steps
 
 POWER_W = {3: [1, 0.4, 0.1], 10: [1, 0.4, 0.1, 1, 0.4, 0.1, 1, 0.4, 0.2, 0.1]}
 FAR_M = {3: [250, 600, 900], 10: [250, 350, 450, 600, 700, 780, 850, 900, 950, 990]}
@@ -80,6 +76,86 @@ def test_three_uavs_get_what_lte_carries_and_no_more() -> None:
     assert [*made.silent()] == []
 
 
+def test_the_committed_link_curves_are_those_of_ns3() -> None:
+    found = link_curves()
+    assert found == lte_tables._CURVES
+    # The least SNR of each CQI, of which published sweeps in steps of 0.05 dB know the next step.
+    assert found["least_db"][3][-5:] == pytest.approx([13.6, 15.5, 16.95, 18.9, 19.85], abs=0.05)
+
+
+def constant(up_db: Any, down_db: Any, blocks: int, slots: int, **fields: Any) -> Air:
+    """UAVs with these SNRs over the whole band, [K]; minus infinity: an outage."""
+    noise_w = 180e3 * 10 ** ((-174 - 30) / 10) * blocks
+    up, down = (10 ** (np.array(each, float) / 10) * noise_w for each in (up_db, down_db))
+    return Air(
+        *(np.tile(gain[:, None], slots) for gain in (up, down)),
+        *(slots, 0.1, np.ones(len(up)), 1.0),
+        **fields,
+    )
+
+
+@pytest.mark.parametrize(
+    ("blocks", "db", "mcs"),
+    [(100, 15.3, 20), (100, -2.5, 2), (25, -2.5, 2), (50, -3.3, 2), (25, -3.3, 0), (6, 9.0, 14)],
+)
+def test_the_downlink_has_the_rate_of_the_link_curves(blocks: int, db: float, mcs: int) -> None:
+    made = simulate_lte(constant([30], [db], blocks, 12, way="down"), LteSettings(blocks))
+    assert set(made.mcs[1, 0].tolist()) == {mcs}
+    steps = downlink_steps(blocks, None, 1400, 1, "64QAM")
+    at = np.searchsorted(steps.least_snr, 10 ** (db / 10), side="right")
+    assert steps.mcs[at] == mcs
+    # A packet is 2 % of a second of the lowest scheme in 25 blocks.
+    assert made.bps[1, 0, 2:].mean() == pytest.approx(steps.bps[blocks, at], rel=0.01, abs=14e3)
+
+
+def test_all_blocks_of_the_downlink_carry_data() -> None:
+    """Groups of two or three resource blocks do not fill 25, 50 or 75."""
+    for blocks in (15, 25, 50, 75):
+        made = simulate_lte(constant([30], [30], blocks, 4, way="down"), LteSettings(blocks))
+        assert made.resource_blocks[1, 0] == pytest.approx(np.full(4, float(blocks)))
+
+
+def test_a_uav_with_too_little_power_leaves_its_part_unused() -> None:
+    """The third one reaches 12 of its 33 blocks with MCS 0; the others have 33, not more."""
+    lowest_db = -2.25 + 10 * np.log10(12.5 / 100)
+    air = constant([30, 30, lowest_db], [30] * 3, 100, 12, way="up")
+    made = simulate_lte(air)
+    assert made.resource_blocks[0, :, 4:] == pytest.approx(np.tile([[33.0], [33.0], [12.0]], 8))
+    assert set(made.mcs[0, 2].tolist()) == {0}
+    steps = uplink_steps(100, UPLINK_MARGIN_DB, 1400)
+    assert made.bps[0, 2, 2:].mean() == pytest.approx(steps.bps[12, 1], rel=0.04)
+
+
+@pytest.mark.parametrize("reached", [3.5, 4.5])
+def test_a_uav_that_does_not_reach_four_blocks_has_no_part(reached: float) -> None:
+    weak_db = -2.25 + 10 * np.log10(reached / 100)
+    made = simulate_lte(constant([30, 30, weak_db], [30] * 3, 100, 8, way="up"))
+    part, weak = (50.0, 0.0) if reached < 4 else (33.0, 4.0)
+    assert made.resource_blocks[0, :, 3:] == pytest.approx(np.tile([[part], [part], [weak]], 5))
+
+
+@pytest.mark.parametrize("way", ["up", "both"])
+@pytest.mark.parametrize(("uavs", "blocks"), [(3, 100), (4, 6)])
+def test_the_others_have_the_part_of_a_uav_in_an_outage(uavs: int, blocks: int, way: str) -> None:
+    """Ten of its grants later, also where nobody else sends in a TTI; and it comes back at once."""
+    air = constant([30] * uavs, [30] * uavs, blocks, 14, way="up")
+    gain = air.uplink_gain.copy()
+    gain[0, 3:11] = 0
+    down = gain if way == "both" else air.downlink_gain
+    made = simulate_lte(replace(air, uplink_gain=gain, downlink_gain=down), LteSettings(blocks))
+    alone = simulate_lte(constant([30] * (uavs - 1), [30] * (uavs - 1), blocks, 6, way="up"))
+    if blocks == 6:
+        alone = simulate_lte(
+            constant([30] * (uavs - 1), [30] * (uavs - 1), 6, 6, way="up"), LteSettings(6)
+        )
+    there, before = made.bps[0, 1:, 5:11].mean(axis=1), made.bps[0, 1:, 1:3].mean(axis=1)
+    assert there == pytest.approx(alone.bps[0, :, 2:].mean(axis=1), rel=0.02)
+    assert (there > 1.2 * before).all()
+    first = made.bps[0, 1:, 3].sum() / made.bps[0, 1:, 6].sum()
+    assert blocks == 6 or first > 0.9
+    assert made.bps[0, 0, 12:].mean() > 0.9 * made.bps[0, 0, 1:3].mean()
+
+
 def test_the_same_settings_give_the_same_bytes() -> None:
     """With blocks that are lost at random."""
     rng = np.random.default_rng(1)
@@ -109,7 +185,7 @@ def test_more_uavs_than_a_tti_can_serve_take_turns(uavs: int, blocks: int, per_t
 
 def model_mbps(steps: Steps, blocks: Sequence[int], mcs: Any) -> Any:
     """What the engine's model says of these numbers of resource blocks, in Mbit/s."""
-    at = [list(steps.mcs).index(int(each)) for each in mcs]
+    at = [int(np.flatnonzero(steps.mcs == each)[-1]) for each in mcs]
     return steps.bps[list(blocks), at] / 1e6
 
 
@@ -131,7 +207,7 @@ def test_each_uav_has_its_own_resource_blocks(
     made = simulate_lte(weaker(placed(3, 10), weaker_db), settings)
     for way, own, steps in (
         (0, up, uplink_steps(blocks, UPLINK_MARGIN_DB, 1400)),
-        (1, down, downlink_steps(blocks, DOWNLINK_MARGIN_DB, 1400, 1, "64QAM")),
+        (1, down, downlink_steps(blocks, None, 1400, 1, "64QAM")),
     ):
         expected = model_mbps(steps, own, made.mcs[way, :, -1])
         # A packet is 1.6 % of a second of one resource block.

@@ -7,14 +7,19 @@ import numpy as np
 import pytest
 
 from orchestrator.engine.lte_tables import (
+    _CURVES,
     BLOCK_BITS,
     CQI_EFFICIENCY,
     DOWNLINK_MODULATION_ORDER,
     DOWNLINK_TBS_INDEX,
+    LEAST_DB,
+    LOSS_STEP,
     MCS_EFFICIENCY,
     MCS_OF_CQI,
     UPLINK_MODULATION_ORDER,
     UPLINK_TBS_INDEX,
+    group_blocks,
+    lost_blocks,
     transport_block_bits,
 )
 
@@ -241,3 +246,35 @@ def test_tables_cannot_be_changed():
     orders = (DOWNLINK_MODULATION_ORDER, UPLINK_MODULATION_ORDER)
     arrays = [array for table in (*tables, *orders) for array in table.values()]
     assert not any(array.flags.writeable for array in (*arrays, BLOCK_BITS))
+
+
+def test_groups_of_resource_blocks_are_those_of_the_bandwidth():
+    assert [group_blocks(blocks) for blocks in (6, 15, 25, 50, 75, 100)] == [1, 2, 2, 3, 4, 4]
+
+
+def test_a_better_cqi_needs_more_signal():
+    assert (np.diff(LEAST_DB, axis=1) > 0).all()
+    # At least Shannon's limit, and less than 4 dB above it.
+    limit_db = 10 * np.log10(2 ** CQI_EFFICIENCY["64QAM"][1:] - 1)
+    assert ((limit_db < LEAST_DB) & (limit_db + 5.2 > LEAST_DB)).all()
+
+
+@pytest.mark.parametrize("cqi", range(1, 16))
+@pytest.mark.parametrize("group", [1, 4])
+def test_lost_blocks_are_those_of_the_curves_within_a_step(cqi, group):
+    above_db, lost = lost_blocks(cqi, group)
+    assert above_db[0] == 0
+    assert (np.diff(above_db) > 0).all()
+    assert not lost[-1].any()
+    rows = {blocks: parts for at, blocks, *parts in _CURVES["errors"] if at == cqi}
+    first_db, step_db = _CURVES["grants_db"]
+    for blocks in (1, 4, 25, 100):
+        for db in np.arange(0.0, 1.0, 0.033):
+            part = rows.get(blocks, [0.0])
+            due = np.interp(db, _CURVES["step_db"] * np.arange(len(part)), part, right=0)
+            at = (db + LEAST_DB[group - 1, cqi - 1] - first_db) / step_db
+            due += np.interp(
+                at, np.arange(len(_CURVES["grants"][0])), _CURVES["grants"][0], right=0
+            )
+            found = lost[np.searchsorted(above_db, db, side="right") - 1, blocks]
+            assert found == pytest.approx(due, abs=LOSS_STEP + _CURVES["least_error"])
