@@ -5,8 +5,13 @@
 
 A UAV begins in the cell that it receives with most power in slot 0. It changes its cell by event A3
 of TS 36.331: another cell is received with more power, by at least a hysteresis and for at least
-the time to trigger. Every cell that serves a UAV sends all the time in all resource blocks (full
-load), and so do the UAVs of each cell together; interference is the mean over the resource blocks.
+the time to trigger. The event is evaluated for filtered measurements, as in ns-3. While data are
+exchanged with the new cell, the UAV sends and receives nothing.
+
+`Served.gain` has what is left while all UAVs send in both directions: every cell that serves a UAV
+sends in all resource blocks, and so do the UAVs of each cell together. `Served.sites` has the
+signals of all cells, from which the interference of fewer links follows. Interference is the mean
+over the resource blocks.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +20,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ns3_scenarios.trace import Array, ChannelTrace, Derived, Located, Served, SlotTrace
+from ns3_scenarios.trace import Array, ChannelTrace, Derived, Located, Served, Sites, SlotTrace
+
+MEASURED_S = 0.2
+"""Time over which a UAV averages a measurement, as in ns-3 (TS 36.133, section 8.1.2.2)."""
+FILTERED = 0.5
+"""Weight of a new measurement in the filter of layer 3, 2^(-k/4) with the default k = 4 (TS 36.331,
+section 5.5.3.2)."""
+LEAST_DB = -400.0
+"""Power in an outage in dB, for means."""
+HANDOVER_S = 0.03
+"""Time without packets in a handover itself; see docs/radio-reference.md."""
 
 
 @dataclass(frozen=True)
@@ -32,32 +47,53 @@ class Cells:
     hysteresis_db: float | None
     """Hysteresis of event A3; None: UAVs stay in their first cell."""
     time_to_trigger_s: float
+    load: Sequence[float]
+    """Share of its downlink in which each cell sends for others than the UAVs, shape [C + 1]."""
 
-    def serving(self, received_db: Array, slot_s: float) -> npt.NDArray[np.int64]:
-        """The number of the cell that serves each UAV, shape [K, S].
+    def handovers(self, received_db: Array, slot_s: float) -> list[tuple[float, int, int]]:
+        """The time in s, the UAV and the new cell of each handover, in order.
 
         Args:
             received_db: Power that each UAV receives from each cell, shape [C + 1, K, S], in dB
                 relative to any power.
             slot_s: Length of a slot.
         """
-        cells, uavs, slots = received_db.shape
-        serving: npt.NDArray[np.int64] = received_db[:, :, 0].argmax(axis=0)
-        made = np.tile(serving[:, None], slots)
+        found: list[tuple[float, int, int]] = []
         if self.hysteresis_db is None:
-            return made
-        each = np.arange(uavs)
-        slots_to_trigger = np.ceil(self.time_to_trigger_s / slot_s - 1e-9)
-        stronger = np.zeros((cells, uavs), np.int64)  # for how many slots in a row
-        for s in range(slots):
-            now_db = received_db[:, :, s]
-            stronger = (stronger + 1) * (now_db > now_db[serving, each] + self.hysteresis_db)
-            found = stronger > slots_to_trigger
-            changes = found.any(axis=0)
-            best = np.where(found, now_db, -np.inf).argmax(axis=0)
-            serving = np.where(changes, best, serving)
-            stronger[:, changes] = 0
-            made[:, s] = serving
+            return found
+        cells, uavs, slots = received_db.shape
+        serving, each = received_db[:, :, 0].argmax(axis=0), np.arange(uavs)
+        # -inf is an outage, of which there is no mean.
+        total = np.cumsum(np.clip(received_db, LEAST_DB, None), axis=2) * slot_s
+        total = np.concatenate([np.zeros((cells, uavs, 1)), total], axis=2)
+        filtered = received_db[:, :, 0].clip(LEAST_DB)
+        since_s = np.full((cells, uavs), np.inf)
+
+        def change(until_s: float) -> None:
+            due_s = since_s + self.time_to_trigger_s
+            for k in np.flatnonzero((due_s < until_s).any(axis=0)).tolist():
+                best = int(np.where(due_s[:, k] < until_s, filtered[:, k], -np.inf).argmax())
+                found.append((float(due_s[best, k]), k, best))
+                serving[k], since_s[:, k] = best, np.inf
+
+        for now in range(1, int(slots * slot_s / MEASURED_S + 1e-9) + 1):
+            change(now * MEASURED_S - 1e-9)
+            ends = np.array([now - 1, now]) * MEASURED_S / slot_s
+            low = np.minimum(np.floor(ends + 1e-9).astype(int), slots - 1)
+            carried = total[..., low] + (ends - low) * (total[..., low + 1] - total[..., low])
+            measured = np.diff(carried, axis=2)[..., 0] / MEASURED_S
+            filtered = (1 - FILTERED) * filtered + FILTERED * measured
+            above = filtered - filtered[serving, each]
+            since_s[above < -self.hysteresis_db] = np.inf
+            since_s[(above > self.hysteresis_db) & np.isinf(since_s)] = now * MEASURED_S
+        change(slots * slot_s - 1e-9)
+        return sorted(found)
+
+    def serving(self, received_db: Array, slot_s: float) -> npt.NDArray[np.int64]:
+        """The number of the cell that serves each UAV, shape [K, S]; see `handovers`."""
+        made = np.tile(received_db[:, :, 0].argmax(axis=0)[:, None], received_db.shape[2])
+        for at_s, k, cell in self.handovers(received_db, slot_s):
+            made[k, round(at_s / slot_s) :] = cell
         return made
 
     def served(self, trace: ChannelTrace) -> ChannelTrace:
@@ -69,7 +105,13 @@ class Cells:
         up, down = trace.of_all_cells
         received_w = np.array(self.power_w)[:, None, None] * down
         with np.errstate(divide="ignore"):
-            cells = self.serving(10 * np.log10(received_w), trace.slot_s)
+            received_db = 10 * np.log10(received_w)
+        cells = self.serving(received_db, trace.slot_s)
+        kept = np.ones(cells.shape)
+        edges_s = np.arange(trace.slots + 1) * trace.slot_s
+        for at_s, k, _ in self.handovers(received_db, trace.slot_s):
+            lost_s = np.diff(edges_s.clip(at_s, at_s + HANDOVER_S))
+            kept[k] = (kept[k] - lost_s / trace.slot_s).clip(0)
         serves = np.arange(len(down))[:, None, None] == cells
         is_silent = ~serves.any(axis=1, keepdims=True)
         others_w = np.where(serves | is_silent, 0.0, received_w).sum(axis=0)
@@ -83,7 +125,9 @@ class Cells:
                 _of(down, cells) * power * _left(self.noise_w[1], others_w),
             ]
         )
-        return replace(trace, served=Served(gain, cells))
+        strength = np.stack([sent_w / self.noise_w[0], received_w / self.noise_w[1]])
+        sites = Sites(strength, np.array(self.load), kept)
+        return replace(trace, served=Served(gain, cells, sites))
 
 
 def with_cells(trace: ChannelTrace, further: Sequence[SlotTrace]) -> ChannelTrace:

@@ -80,6 +80,17 @@ class LteSettings:
     """Excess power of the other cell in dB, a multiple of 0.5 from 0 to 15."""
     a3_time_to_trigger_s: float = 0.256
     """Duration of that excess, a whole number of milliseconds."""
+    background_load: float = 0.0
+    """Share of the resource blocks of each direction that users have who are not simulated."""
+    background_users: int = 0
+    """Number of these users, who have their share on average, in Poisson bursts; 0: always."""
+    scheduling_request_s: float = 0.0
+    """Period of scheduling requests, a whole number of milliseconds; 0: UAVs need none."""
+    grants_per_tti: int = 0
+    """Largest number of UAVs with new grants in a TTI, in each direction; 0: any number."""
+    cell_loads: Sequence[float] = ()
+    """Share of its downlink in which each cell sends to users who are not simulated; the first cell
+    is the base station. Empty: 0."""
 
 
 @dataclass(frozen=True)
@@ -352,6 +363,11 @@ def _lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
         "handover": lte.handover,
         "a3_hysteresis_db": lte.a3_hysteresis_db,
         "a3_time_to_trigger_s": lte.a3_time_to_trigger_s,
+        "background_load": lte.background_load,
+        "background_users": lte.background_users,
+        "scheduling_request_s": lte.scheduling_request_s,
+        "grants_per_tti": lte.grants_per_tti,
+        "cell_loads": lte.cell_loads,
         "window_bytes": LTE_WINDOW_BYTES,
         "attach_s": ATTACH_S,
         "settle_s": 0.2,

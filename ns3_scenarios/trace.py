@@ -77,6 +77,32 @@ class TraceExhausted(Exception):
 
 
 @dataclass(frozen=True)
+class Sites:
+    """Several cells as their links see them, slot by slot."""
+
+    strength: Array
+    """Signal-to-noise ratio of uplink and downlink between each UAV and each of C cells, without
+    interference and over the whole band, linear, shape [2, C, K, S]."""
+    load: Array
+    """Share of its downlink in which each cell sends for others than the UAVs, shape [C]."""
+    kept: Array
+    """Share of each slot in which no handover interrupts a UAV, shape [K, S]."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the values."""
+        return self.strength.nbytes + self.kept.nbytes
+
+    def of_slots(self, slots: Any) -> "Sites":
+        """These slots."""
+        return Sites(self.strength[..., slots], self.load, self.kept[:, slots])
+
+    def of_uavs(self, uavs: Any) -> "Sites":
+        """These UAVs."""
+        return Sites(self.strength[:, :, uavs], self.load, self.kept[uavs])
+
+
+@dataclass(frozen=True)
 class TwoWay:
     """Slot values of two directions that differ; it can be sliced as an array [K, S]."""
 
@@ -87,6 +113,9 @@ class TwoWay:
     [2, K, S, B]; None: there is none."""
     cells: npt.NDArray[np.int64] | None = None
     """Number of the cell that serves each UAV, shape [K, S]; None: there is one cell."""
+    sites: Sites | None = None
+    """With several cells, what interferes when only some links send; None: not known. The values
+    are then those while all send."""
 
     def sharing(self) -> npt.NDArray[np.int64] | None:
         """Number of UAVs in the cell of each UAV, with itself, shape [K, S]; None: one cell."""
@@ -99,11 +128,17 @@ class TwoWay:
         return self.values.shape[1:]
 
     def __getitem__(self, key: Any) -> "TwoWay":
-        keys = (slice(None), *(key if isinstance(key, tuple) else (key,)))
+        own = key if isinstance(key, tuple) else (key,)
+        keys = (slice(None), *own)
+        sites = self.sites
+        if sites is not None:
+            sites = sites.of_uavs(own[0])
+            sites = sites.of_slots(own[1]) if len(own) > 1 else sites
         return TwoWay(
             self.values[keys],
             None if self.fading is None else self.fading[keys],
             None if self.cells is None else self.cells[key],
+            sites,
         )
 
 
@@ -116,15 +151,19 @@ class Served:
     interference, would have the signal-to-noise ratio that the serving cell has with it."""
     cells: npt.NDArray[np.int64]
     """Number of the cell, shape [K, S]; 0 is the base station, further ones follow."""
+    sites: Sites
+    """Signals of all cells."""
 
     @property
     def nbytes(self) -> int:
         """Memory of the values."""
-        return self.gain.nbytes + self.cells.nbytes
+        return self.gain.nbytes + self.cells.nbytes + self.sites.nbytes
 
     def __getitem__(self, key: Any) -> "Served":
-        _, *keys = key
-        return Served(self.gain[key], self.cells[tuple(keys)])
+        _, uavs, *slots = key
+        sites = self.sites.of_uavs(uavs)
+        sites = sites.of_slots(slots[0]) if slots else sites
+        return Served(self.gain[key], self.cells[uavs, *slots], sites)
 
 
 SlotValues = Array | TwoWay
@@ -277,7 +316,7 @@ class ChannelTrace(SlotTrace):
     def values(self) -> SlotValues:
         """The gains of both directions: those of `served` where there are several cells."""
         if self.served is not None:
-            return TwoWay(self.served.gain, cells=self.served.cells)
+            return TwoWay(self.served.gain, cells=self.served.cells, sites=self.served.sites)
         if self.gain_down is None and self.fading is None:
             return self.gain
         down = self.gain if self.gain_down is None else self.gain_down
@@ -305,7 +344,13 @@ class ChannelTrace(SlotTrace):
         served = self.served
         if served is not None:
             ways = [change(gain, way) for way, gain in enumerate(served.gain)]
-            served = Served(np.stack(ways), served.cells)
+            made = np.stack(ways)
+            with np.errstate(invalid="ignore"):
+                scale = np.nan_to_num(made / served.gain)
+            sites = dataclasses.replace(
+                served.sites, strength=served.sites.strength * scale[:, None]
+            )
+            served = Served(made, served.cells, sites)
         return dataclasses.replace(self, gain=change(self.gain, 0), gain_down=down, served=served)
 
 

@@ -14,6 +14,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from ns3_scenarios.trace import SlotValues
+from orchestrator.analysis.byte_accounts import (
+    BYTES,
+    HEADERS_BYTES,
+    RESENT,
+    STEP_OF,
+    UDP_HEADERS_BYTES,
+)
 from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.analysis.shared_air import due_ends_s
 from orchestrator.engine.access import RadioAccess
@@ -33,8 +40,9 @@ from orchestrator.rounds.simulation import (
 )
 from orchestrator.rounds.windows import latencies_s
 from testbed.core.timeline import CA, CB, CF, CM, SG, SM, STEPS, Round, S, Timeline
+from testbed.transport.framing import ETHERNET_BYTES
 
-RADIO_PARTS = ("grant", "harq", "radio")
+RADIO_PARTS = ("grant", "request", "harq", "recovery", "handover", "outage", "radio")
 """Parts that exist only where packets pass through ns3's radio, which has a log."""
 PARTS = (
     *("start", "framing", "delay", "loss", "compute", "injection", "order"),
@@ -52,16 +60,21 @@ lost client this is part of the rest. clock: clock offsets between hosts, which 
 longer in one direction and shorter in the other; a round's latency has no such part, because it is
 measured with the base station's clock. rest: unexplained.
 
-With the log of a radio, there are three more parts: the activity of the radio during each transfer,
+With the log of a radio, there are `RADIO_PARTS`: the activity of the radio during each transfer,
 in comparison with the prediction; see `orchestrator.analysis.radio_log.Activity` for the times on
-which they are based. grant: the time in which data waited for the first transport block, less that
+which they are based. request: the time in which data waited for a scheduling request, less that of
+the prediction. grant: the time in which data waited for the first transport block, less that
 of the prediction, where data wait once at the beginning and once after each window that waits.
 harq: the time of retransmissions of lost blocks, and of waiting for them with nothing else to send.
+recovery: where TCP has sent lost data again, the time with an empty queue, less the prediction's.
+handover: the time from the last packet before a change of the cell to the first one after it, less
+that of the prediction. outage: the time from the beginning of an outage of either direction until
+data are sent after it, less the outage itself where the prediction waits for it, too.
 radio: the time in which the queue was served, less the time that the transfer takes at the rates of
 the prediction: positive if the scheduler granted less than in the model, or if TCP sent some data
 twice. The rest is then the time with an empty queue, less the prediction's delivery and windows:
 TCP or the program offered no data, or packets came late after the last grant. For each transfer,
-the four parts add up to its measured duration less its duration in the last stage of the
+these parts and the rest add up to its measured duration less its duration in the last stage of the
 simulation. For a round, the simulation is repeated with the transfers' durations of that stage and
 one part more each time.
 """
@@ -133,6 +146,7 @@ def error_budget(
     tcp: TcpModel | None = None,
     ahead_s: Array | None = None,
     radio_log: RadioLog | None = None,
+    accounts: pd.DataFrame | None = None,
 ) -> Budget:
     """Split a round's difference by repeating the simulation with more and more measured data.
 
@@ -150,6 +164,7 @@ def error_budget(
         ahead_s: Emulated seconds by which the clocks of the base station and the UAVs were ahead of
             their assumed values, shape [1 + K]; None: there is one clock.
         radio_log: Log of the radio's grants; None: there are no `RADIO_PARTS`.
+        accounts: The round's accounts; see `radio_stages`.
     """
     computed = measured_plan(measured, link_plan)
     service_order = measured_service_order(measured, link_plan)
@@ -176,7 +191,8 @@ def error_budget(
     if radio_log is not None:
         assert tcp is not None
         for took_s, times in radio_stages(
-            measured, computed, stages[-1], tcp, radio_log, service_order, slot_s, rest
+            *(measured, computed, stages[-1], tcp, radio_log, service_order, slot_s, rest),
+            accounts,
         ):
             durations.append(took_s)
             stages.append(times)
@@ -230,6 +246,7 @@ def radio_stages(
     service_order: npt.NDArray[np.int64],
     slot_s: float,
     faults: RoundFaults | None,
+    accounts: pd.DataFrame | None = None,
 ) -> Iterator[tuple["pd.Series[float]", RoundTimes]]:
     """Repeat a round with one more of `RADIO_PARTS` added to its transfers' durations each time.
 
@@ -242,13 +259,15 @@ def radio_stages(
         service_order: See `simulate`.
         slot_s: Length of a slot, s.
         faults: Faults in the round, without slow nodes.
+        accounts: The round's accounts, from `orchestrator.analysis.byte_accounts`, which show where
+            TCP has sent lost data again; None: nowhere.
 
     Yields:
         For each part, the duration of each step, by client, iteration and step, and the times of
         the round.
     """
     took_s = _by_step(modelled.spans)
-    parts = _radio_parts(measured, modelled, log).reindex(took_s.index).fillna(0.0)
+    parts = _radio_parts(measured, modelled, log, tcp, accounts).reindex(took_s.index).fillna(0.0)
     ends_s = [modelled.end_s, measured.end_s]
     slots = math.ceil((max(ends_s) + float(parts.abs().to_numpy().sum())) / slot_s) + 1
     links, rates_bps = Rates(np.ones(plan.clients)), np.full((plan.clients, slots), _GIVEN_BPS)
@@ -267,16 +286,30 @@ def radio_stages(
         yield took_s, times
 
 
-def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.DataFrame:
+def _radio_parts(
+    measured: Round,
+    modelled: RoundTimes,
+    log: RadioLog,
+    tcp: TcpModel,
+    accounts: pd.DataFrame | None,
+) -> pd.DataFrame:
     """The `RADIO_PARTS` of each transfer that was measured, by client, iteration and step.
 
     Args:
         measured: The measured round.
         modelled: The round as simulated with all other measured values.
         log: Log of the radio's grants.
+        tcp: The TCP model of the round.
+        accounts: See `radio_stages`.
     """
     assert modelled.windows is not None
+    assert tcp.grants is not None
+    repairs = set[tuple[str, int]]()
+    if accounts is not None:
+        again = accounts[accounts["resent_lost_bytes"] > 0]
+        repairs = set(zip(again["direction"], again["client"], strict=True))
     took_s = _by_step(modelled.spans).to_dict()
+    modelled_s = {tuple(span)[:3]: tuple(span)[3:5] for span in modelled.spans.tolist()}
     rows = []
     for client, iteration, step, start_s, end_s, _ in measured.spans[~measured.cut].tolist():
         key = client, iteration, step
@@ -286,13 +319,23 @@ def _radio_parts(measured: Round, modelled: RoundTimes, log: RadioLog) -> pd.Dat
         request_s, delivery_s, taken_s = (
             TTI_S * ttis[way] for ttis in (REQUEST_TTIS, DELIVERY_TTIS, TAKEN_TTIS)
         )
+        request_s += tcp.grants.request_s[way]
         place = {SM: 0, CA: iteration - 1, SG: iteration, CM: iteration}[step]
         windows_s, windows = modelled.windows[:, way, client - 1, place].tolist()
-        served_s = took_s[key] - request_s - delivery_s - windows_s
         did = log.link(way, client).activity(start_s, end_s)
+        out_s = log.out_between_s(way, client, *modelled_s[key])
+        served_s = took_s[key] - request_s - delivery_s - windows_s - out_s
         once_s = request_s + taken_s
-        waiting_s = did.waiting_s - once_s - min(windows * once_s, windows_s)
-        rows.append((*key, waiting_s, did.harq_s, did.served_s - served_s))
+        waits_s = once_s + min(windows * once_s, windows_s)
+        asks_s = waits_s / once_s * tcp.grants.request_s[way]
+        idles_s = took_s[key] - served_s - out_s - waits_s
+        repaired_s = did.idle_s - idles_s if (("up", "down")[way], client) in repairs else 0.0
+        rows.append(
+            (
+                *(*key, did.waiting_s - (waits_s - asks_s), did.request_s - asks_s, did.harq_s),
+                *(repaired_s, did.handover_s, did.outage_s - out_s, did.served_s - served_s),
+            )
+        )
     return pd.DataFrame(rows, columns=[*KEYS[1:], *RADIO_PARTS]).set_index(KEYS[1:])
 
 
@@ -370,6 +413,7 @@ def transfer_errors(
     slot_s: float,
     tcp: TcpModel | None = None,
     radio_log: RadioLog | None = None,
+    accounts: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Compare every transfer of a round with the integral of its link's rates from its start on.
 
@@ -387,7 +431,10 @@ def transfer_errors(
             error. Over serial lines without delay and loss, transfers are due at the times of the
             model, including acknowledgements.
         radio_log: Log of the radio's grants. A transfer is then due when the new transport blocks
-            since its start can have carried its bytes (`LinkLog.due_s`).
+            since its start have carried its bytes (`LinkLog.due_s`).
+        accounts: The round's accounts, from `orchestrator.analysis.byte_accounts`: a transport may
+            send other bytes than the plan has. A transfer that ends between the times at which both
+            sizes are due is due when it ends.
 
     Returns:
         One row per transfer of tensors, without those that were cut off and those that the rates
@@ -419,6 +466,7 @@ def transfer_errors(
     lines = None
     if tcp is not None and tcp.receipt_bits and not tcp.impaired:
         lines = SerialLines(tcp, rates, slot_s)
+    sizes = _counted_bytes(link_plan, accounts, ETHERNET_BYTES if radio_log is None else 0)
     rows = []
     for client, iteration, step, start_s, end_s, payload in measured.spans[~measured.cut].tolist():
         if step not in links or not payload:  # Adapters of no bytes: only a header is sent.
@@ -427,8 +475,14 @@ def transfer_errors(
         bits = 8 * size[client - 1, min(iteration, size.shape[1]) - 1]
         of_gradients = DOWN if link_plan.shared_bytes is None else BROADCAST
         way = {SM: DOWN if link_plan.updates else BROADCAST, SG: of_gradients}.get(step, UP)
+        place = iteration if step in (CA, SG) else 0
+        counted_bits = 8 * sizes.get((client, step, place), bits // 8)
         if radio_log is not None:
-            due_s = radio_log.link(min(way, DOWN), client).due_s(start_s, bits / 8)
+            link, both = radio_log.link(min(way, DOWN), client), (bits, counted_bits)
+            due_s = min(link.due_s(start_s, max(both) / 8), end_s)
+            # One that ends before its bytes were sent would be due with the next transfer's.
+            if (sent := 8 * link.sent_bytes(start_s, end_s)) < min(both):
+                due_s = start_s + (end_s - start_s) * min(both) / sent if sent else math.inf
             if math.isfinite(due_s):
                 times_s = start_s, end_s - start_s, due_s - start_s
                 mean_bps = bits / (due_s - start_s)
@@ -444,6 +498,8 @@ def transfer_errors(
         mean_bps = bits / (due_s - start_s) if bits else np.nan
         if tcp is not None:
             due_s += tcp.delay_at(way, client, start_s)
+        other_s = (counted_bits - bits) / mean_bps if bits and step != SM else 0.0
+        due_s = min(max(end_s, due_s + min(other_s, 0.0)), due_s + max(other_s, 0.0))
         times_s = start_s, end_s - start_s, due_s - start_s
         rows.append((client, iteration, step, *times_s, mean_bps))
     columns = [*KEYS[1:], "start_s", "duration_s", "due_s", "rate_bps"]
@@ -452,6 +508,35 @@ def transfer_errors(
     table.insert(0, "round", measured.index)
     table["error"] = table["duration_s"] / table["due_s"] - 1
     return table
+
+
+def _counted_bytes(
+    plan: RoundPlan, accounts: pd.DataFrame | None, ethernet_bytes: int
+) -> dict[tuple[int, int, int], int]:
+    """Bytes that a node counted on its link for each transfer, by client, step, and iteration of CA
+    and SG.
+
+    Retransmissions and frames without data are not among them. There is nothing where several
+    messages are of one step.
+
+    Args:
+        plan: Plan of the round.
+        accounts: See `transfer_errors`.
+        ethernet_bytes: Bytes of a frame's Ethernet header that the link charges.
+    """
+    found: dict[tuple[int, int, int], int] = {}
+    if accounts is None or plan.updates or plan.shared_bytes is not None:
+        return found
+    rows = accounts[accounts["kind"].isin(list(STEP_OF))]
+    header_bytes = np.where(rows["quic_bytes"] > 0, UDP_HEADERS_BYTES, HEADERS_BYTES)
+    size = rows[[name for name in BYTES if name not in ("ack_bytes", *RESENT)]].sum(axis=1)
+    size -= (ETHERNET_BYTES - ethernet_bytes) * (rows["header_bytes"] // header_bytes)
+    for client, iteration, kind, each in zip(
+        rows["client"], rows["iteration"], rows["kind"], size, strict=True
+    ):
+        step = STEPS.index(STEP_OF[kind])
+        found[int(client), step, int(iteration) if step in (CA, SG) else 0] = int(each)
+    return found
 
 
 def calibration_summary(table: pd.DataFrame) -> pd.DataFrame:

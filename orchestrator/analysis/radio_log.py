@@ -9,16 +9,18 @@ file that its process writes, `RadioLog` answers questions about a round, and `g
 table of it.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.engine.access import LinkRates
 from orchestrator.engine.arrays import Array
 from orchestrator.engine.lte import DELIVERY_TTIS, PACKET_BYTES, RLC_BYTES, TAKEN_TTIS, TTI_S
 from testbed.core.errors import InputError
@@ -39,20 +41,21 @@ RECORD = np.dtype(
 `blocks` and `mcs` are the size of a transport block, its number of resource blocks, and its
 modulation and coding scheme. `uav` counts from 0; `direction` is 0 for the uplink and 1 for the
 downlink."""
-NEW, AGAIN, LOST, FILLED, EMPTIED, LEAVES_CELL, JOINS_CELL, INTERRUPTED, SERVED = range(9)
+NEW, AGAIN, LOST, FILLED, EMPTIED = range(5)
+LEAVES_CELL, JOINS_CELL, INTERRUPTED, SERVED, SENT, ASKED = range(5, 11)
 """Kinds of records: a transport block is granted for new data, or for a retransmission; a block was
 lost; the sending end's queue is no longer empty, or it became empty; a handover begins (`blocks`:
 from this cell, `mcs`: to this one), or is complete; the first packet after it has arrived (`bytes`:
 the time since the last packet before it, in units of 0.1 ms); a slot ends (`blocks`: the serving
-cell, `bytes`: the mean SINR of the downlink, see `SINR_OFFSET_DB`). A grant's time is that of the
-scheduler's decision."""
+cell, `bytes`: the mean SINR of the downlink, see `SINR_OFFSET_DB`); new data leave the sending end
+(`bytes`: what they fill of their transport block); a scheduling request and the grant for it let
+data wait that came into an empty queue (`bytes`: the number of TTIs until now). A grant's time is
+that of the scheduler's decision."""
 SINR_OFFSET_DB, SINR_STEPS, NO_SINR = 300, 100, 65535
 """A signal-to-interference-plus-noise ratio is noted as (ratio in dB + 300) * 100; 65535: there was
 no data to measure it."""
 INTERRUPTION_S = 1e-4
 """Unit of an interruption."""
-_MOMENT_S = 1e-6
-"""Differences of times that are rounding, or a queue's reaction to a block that leaves it."""
 HARQ_TTIS = 16
 """Longest time between a transport block and its retransmission: two periods of the 8 uplink HARQ
 processes (TS 36.213, section 8)."""
@@ -82,7 +85,7 @@ def read_log(path: Path, uavs: int, first: int = 0) -> Records:
             f"{RECORD.itemsize} bytes"
         )
     records: Records = np.frombuffer(content, RECORD)
-    for name, most in (("kind", SERVED), ("direction", 1), ("uav", uavs - 1)):
+    for name, most in (("kind", ASKED), ("direction", 1), ("uav", uavs - 1)):
         if (wrong := np.flatnonzero(records[name] > most)).size:
             at = int(wrong[0])
             raise InputError(
@@ -107,12 +110,36 @@ class Activity(NamedTuple):
     idle_s: float
     """The queue was empty: TCP or the program offered nothing, or the last packets were on their
     way to the receiver."""
+    handover_s: float = 0.0
+    """Time without a packet around a change of the cell, with or without data in the queue."""
+    request_s: float = 0.0
+    """Part of the waiting that scheduling requests took, which `waiting_s` does not contain."""
+    outage_s: float = 0.0
+    """Time from the beginning of an outage of either direction until data are sent after it."""
+
+
+class Break(NamedTuple):
+    """A time in which a link is interrupted; s."""
+
+    start_s: float
+    over_s: float
+    """When its cause is over: transfers that begin later do not wait for it."""
+    end_s: float
+    cause: Literal["request", "handover", "outage"]
 
 
 class LinkLog:
     """One direction of one UAV's link."""
 
-    def __init__(self, records: Records, time_s: Array, direction: int, packet_bytes: float):
+    def __init__(
+        self,
+        records: Records,
+        time_s: Array,
+        direction: int,
+        packet_bytes: float,
+        handovers: Sequence[Break] = (),
+        out_s: Sequence[tuple[float, float]] = (),
+    ):
         """Make the link's log.
 
         Args:
@@ -120,6 +147,8 @@ class LinkLog:
             time_s: Times of the records in emulated seconds.
             direction: 0 for the uplink, 1 for the downlink.
             packet_bytes: Size of most IP packets.
+            handovers: The UAV's handovers.
+            out_s: Start and end of each of its outages, of either direction.
         """
         self._delivery_s = (1 + DELIVERY_TTIS[direction] - TAKEN_TTIS[direction]) * TTI_S
         in_queue = np.isin(records["kind"], (FILLED, EMPTIED))
@@ -129,46 +158,73 @@ class LinkLog:
         self._is_filled = np.append(initially, is_filled)
         taken_s = time_s + TAKEN_TTIS[direction] * TTI_S
         self._again_s = taken_s[records["kind"] == AGAIN]
-        # Blocks that were granted in vain leave when the queue is empty.
-        before = np.searchsorted(self._queue_s, taken_s - _MOMENT_S)
-        is_used = (records["kind"] == NEW) & self._is_filled[before]
-        self._new_s = taken_s[is_used]
-        block_bytes = records["bytes"][is_used].astype(float)
-        data_bytes = np.maximum(block_bytes - RLC_BYTES, 0.0)
+        asked = records["kind"] == ASKED
+        requests = [
+            Break(now_s - TTI_S * ttis, now_s, now_s, "request")
+            for now_s, ttis in zip(time_s[asked], records["bytes"][asked].tolist(), strict=True)
+        ]
+        # Not all that is granted is sent: a UAV may not hear of it, or have nothing left.
+        is_sent = records["kind"] == SENT
+        self._new_s = time_s[is_sent]
+        data_bytes = np.maximum(records["bytes"][is_sent].astype(float) - RLC_BYTES, 0.0)
         data_bytes *= packet_bytes / (packet_bytes + PACKET_BYTES)
-        self._granted_bytes = np.concatenate([[0.0], data_bytes.cumsum()])
+        self._sent_bytes = np.concatenate([[0.0], data_bytes.cumsum()])
+        self._breaks = sorted([*handovers, *map(self._outage, out_s), *requests])
 
-    def granted_bytes(self, start_s: float, end_s: float) -> float:
-        """Bytes of IP packets that fit into the new transport blocks of a period, without those
-        that left when the queue was empty."""
-        since, until = np.searchsorted(self._new_s, (start_s, end_s))
-        return float(self._granted_bytes[until] - self._granted_bytes[since])
+    def _outage(self, out_s: tuple[float, float]) -> Break:
+        """An outage, until data are sent after it."""
+        start_s, over_s = out_s
+        after = int(np.searchsorted(self._new_s, over_s))
+        end_s = float(self._new_s[after]) if after < len(self._new_s) else math.inf
+        if after:  # Data may still be sent while only acknowledgements are stopped.
+            start_s = max(start_s, float(self._new_s[after - 1]) + TTI_S)
+        return Break(start_s, over_s, end_s, "outage")
+
+    def sent_bytes(self, start_s: float, end_s: float) -> float:
+        """Bytes of IP packets that were sent for the first time from `start_s` on and may have
+        arrived until `end_s`, in whole TTIs."""
+        times_s = start_s, end_s - self._delivery_s + TTI_S / 2
+        since, until = np.searchsorted(self._new_s, times_s)
+        return float(self._sent_bytes[max(since, until)] - self._sent_bytes[since])
 
     def due_s(self, start_s: float, size_bytes: float) -> float:
-        """When a transfer's last packet is due, given the grants since its start.
+        """When a transfer's last packet is due, given what was sent since its start.
 
-        It is delivered with the transport block with which the bytes granted since the start reach
-        the transfer's size; infinity if they never do.
+        It is delivered with the transport block with which the bytes sent since the start reach the
+        transfer's size; infinity if they never do.
         """
         since = int(np.searchsorted(self._new_s, start_s))
-        wanted = self._granted_bytes[since] + size_bytes * (1 - 1e-12)
-        block = max(since, int(np.searchsorted(self._granted_bytes, wanted)) - 1)
+        wanted = self._sent_bytes[since] + size_bytes * (1 - 1e-12)
+        block = max(since, int(np.searchsorted(self._sent_bytes, wanted)) - 1)
         return float(self._new_s[block] + self._delivery_s) if block < len(self._new_s) else np.inf
 
     def activity(self, start_s: float, end_s: float) -> Activity:
         """Activity of the link in a period."""
+        waiting_s, harq_s, served_s = self._between(start_s, end_s)
+        idle_s = end_s - start_s - waiting_s - harq_s - served_s
+        broken_s = dict.fromkeys(("handover", "request", "outage"), 0.0)
+        reached_s = start_s
+        for each in self._breaks:
+            since_s, until_s = max(each.start_s, reached_s), min(each.end_s, end_s)
+            if each.over_s <= start_s or until_s <= since_s:
+                continue
+            w_s, h_s, s_s = self._between(since_s, until_s)
+            waiting_s -= w_s
+            if each.cause == "request":  # Other data may be served meanwhile.
+                broken_s["request"] += w_s
+                continue
+            broken_s[each.cause] += until_s - since_s
+            harq_s, served_s = harq_s - h_s, served_s - s_s
+            idle_s -= until_s - since_s - w_s - h_s - s_s
+            reached_s = until_s
+        return Activity(waiting_s, harq_s, served_s, idle_s, *broken_s.values())
+
+    def _between(self, start_s: float, end_s: float) -> list[float]:
+        """Seconds of waiting, HARQ and serving in a period."""
         edges_s, total_s = self._totals
         if not len(edges_s):
-            return Activity(0.0, 0.0, 0.0, end_s - start_s)
-        until, since = (
-            [float(np.interp(time_s, edges_s, each)) for each in total_s]
-            for time_s in (end_s, start_s)
-        )
-        waiting_s, harq_s, served_s = (
-            after - before for after, before in zip(until, since, strict=True)
-        )
-        idle_s = end_s - start_s - waiting_s - harq_s - served_s
-        return Activity(waiting_s, harq_s, served_s, idle_s)
+            return [0.0, 0.0, 0.0]
+        return [float(np.diff(np.interp((start_s, end_s), edges_s, each))[0]) for each in total_s]
 
     @cached_property
     def _totals(self) -> tuple[Array, Array]:
@@ -208,6 +264,8 @@ class RadioLog:
     """The emulated time in s at a time of the nodes' monotonic clock in ns."""
     packet_bytes: float
     """Size of most IP packets, `emulation.mtu`."""
+    out_s: Mapping[tuple[int, int], Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """By direction and client, start and end of each outage, in s."""
 
     @cached_property
     def time_s(self) -> Array:
@@ -230,9 +288,56 @@ class RadioLog:
         """The log of one direction (0 up, 1 down) of a client, from 1."""
         if (direction, client) not in self._links:
             own = self.of_link(direction, client)
-            made = LinkLog(self.records[own], self.time_s[own], direction, self.packet_bytes)
+            out_s = [each for way in (0, 1) for each in self.out_s.get((way, client), ())]
+            made = LinkLog(
+                *(self.records[own], self.time_s[own], direction, self.packet_bytes),
+                *(self._handovers(direction, client), out_s),
+            )
             self._links[direction, client] = made
         return self._links[direction, client]
+
+    def out_between_s(self, direction: int, client: int, start_s: float, end_s: float) -> float:
+        """Seconds of a period in which a direction of a client is out."""
+        of_link = self.out_s.get((direction, client), ())
+        return sum(max(0.0, min(until, end_s) - max(since, start_s)) for since, until in of_link)
+
+    def _handovers(self, direction: int, client: int) -> list[Break]:
+        """The handovers of a client, from the last packet of a direction before to the first one
+        after."""
+        made: list[Break] = []
+        kinds = (LEAVES_CELL, JOINS_CELL, INTERRUPTED)
+        own = (self.records["uav"] == client - 1) & np.isin(self.records["kind"], kinds)
+        for record, now_s in zip(self.records[own], self.time_s[own].tolist(), strict=True):
+            kind = record["kind"]
+            if kind == LEAVES_CELL:
+                made.append(Break(now_s, math.inf, math.inf, "handover"))
+            elif kind == JOINS_CELL and made:
+                made[-1] = made[-1]._replace(over_s=now_s, end_s=now_s)
+            elif made and record["direction"] == direction:
+                since_s = now_s - INTERRUPTION_S * int(record["bytes"])
+                start_s = min(made[-1].start_s, since_s)
+                made[-1] = made[-1]._replace(start_s=start_s, end_s=now_s)
+        return made
+
+
+def outages(
+    rates: LinkRates, first: int, slot_s: float
+) -> dict[tuple[int, int], list[tuple[float, float]]]:
+    """When links have no rate; see `RadioLog.out_s`.
+
+    Args:
+        rates: Rates of the links, the first column being those of slot `first`.
+        first: The number of that slot.
+        slot_s: Length of a slot, s.
+    """
+    found = {}
+    for direction, bps in enumerate((rates.uplink, rates.gradient)):
+        for client, row in enumerate(bps, 1):
+            edges = np.flatnonzero(np.diff(row <= 0, prepend=False, append=False))
+            if len(edges):
+                pairs = ((edges + first) * slot_s).reshape(-1, 2)
+                found[direction, client] = [(since, until) for since, until in pairs.tolist()]
+    return found
 
 
 def slots_in(round_: Round, slot_s: float) -> range:

@@ -138,7 +138,8 @@ def waterfalls(
     if radio_log is not None:
         assert tcp is not None
         of_radio = radio_stages(
-            measured, computed, times, tcp, radio_log, service_order, slot_s, faults
+            *(measured, computed, times, tcp, radio_log, service_order, slot_s, faults),
+            accounts,
         )
         stages += [stage for _, stage in of_radio]
         parts = (*PARTS[:-1], *RADIO_PARTS, PARTS[-1])

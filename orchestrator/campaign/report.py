@@ -183,7 +183,7 @@ def _checks(validity: pd.DataFrame, folders: dict[str, Path]) -> list[dict[str, 
             about = manifest_of(folders[worst["point"]])
             values = (worst["value"], worst["limit"], about.get("dilation"))
             tenant: Tenant = "session" if about.get("kind") == "session" else "run"
-            text = remedy(str(name), *values, about.get("clock"), tenant)
+            text = remedy(str(name), *values, about.get("clock"), tenant, worst["detail"])
         rows.append(
             {
                 "check": name,

@@ -331,7 +331,8 @@ def validity_lines(
     lines = ["[bold]not valid[/bold]"]
     for check in failed:
         lines.append(f"  {escape(str(check))}")
-        if text := remedy(check.check, check.value, check.limit, dilation, clock, tenant):
+        known = check.check, check.value, check.limit, dilation, clock, tenant, check.detail
+        if text := remedy(*known):
             lines.append(f"    {escape(text)}")
     if any(IDLE in line for line in lines):
         lines.append(f"  {WAIT_QUIET}")

@@ -19,7 +19,15 @@ import pandas as pd
 from orchestrator.analysis import frame_loss
 from orchestrator.analysis.byte_accounts import SET_UP, account, completed
 from orchestrator.analysis.error_budget import Budget, error_budget, transfer_errors
-from orchestrator.analysis.radio_log import RadioLog, cells, grants, handovers, read_log, slots_in
+from orchestrator.analysis.radio_log import (
+    RadioLog,
+    cells,
+    grants,
+    handovers,
+    outages,
+    read_log,
+    slots_in,
+)
 from orchestrator.analysis.resource_blocks import resource_blocks
 from orchestrator.analysis.waterfall import waterfalls
 from orchestrator.emulated.calibration import TIMEOUT_S
@@ -462,7 +470,7 @@ class Stage:
         if self.observer is not None:
             self.observer.finished(measured)
         learns = scenario.workload.compute == "real"
-        radio_log = self._radio_log(clock)
+        radio_log = self._radio_log(clock, table)
         budget, made_of = table.retry_until_channel_suffices(
             lambda: self._explained(round_, measured, accounts, table, clock, radio_log)
         )
@@ -472,7 +480,7 @@ class Stage:
             predicted_wire=round_.predicted_wire,
             measured=measured,
             transfers=transfer_errors(
-                measured, plan, round_.radio, table.gain, slot_s, table.tcp, radio_log
+                measured, plan, round_.radio, table.gain, slot_s, table.tcp, radio_log, accounts
             ),
             grants=None
             if radio_log is None
@@ -635,6 +643,7 @@ class Stage:
             table.tcp,
             self._clocks_ahead_s(),
             radio_log,
+            accounts,
         )
         made_of = waterfalls(
             measured,
@@ -651,14 +660,15 @@ class Stage:
         )
         return budget, made_of
 
-    def _radio_log(self, clock: EmulatedClock) -> RadioLog | None:
+    def _radio_log(self, clock: EmulatedClock, table: RoundRates) -> RadioLog | None:
         """Records of the radio's log since the last call; None if no scheduler of ns-3 grants
         blocks."""
         if self.network.radio is None or self.scenario.radio.access != "lte":
             return None
         records = read_log(self.network.folder / LOG, self.scenario.uavs.count, self._logged)
         self._logged += len(records)
-        return RadioLog(records, clock.at, self.scenario.emulation.mtu)
+        out_s = outages(table.rates, table.first, table.slot_s)
+        return RadioLog(records, clock.at, self.scenario.emulation.mtu, out_s)
 
     def _clocks_ahead_s(self) -> npt.NDArray[np.float64] | None:
         """Error of the nodes' clocks relative to the assumed ones, positive if ahead, shape [1 +

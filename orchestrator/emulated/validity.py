@@ -44,6 +44,14 @@ IN_VIRTUAL_TIME = {
 """The remedy in virtual time for checks whose own one is to wait for an idle machine, or a larger
 dilation."""
 
+EARLY = "too early"
+"""In the detail of a check: transfers were too fast, of which no slow network or machine is the
+cause."""
+_WRONG_SIZES = (
+    "transfers ended before the bytes that are counted for them can have been carried: please "
+    "report it, with emulation.transport"
+)
+
 Tenant = Literal["run", "session"]
 """Kind of use of the network that is judged."""
 
@@ -131,7 +139,8 @@ def remedies(
     """Advice for each failed check of a manifest, by name."""
     return {
         check["check"]: remedy(
-            check["check"], check["value"], check["limit"], dilation, clock, tenant
+            *(check["check"], check["value"], check["limit"], dilation, clock, tenant),
+            detail=check.get("detail", ""),
         )
         for check in (checks if isinstance(checks, list) else [])
         if check.get("ok") is False
@@ -145,6 +154,7 @@ def remedy(
     dilation: object,
     clock: object = "real",
     tenant: Tenant = "run",
+    detail: object = "",
 ) -> str:
     """Advice for a failed check; empty if the check is unknown.
 
@@ -155,10 +165,13 @@ def remedy(
         dilation: Dilation of the run or session.
         clock: Clock of the run or session.
         tenant: Whether it is a run or a session.
+        detail: The check's detail.
     """
     check = CHECKS.get(name)
     if check is None:
         return ""
+    if EARLY in str(detail):
+        return _WRONG_SIZES
     if clock == "virtual":
         if IDLE in check.remedy or check.remedy.endswith(SLOWER):
             return IN_VIRTUAL_TIME[tenant]
@@ -353,6 +366,8 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     row = rows.iloc[int(error.argmax())]
     where = f"largest error {_percent(error.max())}: {row.step} of client {row.client}, "
     where += f"round {row['round']}"
+    if error.max() and row["error"] < 0:
+        where += f", {EARLY}"
     yield float(error.quantile(0.95)), where
 
 
@@ -443,7 +458,8 @@ def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tup
     links = sizes.groupby(["direction", "client"], as_index=False)["error"].median()
     link = links.iloc[int(links["error"].argmax())]
     sizes["whole"] = table["error"].abs()
-    rate = sizes.iloc[int(sizes["whole"].argmax())]
+    largest = int(sizes["whole"].argmax())
+    rate = sizes.iloc[largest]
     beyond = sizes["error"] - PAUSE_S / dilation / sizes["due_s"]
     worst = sizes.iloc[int(beyond.argmax())]
     where = f"{link['direction']} {link['client']}"
@@ -451,6 +467,8 @@ def calibration_error(table: pd.DataFrame, shape: Shape, dilation: float) -> tup
         where = f"{worst['direction']} {worst['client']} at its {worst['level']} rate"
     where += f"; largest error, tolerance included, {_percent(rate['whole'])}: "
     where += f"{rate['direction']} {rate['client']} at its {rate['level']} rate"
+    if table["error"].iloc[largest] < 0:
+        where += f", {EARLY}"
     return float(max(link["error"], beyond.max())), where
 
 

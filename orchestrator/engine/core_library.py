@@ -48,7 +48,7 @@ def library() -> ctypes.CDLL:
         ("engine_links", None, [_Pointer, _Int, *3 * pointers]),
         ("engine_rates", None, [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer]),
         ("engine_used", None, [_Pointer, _Pointer, _Long, _Pointer]),
-        ("engine_turn", _Long, [_Long, _Long, _Pointer]),
+        ("engine_turn", _Long, [*3 * [_Long], _Pointer]),
         ("engine_shannon", None, [_Pointer, _Pointer, _Long, _Pointer]),
         ("engine_rate", _Double, [_Pointer, _Int, _Long, _Double]),
         ("engine_transfer", _Double, [_Pointer, _Int, _Long, _Long, _Double]),
@@ -134,7 +134,7 @@ class Bands(_Structure):
         *(("kind", _Int), ("shared", _Int), ("clients", _Long)),
         *((name, _Double) for name in ("uplink_hz", "downlink_hz", "noise_w_per_hz")),
         *(("downlink_power_w", _Double), ("uplink", _Pointer), ("downlink_snr", _Double)),
-        *(("up", Steps), ("down", Steps), ("curve", _Pointer)),
+        *(("up", Steps), ("down", Steps), ("curve", _Pointer), ("grants", _Long)),
     )
 
     def __init__(
@@ -145,6 +145,7 @@ class Bands(_Structure):
         shared: bool = False,
         steps: tuple[Steps, Steps] | None = None,
         curve: int | None = None,
+        grants: int = 0,
         **numbers: float,
     ):
         """Make a radio.
@@ -157,9 +158,11 @@ class Bands(_Structure):
                 whether those that are active share the resource blocks.
             steps: Rates of uplink and downlink, for LTE, NR and WIFI.
             curve: For CURVE, the address of a C function from SNR and bandwidth in Hz to bit/s.
+            grants: For LTE, the largest number of uplinks in a TTI; 0: any number.
             **numbers: Bandwidths, noise, and power or SNR of the downlink.
         """
-        super().__init__(kind=kind, shared=shared, clients=len(uplink), curve=curve, **numbers)
+        own = {"kind": kind, "shared": shared, "curve": curve, "grants": grants}
+        super().__init__(clients=len(uplink), **own, **numbers)
         self._keep(uplink=np.ascontiguousarray(uplink, float))
         if steps is not None:
             self.up, self.down = steps
@@ -179,13 +182,14 @@ class Slots(_Structure):
     _fields_ = (
         *(("values", _Pointer), ("ways", _Long), ("clients", _Long), ("slots", _Long)),
         *(("slot_s", _Double), ("edges_s", _Pointer), ("fading", _Pointer), ("blocks", _Long)),
-        ("cells", _Pointer),
+        *((name, _Pointer) for name in ("cells", "strength", "load", "kept")),
+        ("sites", _Long),
     )
 
     def __init__(self, values: SlotValues, slot_s: float, edges_s: Array | None = None):
-        fading, cells, given = None, None, values
+        fading, cells, sites, given = None, None, None, values
         if isinstance(values, TwoWay):
-            fading, cells, given = values.fading, values.cells, values.values
+            fading, cells, sites, given = values.fading, values.cells, values.sites, values.values
         table = np.ascontiguousarray(given, float)
         if table.ndim == 2:
             table = table[None]
@@ -197,6 +201,14 @@ class Slots(_Structure):
             fading=None if fading is None else np.ascontiguousarray(fading, np.float32),
             cells=None if cells is None else np.ascontiguousarray(cells, np.int64),
         )
+        if sites is not None:
+            self.sites = sites.strength.shape[1]
+            self._keep(
+                **{
+                    name: np.ascontiguousarray(getattr(sites, name), float)
+                    for name in ("strength", "load", "kept")
+                }
+            )
         self.blocks = 0 if fading is None else fading.shape[-1]
 
     @property
@@ -277,15 +289,26 @@ def shannon_bps(bandwidth_hz: Array | float, snr: Array | float) -> Array:
 
 
 class Medium(_Structure):
-    """A band that active links share; see ``medium.h``."""
+    """A band that active links share; see ``medium.h``.
+
+    Args:
+        clients: Number of UAVs, K.
+        answers: Share of the time in which a cell answers an active uplink in its downlink.
+    """
 
     _fields_ = (
         *((name, _Pointer) for name in ("active", "left_bits", "bps", "from_", "below")),
-        *(("all", _Long), ("now_s", _Double), ("count", _Long * 2), ("until", _Long * 2)),
+        *(
+            ("all", _Long),
+            ("answers", _Double),
+            ("now_s", _Double),
+            ("count", _Long * 2),
+            ("until", _Long * 2),
+        ),
     )
 
-    def __init__(self, clients: int):
-        super().__init__(all=clients)
+    def __init__(self, clients: int, answers: float = 0.0):
+        super().__init__(all=clients, answers=answers)
         numbers = {name: np.zeros((2, clients)) for name in ("left_bits", "bps", "from_", "below")}
         self._keep(active=np.zeros((2, clients), np.int64), **numbers)
 

@@ -40,7 +40,7 @@ from orchestrator.engine.lte_tables import (
     transport_block_bits,
 )
 from orchestrator.engine.plan import Allocation
-from orchestrator.scenario.cells import BLOCK_HZ, noise_w_per_hz
+from orchestrator.scenario.cells import BLOCK_HZ, left_blocks, noise_w_per_hz
 from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
 from testbed.core.errors import InputError
 
@@ -55,6 +55,9 @@ REQUEST_TTIS = 5.5, 1.5
 where packets enter at whole TTIs: half a TTI on average. In the uplink, a UAV's buffer status
 report (ns-3 sends no scheduling requests) takes 4 TTIs to the base station, the delay
 `UL_PUSCH_TTIS_DELAY` of ns-3's PHY, and 1 to the scheduler."""
+ASKED_TTIS = 4
+"""TTIs from a scheduling request to the grant in which the buffer status report is sent, as from
+uplink data to their acknowledgement (TS 36.213, section 8)."""
 LEARNING_TTIS = 7, 0
 """TTIs from the first grant to the first one whose scheme fits the channel. An uplink that was idle
 for 20 TTIs has the lowest scheme (MCS 0) until the base station has measured the data of its first
@@ -126,6 +129,8 @@ class Cellular(Radio):
     """Whether those that are active divide the resource blocks equally."""
     block_hz: float = BLOCK_HZ
     """Bandwidth of a resource block."""
+    grants: int = 0
+    """Largest number of uplinks in a TTI; 0: any number."""
 
     @property
     def decides(self) -> frozenset[str]:
@@ -162,6 +167,7 @@ class Cellular(Radio):
             shared=bool(self.is_shared),
             steps=(up, down),
             downlink_snr=self._downlink_snr,
+            grants=self.grants,
         )
 
     def divided(self, direction: int, active: int) -> list[tuple[int, float]]:
@@ -244,7 +250,9 @@ class Lte(Cellular):
         """
         radio, lte = scenario.radio, scenario.radio.lte
         band = LTE_BLOCKS[radio.uplink_bandwidth_hz], LTE_BLOCKS[radio.downlink_bandwidth_hz]
-        blocks = (lte.resource_blocks or band[0], lte.resource_blocks or band[1])
+        uplink_blocks = lte.resource_blocks or band[0]
+        # Other users have resource blocks of the uplink, and TTIs of the downlink.
+        blocks = left_blocks(uplink_blocks, lte.background.load), lte.resource_blocks or band[1]
         margin_db, packet_bytes = lte.implementation_margin_db, scenario.emulation.mtu
         up = uplink_steps(
             blocks[0], UPLINK_MARGIN_DB if margin_db is None else margin_db, packet_bytes
@@ -252,6 +260,7 @@ class Lte(Cellular):
         down = downlink_steps(
             blocks[1], margin_db, packet_bytes, lte.layers, lte.highest_modulation, band[1]
         )
+        down = down._replace(bps=down.bps * (1 - lte.background.load))
         if lte.highest_snr_db is not None:
             up, down = (limited(steps, lte.highest_snr_db) for steps in (up, down))
         return cls(
@@ -262,11 +271,14 @@ class Lte(Cellular):
             band_blocks=band[1],
             steps=(up, down),
             is_shared=lte.scheduler == "equal",
+            grants=lte.grants_per_tti or 0,
         )
 
     def divided(self, direction: int, active: int) -> list[tuple[int, float]]:
         """See `Cellular.divided`: a downlink has the whole cell for its part of the time."""
-        return [turn(self.blocks[0], active) if direction == 0 else (self.blocks[1], 1 / active)]
+        if direction:
+            return [(self.blocks[1], 1 / active)]
+        return [turn(self.blocks[0], active, self.grants)]
 
 
 def uplink_steps(blocks: int, margin_db: float, packet_bytes: float) -> Steps:
@@ -438,11 +450,18 @@ def packet_bps(block_bits: Ints, packet_bytes: float) -> Array:
     return np.asarray(data_bits / TTI_S * packet_bytes / (packet_bytes + PACKET_BYTES))
 
 
-def turn(blocks: int, active: int) -> tuple[int, float]:
+def request_s(period_s: float | None) -> float:
+    """Mean time in s that scheduling requests of a period add to `REQUEST_TTIS`: packets enter at
+    whole TTIs, and wait for the UAV's own one. None: UAVs send none."""
+    return 0.0 if period_s is None else (period_s - TTI_S) / 2 + ASKED_TTIS * TTI_S
+
+
+def turn(blocks: int, active: int, grants: int = 0) -> tuple[int, float]:
     """The uplink of a UAV while `active` UAVs are active: its resource blocks in a TTI in which it
-    sends, and the fraction of all TTIs in which it does; `turn` in ``core/links.h``."""
+    sends, and the fraction of all TTIs in which it does, with at most `grants` in a TTI (0: any
+    number); `turn` in ``core/links.h``."""
     part = ctypes.c_double()
-    at_a_time = core_library.library().engine_turn(blocks, active, ctypes.addressof(part))
+    at_a_time = core_library.library().engine_turn(blocks, active, grants, ctypes.addressof(part))
     return int(at_a_time), part.value
 
 

@@ -74,7 +74,13 @@ from orchestrator.engine.core_library import (
     library,
 )
 from orchestrator.engine.links import impairments_of, shape_of
-from orchestrator.engine.lte import DELIVERY_TTIS, LEARNING_TTIS, REQUEST_TTIS, TTI_S
+from orchestrator.engine.lte import (
+    DELIVERY_TTIS,
+    LEARNING_TTIS,
+    REQUEST_TTIS,
+    TTI_S,
+    request_s,
+)
 from orchestrator.engine.plan import transfer_bytes
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments, lossless
 from orchestrator.scenario.schema import Scenario
@@ -107,6 +113,8 @@ class Grants:
     uplink and downlink."""
     delivery_s: Array
     """From the end of its last grant until its last packet has arrived, shape [2, K]."""
+    request_s: tuple[float, float] = (0.0, 0.0)
+    """Part of `grant_s` that scheduling requests take in the mean."""
 
 
 @dataclass(frozen=True)
@@ -280,6 +288,8 @@ def _over_lte(scenario: Scenario) -> TcpModel:
         np.array(t) for t in (REQUEST_TTIS, LEARNING_TTIS, DELIVERY_TTIS)
     )
     kept = choices.connection == "kept"
+    asks_s = request_s(scenario.radio.lte.scheduling_request_s)
+    request[UP] += asks_s / TTI_S
     return TcpModel(
         delay_s=np.repeat((request + 1 + delivery)[:, None] * TTI_S, count, axis=1),
         jitter_s=np.zeros((2, count)),
@@ -294,6 +304,7 @@ def _over_lte(scenario: Scenario) -> TcpModel:
         grants=Grants(
             tuple(((request + learning) * TTI_S).tolist()),
             np.repeat(delivery[:, None] * TTI_S, count, axis=1),
+            (asks_s, 0.0),
         ),
     )
 

@@ -192,7 +192,8 @@ def with_cells_of(made: SlotValues, values: SlotValues, slots: Ints) -> SlotValu
     """Values with the cells that other values have in the given slots, if these have cells."""
     if not isinstance(made, TwoWay) or not isinstance(values, TwoWay) or values.cells is None:
         return made
-    return replace(made, cells=values.cells[:, slots])
+    sites = values.sites and values.sites.of_slots(slots)
+    return replace(made, cells=values.cells[:, slots], sites=sites)
 
 
 def _forecast(

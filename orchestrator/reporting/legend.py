@@ -35,8 +35,12 @@ PART_TITLES = {
     "compute": "computing",
     "injection": "rate injection",
     "order": "order of service",
+    "request": "scheduling requests",
     "grant": "waiting for grants",
     "harq": "retransmissions (HARQ)",
+    "recovery": "recovery from losses",
+    "handover": "handovers",
+    "outage": "ends of outages",
     "radio": "granted resources",
     "clock": "clock offsets",
     "rest": "unexplained",
@@ -44,7 +48,10 @@ PART_TITLES = {
 """Titles of the error budget's parts, if they differ from their names. Protocol bytes are all bytes
 on the link except for the payload."""
 
-IMPAIRMENT_PARTS = ("delay", "loss", "grant", "harq", "radio", "backhaul")
+IMPAIRMENT_PARTS = (
+    *("delay", "loss", "grant", "request", "harq", "recovery", "handover", "outage", "radio"),
+    "backhaul",
+)
 """Parts of the error budget that exist only if links delay or lose frames, if packets pass through
 ns-3's radio, or if there are edge servers."""
 

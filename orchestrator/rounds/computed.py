@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from orchestrator.rounds.conductor import Conductor, Then
 
 
+ANSWERS = 2 / 3
+"""Share of the TTIs in which a downlink has the scheme for full interference by another cell that
+only acknowledges an uplink, as in ns-3: the scheme is that of a UAV's worst group of resource
+blocks."""
+
+
 class OwnRates:
     """Each link has a rate of its own, so that the end of a transfer is known as it begins.
 
@@ -97,8 +103,10 @@ class SharedBand(OwnRates):
         paths: Paths | None,
         alone: Collection[int],
     ):
-        super().__init__(conductor, slots, links, paths, Medium(slots.clients))
-        self._alone = alone
+        medium = Medium(slots.clients, 0.0 if paths is None else ANSWERS)
+        super().__init__(conductor, slots, links, paths, medium)
+        # With several cells, other links interfere with a transfer that has a whole downlink.
+        self._alone = () if slots.sites and paths is not None else alone
         self._begun: dict[tuple[int, int], Then] = {}
         """The action after each transfer that is served or waits, by direction and client."""
         self._starting: dict[tuple[int, float], int] = {}

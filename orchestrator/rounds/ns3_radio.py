@@ -23,6 +23,7 @@ from ns3_scenarios.radio import (
 from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace
 from orchestrator.engine.lte import assigned
 from orchestrator.engine.plan import fixed_allocation
+from orchestrator.scenario.cells import left_blocks
 from orchestrator.scenario.channel import ns3_launch
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
@@ -251,10 +252,11 @@ def cell_of(scenario: Scenario) -> LteSettings:
             f"{radio.uplink_bandwidth_hz:g} Hz, is no bandwidth of LTE"
         )
     blocks = lte.resource_blocks or band
-    own: tuple[int, ...] | None = None
+    own, own_down = None, None
     if lte.scheduler == "shares":
         beta = fixed_allocation(scenario).beta
-        own = tuple(assigned(beta, blocks).tolist())
+        own_down = tuple(assigned(beta, blocks).tolist())
+        own = tuple(assigned(beta, left_blocks(blocks, lte.background.load)).tolist())
         if 0 in own:
             k = own.index(0)
             raise InputError(
@@ -268,11 +270,16 @@ def cell_of(scenario: Scenario) -> LteSettings:
         interference_margin_db=lte.interference_margin_db,
         antenna_gain_db=lte.antenna_gain_db,
         uplink_blocks=own,
-        downlink_blocks=None if in_turns else own,
+        downlink_blocks=None if in_turns else own_down,
         priority_by_dscp=lte.downlink_order == "mac",
         handover=radio.handover if radio.cells else "none",
         a3_hysteresis_db=radio.a3_hysteresis_db,
         a3_time_to_trigger_s=radio.a3_time_to_trigger_s,
+        background_load=lte.background.load,
+        background_users=lte.background.users,
+        scheduling_request_s=lte.scheduling_request_s or 0.0,
+        grants_per_tti=lte.grants_per_tti or 0,
+        cell_loads=(0.0, *(cell.load for cell in radio.cells)),
     )
 
 

@@ -3,6 +3,8 @@
 
 """The base stations of a scenario's LTE or NR network, and the noise at its receivers."""
 
+import math
+
 from ns3_scenarios.cells import Cells
 from orchestrator.scenario.schema import Scenario
 
@@ -32,6 +34,11 @@ def noise_w_per_hz(scenario: Scenario) -> float:
     return float(10 ** (noise_dbm_per_hz / 10 - 3))
 
 
+def left_blocks(blocks: int, load: float) -> int:
+    """The resource blocks that background users leave on average, a whole number."""
+    return math.floor(blocks * (1 - load) + 1e-9)
+
+
 def cells_of(scenario: Scenario) -> Cells | None:
     """The base stations of a scenario; None: there is one."""
     radio = scenario.radio
@@ -39,11 +46,14 @@ def cells_of(scenario: Scenario) -> Cells | None:
         return None
     band = band_blocks(scenario)
     block_w = block_hz(scenario) * noise_w_per_hz(scenario)
+    load = radio.lte.background.load if radio.kind.cell == "lte" else 0.0
+    uplink_blocks = left_blocks(radio.cell.resource_blocks or band[0], load)
     return Cells(
         power_w=(scenario.base_station.tx_power_w, *(cell.tx_power_w for cell in radio.cells)),
         uav_power_w=tuple(scenario.fleet.tx_power_w.tolist()),
         # The uplink is sent in the blocks that the scheduler assigns, the downlink in all.
-        noise_w=((radio.cell.resource_blocks or band[0]) * block_w, band[1] * block_w),
+        noise_w=(uplink_blocks * block_w, band[1] * block_w),
         hysteresis_db=radio.a3_hysteresis_db if radio.handover == "a3" else None,
         time_to_trigger_s=radio.a3_time_to_trigger_s,
+        load=(0.0, *(cell.load for cell in radio.cells)),
     )

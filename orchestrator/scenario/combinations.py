@@ -41,6 +41,7 @@ from orchestrator.scenario.facts import (
     ON_LINKS,
     OVER_NS3_LTE,
     OWN_BATCHES,
+    OWN_BLOCKS,
     OWN_ITERATIONS,
     OWN_RANKS,
     OWN_RATES,
@@ -628,6 +629,16 @@ COMBINATIONS: tuple[Combination, ...] = (
                 CELLS,
                 is_not("radio.fading", "none"),
                 "the interference of further cells is computed without fading",
+            ),
+            "limited-grants-of-own-blocks": (
+                given("radio.lte.grants_per_tti"),
+                OWN_BLOCKS,
+                "each UAV has resource blocks of its own in every TTI",
+            ),
+            "background-users-of-own-blocks": (
+                given("radio.lte.background.users"),
+                OWN_BLOCKS,
+                "background users divide the resource blocks with the UAVs that send",
             ),
             "loss-on-a-shared-band": (
                 LOSSY,

@@ -395,6 +395,30 @@ LTE_BLOCKS = {1.4e6: 6, 3e6: 15, 5e6: 25, 10e6: 50, 15e6: 75, 20e6: 100}
 """Number of resource blocks of each LTE bandwidth in Hz, TS 36.101, table 5.6-1."""
 
 
+REQUEST_PERIODS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08)
+"""Periods of scheduling requests, TS 36.213, table 10.1.5-1."""
+
+
+class Background(Section):
+    """Users of an LTE cell that are not simulated."""
+
+    load: Annotated[float, Field(ge=0, le=0.95)] = 0.0
+    """Share of the resource blocks of each direction that they have, in all cells."""
+    users: Annotated[int, Field(ge=0, le=100)] = 0
+    """Number of users who have this share on average. Their data arrive in Poisson bursts, and users
+    with data divide the resource blocks equally with the UAVs that send. 0: the share is constant.
+    Predictions use the average."""
+
+    @model_validator(mode="after")
+    def _loaded(self) -> "Background":
+        if self.users and not self.load:
+            raise ValueError(f"users: needs a load above 0, not {self.load:g}")
+        return self
+
+
+NO_BACKGROUND = Background()
+
+
 class Lte(Section):
     """An LTE cell, for `radio.access: lte` (see docs/lte.md)."""
 
@@ -432,6 +456,28 @@ class Lte(Section):
     program of the base station sends one gradient after the other. `mac`: all gradients are sent as
     soon as they are computed, and the scheduler of the cell serves their packets by the priority in
     their DSCP field. `mac` requires `emulation.air: ns3`."""
+    background: Background = Field(
+        default=NO_BACKGROUND, exclude_if=lambda background: background == NO_BACKGROUND
+    )
+    scheduling_request_s: float | None = Field(
+        default=None, exclude_if=lambda period_s: period_s is None
+    )
+    """Period in which a UAV without a grant may ask for one: 0.001, 0.002, 0.005, 0.01, 0.02, 0.04
+    or 0.08. Default: the base station knows of new data without a request, as in ns-3."""
+    grants_per_tti: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None, exclude_if=lambda grants: grants is None
+    )
+    """Largest number of UAVs that get new grants in a TTI in each direction, because the control
+    channel (PDCCH) has no room for more. Default: no limit."""
+
+    @model_validator(mode="after")
+    def _period_known(self) -> "Lte":
+        if self.scheduling_request_s not in (None, *REQUEST_PERIODS_S):
+            periods = ", ".join(map(str, REQUEST_PERIODS_S))
+            raise ValueError(
+                f"scheduling_request_s: must be one of {periods}, not {self.scheduling_request_s:g}"
+            )
+        return self
 
 
 PLAIN_LTE = Lte()
@@ -559,6 +605,9 @@ class Cell(Section):
     """Coordinates x, y, z."""
     tx_power_w: Watts = 40.0
     """Total transmit power."""
+    load: Annotated[float, Field(ge=0, le=1)] = Field(default=0.0, exclude_if=lambda load: not load)
+    """Share of its downlink resource blocks in which the cell sends to users that are not
+    simulated, and so interferes with the other cells."""
 
 
 MOST_CELLS = 15

@@ -179,6 +179,10 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
     if radio.access != "lte":
         reason = f"radio.access is {radio.access!r}; only `trace --radio ns3-lte` takes them then"
         yield "radio.lte", reason
+    elif scenario.emulation.air != "ns3":
+        reason = "emulation.air is 'links'; only `trace --radio ns3-lte` takes it then"
+        for name in ("scheduling_request_s", "background.users"):
+            yield f"radio.lte.{name}", reason
     if radio.access != "nr":
         yield "radio.nr", f"radio.access is {radio.access!r}"
     elif radio.nr.duplex == "fdd":

@@ -19,7 +19,8 @@ def failed_checks(checks: Sequence[Check], scenario: Scenario) -> list[str]:
         if not check.ok:
             where = f" ({check.detail})" if check.detail else ""
             advice = remedy(
-                check.check, check.value, check.limit, emulation.dilation, emulation.clock
+                *(check.check, check.value, check.limit, emulation.dilation, emulation.clock),
+                detail=check.detail,
             )
             found.append(
                 f"{CHECKS[check.check].title}: {observed(check.value, check.check)}, at most "

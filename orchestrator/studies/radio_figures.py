@@ -476,7 +476,7 @@ def _facts(scenario: Scenario, rounds: Sequence[Round]) -> dict[str, float]:
         if (fading := getattr(trace.values, "fading", None)) is not None:
             up = up * fading[0, ..., 0]  # one block per slot
         clients = np.arange(trace.uavs)
-        blocks = np.full(trace.uavs, turn(radio.blocks[0], trace.uavs)[0])
+        blocks = np.full(trace.uavs, turn(radio.blocks[0], trace.uavs, radio.grants)[0])
         schemes = radio.steps[0].mcs[radio.use(0, clients, blocks, up)[1]]
         top = 100 * float((schemes == MCS_OF_CQI["64QAM"][-1]).mean())
     cpsfl = next((round_ for round_ in rounds if round_.paradigm == "cpsfl"), None)

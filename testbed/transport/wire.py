@@ -23,6 +23,7 @@ import enum
 import select
 import socket
 import struct
+import sys
 import time
 import zlib
 from collections.abc import Iterable
@@ -41,6 +42,8 @@ _CRC = struct.Struct("<I")
 MOST_ITERATIONS = 2**16 - 1
 """Largest iteration number that fits into a header."""
 HEADER_BYTES = _BODY.size + _CRC.size
+_OVERTAKEN = 224
+"""Offset of `tcpi_rcv_ooopack` in `struct tcp_info` of linux/tcp.h."""
 PIECE_BYTES = 1 << 14
 """Bytes per wake-up of a receiver; with more, the sender would wait for its receive window."""
 LABEL_BYTES = 4
@@ -246,7 +249,8 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
 
     Returns:
         Monotonic arrival time of the last packet in ns by its kernel timestamp, which does not
-        depend on when this process runs; the current time if there is no timestamp.
+        depend on when this process runs; the current time if there is no timestamp, or if packets
+        overtook each other: the kernel has no timestamp of the one for which the others waited.
 
     Raises:
         ConnectionLost: The peer has disconnected, or nothing arrived in time.
@@ -255,7 +259,7 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
     ready = select.poll()
     ready.register(sock, select.POLLIN)
     timeout_s = sock.gettimeout()
-    arrived_ns = time.monotonic_ns()
+    arrived_ns, overtaken = time.monotonic_ns(), _overtaken(sock)
     while len(place):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, min(len(place), PIECE_BYTES))
         if not ready.poll(None if timeout_s is None else 1000 * timeout_s):
@@ -270,7 +274,15 @@ def receive_into(sock: socket.socket, place: memoryview) -> int:
             raise ConnectionLost("the peer closed the connection")
         place = place[count:]
         arrived_ns = arrived(notes)
-    return arrived_ns
+    return arrived_ns if _overtaken(sock) == overtaken else max(arrived_ns, time.monotonic_ns())
+
+
+def _overtaken(sock: socket.socket) -> int:
+    """Number of packets that came out of order on a TCP connection."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return 0
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _OVERTAKEN + 4)
+    return int.from_bytes(info[_OVERTAKEN:], sys.byteorder)
 
 
 def arrived(notes: Iterable[tuple[int, int, bytes]]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ns3_scenarios.cells import Cells
+from ns3_scenarios.cells import HANDOVER_S, Cells
 from ns3_scenarios.radio import Air, Delivery, LteSettings, simulate_lte
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, TraceError, load_trace
@@ -116,6 +116,19 @@ def test_a_cell_that_sends_lowers_the_rates_in_the_other() -> None:
     assert both.bps.mean(axis=(1, 2)).max() < 0.4 * 75.2e6
 
 
+def test_a_cell_with_a_load_interferes_for_that_part_of_the_time() -> None:
+    """A UAV at 800 m: its rate is the mean of those without and with interference."""
+
+    def down_mbps(load: float) -> float:
+        settings = LteSettings(25, cell_loads=(0.0, load))
+        made = simulate_lte(between(np.full((1, 40), 800.0), way="down"), settings)
+        return float(made.bps[1, :, 2:].mean() / 1e6)
+
+    clear, half, full = (down_mbps(load) for load in (0.0, 0.5, 1.0))
+    assert full < 0.4 * clear
+    assert half == pytest.approx((clear + full) / 2, rel=0.15)
+
+
 def test_packets_that_wait_are_sent_in_the_new_cell() -> None:
     """The queues of 100 kB, but for a packet of which a part was sent before."""
     (change,) = flight("a3").handovers
@@ -175,31 +188,70 @@ def test_cells_that_cannot_be_are_refused(fields: dict[str, Any], says: str) -> 
 
 def cells(hysteresis_db: float | None = 3.0, time_to_trigger_s: float = 0.0) -> Cells:
     """Three cells of equal power; noise of 1e-13 W."""
-    return Cells((40.0,) * 3, (1.0,) * 2, (1e-13, 1e-13), hysteresis_db, time_to_trigger_s)
+    return Cells(
+        (40.0,) * 3, (1.0,) * 2, (1e-13,) * 2, hysteresis_db, time_to_trigger_s, (0.0,) * 3
+    )
 
 
-def test_event_a3_needs_the_hysteresis_for_the_time_to_trigger() -> None:
-    first_db = np.array([0, 0, 0, 0, 0, 0, 0, 0.0])
-    second_db = np.array([-1, 3, 3.5, 2, 4, 4, 4, 4.0])
-    third_db = np.full(8, -10.0)
-    received_db = np.stack([first_db, second_db, third_db])[:, None]
+def step_to(*levels_db: float) -> Any:
+    """Power of a cell whose level changes each 0.4 s, in slots of 0.1 s."""
+    return np.repeat(np.array(levels_db), 4)
 
-    def serving(*settings: Any) -> Any:
-        return cells(*settings).serving(received_db, 0.1)[0].tolist()
 
-    assert serving(3.0, 0.0) == [0, 0, 1, 1, 1, 1, 1, 1]
-    # 0.2 s after slot 4, in which the condition begins to hold.
-    assert serving(3.0, 0.2) == [0, 0, 0, 0, 0, 0, 1, 1]
-    assert serving(3.0, 0.256) == [0, 0, 0, 0, 0, 0, 0, 1]
-    assert serving(4.0, 0.0) == [0] * 8
-    assert serving(None) == [0] * 8
-    back_db = np.stack([second_db, first_db, third_db])[:, None]
-    assert cells().serving(back_db, 0.1)[0].tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
+def test_event_a3_is_that_of_filtered_measurements_for_the_time_to_trigger() -> None:
+    """From 0.4 s on the second cell is 6 dB stronger: filtered -2, 2, 4 dB at 0.6, 0.8, 1 s."""
+    received_db = np.stack([step_to(*[0] * 5), step_to(-10, 6, 6, 6, 6), step_to(*[-20] * 5)])
+
+    def first(*settings: Any) -> Any:
+        serving = cells(*settings).serving(received_db[:, None], 0.1)[0]
+        assert np.diff(serving).tolist().count(1) == serving.max() <= 1
+        return int(np.flatnonzero(serving)[0]) if serving.any() else None
+
+    assert first(3.0, 0.0) == 10
+    assert first(1.5, 0.0) == 8
+    assert first(3.0, 0.2) == 12
+    assert first(3.0, 0.256) == 13
+    assert first(5.9, 0.0) is None
+    assert first(None) is None
+    # Measurements do not depend on the length of a slot.
+    ten = np.repeat(received_db, 10, axis=1)[:, None]
+    found = cells(3.0, 0.256).handovers(ten, 0.01)
+    assert found == [(pytest.approx(1.256), 0, 1)]
+    # What was decided does not change as the trace grows.
+    for slots in range(1, 20):
+        part, whole = (
+            cells(3.0, 0.1).serving(of[:, None], 0.1)
+            for of in (received_db[:, :slots], received_db)
+        )
+        assert part.tolist() == whole[:, :slots].tolist()
+
+
+def test_a_cell_that_is_weaker_again_is_not_changed_to() -> None:
+    """At 1 s the event begins; at 1.2 s the filtered difference is -8 dB, below the hysteresis."""
+    received_db = np.stack([step_to(*[0] * 5), step_to(-10, 6, 6, -20, -20)])[:, None]
+    weak = Cells((40.0,) * 2, (1.0,), (1e-13, 1e-13), 3.0, 0.5, (0.0, 0.0))
+    assert weak.handovers(received_db, 0.1) == []
+    prompt = replace(weak, time_to_trigger_s=0.3)
+    assert prompt.handovers(received_db, 0.1)[0] == (pytest.approx(1.3), 0, 1)
 
 
 def test_the_strongest_of_several_cells_is_chosen() -> None:
-    received_db = np.array([[0, 0.0], [-5, 4], [-5, 5]])[:, None]
-    assert cells().serving(received_db, 0.1)[0].tolist() == [0, 2]
+    received_db = np.stack([step_to(0, 0, 0), step_to(-5, 14, 14), step_to(-5, 15, 15)])[:, None]
+    assert cells().serving(received_db, 0.1)[0].tolist() == [0] * 6 + [2] * 6
+
+
+def test_nothing_is_sent_during_a_handover() -> None:
+    """From 1.0 to 1.03 s, in the slot that begins at 1 s."""
+    first, second = step_to(*[0] * 5), step_to(-10, 6, 6, 6, 6)
+    gain = 1e-10 * 10 ** (np.stack([first, second])[:, None] / 10)
+    made = replace(cells(3.0, 0.0), power_w=(1.0, 1.0), uav_power_w=(1.0,), load=(0.0, 0.5))
+    served = made.served(ChannelTrace(gain=gain[0], slot_s=0.1, gain_cells=gain[1:])).served
+    assert served is not None
+    wanted = np.ones(20)
+    wanted[10] = 1 - HANDOVER_S / 0.1
+    assert served.sites.kept == pytest.approx(wanted[None])
+    assert served.sites.strength == pytest.approx(np.stack([gain, gain]) / 1e-13)
+    assert served.sites.load.tolist() == [0.0, 0.5]
 
 
 def trace_of(*at: tuple[float, float, float]) -> ChannelTrace:

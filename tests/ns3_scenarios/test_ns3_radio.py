@@ -18,7 +18,14 @@ from ns3_scenarios.link_curves import link_curves
 from ns3_scenarios.radio import Air, LteSettings, WifiSettings, simulate_lte, simulate_wifi
 from ns3_scenarios.rma_av import los_path_loss_db
 from orchestrator.engine import lte_tables
-from orchestrator.engine.lte import UPLINK_MARGIN_DB, Steps, downlink_steps, uplink_steps
+from orchestrator.engine.lte import (
+    UPLINK_MARGIN_DB,
+    Steps,
+    downlink_steps,
+    turn,
+    uplink_steps,
+)
+from orchestrator.scenario.cells import left_blocks
 
 POWER_W = {3: [1, 0.4, 0.1], 10: [1, 0.4, 0.1, 1, 0.4, 0.1, 1, 0.4, 0.2, 0.1]}
 FAR_M = {3: [250, 600, 900], 10: [250, 350, 450, 600, 700, 780, 850, 900, 950, 990]}
@@ -264,6 +271,53 @@ def test_many_uavs_share_the_uplink_equally(uavs: int) -> None:
     assert up.sum() == pytest.approx(73.92, rel=0.01)
     assert up == pytest.approx(np.full(uavs, 73.92 / uavs), rel=0.02)
     assert down.sum() == pytest.approx(75.3, rel=0.01)
+
+
+@pytest.mark.parametrize("blocks", [25, 100])
+def test_background_users_have_their_share_of_both_directions(blocks: int) -> None:
+    """The rates are those of the model: whole blocks of the uplink, and TTIs of the downlink."""
+    load = 0.3
+    made = simulate_lte(placed(3, 10), LteSettings(blocks, background_load=load))
+    steps = (
+        uplink_steps(blocks, UPLINK_MARGIN_DB, 1400),
+        downlink_steps(blocks, DOWNLINK_MARGIN_DB, 1400, 1, "64QAM"),
+    )
+    # The best scheme of two UAVs near enough; the third is weaker in the uplink.
+    each = left_blocks(blocks, load) // 3
+    assert mbps(made)[0, :1] == pytest.approx(steps[0].bps[each, -1:] / 1e6, rel=0.01)
+    assert made.resource_blocks[0, :, 3:].mean(axis=1) == pytest.approx(np.full(3, each), rel=0.01)
+    used = blocks // 2 * 2 if blocks == 25 else blocks  # whole groups
+    down = (1 - load) * steps[1].bps[used, -1] / 1e6
+    assert mbps(made)[1].sum() == pytest.approx(down, rel=0.01)
+
+
+def test_bursts_of_background_users_leave_the_same_on_average() -> None:
+    """The rates vary, and follow the seed."""
+    air = placed(2, 100)
+    made = [
+        simulate_lte(
+            replace(air, seed=seed), LteSettings(15, background_load=0.5, background_users=4)
+        )
+        for seed in (1, 2)
+    ]
+    plain = mbps(simulate_lte(placed(2, 4), LteSettings(15))).sum(axis=1)
+    left = np.array([mbps(each).sum(axis=1) for each in made]) / plain
+    # Four times 10 s with 250 bursts.
+    assert left.mean() == pytest.approx(0.5, abs=0.06)
+    of_slots = made[0].bps.sum(axis=1)
+    assert (of_slots.std(axis=1) > 0.1 * of_slots.mean(axis=1)).all()
+    assert np.ptp(left, axis=0).all()
+
+
+@pytest.mark.parametrize("grants", [1, 3])
+def test_no_more_uavs_than_the_control_channel_allows_get_a_tti(grants: int) -> None:
+    made = simulate_lte(placed(8, 6), LteSettings(grants_per_tti=grants))
+    assert (made.blocks.sum(axis=1)[:, 2:] <= 100 * grants).all()
+    at_a_time, part = turn(100, 8, grants)
+    assert (at_a_time, part) == (100 // grants, grants / 8)
+    assert made.resource_blocks[0, :, 2:].mean() == pytest.approx(at_a_time * part, rel=0.01)
+    # The downlink loses nothing.
+    assert mbps(made)[1].sum() == pytest.approx(75.2, rel=0.01)
 
 
 def test_the_uplink_is_measured_on_what_a_uav_sends() -> None:

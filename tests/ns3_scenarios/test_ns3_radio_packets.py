@@ -16,6 +16,7 @@ from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.packets import CONGESTION_CONTROLS, Counts, PacketSettings
 from ns3_scenarios.radio import Air, LteSettings, WifiSettings
 from ns3_scenarios.radio_packets import RadioPacketNetwork
+from orchestrator.engine.lte import ASKED_TTIS, request_s
 from testbed.core.impairment import Impairment, Losses
 
 SLOT_NS = 100_000_000
@@ -94,6 +95,25 @@ def test_equal_networks_carry_the_same_packets_at_the_same_times(
     first = played(1)
     assert played(1) == first
     assert played(2) != first
+
+
+def test_an_uplink_that_wakes_up_waits_for_a_request_and_its_grant() -> None:
+    """Messages of one packet at all phases of the period, while nothing else is sent."""
+
+    def delays_ms(period_s: float, down: bool) -> Any:
+        cell = LteSettings(scheduling_request_s=period_s)
+        starts_ns = 10**8 + (200 + 2) * 10**6 * np.arange(10)
+        with RadioPacketNetwork(air(1, position_m=None), cell, PacketSettings(links=1)) as network:
+            ends_ns = [carried(network, [(1, down, 100)], at)[0][2] for at in starts_ns.tolist()]
+        return (np.array(ends_ns) - starts_ns) / 1e6
+
+    for period_s in (0.005, 0.02):
+        more_ms = delays_ms(period_s, down=False) - delays_ms(0.0, down=False)
+        period_ms = 1e3 * period_s
+        assert (more_ms > ASKED_TTIS - 1.01).all()
+        assert (more_ms < ASKED_TTIS + period_ms + 0.01).all()
+        assert more_ms.mean() == pytest.approx(1e3 * request_s(period_s), abs=1.1)
+        assert delays_ms(period_s, down=True) == pytest.approx(delays_ms(0.0, down=True), abs=1.1)
 
 
 @pytest.mark.parametrize("down", [False, True], ids=["up", "down"])

@@ -109,6 +109,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     # Radio and links.
     "cells-of-another-radio": CELLS | {"radio.access": "shannon"},
     "cells-with-fading": CELLS | {"radio.fading": "rayleigh"},
+    "limited-grants-of-own-blocks": LTE
+    | {"radio.lte.scheduler": "shares", "radio.lte.grants_per_tti": 2},
+    "background-users-of-own-blocks": LTE
+    | {"radio.lte.scheduler": "shares", "radio.lte.background": {"load": 0.2, "users": 3}},
     "jitter-without-delay": {"links.jitter_s": 0.1},
     "reordering-without-jitter": {"links.one_way_delay_s": 0.1, "links.reordering": True},
     "delay-under-two-names": {"links.one_way_delay_s": 0.1, "emulation.one_way_delay_s": 0.1},

@@ -24,9 +24,10 @@ constexpr int64_t LEAST_BLOCKS = 4;
 // LTE base station counts as many lost blocks until it declares an uplink failure.
 constexpr int SILENT_GRANTS = 10;
 
-// Number of UAVs that send in one TTI, of all that share the blocks.
-inline int64_t at_once(int64_t blocks, int64_t sharing) {
-  return std::max<int64_t>(1, std::min(sharing, blocks / LEAST_BLOCKS));
+// Number of UAVs that send in one TTI, of all that share the blocks; at most `grants` (0: any number).
+inline int64_t at_once(int64_t blocks, int64_t sharing, int64_t grants = 0) {
+  const int64_t most = grants ? std::min(sharing, grants) : sharing;
+  return std::max<int64_t>(1, std::min(most, blocks / LEAST_BLOCKS));
 }
 
 // The resource blocks in which a UAV sends, of those that it has; 0: it is out of range, and the

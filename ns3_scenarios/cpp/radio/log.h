@@ -31,6 +31,8 @@ class Log
         HANDED_OVER = 6,
         INTERRUPTION = 7,
         SERVED = 8,
+        SENT = 9,
+        ASKED = 10,
     };
 
     /// @param path The file, which is written anew.

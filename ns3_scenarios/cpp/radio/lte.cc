@@ -16,10 +16,13 @@
 #include "ns3/lte-radio-bearer-info.h"
 #include "ns3/lte-rlc-sdu-status-tag.h"
 #include "ns3/lte-rlc-um.h"
+#include "ns3/lte-spectrum-value-helper.h"
 #include "ns3/lte-ue-phy.h"
 #include "ns3/lte-ue-rrc.h"
 #include "ns3/nstime.h"
 #include "ns3/simulator.h"
+#include "ns3/spectrum-channel.h"
+#include "ns3/spectrum-signal-parameters.h"
 #include "ns3/string.h"
 #include "ns3/uinteger.h"
 #include "ns3/virtual-net-device.h"
@@ -29,6 +32,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 namespace radio
@@ -49,6 +53,8 @@ constexpr int64_t INTERRUPTION_UNIT = 100'000; // ns, in the log
 constexpr uint8_t DEFAULT_BEARER = 1;
 constexpr int HANDOVER_PREAMBLES = 200;
 const Time HANDOVER_LIMIT = Seconds(10);
+const Time CONTROL_REGION = NanoSeconds(214286); // 3 symbols
+constexpr int64_t FIRST_STREAM = 100'000; // of random numbers, after those of devices
 
 /// Copies of the packets in a queue of RLC of which nothing has been sent, oldest first, without
 /// headers.
@@ -172,11 +178,45 @@ Lte::InstallEnbs(const LteSettings& settings)
     {
         Enb(c)->GetPhy()->SetTxPower(settings.downlinkPower[c]);
         auto carrier = DynamicCast<ComponentCarrierEnb>(Enb(c)->GetCcMap().at(0));
-        Observe(c, DynamicCast<Scheduler>(carrier->GetFfMacScheduler()));
+        auto scheduler = DynamicCast<Scheduler>(carrier->GetFfMacScheduler());
+        scheduler->Use(settings.cell, FIRST_STREAM + 10 * static_cast<int64_t>(c));
+        Observe(c, scheduler);
+    }
+    for (std::size_t c = 0; c < settings.loads.size(); ++c)
+    {
+        const double power = settings.downlinkPower[c];
+        std::vector<int> blocks(settings.resourceBlocks);
+        std::iota(blocks.begin(), blocks.end(), 0);
+        m_others.push_back(
+            {settings.loads[c],
+             // A single user, and no UE with which it would share.
+             std::make_unique<Background>(settings.loads[c], 1, FIRST_STREAM + 10 * c + 6),
+             LteSpectrumValueHelper::CreateTxPowerSpectralDensity(Enb(c)->GetDlEarfcn(),
+                                                                  settings.resourceBlocks,
+                                                                  power,
+                                                                  blocks)});
+        if (settings.loads[c] > 0)
+        {
+            Simulator::Schedule(CONTROL_REGION, &Lte::Interfere, this, c);
+        }
     }
     if (cells > 1)
     {
         m_lte->AddX2Interface(m_enb);
+    }
+}
+
+void
+Lte::Interfere(std::size_t cell)
+{
+    Simulator::Schedule(MilliSeconds(1), &Lte::Interfere, this, cell);
+    if (m_others[cell].bursts->Next(1, 0))
+    {
+        auto signal = Create<SpectrumSignalParameters>();
+        signal->psd = m_others[cell].power;
+        signal->txPhy = Enb(cell)->GetPhy()->GetDlSpectrumPhy();
+        signal->duration = MilliSeconds(1) - CONTROL_REGION - NanoSeconds(1);
+        m_lte->GetDownlinkSpectrumChannel()->StartTx(signal);
     }
 }
 
@@ -218,6 +258,13 @@ Lte::Observe(std::size_t cell, Ptr<Scheduler> scheduler)
             if (counts && uav < m_ues.size())
             {
                 ++(*counts)(direction, uav).lost;
+            }
+        },
+        [this, cell](uint16_t rnti, int64_t ttis) {
+            const std::size_t uav = Number({cell, rnti});
+            if (log && uav < m_ues.size())
+            {
+                log->Note(Log::ASKED, UP, uav, static_cast<uint32_t>(ttis));
             }
         });
     using Happens = Callback<void, uint64_t, uint16_t, uint16_t>;
@@ -422,7 +469,13 @@ Lte::Watch(std::size_t uav)
                                                    "DataRadioBearerMap/*");
         auto bearer = DynamicCast<LteDataRadioBearerInfo>(bearers.Get(0));
         watched.queue[direction] = DynamicCast<LteRlcUm>(bearer->m_rlc);
-        auto left = [this, direction, uav](uint16_t, uint8_t, uint32_t) { Left(direction, uav); };
+        auto left = [this, direction, uav](uint16_t, uint8_t, uint32_t bytes) {
+            if (log)
+            {
+                log->Note(Log::SENT, direction, uav, bytes);
+            }
+            Left(direction, uav);
+        };
         using Sent = Callback<void, uint16_t, uint8_t, uint32_t>;
         bearer->m_rlc->TraceConnectWithoutContext("TxPDU", Sent(left));
         if (direction == DOWN)

@@ -14,11 +14,13 @@
 #include "ns3/lte-ue-net-device.h"
 #include "ns3/node-container.h"
 #include "ns3/point-to-point-epc-helper.h"
+#include "ns3/spectrum-value.h"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +42,9 @@ struct LteSettings
     std::array<std::vector<double>, 2> ownBlocks;
     /// Whether the DSCP of the last packet that was sent to a UAV is the priority of its downlink.
     bool isByDscp;
+    CellTerms cell; // of every cell
+    /// Share of the downlink in which each cell sends to users that are not simulated, C.
+    std::vector<double> loads;
 };
 
 /// A UE's change of its cell, from the command on. Times in ns; negative: it has not happened.
@@ -111,6 +116,8 @@ class Lte : public Stack
     /// The new cell knows of the UE: send that.
     void Joins(std::size_t uav);
     void Left(Direction direction, std::size_t uav);
+    /// Send to others in a cell's downlink for the rest of a TTI, or not, and again a TTI later.
+    void Interfere(std::size_t cell);
     void Arrives(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet);
     /// Number of a UAV by its context; K for any other one.
     std::size_t Number(const Context& context) const;
@@ -126,6 +133,16 @@ class Lte : public Stack
     std::vector<Ue> m_ues;
     std::map<Context, std::size_t> m_byContext;
     std::vector<Handover> m_handovers;
+
+    /// What a cell sends to others.
+    struct Others
+    {
+        double load{0};
+        std::unique_ptr<Background> bursts;
+        ns3::Ptr<ns3::SpectrumValue> power; // density
+    };
+
+    std::vector<Others> m_others; // by cell
 };
 
 } // namespace radio

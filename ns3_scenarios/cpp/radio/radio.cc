@@ -64,7 +64,12 @@ MakeStack(const Json& settings, const Air& air)
                     settings["a3_hysteresis_db"].Number(),
                     settings["a3_time_to_trigger_s"].Number(),
                     {settings["uplink_blocks"].Numbers(), settings["downlink_blocks"].Numbers()},
-                    settings["priority_by_dscp"].Bool()});
+                    settings["priority_by_dscp"].Bool(),
+                    CellTerms{settings["background_load"].Number(),
+                              static_cast<std::size_t>(settings["background_users"].Number()),
+                              std::llround(settings["scheduling_request_s"].Number() * 1e3),
+                              static_cast<std::size_t>(settings["grants_per_tti"].Number())},
+                    settings["cell_loads"].Numbers()});
 }
 
 std::vector<int>

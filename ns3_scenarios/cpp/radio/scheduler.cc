@@ -35,6 +35,7 @@ constexpr double TTI = 0.001; // s
 constexpr uint32_t RLC_HEADER = 2, RLC_HEADER_OF_SIGNALLING = 4; // bytes
 constexpr uint8_t SIGNALLING = 2; // the last logical channel of RRC's messages; then come data
 constexpr int URGENT = 1'000'000; // priority of RRC's messages
+constexpr std::size_t PARTS = 1000; // of a TTI of the downlink, for other users
 
 uint32_t
 Header(uint8_t channel)
@@ -187,11 +188,54 @@ Scheduler::Use(std::function<Terms(uint16_t)> terms)
 }
 
 void
+Scheduler::Use(const CellTerms& cell, int64_t stream)
+{
+    m_cell = cell;
+    m_background.clear();
+    for (const int64_t direction : {UP, DOWN})
+    {
+        m_background.emplace_back(cell.load, cell.users, stream + 3 * direction);
+    }
+}
+
+void
 Scheduler::Observe(std::function<void(const Grant&)> granted,
-                   std::function<void(Direction, uint16_t)> lost)
+                   std::function<void(Direction, uint16_t)> lost,
+                   std::function<void(uint16_t, int64_t)> asked)
 {
     m_granted = std::move(granted);
     m_lost = std::move(lost);
+    m_asked = std::move(asked);
+}
+
+std::size_t
+Scheduler::TakeForOthers(Direction direction, std::vector<bool>& taken)
+{
+    if (m_cell.load == 0)
+    {
+        return 0;
+    }
+    const auto senders = std::count_if(m_ues.begin(), m_ues.end(), [&](const auto& each) {
+        return direction == UP ? each.second.backlog > 0 : Need(each.second) > 0;
+    });
+    if (direction == DOWN)
+    {
+        m_owed += static_cast<double>(m_background[DOWN].Next(PARTS, senders)) / PARTS;
+        if (m_owed >= 1)
+        {
+            m_owed -= 1;
+            taken.assign(taken.size(), true);
+        }
+        return 0;
+    }
+    const std::size_t blocks = m_background[UP].Next(m_bandBlocks[UP], senders);
+    std::size_t places = blocks;
+    for (std::size_t i = taken.size(); i > 0 && places > 0; --i)
+    {
+        places -= !taken[i - 1];
+        taken[i - 1] = true;
+    }
+    return blocks;
 }
 
 void
@@ -315,6 +359,8 @@ Scheduler::DoSchedUlMacCtrlInfoReq(const Requests::SchedUlMacCtrlInfoReqParamete
         {
             ue->second.unheard = 0;
         }
+        ue->second.backlog =
+            ue->second.wakening.Report(ue->second.backlog, m_tti, m_cell.period, report.m_rnti);
     }
 }
 
@@ -433,6 +479,7 @@ Scheduler::DoSchedDlTriggerReq(const Requests::SchedDlTriggerReqParameters& para
     std::vector<bool> taken(m_groups, false);
     std::set<uint16_t> served;
     Hear(feedback, taken, served, downlink);
+    TakeForOthers(DOWN, taken);
     if (std::find(taken.begin(), taken.end(), false) != taken.end())
     {
         ShareGroups(taken, served, downlink);
@@ -627,6 +674,8 @@ Scheduler::ShareGroups(std::vector<bool>& taken,
             });
         candidates.push_back({rnti, &ue, isUrgent ? URGENT : terms.priority, Need(ue)});
     }
+    std::size_t room = m_cell.grants ? m_cell.grants : candidates.size();
+    room -= std::min(room, downlink.m_buildDataList.size());
     for (std::size_t group = 0; group < m_groups; ++group)
     {
         Candidate* best = nullptr;
@@ -634,7 +683,7 @@ Scheduler::ShareGroups(std::vector<bool>& taken,
         for (auto& each : candidates)
         {
             const uint8_t cqi = Cqi(*each.ue, group);
-            if (taken[group] || cqi == 0 || each.bytes >= each.need)
+            if (taken[group] || cqi == 0 || each.bytes >= each.need || (!each.groups && !room))
             {
                 continue;
             }
@@ -650,6 +699,7 @@ Scheduler::ShareGroups(std::vector<bool>& taken,
         if (best)
         {
             taken[group] = true;
+            room -= !best->groups;
             best->groups |= uint32_t{1} << group;
             best->cqi = std::min(best->cqi, Cqi(*best->ue, group));
             best->bytes = DownlinkBytes(best->cqi, BlocksOf(best->groups));
@@ -853,6 +903,15 @@ Scheduler::DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& para
         }
     }
     const std::size_t again = uplink.m_dciList.size();
+    for (auto& [rnti, ue] : m_ues)
+    {
+        if (ue.wakening.IsDue(m_tti))
+        {
+            ue.backlog = ue.wakening.Take();
+            m_asked(rnti, ue.wakening.Held());
+        }
+    }
+    const std::size_t all = m_bandBlocks[UP] - TakeForOthers(UP, taken);
     std::vector<uint16_t> sharing;
     for (const auto& [rnti, ue] : m_ues)
     {
@@ -870,14 +929,14 @@ Scheduler::DoSchedUlTriggerReq(const Requests::SchedUlTriggerReqParameters& para
             SendNew(rnti, *own, taken, uplink);
         }
     }
-    const std::size_t all = m_bandBlocks[UP];
-    const std::size_t inTti = lte::at_once(all, sharing.size() + again);
-    const std::size_t most = inTti > again ? inTti - again : 1;
-    if (sharing.size() > most)
+    const std::size_t most = m_cell.grants ? m_cell.grants + again : 0;
+    const std::size_t inTti = lte::at_once(all, sharing.size() + again, most);
+    const std::size_t fresh = inTti > again ? inTti - again : 1;
+    if (sharing.size() > fresh)
     {
         const auto next = std::upper_bound(sharing.begin(), sharing.end(), m_lastTurn);
         std::rotate(sharing.begin(), next, sharing.end());
-        sharing.resize(most);
+        sharing.resize(fresh);
         m_lastTurn = sharing.back();
     }
     // Those who have least to send first: what they leave is for the others.
@@ -946,6 +1005,7 @@ Scheduler::SendNew(uint16_t rnti, Span place, std::vector<bool>& taken, Uplink& 
     }
     const auto bytes = static_cast<int64_t>(UplinkBytes(mcs, place.blocks));
     ue.backlog = std::max<int64_t>(0, ue.backlog - std::max<int64_t>(0, bytes - RLC_HEADER));
+    ue.wakening.Grant(m_tti);
     Take(taken, place);
     Send({UplinkGrant(rnti, place, mcs, bytes), 0}, uplink);
 }

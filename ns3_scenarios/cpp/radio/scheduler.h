@@ -5,6 +5,8 @@
 #define RADIO_SCHEDULER_H
 
 #include "air.h"
+#include "background.h"
+#include "wakening.h"
 
 #include "ns3/ff-mac-csched-sap.h"
 #include "ns3/ff-mac-sched-sap.h"
@@ -51,6 +53,15 @@ struct Terms
     int priority{0};
 };
 
+/// What else a cell has than its UEs, and its signalling.
+struct CellTerms
+{
+    double load{0};        // share of the resource blocks that other users have, by direction
+    std::size_t users{0};  // that have it in bursts; 0: always
+    int64_t period{0};     // of scheduling requests, TTIs; 0: UEs need none
+    std::size_t grants{0}; // most UEs with new grants in a TTI, by direction; 0: any number
+};
+
 /// The scheduler of a base station: who sends in which resource blocks of each TTI (FDD, one
 /// layer).
 ///
@@ -84,9 +95,14 @@ class Scheduler : public ns3::FfMacScheduler
     /// Ask for the terms of a UE in each TTI.
     void Use(std::function<Terms(uint16_t rnti)> terms);
 
-    /// Call `granted` for each grant, and `lost` for each block that did not arrive.
+    /// Set the terms of the cell. `stream`: the first of six random streams.
+    void Use(const CellTerms& cell, int64_t stream);
+
+    /// Call `granted` for each grant, `lost` for each block that did not arrive, and `asked` when a
+    /// scheduling request has led to a report, with the number of TTIs for which data waited for it.
     void Observe(std::function<void(const Grant&)> granted,
-                 std::function<void(Direction, uint16_t rnti)> lost);
+                 std::function<void(Direction, uint16_t rnti)> lost,
+                 std::function<void(uint16_t rnti, int64_t ttis)> asked);
 
     /// Have no more to do with a UE that is about to leave the cell: late reports of it would be
     /// answered by grants, on which ns-3 aborts.
@@ -119,6 +135,7 @@ class Scheduler : public ns3::FfMacScheduler
         double mostAlone{0};  // that agree with the last one
         int unheard{0};       // last grants in which it was not heard
         bool reportedNone{true}; // whether it had nothing to send when it last reported
+        Wakening wakening;
         std::map<uint8_t, Requests::SchedDlRlcBufferReqParameters> queues; // by logical channel
         std::vector<uint8_t> cqi; // of the downlink, by group of resource blocks, at that TTI
         int64_t reported{INT64_MIN / 2};
@@ -219,6 +236,10 @@ class Scheduler : public ns3::FfMacScheduler
     /// Number of TTIs after which a measurement is forgotten.
     int64_t Memory() const;
     Terms TermsOf(uint16_t rnti) const;
+    /// Take what other users have: the highest resource blocks of the uplink, or all groups of the
+    /// downlink, for a part of the TTIs.
+    /// @return How many blocks of the uplink.
+    std::size_t TakeForOthers(Direction direction, std::vector<bool>& taken);
     /// The grants of this TTI, and those that the feedback of this TTI is about.
     Tti& Now();
     const Tti& Answered() const;
@@ -240,6 +261,10 @@ class Scheduler : public ns3::FfMacScheduler
     std::function<Terms(uint16_t)> m_terms;
     std::function<void(const Grant&)> m_granted;
     std::function<void(Direction, uint16_t)> m_lost;
+    std::function<void(uint16_t, int64_t)> m_asked;
+    CellTerms m_cell;
+    std::vector<Background> m_background; // by direction
+    double m_owed{0};                     // TTIs of others in the downlink, by rounding
 };
 
 } // namespace radio

@@ -64,8 +64,8 @@ void engine_used(const int64_t *has, const double *reached, int64_t n, int64_t *
 }
 
 // See `turn`.
-int64_t engine_turn(int64_t blocks, int64_t active, double *part) {
-  return turn(blocks, active, *part);
+int64_t engine_turn(int64_t blocks, int64_t active, int64_t grants, double *part) {
+  return turn(blocks, active, grants, *part);
 }
 
 // Shannon's rates of n bands.
@@ -101,9 +101,10 @@ double engine_note(LinkState *air, int32_t way, int64_t k, double time_s, int32_
 double engine_served(LinkState *air, int32_t way, int64_t k, int64_t size, double time_s, int64_t active) {
   const Slots &slots = *air->slots;
   const int64_t slot = air->slot[k] = slot_at(slots, time_s, air->slot[k]);
-  const Link &link = air->links[way * slots.clients + k];
   const double bps =
-      slot < slots.slots ? shared_slot_bps(slots, link, way, k, slot, active, 0).bps : 0.0;
+      slot < slots.slots
+          ? active_bps(*air->medium, air->links, slots, way, k, slot, active, 0, false).bps
+          : 0.0;
   return served_from(*air->paths, way, k, size, time_s, bps);
 }
 

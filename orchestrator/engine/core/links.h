@@ -53,6 +53,7 @@ struct Bands {
   double downlink_snr;
   Steps up, down;
   double (*curve)(double snr, double hz);
+  int64_t grants;  // LTE: most uplinks in a TTI; 0: any number
 };
 
 // One link of a round.
@@ -64,6 +65,7 @@ struct Link {
   double part;         // GIVEN: of the slots' values
   int64_t blocks;      // LTE, NR: resource blocks; of a shared band, all
   int64_t all;         // WIFI: links of its direction while all send
+  int64_t grants;      // LTE: most uplinks in a TTI; 0: any number
   Steps steps;
   double (*curve)(double snr, double hz);
 };
@@ -75,9 +77,9 @@ struct Rate {
 };
 
 // The resource blocks of an uplink in a TTI in which it sends, and the fraction of all TTIs in
-// which it does, while `active` uplinks are active.
-inline int64_t turn(int64_t blocks, int64_t active, double &part) {
-  const int64_t at_once = lte::at_once(blocks, active);
+// which it does, while `active` uplinks are active; see `lte::at_once` for `grants`.
+inline int64_t turn(int64_t blocks, int64_t active, int64_t grants, double &part) {
+  const int64_t at_once = lte::at_once(blocks, active, grants);
   part = static_cast<double>(at_once) / static_cast<double>(active);
   return blocks / at_once;
 }
@@ -99,6 +101,7 @@ inline void fill_links(const Bands &bands, bool in_turns, const double *beta, co
       link.uplink = way == UP;
       link.part = 1.0;
       link.curve = bands.curve;
+      link.grants = bands.grants;
       link.steps = way == UP ? bands.up : bands.down;
       const bool whole = way == BROADCAST || (way == DOWN && in_turns);
       switch (bands.kind) {
@@ -167,7 +170,7 @@ inline Rate blocks_bps(const Link &link, double value, int64_t blocks) {
 // in turn, and with too many links for `lte::LEAST_BLOCKS` each, these are served in turns.
 inline Rate divided_bps(const Link &link, double value, int64_t active) {
   double part = 1.0;
-  const int64_t blocks = turn(link.blocks, active, part);
+  const int64_t blocks = turn(link.blocks, active, link.grants, part);
   const int64_t at_once = std::lround(part * static_cast<double>(active));
   Rate rate = blocks_bps(link, value, blocks);
   if (const int64_t more = link.blocks - blocks * at_once; more > 0) {
@@ -221,7 +224,7 @@ inline Rate shared_bps(const Link &link, double value, int64_t active, int64_t o
   if (link.kind == NR) return divided_bps(link, value, active);
   double part = 1.0 / static_cast<double>(active);
   int64_t blocks = link.steps.blocks;
-  if (link.uplink) blocks = turn(blocks, active, part);
+  if (link.uplink) blocks = turn(blocks, active, link.grants, part);
   Rate rate = blocks_bps(link, value, blocks);
   rate.bps = part * rate.bps;
   return rate;
@@ -236,7 +239,27 @@ struct Slots {
   const float *fading;     // power of small-scale fading [2, K, S, B]; null: there is none
   int64_t blocks;          // B
   const int64_t *cells;    // number of the cell that serves each client [K, S]; null: there is one
+  // Several cells, or null: SNR of each client's link with each of `sites` cells, without
+  // interference and over the whole band [2, sites, K, S]; the share of its downlink in which each
+  // cell sends for others [sites]; the share of each slot in which no handover interrupts a client
+  // [K, S].
+  const double *strength;
+  const double *load;
+  const double *kept;
+  int64_t sites;
 };
+
+inline double strength_of(const Slots &slots, int way, int64_t cell, int64_t k, int64_t slot) {
+  return slots.strength[((side_of(way) * slots.sites + cell) * slots.clients + k) * slots.slots + slot];
+}
+
+inline int64_t cell_of(const Slots &slots, int64_t k, int64_t slot) {
+  return slots.cells[k * slots.slots + slot];
+}
+
+inline double kept_of(const Slots &slots, int64_t k, int64_t slot) {
+  return slots.kept ? slots.kept[k * slots.slots + slot] : 1.0;
+}
 
 inline double value_of(const Slots &slots, int way, int64_t k, int64_t slot) {
   const int64_t row = slots.ways > 1 ? side_of(way) : 0;
@@ -245,6 +268,25 @@ inline double value_of(const Slots &slots, int way, int64_t k, int64_t slot) {
 
 inline const float *fading_of(const Slots &slots, int way, int64_t k, int64_t slot) {
   return slots.fading + ((side_of(way) * slots.clients + k) * slots.slots + slot) * slots.blocks;
+}
+
+// The rate of a downlink while each other cell sends for a part of the time, `busy(cell)`, in the
+// whole band; those that do not send always do so together. `rate` is that at a slot value.
+template <typename Busy, typename AtValue>
+double interfered_bps(const Slots &slots, const Link &link, int64_t k, int64_t slot, Busy busy,
+                      AtValue rate) {
+  const int64_t own = cell_of(slots, k, slot);
+  double noise = 1.0, at_times = 0.0, weighted = 0.0;
+  for (int64_t cell = 0; cell < slots.sites; ++cell) {
+    const double part = cell == own ? 0.0 : busy(cell);
+    const double strength = part > 0.0 ? strength_of(slots, DOWN, cell, k, slot) : 0.0;
+    (part < 1.0 ? at_times : noise) += strength;
+    weighted += part < 1.0 ? part * strength : 0.0;
+  }
+  const double signal = strength_of(slots, DOWN, own, k, slot) / link.snr;
+  if (at_times == 0.0) return rate(signal / noise);
+  const double part = weighted / at_times;
+  return (1.0 - part) * rate(signal / noise) + part * rate(signal / (noise + at_times));
 }
 
 // The mean rate of a link in a slot while `active` and `others` send; see `shared_bps`.
@@ -276,11 +318,20 @@ double shared_by_all_bps(const Slots &slots, const Link &link, int way, int64_t 
                          TakesPart takes_part) {
   int64_t count = 0;
   for (int64_t other = 0; other < slots.clients; ++other) {
-    const bool here = !slots.cells || slots.cells[other * slots.slots + slot] ==
-                                          slots.cells[k * slots.slots + slot];
+    const bool here = !slots.cells || cell_of(slots, other, slot) == cell_of(slots, k, slot);
     count += here && (other == k || takes_part(other));
   }
-  return shared_slot_bps(slots, link, way, k, slot, count, 0).bps;
+  const double bps = shared_slot_bps(slots, link, way, k, slot, count, 0).bps;
+  if (!slots.strength) return bps;
+  if (way == UP || value_of(slots, way, k, slot) == 0.0) return kept_of(slots, k, slot) * bps;
+  const auto rate = [&](double at) { return shared_bps(link, at, count, 0).bps; };
+  const auto busy = [&](int64_t cell) {
+    for (int64_t other = 0; other < slots.clients; ++other) {
+      if (cell_of(slots, other, slot) == cell && takes_part(other)) return 1.0;
+    }
+    return slots.load[cell];
+  };
+  return kept_of(slots, k, slot) * interfered_bps(slots, link, k, slot, busy, rate);
 }
 
 inline bool is_shared_by_all(const Slots &slots, const Link &link) {
@@ -297,6 +348,12 @@ inline double slot_bps(const Slots &slots, const Link &link, int way, int64_t k,
     });
   }
   const double value = value_of(slots, way, k, slot);
+  // A gradient in turns is the only downlink of all cells.
+  if (slots.strength && way == DOWN && link.blocks == link.steps.blocks && value > 0.0) {
+    const auto rate = [&](double at) { return link_bps(link, at); };
+    const auto busy = [&](int64_t cell) { return slots.load[cell]; };
+    return kept_of(slots, k, slot) * interfered_bps(slots, link, k, slot, busy, rate);
+  }
   if (!slots.fading) return link_bps(link, value);
   const float *powers = fading_of(slots, way, k, slot);
   double total = 0.0;

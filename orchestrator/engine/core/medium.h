@@ -8,7 +8,7 @@
 // others, with Wi-Fi also those of the other direction. Between two such events, every active link
 // has the rate of `shared_bps` in a slot; `Medium` contains the bits that each still has to send. A
 // link in an outage is not counted: the others have its part. If there are several cells, links
-// share the cell to which they belong.
+// share the cell to which they belong, and interfere with those of the other cells that send.
 
 #pragma once
 
@@ -26,6 +26,7 @@ struct Medium {
   double *from;       // the lowest slot value for which that is valid [2, K]
   double *below;      // the value from which on it is not [2, K]
   int64_t all;        // K
+  double answers;     // share of time in which a cell answers an active uplink in its downlink
   double now_s;       // time for which `left_bits` is valid
   int64_t count[2];   // active clients of each direction
   int64_t until[2];   // the slot until which their rates are valid, or STALE
@@ -76,6 +77,69 @@ inline int64_t sharing_with(const Slots &slots, const Medium &medium, int way, i
   return count;
 }
 
+// Whether an active client counts: with `carrying` only if it has a rate.
+inline bool counts(const Medium &medium, int way, int64_t place, bool carrying) {
+  return !carrying || medium.bps[way * medium.all + medium.clients[way * medium.all + place]] > 0.0;
+}
+
+// The share of time in which a cell sends in its downlink.
+inline double busy_of(const Medium &medium, const Slots &slots, int64_t cell, int64_t slot,
+                      bool carrying) {
+  double busy = slots.load[cell];
+  for (int way = UP; way <= DOWN; ++way) {
+    for (int64_t place = 0; place < medium.count[way]; ++place) {
+      const int64_t other = medium.clients[way * medium.all + place];
+      if (cell_of(slots, other, slot) != cell || !counts(medium, way, place, carrying)) continue;
+      busy = most(busy, way == DOWN ? 1.0 : medium.answers);
+    }
+  }
+  return busy;
+}
+
+// The slot value of an active uplink. The clients of another cell have equal parts of its band, in
+// which they spread their power; the mean over the band is that of the ratio in dB, by which the
+// scheduler selects a scheme. The places of clients of several cells are independent.
+inline double uplink_value(const Medium &medium, const Slots &slots, const Link &link, int64_t k,
+                           int64_t slot, bool carrying) {
+  const int64_t own = cell_of(slots, k, slot), blocks = link.steps.blocks;
+  double loss = 0.0, before = 0.0;  // logarithms of noise and interference
+  for (int64_t cell = 0; cell < slots.sites; ++cell) {
+    if (cell == own) continue;
+    int64_t senders = 0;
+    for (int64_t place = 0; place < medium.count[UP]; ++place) {
+      const int64_t other = medium.clients[UP * medium.all + place];
+      senders += cell_of(slots, other, slot) == cell && counts(medium, UP, place, carrying);
+    }
+    if (!senders) continue;
+    double part = 1.0, mean = 0.0;
+    const int64_t each = turn(blocks, senders, link.grants, part);
+    const double of_band = static_cast<double>(each) / static_cast<double>(blocks);
+    for (int64_t place = 0; place < medium.count[UP]; ++place) {
+      const int64_t other = medium.clients[UP * medium.all + place];
+      if (cell_of(slots, other, slot) != cell || !counts(medium, UP, place, carrying)) continue;
+      const double sent = strength_of(slots, UP, own, other, slot) / of_band;
+      mean += part * of_band * std::log1p(sent / std::exp(before));
+    }
+    loss += mean;
+    before = loss;
+  }
+  return strength_of(slots, UP, own, k, slot) / std::exp(loss) * static_cast<double>(blocks) / link.snr;
+}
+
+// The rate of an active client in a slot; see `shared_slot_bps`.
+inline Rate active_bps(const Medium &medium, const Link *links, const Slots &slots, int way, int64_t k,
+                       int64_t slot, int64_t active, int64_t others, bool carrying) {
+  const Link &link = links[way * medium.all + k];
+  if (!slots.strength || value_of(slots, way, k, slot) == 0.0) {
+    return shared_slot_bps(slots, link, way, k, slot, active, others);
+  }
+  const auto rate = [&](double value) { return shared_bps(link, value, active, others).bps; };
+  const auto busy = [&](int64_t cell) { return busy_of(medium, slots, cell, slot, carrying); };
+  const double bps = way == UP ? rate(uplink_value(medium, slots, link, k, slot, carrying))
+                               : interfered_bps(slots, link, k, slot, busy, rate);
+  return {kept_of(slots, k, slot) * bps, NEVER, -NEVER};
+}
+
 // Compute the rates of all active clients in a slot.
 inline void share(Medium &medium, const Link *links, const Slots &slots, int64_t slot) {
   int64_t sharing[2] = {medium.count[UP], medium.count[DOWN]};
@@ -87,7 +151,8 @@ inline void share(Medium &medium, const Link *links, const Slots &slots, int64_t
         const int64_t k = medium.clients[way * medium.all + place], at = way * medium.all + k;
         if (!again || medium.bps[at] > 0.0) {
           const int64_t active = sharing_with(slots, medium, way, k, slot, again > 0, every);
-          const Rate rate = shared_slot_bps(slots, links[at], way, k, slot, active, others);
+          const Rate rate =
+              active_bps(medium, links, slots, way, k, slot, active, others, again > 0);
           medium.bps[at] = rate.bps;
           medium.from[at] = rate.from;
           medium.below[at] = rate.below;

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from packet_cases import small
 
-from orchestrator.analysis.error_budget import KEYS, error_budget, transfer_errors
+from orchestrator.analysis.byte_accounts import BYTES
+from orchestrator.analysis.error_budget import KEYS, RADIO_PARTS, error_budget, transfer_errors
 from orchestrator.analysis.radio_log import (
     AGAIN,
     EMPTIED,
@@ -24,15 +25,18 @@ from orchestrator.analysis.radio_log import (
     NEW,
     NO_SINR,
     RECORD,
+    SENT,
     SERVED,
     RadioLog,
     cells,
     grants,
     handovers,
+    outages,
     read_log,
     slots_in,
 )
 from orchestrator.analysis.waterfall import PART_OF, PARTS, waterfalls
+from orchestrator.engine.access import LinkRates
 from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S, Lte
 from orchestrator.engine.plan import (
     RoundPlan,
@@ -59,7 +63,7 @@ def records(rows: list[tuple[float, int, int]], uav: int = 0, **fields: Any) -> 
     for at, (time_ms, kind, direction) in enumerate(rows):
         made[at]["time_ns"], made[at]["kind"] = round(time_ms * 1e6), kind
         made[at]["direction"], made[at]["uav"] = direction, uav
-        if kind in (NEW, AGAIN):
+        if kind in (NEW, AGAIN, SENT):
             made[at]["bytes"], made[at]["blocks"], made[at]["mcs"] = 1002, 10, 5
     for name, value in fields.items():
         made[name] = value
@@ -70,9 +74,15 @@ def log_of(made: np.ndarray) -> RadioLog:
     return RadioLog(made, lambda ns: ns * 1e-9, MTU)
 
 
-def sent(first_ms: float, blocks: int, kind: int = NEW, way: int = DOWN) -> list[Any]:
-    """Blocks in consecutive TTIs."""
-    return [(first_ms + block, kind, way) for block in range(blocks)]
+def granted(first_ms: float, blocks: int, way: int = DOWN) -> list[Any]:
+    """Grants in consecutive TTIs."""
+    return [(first_ms + block, NEW, way) for block in range(blocks)]
+
+
+def sent(first_ms: float, blocks: int, way: int = DOWN) -> list[Any]:
+    """Grants in consecutive TTIs, and the data that are sent in them."""
+    left = [(ms + TAKEN_TTIS[way], SENT, way) for ms, _, _ in granted(first_ms, blocks, way)]
+    return [*granted(first_ms, blocks, way), *left]
 
 
 SIMPLE = [(2, FILLED, DOWN), *sent(3, 10), (12, EMPTIED, DOWN)]
@@ -85,22 +95,22 @@ SIMPLE = [(2, FILLED, DOWN), *sent(3, 10), (12, EMPTIED, DOWN)]
         # Its grant comes 5 ms late.
         ([(2, FILLED, DOWN), *sent(8, 10), (17, EMPTIED, DOWN)], 6, 0, 10, 4),
         # Every second TTI is another UAV's.
-        ([(2, FILLED, DOWN), *((3 + 2 * n, NEW, DOWN) for n in range(7)), (15, EMPTIED, DOWN)],
-         1, 0, 13, 6),
+        ([(2, FILLED, DOWN), *(row for n in range(7) for row in sent(3 + 2 * n, 1)),
+          (15, EMPTIED, DOWN)], 1, 0, 13, 6),
         # A block is sent again between others,
         ([(2, FILLED, DOWN), *sent(3, 6), (8, LOST, DOWN), (9, AGAIN, DOWN), *sent(10, 4),
           (13, EMPTIED, DOWN)], 1, 1, 10, 8),
         # … or after them,
         ([*SIMPLE, (16, LOST, DOWN), (18, AGAIN, DOWN)], 1, 6, 10, 3),
         # … or the only one.
-        ([(2, FILLED, DOWN), (3, NEW, DOWN), (3, EMPTIED, DOWN), (11, AGAIN, DOWN)], 1, 8, 1, 10),
+        ([(2, FILLED, DOWN), *sent(3, 1), (3, EMPTIED, DOWN), (11, AGAIN, DOWN)], 1, 8, 1, 10),
         # A retransmission that has nothing to do with what was sent before.
         ([*SIMPLE, (18, AGAIN, UP)], 1, 0, 10, 9),
         # The queue is empty for 4 ms, and waits again.
         ([(2, FILLED, DOWN), *sent(3, 5), (7, EMPTIED, DOWN), (11, FILLED, DOWN), *sent(12, 5),
           (16, EMPTIED, DOWN)], 2, 0, 10, 8),
         # Blocks are granted that nothing is sent in.
-        ([*SIMPLE, *sent(13, 4)], 1, 0, 10, 9),
+        ([*SIMPLE, *granted(13, 4)], 1, 0, 10, 9),
         # It was filled before the log begins, and never emptied: it waits for its first block.
         ([*sent(6, 2), (7, EMPTIED, DOWN), (15, FILLED, DOWN)], 0, 0, 2, 18),
         ([(2, FILLED, DOWN), *sent(3, 1)], 1, 0, 1, 18),
@@ -110,34 +120,42 @@ SIMPLE = [(2, FILLED, DOWN), *sent(3, 10), (12, EMPTIED, DOWN)]
 )  # fmt: skip
 def test_a_link_waits_repeats_serves_or_is_idle(rows, waiting, harq, served, idle) -> None:
     found = log_of(records(rows)).link(DOWN, 1).activity(0.0, 0.02)
-    assert found == pytest.approx(np.array([waiting, harq, served, idle]) / 1e3, abs=1e-12)
+    assert found == pytest.approx(np.array([waiting, harq, served, idle, 0, 0, 0]) / 1e3, abs=1e-12)
 
 
 def test_activities_are_those_of_the_period_and_the_link() -> None:
     log = log_of(records(SIMPLE))
-    assert log.link(DOWN, 1).activity(0.0025, 0.0055) == pytest.approx((5e-4, 0, 25e-4, 0))
+    assert log.link(DOWN, 1).activity(0.0025, 0.0055) == pytest.approx((5e-4, 0, 25e-4, 0, 0, 0, 0))
     for direction, client in ((UP, 1), (DOWN, 2)):
-        assert log.link(direction, client).activity(0.0, 0.02) == (0.0, 0.0, 0.0, 0.02)
+        assert log.link(direction, client).activity(0.0, 0.02) == (
+            0.0,
+            0.0,
+            0.0,
+            0.02,
+            0.0,
+            0.0,
+            0.0,
+        )
 
 
 def test_data_leave_an_uplink_after_their_grant() -> None:
     taken_ms = TAKEN_TTIS[UP]
     rows = [(2, FILLED, UP), *sent(7, 10, way=UP), (16 + taken_ms, EMPTIED, UP)]
     found = log_of(records(rows)).link(UP, 1).activity(0.0, 0.03)
-    ms = np.array([5 + taken_ms, 0, 10, 15 - taken_ms])
+    ms = np.array([5 + taken_ms, 0, 10, 15 - taken_ms, 0, 0, 0])
     assert found == pytest.approx(ms / 1e3, abs=1e-6)  # times are whole nanoseconds
 
 
 def test_a_transfer_is_due_with_the_block_that_completes_it() -> None:
     each = 1000 * MTU / (MTU + 3.5)
     down = log_of(records([*SIMPLE, (20, AGAIN, DOWN)])).link(DOWN, 1)
-    assert down.granted_bytes(0.0, 1.0) == pytest.approx(10 * each)
-    assert down.granted_bytes(0.004, 0.007) == pytest.approx(3 * each)
+    assert down.sent_bytes(0.0, 1.0) == pytest.approx(10 * each)
+    assert down.sent_bytes(0.004, 0.009) == pytest.approx(3 * each)
     # A block of the TTI from 3 ms on is there at 6 ms.
     due_ms = [1e3 * down.due_s(0.002, size) for size in (1, each, each + 1, 10 * each)]
     assert due_ms == pytest.approx([6, 6, 7, 15])
     assert 1e3 * down.due_s(0.005, 2 * each) == pytest.approx(9)
-    vain = log_of(records([*SIMPLE, *sent(13, 4)])).link(DOWN, 1)
+    vain = log_of(records([*SIMPLE, *granted(13, 4)])).link(DOWN, 1)
     assert vain.due_s(0.002, 10 * each + 1) == np.inf
     assert down.due_s(0.002, 10 * each + 1) == np.inf
     assert down.due_s(0.02, 1) == np.inf
@@ -160,10 +178,10 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"kind": 9}, "record 0: kind must be 0 to 8, not 9"),
+        ({"kind": 11}, "record 0: kind must be 0 to 10, not 11"),
         ({"direction": 2}, "record 0: direction must be 0 to 1, not 2"),
         ({"uav": 3}, "record 0: uav must be 0 to 2, not 3"),
-        ({"time_ns": -np.arange(12)}, "record 1: time_ns is before that of the last"),
+        ({"time_ns": -np.arange(22)}, "record 1: time_ns is before that of the last"),
     ],
 )
 def test_a_record_that_cannot_be_right_is_refused(changed, said, tmp_path: Path) -> None:
@@ -186,7 +204,8 @@ def test_the_table_has_what_was_granted_in_each_slot() -> None:
     rows = [(98, FILLED, DOWN), *sent(99, 3), (101, LOST, DOWN), (102, AGAIN, DOWN)]
     rows += [(102, EMPTIED, DOWN), (350, LOST, UP)]
     made = records(rows)
-    made["mcs"][[2, 3]] = 9, 9  # of the three new blocks
+    new = np.flatnonzero(made["kind"] == NEW)
+    made["mcs"][new[1:]] = 9
     spans = np.zeros(1, dtype=[("start_s", float), ("end_s", float)])
     spans["end_s"] = 0.4
     round_ = Round(3, "cpsfl", 1, 0.0, 0.4, np.zeros(2), 0.4, spans)
@@ -259,6 +278,7 @@ class Over:
             each += [middle_s + again_s + more.get("pauses", 0.0), ended_s - TTI_S]
             own = [(span["start_s"], FILLED)]
             own += [(time_s, NEW) for time_s in each]
+            own += [(time_s + taken_s, SENT) for time_s in each]
             own += [(middle_s + n * TTI_S, AGAIN) for n in range(round(again_s / TTI_S))]
             if "pauses" in more:
                 # The last block's TTI is still served.
@@ -302,7 +322,7 @@ def test_a_round_as_predicted_has_no_part_of_the_radio(name: str) -> None:
         {part: wanted.get(part, 0.0) for part in found.seconds}, abs=1e-6
     )
     assert wanted["delay"] > 0.05
-    parts = found.steps[["grant", "harq", "radio", "rest"]]
+    parts = found.steps[[*RADIO_PARTS, "rest"]]
     assert parts.abs().max().max() < 1e-6
 
 
@@ -322,7 +342,7 @@ def test_what_the_radio_does_is_a_part_of_its_own(part: str, changed: Any) -> No
     measured, log = over.log(**changed)
     found = over.budget(measured, log)
     seconds = sum(changed.values())
-    radio = {each: found.seconds[each] for each in ("grant", "harq", "radio", "rest")}
+    radio = {each: found.seconds[each] for each in (*RADIO_PARTS, "rest")}
     # All uploads are to end together: the others do even if this one is faster.
     wanted = dict.fromkeys(radio, 0.0) | {part: max(0.0, seconds)}
     assert radio == pytest.approx(wanted, abs=3e-6)
@@ -348,7 +368,7 @@ def test_what_the_radio_does_is_a_part_of_its_own(part: str, changed: Any) -> No
 
 def test_the_waterfall_has_the_same_parts() -> None:
     over = Over("sfl-pp")
-    columns = ["kind", "client", "iteration", *PART_OF]
+    columns = ["direction", "kind", "client", "iteration", *PART_OF]
     accounts = pd.DataFrame(columns=columns)  # the plan has them already
     edges_s = np.arange(GAIN.shape[1] + 1) * SLOT_S
 
@@ -361,9 +381,9 @@ def test_the_waterfall_has_the_same_parts() -> None:
 
     measured, log = over.log(repeats=0.002)
     found = made_of(log, measured)
-    assert list(found) == [*PARTS[:-1], "grant", "harq", "radio", "rest"]
+    assert list(found) == [*PARTS[:-1], *RADIO_PARTS, "rest"]
     assert sum(found.values()) == pytest.approx(measured.latency_s)
-    late = {part: found[part] for part in ("grant", "harq", "radio", "rest")}
+    late = {part: found[part] for part in (*RADIO_PARTS, "rest")}
     assert late == pytest.approx(dict.fromkeys(late, 0.0) | {"harq": 0.002}, abs=1e-6)
     without = made_of(None, measured)
     assert list(without) == list(PARTS)
@@ -398,6 +418,89 @@ def test_transfers_are_compared_with_what_was_granted() -> None:
     took_s = span["end_s"] - span["start_s"]
     assert row["error"] == pytest.approx(took_s / due_s - 1, abs=1e-6)
     assert row["rate_bps"] == pytest.approx(8 * 300 * MTU / due_s)
+
+
+def counted(plan: RoundPlan, **of_first_upload: int) -> pd.DataFrame:
+    """Accounts with the bytes of the first upload of UAV 1, besides the header of 100 frames."""
+    row = {"client": 1, "direction": "up", "kind": "SMASHED", "iteration": 1, "round": 0}
+    return pd.DataFrame([dict.fromkeys(BYTES, 0) | {"header_bytes": 6600} | row | of_first_upload])
+
+
+@pytest.mark.parametrize(
+    ("planned", "payload", "sends", "error"),
+    [
+        (300, 300, 300, 0.0),
+        # The transport sends less than planned, or more: it is due when it ends.
+        (303, 300, 300, 0.0),
+        (297, 300, 300, 0.0),
+        (290, 310, 300, 0.0),
+        # What both count is more than was sent until it ended; the rest comes with the next one.
+        (330, 320, 300, 300 / 320 - 1),
+        # It ends long after both were sent.
+        (150, 200, 300, 100 / (200 + DELIVERY_TTIS[UP] - TAKEN_TTIS[UP])),
+    ],
+)
+def test_a_transfer_is_due_when_the_bytes_that_were_counted_are_there(
+    planned: int, payload: int, sends: int, error: float
+) -> None:
+    """A block carries a packet each TTI; sizes are in packets."""
+    over = Over()
+    measured, _ = over.log()
+    at = (measured.spans["step"] == CA) & (measured.spans["client"] == 1)
+    first = np.flatnonzero(at)[0]
+    start_s = measured.spans["start_s"][first]
+    begin_ms = 1e3 * start_s - TAKEN_TTIS[UP]
+    last_s = start_s + (sends + DELIVERY_TTIS[UP] - TAKEN_TTIS[UP]) * TTI_S
+    measured.spans["end_s"][first] = last_s
+    block = {"bytes": round(MTU + 3.5) + 2}
+    made = records([*sent(begin_ms, sends, UP), *sent(begin_ms + 2000, 400, UP)], **block)
+    plan = replace(over.plan, ca_bytes=np.full_like(over.plan.ca_bytes, planned * MTU))
+    accounts = counted(plan, payload_bytes=payload * MTU - 5200)
+    found = transfer_errors(
+        measured, plan, over.radio, GAIN, SLOT_S, over.tcp, log_of(made), accounts
+    )
+    row = found[(found["step"] == "CA") & (found["iteration"] == 1)].iloc[0]
+    assert row["error"] == pytest.approx(error, abs=5e-4)
+
+
+OUT = [(2, FILLED, UP), *sent(3, 3, UP), *sent(100, 5, UP), (107, EMPTIED, UP)]
+
+
+def test_a_break_is_no_other_activity() -> None:
+    """An outage from 10 to 80 ms: data are sent again from 100 ms on."""
+    made = records(OUT)
+    one = RadioLog(made, lambda ns: ns * 1e-9, MTU, {(DOWN, 1): [(0.01, 0.08)]})
+    found = one.link(UP, 1).activity(0.0, 0.12)
+    without = log_of(made).link(UP, 1).activity(0.0, 0.12)
+    resumed_ms = 100 + TAKEN_TTIS[UP]
+    assert found.outage_s == pytest.approx((resumed_ms - 10) / 1e3)
+    assert found.served_s == pytest.approx(without.served_s - found.outage_s, abs=1e-9)
+    assert sum(found) == pytest.approx(0.12)
+    # A transfer that begins after the outage does not wait for its end.
+    assert one.link(UP, 1).activity(0.09, 0.12).outage_s == 0.0
+    assert one.out_between_s(DOWN, 1, 0.05, 0.2) == pytest.approx(0.03)
+    assert one.out_between_s(UP, 1, 0.05, 0.2) == 0.0
+
+
+def test_a_handover_lasts_from_the_last_packet_to_the_first() -> None:
+    change = noted(
+        (40, LEAVES_CELL, 0, {"direction": DOWN, "mcs": 1}),
+        (44, JOINS_CELL, 0, {"direction": DOWN, "mcs": 1}),
+        (104, INTERRUPTED, 0, {"direction": UP, "bytes": 950}),
+    )
+    both = np.concatenate([records(OUT), change])
+    log = log_of(both[np.argsort(both["time_ns"], kind="stable")])
+    found = log.link(UP, 1).activity(0.0, 0.12)
+    assert found.handover_s == pytest.approx(0.095)
+    assert sum(found) == pytest.approx(0.12)
+    assert log.link(DOWN, 1).activity(0.0, 0.12).handover_s == pytest.approx(0.004)
+    assert log.link(UP, 1).activity(0.05, 0.12).handover_s == 0.0
+
+
+def test_slots_without_a_rate_are_outages() -> None:
+    up = np.array([[0.0, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    found = outages(LinkRates(up, up, np.ones((2, 5))), 10, 0.5)
+    assert found == {(UP, 1): [(5.0, 5.5), (6.5, 7.5)]}
 
 
 # --- cells ---------------------------------------------------------------------------------------

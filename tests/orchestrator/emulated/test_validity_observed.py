@@ -263,7 +263,7 @@ def test_every_check_names_where_it_was_worst() -> None:
     assert found["injection_share"] == (pytest.approx(0.05), "round 1")
     value, where = found["transfer_error"]
     assert value == pytest.approx(0.19)
-    assert where == "largest error 20 %: SG of client 2, round 1"
+    assert where == "largest error 20 %: SG of client 2, round 1, too early"
     assert found["cpu_steal"] == (pytest.approx(0.02), "round 1")
     own_ticks = os.sysconf("SC_CLK_TCK")
     assert found["cpu_others"] == (pytest.approx((300 - own_ticks) / 1000), "round 1")
