@@ -85,8 +85,8 @@ COLUMNS: dict[str, dict[str, How]] = {
     ),
     "air": _table("round client direction lost_frames arrived_frames edge_round edge"),
     "air_slots": _table(
-        copied="round slot time_s client direction lost_frames arrived_frames asked_loss edge_round "
-        "edge"
+        copied="round slot time_s client direction lost_frames arrived_frames asked_loss "
+        "edge_round edge"
     ),
     "resource_blocks": _table(
         "round slot time_s client direction active_s resource_blocks mcs layers edge_round edge"
@@ -121,10 +121,14 @@ EXCEPT: tuple[tuple[str, str, Callable[[Run], bool]], ...] = (
     ),
     (
         "budget_steps",
-        "round client iteration step part seconds",
+        "round client iteration step part seconds edge_round edge",
         lambda run: has_log(run.scenario) or bool(run.manifest.get("hosts")),
     ),
-    ("injector", "slot boundary_s", lambda run: run.scenario.emulation.air == "ns3"),
+    (
+        "injector",
+        "slot boundary_s edge_round edge",
+        lambda run: run.scenario.emulation.air == "ns3",
+    ),
     ("calibration", "due_s", lambda run: not keeps_calibration(run.scenario)),
 )
 """Table, columns, and when these columns are only copied."""

@@ -38,7 +38,6 @@ from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, STEPS, Round, S
 
 Tables = Mapping[str, pd.DataFrame]
-_ALWAYS = ("measured", "rounds", "decisions", "accounts")
 
 
 def has_log(scenario: Scenario) -> bool:
@@ -52,17 +51,19 @@ def keeps_calibration(scenario: Scenario) -> bool:
     return scenario.emulation.air == "links" and scenario.emulation.clock == "real"
 
 
-NEEDED = {
+NEEDED: dict[str, tuple[str, ...]] = {
     "measured": (),
     "rounds": (),
     "decisions": (),
     "accounts": ("client", "kind", "iteration", *PART_OF),
-    "learning": ("data",),
+}
+"""By table: columns with which a run is made again, apart from those that every reader needs."""
+NEEDED_WITH_LOG: dict[str, tuple[str, ...]] = {
     "transfers": ("iteration", "due_s"),
     "budget": (),
     "waterfall": (),
 }
-"""By table: columns with which a run is made again, apart from those that every reader needs."""
+"""The same, if errors and budgets need the log of a radio."""
 
 
 def why_not(run: Run, tables: Tables) -> str:
@@ -71,13 +72,13 @@ def why_not(run: Run, tables: Tables) -> str:
         return "of a run with edge servers"
     if run.scenario.updates:
         return "of an asynchronous run"
-    for name, columns in NEEDED.items():
-        if name not in tables and name != "learning" and (name in _ALWAYS or has_log(run.scenario)):
+    for name, columns in (NEEDED | (NEEDED_WITH_LOG if has_log(run.scenario) else {})).items():
+        if name not in tables:
             return f"{name}.parquet is missing"
-        if lacking := [
-            column for column in columns if name in tables and column not in tables[name]
-        ]:
+        if lacking := [column for column in columns if column not in tables[name]]:
             return f"{name}.parquet lacks {lacking[0]}"
+    if "learning" in tables and "data" not in tables["learning"]:
+        return "learning.parquet lacks data"
     return ""
 
 
