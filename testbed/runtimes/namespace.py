@@ -15,11 +15,13 @@ The world creates a network namespace for each node and forks the fabric process
 Nodes that import the same modules are forked by one *fork server*: a process that imports them,
 forks the nodes, and ends, so that the world inherits its children. A node enters its namespace,
 drops all capabilities and the right to write files, and runs its module or executes its command.
-The imported modules are therefore loaded once and shared in memory.
+The imported modules are therefore loaded once and shared in memory. A node is PID 1 of a PID
+namespace of its own, as in a container: it sees and signals only its own children.
 
-A node may also be a *sandbox*: it has no program, but in addition to the network namespace a mount
-and a UTS namespace, in which the world starts programs on request. The requests are datagrams on a
-separate socket, each with the program's standard files.
+A node may also be a *sandbox*: it has no program, but in addition to the network namespace a mount,
+a UTS and a PID namespace, in which the world starts programs on request. The requests are datagrams
+on a separate socket, each with the program's standard files. PID 1 of a sandbox only waits: the
+kernel reaps for it what programs leave behind, and its end is the end of the node.
 
 If links lead to other machines through tunnels, root keeps the host's user namespace, and the
 fabric process creates their ends through the host's network namespace
@@ -434,6 +436,7 @@ class _World:
         self._namespaces: list[int] = []
         self._underlay = underlay
         self._relays = relays
+        self._pids = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         self._sandboxes: dict[NodeId, _OpenSandbox] = {}
         self._programs: dict[int, int] = {}
         """Numbers of the programs in sandboxes, by PID."""
@@ -480,9 +483,8 @@ class _World:
                 self._reap()
 
     def _create(self) -> None:
-        # A private /proc is desirable, but not permitted inside most containers.
+        _show_own_processes()
         with contextlib.suppress(OSError):
-            linux.mount_own_proc()
             # Hides the sockets of daemons such as Docker's: owners, and root, could connect.
             linux.hide("/run")
         linux.raise_open_files()
@@ -492,9 +494,8 @@ class _World:
             namespaces.append(linux.new_network_namespace())
             listeners.append(listen_control())
             if isinstance(spec.program, Sandbox):
-                self._sandboxes[spec.node] = _OpenSandbox.make(
-                    spec.node, spec.program, namespaces[-1]
-                )
+                made, first = _OpenSandbox.make(spec.node, spec.program, namespaces[-1], self._fork)
+                self._sandboxes[spec.node], self._processes[first] = made, spec.node
         ControlSocket(self._supervisor).send_descriptors(namespaces)
         self._control.send(*encode(_Made()))
         self._next_order(_PassListeners)
@@ -554,7 +555,7 @@ class _World:
 
     def _be_fork_server(self, nodes: "Sequence[_Node]") -> None:
         """Import the nodes' modules and fork the nodes, which the world then inherits."""
-        _keep_open({self._birth, *(node.namespace for node in nodes)})
+        _keep_open({self._birth, self._pids, *(node.namespace for node in nodes)})
         nodes[0].open_log()
         os.environ.update(nodes[0].spec.env)
         for module in nodes[0].preload:
@@ -563,10 +564,13 @@ class _World:
         gc.collect()
         gc.freeze()
         for node in nodes:
+            linux.unshare(linux.CLONE_NEWPID)
             pid = os.fork()
             if pid == 0:
                 os.close(self._birth)
+                os.close(self._pids)
                 _run_and_exit(lambda: node.live({n.namespace for n in nodes}))  # noqa: B023
+            linux.enter(self._pids)
             os.write(self._birth, f"{pid} {node.spec.node}\n".encode())
 
     def _serve_sandboxes(self) -> None:
@@ -577,7 +581,9 @@ class _World:
         match order := _SPAWNS.decode(json.loads(data), b""):
             case _Spawn():
                 sandbox = self._sandboxes[order.command.node]
+                linux.enter(sandbox.pids)
                 pid = self._fork(lambda: sandbox.live(order.command, files))
+                linux.enter(self._pids)
                 self._programs[pid] = order.number
             case _Signal():
                 for pid, number in self._programs.items():
@@ -641,6 +647,8 @@ class _Node:
         linux.enter(self.namespace)
         for namespace in namespaces:
             os.close(namespace)
+        linux.unshare(linux.CLONE_NEWNS)
+        _show_own_processes()
         linux.confine(*self.writable)
         program = self.spec.program
         assert not isinstance(program, Sandbox)
@@ -650,6 +658,37 @@ class _Node:
         linux.name_process(program.name, str(self.spec.node))
         del sys.argv[1:]
         runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+
+
+def _wait_for_programs(node: NodeId, ready: int) -> NoReturn:
+    """Be the first process of a sandbox: the kernel ends all others with it.
+
+    Args:
+        node: Node of the sandbox.
+        ready: Written to, and closed, once /proc is the sandbox's.
+    """
+    _show_own_processes()
+    linux.name_process("testbed", str(node))
+    linux.confine()
+    # Children are programs that others have left, which the kernel then reaps.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _keep_open({ready})
+    os.write(ready, b"1")
+    os.close(ready)
+    while True:
+        signal.pause()
+
+
+def _show_own_processes() -> None:
+    """Let /proc show the processes of this PID namespace, in a private mount namespace. Most
+    containers do not permit it."""
+    with contextlib.suppress(OSError):
+        linux.mount_own_proc()
+
+
+def _open_own(kind: str, place: int) -> int:
+    """A file descriptor of a namespace of this process; `place` is its folder in /proc."""
+    return os.open(kind, os.O_RDONLY | os.O_CLOEXEC, dir_fd=place)
 
 
 def _signal(pid: int, number: int) -> None:
@@ -670,23 +709,47 @@ class _OpenSandbox:
     network: int
     mounts: int
     host: int
+    pids: int
 
     @classmethod
-    def make(cls, node: NodeId, sandbox: Sandbox, network: int) -> "_OpenSandbox":
-        """Create a sandbox, and return to the previous namespaces."""
-        kinds = ("mnt", "uts")
-        own = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
-        linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
+    def make(
+        cls,
+        node: NodeId,
+        sandbox: Sandbox,
+        network: int,
+        fork: Callable[[Callable[[], object]], int],
+    ) -> "tuple[_OpenSandbox, int]":
+        """Create a sandbox, and return to the previous namespaces.
+
+        Args:
+            node: Node of the sandbox.
+            sandbox: What it consists of.
+            network: Open file of its network namespace, which this process is in.
+            fork: Forks this process.
+
+        Returns:
+            The sandbox, and the PID of its first process.
+        """
+        # Below, /proc becomes the sandbox's, which does not show this process.
+        place = os.open("/proc/self/ns", os.O_PATH | os.O_CLOEXEC)
+        own = [_open_own(kind, place) for kind in ("mnt", "uts", "pid")]
+        linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS | linux.CLONE_NEWPID)
         linux.name_host(str(node))
         files = {"/etc/hosts": sandbox.hosts, "/etc/resolv.conf": NO_NAME_SERVER}
         folders = [Path(folder) for folder in OWN_FOLDERS if Path(folder).is_dir()]
         behind = {folder: os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in folders}
         linux.own_places(folders, files)
-        made = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in kinds]
+        waits, ready = os.pipe()
+        first = fork(lambda: _wait_for_programs(node, ready))
+        os.close(ready)
+        os.read(waits, 1)
+        os.close(waits)
+        made = [_open_own(kind, place) for kind in ("mnt", "uts", "pid_for_children")]
+        os.close(place)
         for namespace in own:
             linux.enter(namespace)
             os.close(namespace)
-        return cls(sandbox, behind, network, *made)
+        return cls(sandbox, behind, network, *made), first
 
     def _show(self, paths: Sequence[Path], *, writable: bool) -> None:
         """Make these paths visible if the sandbox's private folders hide them; parents come
