@@ -95,10 +95,9 @@ class Network:
                 folder = cleanup.enter_context(temporary_folder("session")) / "out"
             source = cleanup.enter_context(api._channel(self.scenario, self._trace))
             self._session, self._about = cleanup.enter_context(
-                held(self.scenario, source, folder, self._options)
+                held(self.scenario, source, folder, self._options, commands)
             )
-            for node, argv in commands.items():
-                self.programs[str(node)] = self._session.start(node, argv, given=True)
+            self.programs = {str(p.node): p for p in self._session.programs if p.given}
             self._cleanup = cleanup.pop_all()
         return self
 

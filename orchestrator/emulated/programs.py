@@ -28,7 +28,7 @@ from testbed.network.fabric import (
     link_address_v6,
     link_addresses,
 )
-from testbed.runtimes import OWN_FOLDERS, Command, World, passed_on
+from testbed.runtimes import EPOCH, OWN_FOLDERS, Command, World, passed_on
 from testbed.system.files import mode_of
 
 SOURCES = Path(__file__).resolve().parents[2]
@@ -158,12 +158,13 @@ def hosts_of(scenario: Scenario) -> str:
 
 
 def environment_of(
-    node: NodeId, home: Path, epoch_ns: int, *, image: str | None = None, far: bool = False
+    node: NodeId, home: Path, epoch_ns: int | None, *, image: str | None = None, far: bool = False
 ) -> dict[str, str]:
     """Environment variables of a node's programs: this user's, except those that refer to this
     machine.
 
-    In an image, the image's variables are used; on another host, that host adds its own.
+    In an image, the image's variables are used; on another host, that host adds its own. Without
+    `epoch_ns`, which is not known yet, the runtime adds this variable.
     """
     own = passed_on() if image is None and not far else {}
     return own | {
@@ -171,7 +172,7 @@ def environment_of(
         "TMPDIR": "/tmp",
         "TESTBED_NODE": str(node),
         "TESTBED_BS": BS_ADDRESS,
-        "TESTBED_EPOCH_NS": str(epoch_ns),
+        **({} if epoch_ns is None else {EPOCH: str(epoch_ns)}),
     }
 
 
@@ -226,6 +227,10 @@ class Program:
         self.returncode = status
         self.ended_ns = time.monotonic_ns()
         self._done.set()
+
+    def ended_before(self, moment_ns: int) -> bool:
+        """Whether it ended by itself before this time of the monotonic clock."""
+        return self.ended_ns is not None and self.ended_ns < moment_ns and not self.stopped
 
     def poll(self) -> int | None:
         """The exit status, or None while the program runs."""

@@ -4,8 +4,9 @@
 """A session: links that follow the channel, and programs that users start in its nodes.
 
 Nodes are sandboxes (`testbed.runtimes.Sandbox`) with a network and folders, but without programs.
-Links are closed until emulated time 0, so that programs can be started before; from then on the
-injector plays a table of rates, and counts the bytes of each slot. One thread provides rates, reads
+Links are closed until emulated time 0. The commands of a session are held until all of them are
+ready, and then start together shortly before that time; from then on the injector plays a table of
+rates, and counts the bytes of each slot. One thread provides rates, reads
 the counters, handles the exit of programs, and serves visitors from other shells (`visits.py`). All
 other threads start programs and wait.
 """
@@ -44,6 +45,7 @@ from orchestrator.emulated.session_notes import (
     endless_notes,
     late_notes,
     outage_notes,
+    too_early_notes,
 )
 from orchestrator.emulated.session_request import downlink_of
 from orchestrator.emulated.session_table import Recorder
@@ -66,11 +68,11 @@ from testbed.system.machine import Machine
 log = logging.getLogger(__name__)
 
 # In real seconds:
-LEAD_S = {"namespace": (0.2, 0.02), "docker": (0.7, 0.6), "hosts": (0.5, 0.1)}
-"""Time before emulated time 0 in which programs are started, and its increase per UAV.
-
-A container takes 0.1 s on idle cores, and up to 0.45 s on busy ones.
-"""
+LEAD_S = 0.8
+"""Time from the start of the commands to emulated time 0, so that servers listen by then. TCP would
+repeat the request for a connection after 1 s, and then begin with a window of one packet."""
+VIRTUAL_LEAD_S, A_UAV_S = 0.2, 0.02
+"""The same in virtual time, where starting takes no time, and its increase per UAV."""
 ROUND_S = 0.1
 """Polling interval of the session's thread."""
 COUNT_EVERY_S = 1.0
@@ -96,6 +98,7 @@ class Session:
         options: SessionOptions,
         feed: SessionRates,
         recorder: Recorder,
+        commands: Mapping[NodeId, Sequence[str]],
     ):
         self.network = network
         self.scenario = network.scenario
@@ -124,7 +127,12 @@ class Session:
         self._closing = False
         self._end_slot: int | None = None
         """Number of the slot after the last one that counts."""
+        for node, argv in commands.items():
+            self.start(node, argv, given=True, held=True)
         self.clock = self._begin()
+        self._world.release(self.epoch_ns)
+        for program in self.programs:
+            program.started_ns = time.monotonic_ns()
         self._before = Machine.now()
         self._visits = Visits(self.folder, self.scenario, self.home, self.start)
         self._thread = threading.Thread(target=self._serve, name="session", daemon=True)
@@ -132,9 +140,10 @@ class Session:
 
     def _begin(self) -> EmulatedClock:
         injector, dilation, slot_s = self._world.injector, self.scenario.dilation, self._feed.slot_s
-        runtime = self.scenario.emulation.runtime
-        lead_s, a_uav_s = LEAD_S["hosts" if self._world.places else runtime]
-        lead_s = (lead_s + a_uav_s * self.scenario.uavs.count) / dilation
+        lead_s = LEAD_S
+        if self.scenario.emulation.clock == "virtual":
+            lead_s = min(LEAD_S, VIRTUAL_LEAD_S + A_UAV_S * self.scenario.uavs.count)
+        lead_s /= dilation
         self._feed.open_up(injector)
         injector.epoch(EmulatedClock(time.monotonic_ns(), 0.0, dilation), slot_s)
         self._feed.lead_in(injector, math.ceil(lead_s / slot_s))
@@ -159,7 +168,12 @@ class Session:
         """Remarks on facts that the results do not show, one line each; complete after the end."""
         late = []
         if self._closing:
-            late = [*outage_notes(self._feed, self.recorder.totals), *endless_notes()]
+            early = [p.node for p in self.programs if p.given and p.ended_before(self.epoch_ns)]
+            late = [
+                *outage_notes(self._feed, self.recorder.totals),
+                *too_early_notes(early),
+                *endless_notes(),
+            ]
         full = [
             f"{node}: its programs printed more than {LOG_BYTES >> 20} MiB; the rest is not in "
             f"logs/{node}.log"
@@ -186,6 +200,7 @@ class Session:
         folder: Path | None = None,
         terminal: bool = False,
         given: bool = False,
+        held: bool = False,
     ) -> Program:
         """Start a program in a node.
 
@@ -199,19 +214,20 @@ class Session:
             terminal: Whether its standard input is a terminal that becomes its controlling
                 terminal.
             given: Whether its exit status decides on the success of the session.
+            held: Whether it starts only once the session begins.
 
         Raises:
             InputError: The command is too long.
             RunError: The session has failed, or is over.
         """
         image = image_of(self.scenario, node)
-        epoch_ns = self._world.moment_at(node, self.epoch_ns)
+        epoch_ns = None if held else self._world.moment_at(node, self.epoch_ns)
         far = bool(self._world.places)
         own = environment_of(node, self.home(node), epoch_ns, image=image, far=far)
         own |= dict(self.scenario.programs_of(node).env) | dict(env or {})
         where = folder or Path.cwd()
         shown = tuple(shown_to(argv, own, where))
-        command = Command(node, tuple(argv), own, where, shown, terminal)
+        command = Command(node, tuple(argv), own, where, shown, terminal, held=held)
         program = Program(node, argv, given)
         with ExitStack() as opened:
             if files is None:
@@ -399,6 +415,7 @@ def opened(
     channel: Channel,
     folder: Path,
     options: SessionOptions,
+    commands: Mapping[NodeId, Sequence[str]],
 ) -> Iterator[Session]:
     """A session that runs until the context ends.
 
@@ -407,6 +424,7 @@ def opened(
         channel: Channel of the scenario.
         folder: Existing output folder, which has no `nodes` yet.
         options: Options of the session.
+        commands: Programs and their arguments, by node, all of which start shortly before slot 0.
 
     Raises:
         InputError: The network between hosts does not carry the demand of the links.
@@ -458,7 +476,7 @@ def opened(
             keep=options.keep_rows,
         )
         cleanup.callback(recorder.close)
-        session = Session(network, options, feed, recorder)
+        session = Session(network, options, feed, recorder, commands)
         cleanup.pop_all()
     try:
         yield session

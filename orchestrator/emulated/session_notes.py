@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: MIT
 
 """Remarks on a session that are no errors: the effect of dilation, links that are not paced, frames
-that were late, links that were out, and programs that computed without end."""
+that were late, links that were out, and programs that ended too early or computed without end."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from orchestrator.emulated.rate_feed import SessionRates
 from orchestrator.emulated.session_table import DIRECTIONS, Totals
 from orchestrator.engine.access import LinkRates
 from orchestrator.scenario.schema import ResolvedScenario
-from testbed.core.node import uav
+from testbed.core.node import NodeId, uav
 from testbed.network.injector import Report
 from testbed.network.pacing import MOST_PACED_BPS
 from testbed.network.shaping import Shape
@@ -42,6 +44,16 @@ def endless_notes() -> list[str]:
         "virtual time passes for it by this machine's CPU time, which may differ between runs"
         for node, _, program in (found.partition(" ") for found in inside.endless())
     ]
+
+
+def too_early_notes(nodes: Sequence[NodeId]) -> list[str]:
+    """One line for the nodes whose commands ended before slot 0."""
+    if not nodes:
+        return []
+    named = ", ".join(map(str, nodes[:MOST_LINES]))
+    more = f" and {len(nodes) - MOST_LINES} more" if len(nodes) > MOST_LINES else ""
+    ended = "the commands of {} ended" if len(nodes) > 1 else "the command of {} ended"
+    return [f"{ended.format(named + more)} before slot 0: until then the links carry nothing"]
 
 
 def early_notes(shape: Shape, expected: LinkRates, dilation: float) -> list[str]:

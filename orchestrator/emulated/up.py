@@ -71,8 +71,11 @@ def held(
     source: ChannelSource,
     out: Path,
     options: SessionOptions,
+    commands: Mapping[NodeId, Sequence[str]],
 ) -> Iterator[tuple[Session, dict[str, Any]]]:
     """A session in a separate folder, with its manifest, which is written when the context ends.
+
+    Its first programs are those of the commands, in their order.
 
     Raises:
         InputError: The scenario cannot be played, or the folder is not free.
@@ -94,7 +97,7 @@ def held(
     session = None
     with session_folder(out, SOCKET, overwrite=options.overwrite) as begun:
         try:
-            with opened(resolved, channel, out, options) as session:
+            with opened(resolved, channel, out, options, commands) as session:
                 write_json(out / SCENARIO, resolved.model_dump(mode="json"))
                 if session.calibration is not None:
                     session.calibration.to_parquet(out / "calibration.parquet", index=False)
@@ -137,8 +140,8 @@ def play(
         InputError: Something does not fit; the message names it.
         RunError: The session failed.
     """
-    with held(scenario, source, out, options) as (session, about):
-        programs = [session.start(node, argv, given=True) for node, argv in commands.items()]
+    with held(scenario, source, out, options, commands) as (session, about):
+        programs = session.programs[: len(commands)]
         counting = [p for p in programs if not options.until or p.node in options.until]
         with options.began(session):
             ended = session.play(options.seconds, counting, options.progress)

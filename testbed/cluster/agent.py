@@ -42,6 +42,7 @@ from testbed.cluster.messages import (
     PartEnded,
     PartMade,
     RelayMeasured,
+    ReleasePrograms,
     SignalProgram,
     StartProgram,
     ToAgent,
@@ -150,6 +151,8 @@ class Agent:
                     self._control.send(*encode(Ended(order.number, sandboxes.NOT_STARTED)))
             case SignalProgram():
                 self._sandboxes.signal(order)
+            case ReleasePrograms(epoch_ns):
+                world.release(epoch_ns)
             case _:
                 raise RunError(f"{type(order).__name__} is not valid while a part is running")
 

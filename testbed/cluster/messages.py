@@ -143,6 +143,14 @@ class SignalProgram:
 
 
 @dataclass(frozen=True)
+class ReleasePrograms:
+    """Lets all held programs start."""
+
+    epoch_ns: int
+    """Start of slot 0 by the host's monotonic clock."""
+
+
+@dataclass(frozen=True)
 class EndPart:
     """Ends all nodes; answered by `PartEnded`."""
 
@@ -172,6 +180,7 @@ ToAgent = (
     | Kill
     | StartProgram
     | SignalProgram
+    | ReleasePrograms
     | EndPart
 )
 FromAgent = (

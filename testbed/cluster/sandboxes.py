@@ -16,7 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from testbed.cluster.messages import PartEnded, SignalProgram, StartProgram, stream_of
+from testbed.cluster.messages import (
+    PartEnded,
+    ReleasePrograms,
+    SignalProgram,
+    StartProgram,
+    stream_of,
+)
 from testbed.cluster.standard_files import Carried
 from testbed.control.codec import encode
 from testbed.control.stream import ControlSocket
@@ -41,6 +47,7 @@ class RemoteSandboxes:
         controls: Mapping[str, ControlSocket],
         places: Mapping[NodeId, str],
         opened: Callable[[str, str], socket.socket],
+        moment_at: Callable[[NodeId, int], int],
     ) -> None:
         """Connect to the hosts.
 
@@ -48,10 +55,12 @@ class RemoteSandboxes:
             controls: Control sockets of the hosts' agents, by host name.
             places: The host of each node.
             opened: Opens a socket of a host, by the names of host and socket.
+            moment_at: See `World.moment_at`.
         """
         self._controls = controls
         self._places = places
         self._opened = opened
+        self._moment_at = moment_at
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._running: dict[int, tuple[str, list[Carried]]] = {}
@@ -90,6 +99,14 @@ class RemoteSandboxes:
         if host in self._controls:
             with self._lock:
                 self._controls[host].send(*encode(SignalProgram(number, signal_)))
+
+    def release(self, epoch_ns: int) -> None:
+        """See `World.release`."""
+        one_of = {host: node for node, host in self._places.items() if host in self._controls}
+        with self._lock:
+            for host, node in one_of.items():
+                order = ReleasePrograms(self._moment_at(node, epoch_ns))
+                self._controls[host].send(*encode(order))
 
     def ended(self, number: int) -> None:
         """Wait until all output of an ended program has arrived."""

@@ -312,7 +312,9 @@ class HostsWorld(World):
         for control in controls.values():
             self._poll.register(control, select.EPOLLIN)
         first = next(iter(controls.values()))
-        self._remote_sandboxes = sandboxes.RemoteSandboxes(self._controls, places, opened)
+        self._remote_sandboxes = sandboxes.RemoteSandboxes(
+            self._controls, places, opened, self.moment_at
+        )
         super().__init__(self.injectors, {}, first, self._kill, cleanup, self._remote_sandboxes)
         self.places = dict(places)
 

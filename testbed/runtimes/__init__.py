@@ -36,6 +36,8 @@ from testbed.system import leftovers
 CONTROL_ADDRESS = "\0testbed/control"
 """Abstract unix address of the control socket. Such an address belongs to a network namespace: each
 node finds its own socket under this name, no other process can reach it, and it leaves no file."""
+EPOCH = "TESTBED_EPOCH_NS"
+"""Environment variable of programs: the start of slot 0 on `CLOCK_MONOTONIC` in nanoseconds."""
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
 """Prefixes of environment variables that programs in sandboxes do not inherit, because they point
 to services outside of the node."""
@@ -115,6 +117,9 @@ class Command:
     """Whether its standard input is a terminal, which becomes its controlling terminal."""
     system: bool = False
     """Whether it runs in this machine's system instead of the sandbox's image, without limits."""
+    held: bool = False
+    """Whether it waits, ready to be executed, until `World.release`, which adds `EPOCH` to its
+    environment."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +183,9 @@ class Sandboxes(Protocol):
     def signal(self, number: int, signal_: int) -> None:
         """See `World.signal`."""
 
+    def release(self, epoch_ns: int) -> None:
+        """See `World.release`."""
+
 
 class World:
     """Running, connected nodes. Leaving the context ends them and removes everything created."""
@@ -227,6 +235,15 @@ class World:
         """Send a signal to a program of a sandbox and to all processes of its session."""
         assert self._sandboxes is not None, "this runtime has no sandboxes"
         self._sandboxes.signal(number, signal_)
+
+    def release(self, epoch_ns: int) -> None:
+        """Let all programs start that are held, at once; none may be held later.
+
+        Args:
+            epoch_ns: Start of slot 0 by the local monotonic clock.
+        """
+        assert self._sandboxes is not None, "this runtime has no sandboxes"
+        self._sandboxes.release(epoch_ns)
 
     def connect(self, timeout_s: float = 120) -> dict[NodeId, socket.socket]:
         """Wait until every node has called `connect_control`; returns a stream to each node.

@@ -60,6 +60,7 @@ from testbed.runtimes.docker_sandboxes import (
     MARK_LABEL,
     PROGRAM_LABEL,
     DockerSandboxes,
+    Gate,
     check_program,
     remove_container,
     user_of,
@@ -131,8 +132,9 @@ def start(
         for sandbox in sandboxes.values():
             if sandbox.image is not None:
                 os.chown(sandbox.writable[0], users[sandbox.image], -1)
+        gate = cleanup.enter_context(_gate(nodes[0].log.parent, images=bool(images)))
         # Created before `_news`, which reports the ends of programs.
-        programs = DockerSandboxes(client, sandboxes, made.program)
+        programs = DockerSandboxes(client, sandboxes, made.program, gate)
         news = _news(client, run, programs, cleanup)
         with ThreadPoolExecutor(8) as pool:
             containers = list(pool.map(partial(made.create, client), nodes))
@@ -152,6 +154,15 @@ def start(
         world = World(injector, listeners, news, kill, cleanup.pop_all(), programs)
         world.hint = hint
         return world
+
+
+@contextmanager
+def _gate(folder: Path, *, images: bool) -> Iterator[Gate]:
+    with (
+        leftovers.temporary_folder("gate", within=str(folder)) as within,
+        closing(Gate(within, images=images)) as gate,
+    ):
+        yield gate
 
 
 def _limits(cpus: float | None, memory_bytes: int | None) -> dict[str, Any]:

@@ -10,7 +10,9 @@ copied.
 
 import io
 import os
+import shutil
 import struct
+import subprocess
 import tarfile
 import threading
 import time
@@ -25,7 +27,7 @@ import requests
 
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import NodeId
-from testbed.runtimes import Command, Sandbox
+from testbed.runtimes import EPOCH, Command, Sandbox
 from testbed.system import leftovers
 from testbed.system.files import mode_of
 
@@ -35,6 +37,10 @@ PROGRAM_LABEL = "uav-sfl-testbed.program"
 """Label with the number of a program's container."""
 OWN_SYSTEM = ("/proc", "/sys", "/dev")
 """Folders that each container has separately from the host."""
+GATE = "/.testbed"
+"""Folder of the gate in containers."""
+WAIT = f': <{GATE}/gate; read -r {EPOCH} <{GATE}/epoch; export {EPOCH}; exec "$@"'
+"""What the shell does before it becomes the program."""
 CHUNK = 1 << 16
 GONE_S = 30
 """Seconds in which a container must be gone that another process is removing."""
@@ -54,6 +60,7 @@ class DockerSandboxes:
         client: Client of the daemon.
         sandboxes: The sandbox of each node.
         options: Container options by node, sandbox, and whether to use this machine's system.
+        gate: Where held programs wait.
     """
 
     def __init__(
@@ -61,12 +68,14 @@ class DockerSandboxes:
         client: docker.DockerClient,
         sandboxes: Mapping[NodeId, Sandbox],
         options: Callable[[NodeId, Sandbox, bool], dict[str, Any]],
+        gate: "Gate",
     ) -> None:
         self._client = client
         self._sandboxes = sandboxes
         self.holders: dict[NodeId, str] = {}
         """ID of the container that holds the network of each node."""
         self._options = options
+        self._gate = gate
         self._lock = threading.Lock()
         self._last = 0
         self._programs: dict[int, Any] = {}
@@ -85,10 +94,14 @@ class DockerSandboxes:
             shown = [path for path in command.shown if mode_of(path) and not _is_own(path)]
             mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in shown}
             options["volumes"] = mounts | options["volumes"]
+        argv = list(command.argv)
+        if command.held:
+            argv = [*self._gate.words(own_system=sandbox.image is not None), *argv]
+            options["volumes"] = options["volumes"] | self._gate.mount
         try:
             container = self._client.containers.create(
-                entrypoint=list(command.argv[:1]),
-                command=list(command.argv[1:]),
+                entrypoint=argv[:1],
+                command=argv[1:],
                 environment=dict(command.env),
                 network_mode=f"container:{self.holders[command.node]}",
                 stdin_open=True,
@@ -107,6 +120,10 @@ class DockerSandboxes:
                 ) from None
             raise RunError(f"docker runtime: {text}") from None
         return number
+
+    def release(self, epoch_ns: int) -> None:
+        """See `World.release`."""
+        self._gate.open(epoch_ns)
 
     def signal(self, number: int, signal_: int) -> None:
         """See `World.signal`."""
@@ -144,6 +161,67 @@ class DockerSandboxes:
         )
         out.start()
         self._carriers[number] = stream, out
+
+
+class Gate:
+    """Where programs wait in their containers until all of them are started at once.
+
+    Docker starts one container after the other, each in a tenth of a second or more. A container
+    therefore begins with a shell that opens a named pipe, which blocks until somebody opens its
+    other end, and then executes the program. Images without a shell get a copy of this machine's.
+
+    Args:
+        folder: An empty folder for the pipe, which the daemon can mount.
+        images: Whether programs run in images of others.
+    """
+
+    def __init__(self, folder: Path, *, images: bool) -> None:
+        self.mount = {str(folder): {"bind": GATE, "mode": "ro"}}
+        """Mount of the folder, as an option of containers."""
+        self._folder = folder
+        self._shell = _copied_shell(folder) if images else []
+        os.mkfifo(folder / "gate")
+        folder.chmod(0o755)
+        self._opened: int | None = None
+
+    def words(self, *, own_system: bool) -> list[str]:
+        """The words before a program and its arguments that let it wait.
+
+        Args:
+            own_system: Whether the container has the system of an image instead of this machine's.
+        """
+        return [*(self._shell if own_system else ["/bin/sh"]), "-c", WAIT, "sh"]
+
+    def open(self, epoch_ns: int) -> None:
+        """Let the programs start, and all later ones; `epoch_ns` is the value of `EPOCH`."""
+        fresh = self._folder / "fresh"
+        fresh.write_text(f"{epoch_ns}\n")
+        fresh.rename(self._folder / "epoch")
+        # Stays open: a container may be about to open it.
+        self._opened = os.open(self._folder / "gate", os.O_RDWR | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        if self._opened is not None:
+            os.close(self._opened)
+            self._opened = None
+
+
+def _copied_shell(folder: Path) -> list[str]:
+    """Copy this machine's shell, with its libraries and their loader; returns the command that runs
+    it in a container that has this folder at `GATE`."""
+    shell = Path("/bin/sh").resolve()
+    shutil.copy(shell, folder / "sh")
+    listed = subprocess.run(["ldd", shell], capture_output=True, text=True).stdout
+    loader = []
+    for line in listed.splitlines():
+        name, _, place = line.strip().partition(" => ")
+        path = Path((place or name).rpartition(" (")[0])
+        if path.is_absolute():
+            shutil.copy(path, folder / path.name)
+            if not place:
+                loader = [f"{GATE}/{path.name}", "--library-path", GATE]
+    return [*loader, f"{GATE}/sh"]
 
 
 def _is_own(path: Path) -> bool:

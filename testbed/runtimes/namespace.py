@@ -39,6 +39,7 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import termios
@@ -61,6 +62,7 @@ from testbed.network.radio_driver import START_S
 from testbed.network.shaping import Shape
 from testbed.network.taps import RadioProgram
 from testbed.runtimes import (
+    EPOCH,
     OWN_FOLDERS,
     Command,
     Ended,
@@ -135,7 +137,16 @@ class _Signal:
     signal: int
 
 
-_SPAWNS: Kinds[_Spawn | _Signal] = Kinds(_Spawn | _Signal)
+@dataclass(frozen=True)
+class _Release:
+    """Request to the world: let the held programs start."""
+
+    epoch_ns: int
+
+
+_SPAWNS: Kinds[_Spawn | _Signal | _Release] = Kinds(_Spawn | _Signal | _Release)
+_EPOCH = struct.Struct("q")
+"""What a held program reads from the gate."""
 _MADE: Kinds[_Made | WorldLost] = Kinds(_Made | WorldLost)
 _ORDERS: Kinds[_MakeWorld | _PassListeners | _Kill] = Kinds(_MakeWorld | _PassListeners | _Kill)
 
@@ -298,7 +309,11 @@ class _Sandboxes:
         with self._lock:
             self._send(_Signal(number, signal_), ())
 
-    def _send(self, order: _Spawn | _Signal, files: Sequence[int]) -> None:
+    def release(self, epoch_ns: int) -> None:
+        with self._lock:
+            self._send(_Release(epoch_ns), ())
+
+    def _send(self, order: _Spawn | _Signal | _Release, files: Sequence[int]) -> None:
         data = json.dumps(encode(order)[0]).encode()
         try:
             socket.send_fds(self._orders, [data], list(files))
@@ -440,6 +455,9 @@ class _World:
         self._sandboxes: dict[NodeId, _OpenSandbox] = {}
         self._programs: dict[int, int] = {}
         """Numbers of the programs in sandboxes, by PID."""
+        self._gate, self._opens = os.pipe2(os.O_CLOEXEC)
+        """Pipe from which each held program reads the start of slot 0."""
+        self._held = 0
         self._processes: dict[int, NodeId | None] = {}
         """Node of each process, by PID; None: the fabric process."""
         self._fork_servers: dict[int, NodeId] = {}
@@ -582,9 +600,13 @@ class _World:
             case _Spawn():
                 sandbox = self._sandboxes[order.command.node]
                 linux.enter(sandbox.pids)
-                pid = self._fork(lambda: sandbox.live(order.command, files))
+                pid = self._fork(lambda: sandbox.live(order.command, files, self._gate))
                 linux.enter(self._pids)
                 self._programs[pid] = order.number
+                self._held += order.command.held
+            case _Release():
+                os.write(self._opens, self._held * _EPOCH.pack(order.epoch_ns))
+                self._held = 0
             case _Signal():
                 for pid, number in self._programs.items():
                     if number == order.number:
@@ -759,8 +781,8 @@ class _OpenSandbox:
                 if path.is_relative_to(folder):
                     linux.reveal(path, folder, behind, writable=writable)
 
-    def live(self, command: Command, files: Sequence[int]) -> None:
-        """Run a program of the sandbox in this process."""
+    def live(self, command: Command, files: Sequence[int], gate: int) -> None:
+        """Run a program of the sandbox in this process, once the gate is open if it is held."""
         os.setsid()
         for standard, descriptor in enumerate(files):
             os.dup2(descriptor, standard)
@@ -783,10 +805,14 @@ class _OpenSandbox:
             bounding=(linux.CAP_NET_RAW,),
         )
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        env = dict(command.env)
+        _keep_open({gate})
+        if command.held:
+            (epoch_ns,) = _EPOCH.unpack(os.read(gate, _EPOCH.size))
+            env[EPOCH] = str(epoch_ns)
         linux.charge_waiting()
         try:
-            os.execvpe(command.argv[0], list(command.argv), dict(command.env))
+            os.execvpe(command.argv[0], list(command.argv), env)
         except OSError as error:
             print(f"testbed: {command.argv[0]}: {error.strerror}", file=sys.stderr, flush=True)
             os._exit(NOT_FOUND if error.errno == errno.ENOENT else NOT_EXECUTABLE)
