@@ -20,7 +20,7 @@ from orchestrator.emulated.programs import Program, argv_of, commands_of, image_
 from orchestrator.emulated.session import Session
 from orchestrator.emulated.session_request import nodes_named
 from orchestrator.emulated.session_table import SCHEMA
-from orchestrator.emulated.up import held
+from orchestrator.emulated.up import check_playable, held
 from orchestrator.records.emulation import Check
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
@@ -88,6 +88,7 @@ class Network:
         self._cleanup = ExitStack()
 
     def __enter__(self) -> "Network":
+        check_playable(self.scenario)
         commands = commands_of(self.scenario, {})
         with ExitStack() as cleanup:
             folder = self._out

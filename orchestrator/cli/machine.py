@@ -92,10 +92,11 @@ def clean() -> None:
     from testbed.runtimes import docker
     from testbed.system import leftovers
 
-    found = leftovers.find()
+    found, nothing = leftovers.find(), "nothing was left"
     try:
         found += [*docker.find_leftovers(), *docker.find_image()]
     except RunError as error:
+        nothing = "nothing else was found"
         say(f"no search for containers: {error}")
     done = leftovers.remove(found)
     for what, problem in done.items():
@@ -103,7 +104,7 @@ def clean() -> None:
     if problems := [f"{what}: {problem}" for what, problem in done.items() if problem]:
         raise RunError("; ".join(problems))
     if not done:
-        print("nothing was left")
+        print(nothing)
 
 
 def host(

@@ -45,12 +45,41 @@ def check_nodes(scenario: Scenario) -> None:
     """
     contained = scenario.emulation.runtime == "docker"
     for name, programs in scenario.nodes.items():
-        for key in ("image", "cpus", "memory_bytes"):
+        for key in ("image", "cpus"):
             if getattr(programs, key) is not None and not contained:
                 raise InputError(f"nodes.{name}.{key}: not supported by the namespace runtime")
         if programs.image is not None:
             _check_image(programs.image, None, f"nodes.{name}.image")
+        if programs.cpus is not None:
+            _check_cpus(programs.cpus, f"nodes.{name}.cpus")
         writable_of(programs.writable, f"nodes.{name}.writable")
+    if contained and scenario.emulation.docker_image != "host":
+        _check_image(scenario.emulation.docker_image, None, "emulation.docker_image")
+
+
+def containers_of(scenario: Scenario) -> dict[str, Any] | None:
+    """What identifies the Docker daemon and the images of a scenario; None without containers.
+
+    Raises:
+        RunError: There is no answer from a Docker daemon.
+    """
+    if scenario.emulation.runtime != "docker":
+        return None
+    from testbed.runtimes.docker import identities
+
+    named = {programs.image or "host" for programs in scenario.nodes.values()}
+    return identities((named | {scenario.emulation.docker_image}) - {"host"})
+
+
+def exceeded_memory(scenario: Scenario, node: NodeId) -> str:
+    """The memory limit that a program of a node has exceeded, in words."""
+    limit_bytes = scenario.programs_of(node).memory_bytes
+    key = f"nodes.{node}.memory_bytes"
+    if limit_bytes is None:
+        return f"it exceeded three quarters of this machine's memory; {key} sets another limit"
+    own = getattr(scenario.nodes.get(str(node)), "memory_bytes", None)
+    key = key if own is not None else f"nodes.{ALL_UAVS}.memory_bytes"
+    return f"it exceeded its limit of {limit_bytes} bytes of memory ({key})"
 
 
 def image_of(scenario: Scenario, node: NodeId) -> str | None:
@@ -59,6 +88,15 @@ def image_of(scenario: Scenario, node: NodeId) -> str | None:
     usual = emulation.docker_image if emulation.runtime == "docker" else "host"
     image: str = scenario.programs_of(node).image or usual
     return None if image == "host" else image
+
+
+def _check_cpus(cpus: float, source: str) -> None:
+    from testbed.runtimes.docker import cores
+
+    if cpus > (most := cores()):
+        raise InputError(
+            f"{source}: must be at most {most}, the CPUs of this machine, not {cpus:g}"
+        )
 
 
 def _check_image(image: str, program: str | None, source: str) -> None:
@@ -214,6 +252,8 @@ class Program:
         self.stderr: IO[Any] | None = None
         self.stopped = False
         """Whether it was ended by the end of the session."""
+        self.exceeded = ""
+        """The limit that it exceeded, for which it was ended."""
         self._done = threading.Event()
         self._world: World | None = None
 
@@ -296,6 +336,7 @@ class Program:
         if self.ended_ns is None or self.returncode is None:
             return f"{self.node}: running"
         lasted = f"after {(self.ended_ns - self.started_ns) / 1e9:.1f} s"
+        lasted += f": {self.exceeded}" if self.exceeded else ""
         if self.stopped:
             return f"{self.node}: still running {lasted}, stopped"
         if self.returncode < 0:

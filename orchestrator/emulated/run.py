@@ -22,6 +22,7 @@ from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.learning import divergence, few_samples, whole_table
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.options import DEFAULTS, RunOptions
+from orchestrator.emulated.programs import containers_of
 from orchestrator.emulated.rounds import emulate
 from orchestrator.emulated.validity import to_json, validity
 from orchestrator.records.checkpoint import Checkpoint
@@ -89,6 +90,7 @@ def run(
         about["started"] = about["sessions"][0]["started"]
     done: Emulation | None = None
     try:
+        about["containers"] = containers_of(scenario)
         rounds = emulate(
             resolved,
             channel,

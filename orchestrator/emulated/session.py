@@ -32,6 +32,7 @@ from orchestrator.emulated.options import SessionOptions
 from orchestrator.emulated.programs import (
     Program,
     environment_of,
+    exceeded_memory,
     hosts_of,
     image_of,
     shown_to,
@@ -172,6 +173,7 @@ class Session:
             late = [
                 *outage_notes(self._feed, self.recorder.totals),
                 *too_early_notes(early),
+                *(str(program) for program in self.programs if program.exceeded),
                 *endless_notes(),
             ]
         full = [
@@ -395,6 +397,8 @@ class Session:
                 raise RunError(str(news))
             with self._news:
                 program = self._running.pop(news.number)
+                if news.out_of_memory:
+                    program.exceeded = exceeded_memory(self.scenario, program.node)
                 program.over(news.status)
                 self._news.notify_all()
             self._visits.ended(program)
@@ -507,7 +511,8 @@ def _specs(scenario: ResolvedScenario, folder: Path) -> list[NodeSpec]:
         home.mkdir(parents=True)
         programs = scenario.programs_of(node)
         writable = writable_of(programs.writable, f"nodes.{node}.writable")
-        image, limits = image_of(scenario, node), (programs.cpus, programs.memory_bytes)
+        image = image_of(scenario, node)
+        limits = (programs.cpus, programs.memory_bytes, programs.processes)
         sandbox = Sandbox(names, (home, *writable), image, *limits)
         specs.append(NodeSpec(node, sandbox, folder / "logs" / f"{node}.log"))
     return specs

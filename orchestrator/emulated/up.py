@@ -15,7 +15,7 @@ from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.analysis.radio_log import RadioLog, cells, handovers, read_log
 from orchestrator.emulated.network import Hosts, check_machine
 from orchestrator.emulated.options import SessionOptions
-from orchestrator.emulated.programs import Program, check_nodes
+from orchestrator.emulated.programs import Program, check_nodes, containers_of
 from orchestrator.emulated.radio_air import LOG
 from orchestrator.emulated.session import End, Session, opened
 from orchestrator.emulated.session_request import check_scenario, downlink_of
@@ -92,6 +92,7 @@ def held(
     resolved = resolved.model_copy(update={"slot_s": channel.slot_s})
     about = manifest(resolved, "the data of the nodes' programs")
     about |= {"kind": "session", "downlink": options.downlink}
+    about["containers"] = containers_of(scenario)
     if runs_in(out):
         raise InputError(f"`out`: a session is running in {out}")
     session = None
@@ -178,6 +179,7 @@ def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]
             "end_s": ((program.ended_ns or epoch_ns) - epoch_ns) / 1e9 / session.scenario.dilation,
             "status": program.returncode,
             "stopped": program.stopped,
+            "exceeded": program.exceeded or None,
         }
         for program in session.programs
     ]

@@ -2115,9 +2115,14 @@ class NodePrograms(Section):
     image: Annotated[str, Field(min_length=1)] | None = None
     """Container image in which the programs run, for runtimes with containers."""
     cpus: Annotated[float, Field(ge=0.01, le=1024)] | None = None
-    """Largest number of CPUs that each program may use, for runtimes with containers."""
-    memory_bytes: Annotated[int, Field(ge=1 << 22, le=1 << 50)] | None = None
-    """Largest amount of memory that each program may use, for runtimes with containers."""
+    """Largest number of CPUs that each program may use, for runtimes with containers. At most the
+    number of CPUs of the machine."""
+    memory_bytes: Annotated[int, Field(ge=6 << 20, le=1 << 50)] | None = None
+    """Largest amount of memory that each program may use; without containers, that each of its
+    processes may allocate. Docker allows no less than 6 MiB."""
+    processes: Annotated[int, Field(ge=16, le=1 << 20)] = 4096
+    """Largest number of processes and threads that each program may have; without containers, that
+    the node may have."""
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], ProgramText] = {}
     """Environment variables, in addition to those that all nodes have. Their values are texts, as
     they are written: `0755`, `1.10` and `yes` are not changed."""

@@ -41,6 +41,8 @@ EPOCH = "TESTBED_EPOCH_NS"
 LEFT_OUT = ("XDG_", "DBUS_", "SSH_", "GPG_", "DISPLAY", "WAYLAND_", "PWD", "OLDPWD")
 """Prefixes of environment variables that programs in sandboxes do not inherit, because they point
 to services outside of the node."""
+PROCESSES = 4096
+"""Processes and threads that a node may have by default; in containers, each of its programs."""
 OWN_FOLDERS = ("/tmp", "/dev/shm")
 """Folders of this machine that each sandbox replaces by its own ones."""
 
@@ -78,7 +80,9 @@ class Sandbox:
     cpus: float | None = None
     """Cores that each of its programs may use; only for containers."""
     memory_bytes: int | None = None
-    """Memory that each of its programs may use; only for containers."""
+    """Memory that each of its programs may use; without containers, each of their processes."""
+    processes: int = PROCESSES
+    """Processes and threads of each of its programs; without containers, of all together."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +134,15 @@ class Exit:
     """The node; None: the fabric process, which creates the links and sets their rates."""
     status: int
     """Exit status, or the negative number of the signal that ended the program."""
+    out_of_memory: bool = False
+    """Whether the kernel ended it, or one of its processes, by its memory limit."""
 
     def __str__(self) -> str:
         name = self.node or "fabric"
+        why = ": it exceeded its memory limit" if self.out_of_memory else ""
         if self.status >= 0:
-            return f"{name} exited with status {self.status}"
-        return f"{name} was ended by {signal_name(-self.status)}"
+            return f"{name} exited with status {self.status}{why}"
+        return f"{name} was ended by {signal_name(-self.status)}{why}"
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,8 @@ class Ended:
     """Number of the program, as returned by `World.spawn`."""
     status: int
     """Exit status, as in `Exit`."""
+    out_of_memory: bool = False
+    """See `Exit`."""
 
 
 @dataclass(frozen=True)

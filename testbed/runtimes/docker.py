@@ -26,9 +26,10 @@ import sys
 import tarfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from testbed.network.fabric import sockets_in, unshape
 from testbed.network.injector import Injector
 from testbed.network.shaping import Shape
 from testbed.runtimes import (
+    PROCESSES,
     Ended,
     Exit,
     Module,
@@ -79,7 +81,6 @@ SYSTEM = (
 LOG = "/node.log"
 NOBODY = 65_534
 ALL_GPUS = docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])
-PROCESSES = 1024
 MEMORY_SHARE = 0.75
 """Default memory limit of a node as a share of the machine's, so that an excess ends the node
 only."""
@@ -165,7 +166,9 @@ def _gate(folder: Path, *, images: bool) -> Iterator[Gate]:
         yield gate
 
 
-def _limits(cpus: float | None, memory_bytes: int | None) -> dict[str, Any]:
+def _limits(
+    cpus: float | None, memory_bytes: int | None, processes: int = PROCESSES
+) -> dict[str, Any]:
     """Resource limits of a container."""
     memory_bytes = memory_bytes or int(MEMORY_SHARE * psutil.virtual_memory().total)
     return {
@@ -174,7 +177,7 @@ def _limits(cpus: float | None, memory_bytes: int | None) -> dict[str, Any]:
         "security_opt": ["no-new-privileges"],
         "read_only": True,
         "tmpfs": {"/tmp": ""},
-        "pids_limit": PROCESSES,
+        "pids_limit": processes,
         "nano_cpus": round((cpus or len(os.sched_getaffinity(0))) * 1e9),
         "mem_limit": memory_bytes,
         "memswap_limit": memory_bytes,
@@ -214,7 +217,8 @@ class _Containers:
             system: Whether the program uses this machine's system, without limits.
         """
         own = sandbox.image is not None and not system
-        limits = _limits(None, None) if system else _limits(sandbox.cpus, sandbox.memory_bytes)
+        asked = () if system else (sandbox.cpus, sandbox.memory_bytes, sandbox.processes)
+        limits = _limits(*(asked or (None, None)))
         del limits["network_mode"]
         mounts, tag = self._mounts, self._tag
         if system:
@@ -302,6 +306,8 @@ def _one_line() -> Iterator[None]:
         yield
     except (docker.errors.DockerException, requests.RequestException, OSError) as error:
         text = getattr(error, "explanation", None) or " ".join(str(error).split())
+        if "could not select device driver" in text:
+            text += "; a node on a GPU needs NVIDIA's container toolkit on this machine"
         raise RunError(f"docker runtime: {text}") from error
 
 
@@ -348,6 +354,31 @@ def check_image(image: str, program: str | None) -> None:
             raise InputError(f"there is no image {image!r} here") from None
         if program is not None:
             check_program(client, image, program)
+
+
+def cores() -> int:
+    """The number of CPUs of the daemon's machine, which no container may exceed.
+
+    Raises:
+        RunError: There is no answer from a Docker daemon.
+    """
+    with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
+        return int(client.info()["NCPU"])
+
+
+def identities(images: Collection[str]) -> dict[str, Any]:
+    """What identifies the daemon and these images: version, and digests by the names of the images.
+
+    Raises:
+        RunError: There is no answer from a Docker daemon.
+    """
+    with _one_line(), closing(_connect(REMOVAL_TIMEOUT_S)) as client:
+        found = {}
+        for name in sorted(images):
+            with suppress(docker.errors.ImageNotFound):
+                image = client.images.get(name)
+                found[name] = {"id": image.id, "digests": image.attrs.get("RepoDigests") or []}
+        return {"daemon": client.version()["Version"], "images": found}
 
 
 def host_paths() -> list[Path]:
@@ -451,18 +482,28 @@ def _news(
                 for event in events:
                     facts = event["Actor"]["Attributes"]
                     ended = _exit(facts[NODE_LABEL], int(facts["exitCode"]))
+                    if ended.status:
+                        ended = replace(ended, out_of_memory=_ran_out(client, event["id"]))
                     if PROGRAM_LABEL not in facts:
                         news.send(*encode(ended))
                         continue
                     number = int(facts[PROGRAM_LABEL])
                     programs.finish(number)
-                    news.send(*encode(Ended(number, ended.status)))
+                    news.send(*encode(Ended(number, ended.status, ended.out_of_memory)))
             news.send(*encode(WorldLost("docker runtime: the daemon has ended")))
 
     threading.Thread(target=follow, daemon=True).start()
     cleanup.callback(ours.close)
     cleanup.callback(events.close)
     return ControlSocket(ours)
+
+
+def _ran_out(client: docker.DockerClient, container: str) -> bool:
+    """Whether the kernel ended a process of a container because of the container's limit."""
+    # It may have been removed.
+    with suppress(docker.errors.DockerException, requests.RequestException):
+        return bool(client.api.inspect_container(container)["State"]["OOMKilled"])
+    return False
 
 
 @contextmanager

@@ -37,6 +37,8 @@ PROGRAM_LABEL = "uav-sfl-testbed.program"
 """Label with the number of a program's container."""
 OWN_SYSTEM = ("/proc", "/sys", "/dev")
 """Folders that each container has separately from the host."""
+PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
+"""Folders of this machine's programs."""
 GATE = "/.testbed"
 """Folder of the gate in containers."""
 WAIT = f': <{GATE}/gate; read -r {EPOCH} <{GATE}/epoch; export {EPOCH}; exec "$@"'
@@ -93,7 +95,7 @@ class DockerSandboxes:
             options["working_dir"] = str(command.folder)
             shown = [path for path in command.shown if mode_of(path) and not _is_own(path)]
             mounts = {str(path): {"bind": str(path), "mode": "ro"} for path in shown}
-            options["volumes"] = mounts | options["volumes"]
+            options["volumes"] = mounts | options["volumes"] | self._gate.plain_programs
         argv = list(command.argv)
         if command.held:
             argv = [*self._gate.words(own_system=sandbox.image is not None), *argv]
@@ -171,13 +173,15 @@ class Gate:
     other end, and then executes the program. Images without a shell get a copy of this machine's.
 
     Args:
-        folder: An empty folder for the pipe, which the daemon can mount.
+        folder: An empty folder for the pipe and for copies, which the daemon can mount.
         images: Whether programs run in images of others.
     """
 
     def __init__(self, folder: Path, *, images: bool) -> None:
         self.mount = {str(folder): {"bind": GATE, "mode": "ro"}}
         """Mount of the folder, as an option of containers."""
+        self.plain_programs = _copied_programs(folder)
+        """Mounts of copies of this machine's programs, as an option of containers."""
         self._folder = folder
         self._shell = _copied_shell(folder) if images else []
         os.mkfifo(folder / "gate")
@@ -205,6 +209,22 @@ class Gate:
         if self._opened is not None:
             os.close(self._opened)
             self._opened = None
+
+
+def _copied_programs(folder: Path) -> dict[str, dict[str, str]]:
+    """Copy programs of this machine that ask for capabilities, such as `ping`, and mount the copies
+    in their place. The kernel refuses to execute a file that asks for what a container cannot have,
+    even if the program works without it, as `ping` does."""
+    mounts, copies = {}, folder / "programs"
+    copies.mkdir()
+    for place in PROGRAMS:
+        for path in Path(place).iterdir() if Path(place).is_dir() else ():
+            with suppress(OSError):
+                os.getxattr(path, "security.capability")
+                shutil.copyfile(path, copies / path.name)
+                shutil.copymode(path, copies / path.name)
+                mounts[str(copies / path.name)] = {"bind": str(path), "mode": "ro"}
+    return mounts
 
 
 def _copied_shell(folder: Path) -> list[str]:

@@ -64,6 +64,7 @@ from testbed.network.taps import RadioProgram
 from testbed.runtimes import (
     EPOCH,
     OWN_FOLDERS,
+    PROCESSES,
     Command,
     Ended,
     Exit,
@@ -670,7 +671,8 @@ class _Node:
         for namespace in namespaces:
             os.close(namespace)
         linux.unshare(linux.CLONE_NEWNS)
-        _show_own_processes()
+        _show_own_processes(PROCESSES)
+        linux.end_first_without_memory()
         linux.confine(*self.writable)
         program = self.spec.program
         assert not isinstance(program, Sandbox)
@@ -682,14 +684,15 @@ class _Node:
         runpy.run_module(program.name, run_name="__main__", alter_sys=True)
 
 
-def _wait_for_programs(node: NodeId, ready: int) -> NoReturn:
+def _wait_for_programs(node: NodeId, processes: int, ready: int) -> NoReturn:
     """Be the first process of a sandbox: the kernel ends all others with it.
 
     Args:
         node: Node of the sandbox.
+        processes: Most processes and threads of the sandbox.
         ready: Written to, and closed, once /proc is the sandbox's.
     """
-    _show_own_processes()
+    _show_own_processes(processes)
     linux.name_process("testbed", str(node))
     linux.confine()
     # Children are programs that others have left, which the kernel then reaps.
@@ -701,11 +704,13 @@ def _wait_for_programs(node: NodeId, ready: int) -> NoReturn:
         signal.pause()
 
 
-def _show_own_processes() -> None:
-    """Let /proc show the processes of this PID namespace, in a private mount namespace. Most
-    containers do not permit it."""
+def _show_own_processes(most: int | None = None) -> None:
+    """Let /proc show the processes of this PID namespace, in a private mount namespace, and limit
+    their number. Most containers do not permit it."""
     with contextlib.suppress(OSError):
         linux.mount_own_proc()
+        if most is not None:
+            linux.limit_processes(most)
 
 
 def _open_own(kind: str, place: int) -> int:
@@ -762,7 +767,7 @@ class _OpenSandbox:
         behind = {folder: os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in folders}
         linux.own_places(folders, files)
         waits, ready = os.pipe()
-        first = fork(lambda: _wait_for_programs(node, ready))
+        first = fork(lambda: _wait_for_programs(node, sandbox.processes, ready))
         os.close(ready)
         os.read(waits, 1)
         os.close(waits)
@@ -796,6 +801,9 @@ class _OpenSandbox:
             os.chdir(command.folder)
         except OSError:
             os.chdir(command.env["HOME"])
+        linux.end_first_without_memory()
+        if self.sandbox.memory_bytes is not None and not command.system:
+            linux.limit_memory(self.sandbox.memory_bytes)
         # Daemons that are started as root become another user, who is none of this machine's.
         as_users = (linux.CAP_SETGID, linux.CAP_SETUID, linux.CAP_KILL)
         linux.confine(

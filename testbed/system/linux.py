@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import resource
 import socket
 import stat
@@ -49,6 +50,12 @@ CAP_NET_RAW = 13
 _SPARE_IDS, _LAST_ID = 2_000_000_000, 65_535
 """In a namespace of `unshare_with_spare_ids`, ID n from 1 to 65,535 is this number plus n outside:
 IDs that no system gives to users or containers by convention."""
+_PID_MAX_BY_NAMESPACE = 6, 14
+"""First version of Linux in which each PID namespace has its own `pid_max`."""
+_RESERVED_PIDS = 300
+"""PIDs below this number are given only once in a PID namespace."""
+_OOM_SCORE = "500"
+"""Counts as half of the machine's memory when the kernel looks for the largest process."""
 _SYS_LANDLOCK = 444
 """System call that creates a Landlock ruleset; the calls to add a rule and to enforce the ruleset
 have the next numbers on all architectures."""
@@ -165,6 +172,32 @@ def mount_own_proc() -> None:
     """Mount /proc for this PID namespace, in a private mount namespace."""
     _checked("mount /", _libc.mount(None, b"/", None, _MS_REC | _MS_PRIVATE, None))
     _checked("mount /proc", _libc.mount(b"proc", b"/proc", b"proc", 0, None))
+
+
+def limit_processes(most: int) -> bool:
+    """Limit the processes and threads of this PID namespace, whose /proc must be mounted.
+
+    Returns:
+        Whether the kernel can do it. Before Linux 6.14, the setting is the whole machine's.
+    """
+    if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < _PID_MAX_BY_NAMESPACE:
+        return False
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/kernel/pid_max").write_text(str(most + _RESERVED_PIDS))
+        return True
+    return False
+
+
+def limit_memory(most_bytes: int) -> None:
+    """Limit the memory that each process may allocate: this one, and those that it starts."""
+    resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+
+
+def end_first_without_memory() -> None:
+    """Let the kernel end this process, and those that it starts, before others if the machine runs
+    out of memory."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
 
 
 def signal_at_parents_death(signal: int) -> None:
