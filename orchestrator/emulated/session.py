@@ -45,6 +45,7 @@ from orchestrator.emulated.session_notes import (
     early_notes,
     endless_notes,
     late_notes,
+    limit_notes,
     outage_notes,
     too_early_notes,
 )
@@ -181,7 +182,8 @@ class Session:
             f"logs/{node}.log"
             for node in sorted(self._full)
         ]
-        return [*dilation_notes(self.scenario), *self._early, *self._late, *late, *full]
+        before = [*dilation_notes(self.scenario), *limit_notes(self.scenario), *self._early]
+        return [*before, *self._late, *late, *full]
 
     @property
     def over(self) -> bool:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 
 """Remarks on a session that are no errors: the effect of dilation, links that are not paced, frames
-that were late, links that were out, and programs that ended too early or computed without end."""
+that were late, links that were out, limits, and programs that ended too early or never."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from testbed.core.node import NodeId, uav
 from testbed.network.injector import Report
 from testbed.network.pacing import MOST_PACED_BPS
 from testbed.network.shaping import Shape
-from testbed.system import inside
+from testbed.system import inside, linux
 
 MOST_LATE = 0.01
 """Share of late frames from which on a link has a line."""
@@ -44,6 +44,24 @@ def endless_notes() -> list[str]:
         "virtual time passes for it by this machine's CPU time, which may differ between runs"
         for node, _, program in (found.partition(" ") for found in inside.endless())
     ]
+
+
+def limit_notes(scenario: ResolvedScenario) -> list[str]:
+    """One line for each limit of a node that has another meaning without containers, or none."""
+    if scenario.emulation.runtime == "docker":
+        return []
+    lines = []
+    for name, programs in scenario.nodes.items():
+        if programs.memory_bytes is not None:
+            lines.append(
+                f"nodes.{name}.memory_bytes: without containers, each process may allocate "
+                f"{programs.memory_bytes} bytes, without regard to the node's other processes"
+            )
+        if "processes" in programs.model_fields_set and not linux.can_limit_processes():
+            lines.append(
+                f"nodes.{name}.processes has no effect: it needs containers, or Linux 6.14 or later"
+            )
+    return lines
 
 
 def too_early_notes(nodes: Sequence[NodeId]) -> list[str]:

@@ -169,8 +169,8 @@ class Gate:
     """Where programs wait in their containers until all of them are started at once.
 
     Docker starts one container after the other, each in a tenth of a second or more. A container
-    therefore begins with a shell that opens a named pipe, which blocks until somebody opens its
-    other end, and then executes the program. Images without a shell get a copy of this machine's.
+    therefore begins with a shell that opens a named pipe, which blocks until `open` opens its other
+    end, and then executes the program. Images without a shell get a copy of this machine's.
 
     Args:
         folder: An empty folder for the pipe and for copies, which the daemon can mount.
@@ -334,7 +334,8 @@ def _of_image(client: docker.DockerClient, image: str) -> Iterator[Any]:
 
 
 def remove_container(container: Any) -> None:
-    """Remove a container, running or not; returns when it is gone, whoever has removed it.
+    """Remove a container, running or not; returns when it is gone, even if another process removes
+    it.
 
     Two processes often remove one: the reaper of a killed run, and the runs that start meanwhile.
 

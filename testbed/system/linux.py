@@ -174,18 +174,18 @@ def mount_own_proc() -> None:
     _checked("mount /proc", _libc.mount(b"proc", b"/proc", b"proc", 0, None))
 
 
-def limit_processes(most: int) -> bool:
-    """Limit the processes and threads of this PID namespace, whose /proc must be mounted.
+def can_limit_processes() -> bool:
+    """Whether the kernel can limit the processes of a PID namespace: in earlier versions, the
+    setting is the whole machine's."""
+    release = re.findall(r"\d+", os.uname().release)
+    return tuple(map(int, release[:2])) >= _PID_MAX_BY_NAMESPACE
 
-    Returns:
-        Whether the kernel can do it. Before Linux 6.14, the setting is the whole machine's.
-    """
-    if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < _PID_MAX_BY_NAMESPACE:
-        return False
-    with contextlib.suppress(OSError):
+
+def limit_processes(most: int) -> None:
+    """Limit the processes and threads of this PID namespace, whose /proc must be mounted, if the
+    kernel can do it."""
+    if can_limit_processes():
         Path("/proc/sys/kernel/pid_max").write_text(str(most + _RESERVED_PIDS))
-        return True
-    return False
 
 
 def limit_memory(most_bytes: int) -> None:

@@ -133,7 +133,7 @@ def test_a_campaign_comes_up_with_scheduler_and_workers(project: tuple[Path, Up]
     done = run("up", "--no-build", "--abort-on-container-exit", "--exit-code-from", "campaign")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "38 points, 38 of them computed now, 0 failed" in done.stdout
-    assert (folder / "runs" / "quickstart" / "report.html").is_file()
+    assert (folder / "runs" / "campaign" / "report.html").is_file()
 
 
 def test_compose_takes_the_file(words: list[str]) -> None:

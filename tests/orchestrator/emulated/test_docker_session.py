@@ -4,6 +4,7 @@
 """Sessions in containers: other people's images on the links, their limits, and their ends."""
 
 import io
+import json
 import os
 import re
 import shutil
@@ -195,6 +196,49 @@ def test_limits_bite_and_the_links_carry(image) -> None:
     assert carried[2, "up"] > 100_000
     assert isinstance(net.carried, pd.DataFrame)
     assert ours(image) == []
+
+
+def test_a_memory_limit_and_the_image_are_named_and_ping_needs_no_capability(
+    tmp_path, image
+) -> None:
+    take = "head -c 200000000 /dev/zero | tail -c 150000000 >/dev/null; exit 5"
+    done = api.play_session(
+        scenario(
+            uav1={"image": image, "memory_bytes": 32 << 20, "command": take},
+            uav2={"command": "ping -c 1 -W 20 bs" if shutil.which("ping") else "exit 0"},
+            uav3={"command": "exit 3"},
+        ),
+        TRACE,
+        tmp_path / "out",
+        {},
+        SessionOptions(seconds=60.0),
+    )
+    assert [program.returncode for program in done.programs] == [5, 0, 3], [
+        log.read_text() for log in sorted((tmp_path / "out/logs").iterdir())
+    ]
+    limit = "it exceeded its limit of 33554432 bytes of memory (nodes.uav1.memory_bytes)"
+    assert str(done.programs[0]).endswith(limit)
+    assert [note for note in done.notes if limit in note] == [str(done.programs[0])]
+    about = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert [program["exceeded"] for program in about["programs"]] == [limit, None, None]
+    client = docker.from_env()
+    known = {image: {"id": client.images.get(image).id, "digests": []}}
+    assert about["containers"] == {"daemon": client.version()["Version"], "images": known}
+    client.close()
+
+
+def test_a_usual_image_that_is_missing_is_named_by_its_key(tmp_path) -> None:
+    tree = TREE | {"emulation": {"runtime": "docker", "docker_image": "nonesuch"}}
+    message = r"^emulation\.docker_image: there is no image 'nonesuch' here$"
+    commands = {"uav1": "true"}
+    with pytest.raises(InputError, match=message):
+        api.play_session(
+            api.validate(tree, "small"), TRACE, tmp_path / "out", commands, SessionOptions()
+        )
+    tree["nodes"] = {"uav1": {"command": "true"}}
+    with pytest.raises(InputError, match=message), tb.Network(api.validate(tree, "small"), TRACE):
+        pass
+    assert not (tmp_path / "out").exists()
 
 
 def test_whatever_a_command_names_its_container_has_a_system_of_its_own(tmp_path) -> None:

@@ -4,6 +4,7 @@
 """What programs are given, without a network: names, commands, environment, tables of counts."""
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from testbed.core.errors import InputError
 from testbed.core.node import BS, uav
 from testbed.network.injector import DividedRates, Samples
 from testbed.network.shaping import Shape
+from testbed.runtimes import docker
 
 SCENARIO = validate(TREE, "small").resolved(1.0)
 
@@ -358,3 +360,55 @@ def test_what_waits_at_the_start_must_be_carried(tmp_path: Path) -> None:
     assert errors_of(tmp_path, sent, [260_000, 0], [50]) == [-0.2]
     codel = Shape(network=True, queue="fq_codel")
     assert errors_of(tmp_path, sent, queued, [50], codel) == [], "it drops what waits"
+
+
+@pytest.mark.parametrize(
+    ("cpus", "refused"), [(0.01, False), (2.0, False), (2.01, True), (4.0, True), (1024.0, True)]
+)
+def test_more_cpus_than_the_daemons_machine_has_are_refused_by_name(
+    cpus, refused, monkeypatch
+) -> None:
+    monkeypatch.setattr(docker, "cores", lambda: 2)
+    tree = TREE | {"emulation": {"runtime": "docker"}, "nodes": {"uav*": {"cpus": cpus}}}
+    given = validate(tree, "small")
+    words = rf"^nodes\.uav\*\.cpus: must be at most 2, the CPUs of this machine, not {cpus:g}$"
+    with pytest.raises(InputError, match=words) if refused else nullcontext():
+        programs.check_nodes(given)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("memory_bytes", value) for value in (0, -1, 4096, 4194304, 5000000, 6291455, 1 << 51)),
+        *(("processes", value) for value in (0, -1, 15, 1 << 21)),
+        *(("cpus", value) for value in (0, 0.009, 1025)),
+    ],
+)
+def test_limits_that_docker_refuses_are_refused_at_loading(key, value) -> None:
+    with pytest.raises(InputError, match=rf"nodes\.uav1\.{key}: input should be"):
+        validate(TREE | {"nodes": {"uav1": {key: value}}}, "small")
+
+
+@pytest.mark.parametrize(("key", "value"), [("memory_bytes", 6291456), ("processes", 16)])
+def test_the_least_that_docker_allows_is_allowed(key, value) -> None:
+    given = validate(TREE | {"nodes": {"uav1": {key: value}}}, "small")
+    assert getattr(given.programs_of(uav(1)), key) == value
+
+
+@pytest.mark.parametrize(
+    ("nodes", "node", "says"),
+    [
+        ({"uav1": {"memory_bytes": 1 << 26}}, uav(1), "(nodes.uav1.memory_bytes)"),
+        ({"uav*": {"memory_bytes": 1 << 26}}, uav(1), "(nodes.uav*.memory_bytes)"),
+        (
+            {"uav*": {"memory_bytes": 1 << 26}, "uav2": {"memory_bytes": 1 << 27}},
+            uav(2),
+            "of 134217728 bytes of memory (nodes.uav2.memory_bytes)",
+        ),
+        ({"uav*": {"memory_bytes": 1 << 26}, "uav2": {}}, uav(2), "(nodes.uav*.memory_bytes)"),
+        ({"bs": {"memory_bytes": 1 << 26}}, BS, "(nodes.bs.memory_bytes)"),
+        ({}, BS, "three quarters of this machine's memory; nodes.bs.memory_bytes sets"),
+    ],
+)
+def test_the_key_of_a_memory_limit_is_named(nodes, node, says) -> None:
+    assert says in programs.exceeded_memory(validate(TREE | {"nodes": nodes}, "small"), node)

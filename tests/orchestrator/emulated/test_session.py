@@ -33,6 +33,7 @@ from orchestrator.reporting.formatting import sentence
 from testbed.core.errors import InputError, RunError
 from testbed.core.node import BS
 from testbed.network.pcap import frames
+from testbed.system import linux
 
 TRACE = {"gain": np.full((3, 400), 1e-10), "slot_s": 0.1}
 # What is sent before slot 0 begins stands in no table.
@@ -147,6 +148,39 @@ def test_what_a_node_is_like(tmp_path) -> None:
     assert theirs.read_text() == "precious"
     assert not os.path.lexists("/tmp/d/mine")
     assert not (out / "nodes/bs").exists()
+
+
+def test_an_attack_on_all_processes_ends_those_of_its_node_alone(tmp_path) -> None:
+    attack = "sleep 99 & ps -eo args | grep -c ^sleep; kill -STOP -1; kill -9 -1; exit 6"
+    commands = {
+        "bs": "exec sleep 99",
+        "uav1": attack,
+        "uav2": "pkill -9 -f . ; pkill -9 sleep; exit 7",
+        "uav3": "for k in 1 2 3 4 5 6 7 8 9; do test $k = $$ || kill -9 $k; done; exit 8",
+    }
+    done = play(tmp_path / "out", commands, until=["uav1", "uav3"])
+    ends = {str(p.node): (p.returncode, p.stopped) for p in done.programs}
+    assert (ends["uav1"], ends["uav3"]) == ((6, False), (8, False))
+    assert ends["bs"][1], "it goes on until the end of the session"
+    assert done.ended == "commands"
+    assert (tmp_path / "out/logs/uav1.log").read_text().splitlines()[0] == "2", "with PID 1"
+
+
+def test_what_limits_mean_without_containers_is_noted(tmp_path) -> None:
+    nodes = {"uav*": {"memory_bytes": 64 << 20}, "uav2": {"processes": 100}}
+    tree = TREE | {"nodes": nodes, "emulation": AT_ONCE}
+    take = python("b = bytearray(300 << 20)")
+    options = SessionOptions(seconds=20.0)
+    done = api.play_session(
+        api.validate(tree, "small"), TRACE, tmp_path / "out", {"uav1": take}, options
+    )
+    assert [program.returncode for program in done.programs] == [1]
+    assert "MemoryError" in (tmp_path / "out/logs/uav1.log").read_text()
+    assert any(
+        note.startswith("nodes.uav*.memory_bytes: without containers") for note in done.notes
+    )
+    lacks = "nodes.uav2.processes has no effect"
+    assert any(note.startswith(lacks) for note in done.notes) != linux.can_limit_processes()
 
 
 def test_ports_below_1024_and_ping_are_for_all(tmp_path) -> None:
@@ -502,7 +536,7 @@ def test_a_channel_that_fails_ends_the_session_by_name(tmp_path, monkeypatch) ->
             return super().trace(slots)
 
     def play_on() -> None:
-        with held(scenario, source, tmp_path / "out", SessionOptions()) as (session, _):
+        with held(scenario, source, tmp_path / "out", SessionOptions(), {}) as (session, _):
             sleeper = session.start(BS, ["sleep", "99"])
             with pytest.raises(RunError, match="the session failed while bs ran sleep"):
                 sleeper.wait(30)

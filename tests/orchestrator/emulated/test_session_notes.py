@@ -1,15 +1,17 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Notes of a session about messages that may arrive early, and frames that were late."""
+"""Notes of a session about messages, frames and commands that were early or late."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from orchestrator.emulated.session_notes import early_notes, late_notes
+from orchestrator.emulated.programs import Program
+from orchestrator.emulated.session_notes import early_notes, late_notes, too_early_notes
 from orchestrator.engine.access import LinkRates
+from testbed.core.node import BS, uav, uavs
 from testbed.network.shaping import WITHOUT_CREDIT_S, Shape
 
 
@@ -42,3 +44,22 @@ def test_links_with_many_late_frames_are_named() -> None:
     )
     report.downlink = [count(500)] * 9
     assert len(late_notes(report)) == 6
+
+
+def test_commands_that_ended_before_slot_0_are_named() -> None:
+    assert too_early_notes([]) == []
+    end = "ended before slot 0: until then the links carry nothing"
+    assert too_early_notes([uav(2)]) == [f"the command of uav2 {end}"]
+    assert too_early_notes([BS, uav(1)]) == [f"the commands of bs, uav1 {end}"]
+    (line,) = too_early_notes([*uavs(9)])
+    assert line == f"the commands of uav1, uav2, uav3, uav4, uav5, uav6 and 3 more {end}"
+
+
+def test_a_command_is_early_if_it_ended_by_itself() -> None:
+    program = Program(uav(1), ["true"], given=True)
+    assert not program.ended_before(10**30), "it runs"
+    program.over(0)
+    assert program.ended_before(10**30)
+    assert not program.ended_before(program.started_ns)
+    program.stopped = True
+    assert not program.ended_before(10**30), "the session ended it"

@@ -203,6 +203,7 @@ def test_programs_see_neither_the_terminal_of_the_caller_nor_a_dilation(tmp_path
     for out, more in (("one", {"COLUMNS": "60"}), ("two", {"TZ": "Asia/Tokyo", "LINES": "9"})):
         words = ["up", "s.yaml", "--trace", "t.npz", "--out", out, "--overwrite", "--until", "uav1"]
         words += ["--node", f"uav1={look}; {sys.executable} p.py", "--node", "uav2=sleep 62"]
+        words += ["--node", "uav3=kill -9 -1; kill -STOP -1; true"]
         done = subprocess.run(
             [*TESTBED, *words, "--until", "uav2"],
             cwd=tmp_path,
@@ -215,6 +216,8 @@ def test_programs_see_neither_the_terminal_of_the_caller_nor_a_dilation(tmp_path
         manifest = json.loads((tmp_path / out / "manifest.json").read_text())
         assert (manifest["dilation"], manifest["ended"], manifest["slots"]) == (1, "trace", 600)
         assert manifest["memory_bytes"] < 1 << 32
+        early = "the commands of uav1, uav3 ended before slot 0: until then the links carry nothing"
+        assert early in manifest["notes"]
         found.append((tmp_path / out / "logs/uav1.log").read_text().splitlines())
     assert found[0] == found[1]
     names, uptime, waited_s = found[0]

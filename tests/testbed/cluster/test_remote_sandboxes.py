@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 from testbed.cluster import sandboxes
-from testbed.cluster.messages import PartEnded, SignalProgram, StartProgram, stream_of
+from testbed.cluster.messages import (
+    PartEnded,
+    ReleasePrograms,
+    SignalProgram,
+    StartProgram,
+    stream_of,
+)
 from testbed.cluster.sandboxes import HostSandboxes, RemoteSandboxes, packed, unpack, with_home
 from testbed.cluster.standard_files import Carried
 from testbed.control.codec import Kinds
@@ -25,7 +31,9 @@ from testbed.core.node import uav
 from testbed.runtimes import Command, NodeSpec, Sandbox
 from testbed.system import leftovers
 
-ORDERS: Kinds[StartProgram | SignalProgram] = Kinds(StartProgram | SignalProgram)
+ORDERS: Kinds[StartProgram | SignalProgram | ReleasePrograms] = Kinds(
+    StartProgram | SignalProgram | ReleasePrograms
+)
 
 
 def command(folder: Path = Path("/"), **about: Any) -> Command:
@@ -73,7 +81,8 @@ def far() -> Any:
         near, asked[f"{host}:{name}"] = socket.socketpair()
         return near
 
-    made = RemoteSandboxes({"beta": ControlSocket(ours)}, {uav(1): "beta"}, opened)
+    places = {uav(1): "beta", uav(2): "beta", uav(3): "lost"}
+    made = RemoteSandboxes({"beta": ControlSocket(ours)}, places, opened, lambda _, ns: ns + 7)
     return SimpleNamespace(sandboxes=made, agent=ControlSocket(theirs), asked=asked)
 
 
@@ -100,6 +109,12 @@ def test_errors_that_go_elsewhere_have_a_stream_of_their_own_and_signals_arrive(
     assert len(far.asked) == 3
     far.sandboxes.signal(number, 15)
     assert ORDERS.decode(*far.agent.receive(10)) == SignalProgram(number, 15)
+
+
+def test_held_programs_are_released_once_a_host_by_the_hosts_clock(far: Any) -> None:
+    far.sandboxes.release(1000)
+    assert ORDERS.decode(*far.agent.receive(10)) == ReleasePrograms(1007)
+    assert far.agent.receive(0) is None
 
 
 def test_what_cannot_be_is_refused(far: Any) -> None:

@@ -13,7 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -27,7 +29,7 @@ from testbed.control.stream import ControlSocket
 from testbed.core.errors import RunError
 from testbed.core.node import BS, uav, uavs
 from testbed.network.shaping import Shape
-from testbed.runtimes import Exit, Module, NodeSpec, namespace
+from testbed.runtimes import Command, Exit, Module, NodeSpec, Sandbox, namespace
 from testbed.system import linux
 
 NOBODY = 65_534
@@ -385,6 +387,155 @@ def test_processes_of_nodes_end_with_the_world(tmp_path):
             lambda: found.extend(p for p in psutil.process_iter() if mark in arguments(p)) or found
         )
     until(lambda: gone(found))
+
+
+def test_a_node_sees_and_ends_only_its_own_processes(tmp_path):
+    attack = "kill -STOP -1; kill -9 -1; kill -9 1 2 3 4 5 6; ls -d /proc/[0-9]*; exit 3"
+    nodes = [
+        NodeSpec(BS, ["sleep", "100"], tmp_path / "bs"),
+        NodeSpec(uav(1), ["sh", "-c", attack], tmp_path / "uav1"),
+        NodeSpec(uav(2), ["sh", "-c", "sleep 100 & kill -9 -1; wait; exit 4"], tmp_path / "uav2"),
+    ]
+    exits = []
+    with runtimes.start("namespace", nodes, Shape()) as world:
+        until(lambda: exits.extend(world.exits()) or len(exits) == 2, 30)
+        assert sorted(exits, key=str) == [Exit(uav(1), 3), Exit(uav(2), 4)]
+        assert world.injector.report() is not None
+        said = (tmp_path / "uav1").read_text().splitlines()
+        assert [line for line in said if line.startswith("/proc/")] == ["/proc/1"], "the shell"
+        world.kill(BS)
+        until(lambda: exits.extend(world.exits()) or len(exits) == 3, 30)
+        assert exits[2] == Exit(BS, -signal.SIGKILL)
+
+
+def sandboxes(folder, count, **options):
+    """A base station and UAVs without programs, each with a home folder."""
+    specs = []
+    for node in (BS, *uavs(count)):
+        (home := folder / str(node)).mkdir()
+        sandbox = Sandbox("127.0.0.1 localhost\n", (home,), **options)
+        specs.append(NodeSpec(node, sandbox, folder / f"{node}.log"))
+    return specs
+
+
+def started(world, folder, node, words, log, **options):
+    """The number of a program in a sandbox that writes to a file."""
+    env = {"HOME": str(folder / str(node)), "PATH": os.defpath}
+    with log.open("wb") as output, Path(os.devnull).open("rb") as nothing:
+        files = (nothing.fileno(), output.fileno(), output.fileno())
+        return world.spawn(Command(node, words, env, folder, **options), files)
+
+
+def ended(world, count):
+    """The statuses of programs, by number, once so many have ended."""
+    found = {}
+    until(
+        lambda: found.update((n.number, n.status) for n in world.news()) or len(found) == count, 60
+    )
+    return found
+
+
+@pytest.mark.parametrize("runtime", ["namespace", pytest.param("docker", marks=pytest.mark.docker)])
+def test_held_programs_start_together_and_are_told_the_epoch(tmp_path, runtime):
+    look = "cat /proc/uptime; echo $TESTBED_EPOCH_NS; exit 3"
+    with runtimes.start(runtime, sandboxes(tmp_path, 2), Shape()) as world:
+        logs = {node: tmp_path / f"{node}.out" for node in (BS, *uavs(2))}
+        held = [
+            started(world, tmp_path, node, ["sh", "-c", look], log, held=True)
+            for node, log in logs.items()
+        ]
+        free = started(world, tmp_path, BS, ["sh", "-c", "exit 4"], tmp_path / "free")
+        assert ended(world, 1) == {free: 4}, "the others wait"
+        released_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+        world.release(1234)
+        assert ended(world, 3) == dict.fromkeys(held, 3)
+        for log in logs.values():
+            uptime, epoch_ns = log.read_text().splitlines()
+            assert float(uptime.split()[0]) >= released_s - 0.01
+            assert epoch_ns == "1234"
+
+
+def test_a_program_that_is_held_and_killed_leaves_the_others_waiting(tmp_path):
+    with runtimes.start("namespace", sandboxes(tmp_path, 1), Shape()) as world:
+        first, second = (
+            started(world, tmp_path, BS, ["sh", "-c", "exit 5"], tmp_path / "log", held=True)
+            for _ in range(2)
+        )
+        world.signal(first, signal.SIGKILL)
+        assert ended(world, 1) == {first: -signal.SIGKILL}
+        world.release(1)
+        assert ended(world, 1) == {second: 5}
+
+
+def test_programs_of_a_sandbox_have_a_process_table_that_is_reaped(tmp_path):
+    """What others leave behind does not stay as a zombie, and PID 1 outlives every attack."""
+    orphans = "for k in 1 2 3; do (sleep 0.05 & ); done; sleep 0.5; cat /proc/[0-9]*/stat"
+    attack = "trap '' TERM; kill -9 1; kill -STOP 1; kill -TERM -1; kill -9 -1; exit 6"
+    with runtimes.start("namespace", sandboxes(tmp_path, 1), Shape()) as world:
+        other = started(world, tmp_path, BS, ["sleep", "100"], tmp_path / "other")
+        number = started(world, tmp_path, uav(1), ["sh", "-c", attack], tmp_path / "attack")
+        assert ended(world, 1) == {number: 6}
+        log = tmp_path / "orphans"
+        number = started(world, tmp_path, uav(1), ["sh", "-c", orphans], log)
+        assert ended(world, 1) == {number: 0}
+        states = [line.rpartition(")")[2].split()[0] for line in log.read_text().splitlines()]
+        assert len(states) in (2, 3), "PID 1, the shell unless it became cat, cat"
+        assert "Z" not in states
+        world.signal(other, signal.SIGTERM)
+        assert ended(world, 1) == {other: -signal.SIGTERM}
+        (first,) = (
+            p
+            for p in psutil.Process().children(recursive=True)
+            if arguments(p) == list(namespace.WAITING) and b"uav1" in _host_name(p)
+        )
+        first.kill()
+        exits = []
+        until(lambda: exits.extend(world.exits()) or exits)
+        assert exits == [Exit(uav(1), -signal.SIGKILL)]
+
+
+def _host_name(process):
+    enter = ["nsenter", "--target", str(process.pid), "--uts", "hostname"]
+    return subprocess.run(enter, capture_output=True).stdout
+
+
+def test_limits_of_a_sandbox_hold_for_it_alone(tmp_path):
+    allocate = "import sys; b = bytearray(300 << 20); sys.exit(7)"
+    threads = (
+        "import threading\nstop = threading.Event(); made = 0\n"
+        "try:\n"
+        "  for made in range(1, 400): threading.Thread(target=stop.wait).start()\n"
+        "except RuntimeError: made -= 1\n"
+        "print(made); stop.set()"
+    )
+    specs = sandboxes(tmp_path, 2)
+    for place, limit in ((0, {"memory_bytes": 96 << 20}), (1, {"processes": 40})):
+        sandbox = replace(specs[place].program, **limit)
+        specs[place] = replace(specs[place], program=sandbox)
+    shown = (Path(sys.prefix), Path(sys.base_prefix))
+    found = {}
+    with runtimes.start("namespace", specs, Shape()) as world:
+        for node in (BS, *uavs(2)):
+            for name, code in (("memory", allocate), ("threads", threads)):
+                log, words = tmp_path / "log", [sys.executable, "-c", code]
+                number = started(world, tmp_path, node, words, log, shown=shown)
+                found[str(node), name] = ended(world, 1)[number], log.read_text()
+    assert "MemoryError" in found["bs", "memory"][1]
+    assert [found[f"uav{k}", "memory"] for k in (1, 2)] == [(7, "")] * 2
+    assert found["uav2", "threads"] == (0, "399\n")
+    if linux.can_limit_processes():
+        # The kernel spares PIDs below 300, once.
+        assert 40 <= int(found["uav1", "threads"][1]) <= 340
+
+
+@pytest.mark.parametrize(
+    ("release", "can"),
+    [("6.12.117", False), ("6.1.0-37-amd64", False), ("6.14.0-rc1", True), ("7.0", True)],
+)
+def test_the_limit_of_a_whole_machine_is_let_alone(release, can, monkeypatch):
+    """Before 6.14, `pid_max` is the machine's, and root's user namespaces may write it."""
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(release=release))
+    assert linux.can_limit_processes() == can
 
 
 def test_who_runs_behind_others_goes_on_so():
