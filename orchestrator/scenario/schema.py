@@ -405,8 +405,8 @@ class Background(Section):
     load: Annotated[float, Field(ge=0, le=0.95)] = 0.0
     """Share of the resource blocks of each direction that they have, in all cells."""
     users: Annotated[int, Field(ge=0, le=100)] = 0
-    """Number of users who have this share on average. Their data arrive in Poisson bursts. Users with
-    data divide the resource blocks equally with the UAVs that send. 0: the share is constant.
+    """Number of users who have this share on average. Their data arrive in Poisson bursts. Users
+    with data divide the resource blocks equally with the UAVs that send. 0: the share is constant.
     Predictions use the average."""
 
     @model_validator(mode="after")

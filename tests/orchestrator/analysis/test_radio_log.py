@@ -16,6 +16,7 @@ from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.analysis.error_budget import KEYS, RADIO_PARTS, error_budget, transfer_errors
 from orchestrator.analysis.radio_log import (
     AGAIN,
+    ASKED,
     EMPTIED,
     FILLED,
     INTERRUPTED,
@@ -364,6 +365,39 @@ def test_what_the_radio_does_is_a_part_of_its_own(part: str, changed: Any) -> No
         ][0]
         took_s = span["end_s"] - span["start_s"] - before["end_s"] + before["start_s"]
         assert modelled[key] + longer[key] == pytest.approx(took_s, abs=1e-9)
+
+
+def test_an_empty_queue_is_the_recovery_from_a_loss_where_tcp_sent_again() -> None:
+    over = Over("sfl-pp")
+    measured, log = over.log(pauses=0.03)
+    client = over.last[0]
+    for direction, of, part in (
+        ("up", client, "recovery"),
+        ("down", client, "rest"),
+        ("up", client % 3 + 1, "rest"),
+    ):
+        row = {"direction": direction, "client": of, "resent_lost_bytes": 1500}
+        found = error_budget(
+            *(over.predicted, measured, over.payload, over.plan, over.radio, GAIN, SLOT_S, None),
+            tcp=over.tcp,
+            radio_log=log,
+            accounts=pd.DataFrame([row]),
+        )
+        seconds = {each: found.seconds[each] for each in ("recovery", "rest")}
+        wanted = dict.fromkeys(seconds, 0.0) | {part: 0.03}
+        assert seconds == pytest.approx(wanted, abs=3e-6)
+
+
+def test_the_wait_for_a_scheduling_request_is_no_wait_for_a_grant() -> None:
+    rows = [(2, FILLED, UP), *sent(20, 3, UP), (26, EMPTIED, UP), (17, ASKED, UP)]
+    made = records(rows)
+    made["bytes"][made["kind"] == ASKED] = 9
+    found = log_of(made).link(UP, 1).activity(0.0, 0.04)
+    assert found.request_s == pytest.approx(0.009)
+    assert found.waiting_s == pytest.approx((18 + TAKEN_TTIS[UP] - 9) / 1e3)
+    assert sum(found) == pytest.approx(0.04)
+    # A transfer that begins after the request has waited for none.
+    assert log_of(made).link(UP, 1).activity(0.018, 0.04).request_s == 0.0
 
 
 def test_the_waterfall_has_the_same_parts() -> None:

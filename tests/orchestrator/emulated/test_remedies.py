@@ -15,7 +15,7 @@ from typer.main import get_command
 from orchestrator.cli.main import app
 from orchestrator.cli.options import seconds_of
 from orchestrator.cli.printed_tables import validity_lines
-from orchestrator.emulated.validity import CHECKS, WAIT_QUIET, Tenant, ValidityCheck, remedy
+from orchestrator.emulated.validity import CHECKS, EARLY, WAIT_QUIET, Tenant, ValidityCheck, remedy
 from orchestrator.records.emulation import Check
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
@@ -140,3 +140,15 @@ def test_a_duration_is_typed_with_its_unit(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="--wait-quiet: must be like 90s, 10m or 1h, not"):
         seconds_of(text)
+
+
+@pytest.mark.parametrize("check", ["transfer_error", "broadcast_error", "calibration_error"])
+@pytest.mark.parametrize("clock", ["real", "virtual"])
+def test_transfers_that_end_too_early_are_no_fault_of_the_network(check: str, clock: str) -> None:
+    detail = "largest error 41 %: CA of client 1, round 0"
+    late, early = (
+        remedy(check, 0.3, 0.03, 1.0, clock, detail=text) for text in (detail, f"{detail}, {EARLY}")
+    )
+    assert late != early
+    assert "please report it" in early
+    assert "network" not in early

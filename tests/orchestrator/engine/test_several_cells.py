@@ -16,6 +16,7 @@ from orchestrator.engine.core_library import Links, LinkState, Medium, Slots, li
 from orchestrator.engine.lte import Lte
 from orchestrator.scenario.cells import cells_of
 from orchestrator.scenario.loading import validate
+from testbed.core.errors import InputError
 
 UP, DOWN = 0, 1
 SLOT_S, SLOTS = 0.1, 4000
@@ -168,6 +169,25 @@ def test_an_outage_stays_one() -> None:
     rate = bps(radio, clear_of(values), DOWN, 0)
     ends = Band(radio, replace(values, values=silent)).ends_s((DOWN, 0, rate))
     assert ends == pytest.approx([2.0])
+
+
+@pytest.mark.parametrize(
+    ("lte", "says"),
+    [
+        (
+            {"scheduling_request_s": 0.003},
+            "scheduling_request_s: must be one of 0.001, .*not 0.003",
+        ),
+        ({"scheduling_request_s": 0}, "scheduling_request_s: must be one of 0.001, .*not 0"),
+        ({"background": {"users": 3}}, "users: needs a load above 0, not 0"),
+        ({"background": {"load": 0.96}}, "load"),
+        ({"background": {"load": -0.1}}, "load"),
+        ({"grants_per_tti": 0}, "grants_per_tti"),
+    ],
+)
+def test_a_cell_that_cannot_be_is_refused(lte: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        radio_of(**lte)
 
 
 def test_background_users_and_the_control_channel_in_the_model() -> None:

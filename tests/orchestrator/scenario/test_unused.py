@@ -79,6 +79,18 @@ def scenario(keys: dict[str, Any]) -> Scenario:
             {"paradigm": "cpsfl"},
         ),
         (
+            {"radio.access": "lte", "radio.lte.scheduling_request_s": 0.02},
+            "radio.lte.scheduling_request_s",
+            "emulation.air is 'links'; only `trace --radio ns3-lte` takes it then",
+            {"emulation.air": "ns3"},
+        ),
+        (
+            {"radio.access": "lte", "radio.lte.background": {"load": 0.1, "users": 2}},
+            "radio.lte.background.users",
+            "emulation.air is 'links'; only `trace --radio ns3-lte` takes it then",
+            {"emulation.air": "ns3"},
+        ),
+        (
             {"radio.wifi.rts": True},
             "radio.wifi",
             "radio.access is 'shannon'; only `trace --radio ns3-wifi` takes them then",
