@@ -21,6 +21,11 @@ from testbed.core.errors import InputError
 
 ROOT = Path(__file__).parents[3]
 LEARNS = {"workload.compute": "real"}
+CELL = {
+    "radio.access": "lte",
+    "radio.uplink_bandwidth_hz": 5e6,
+    "radio.downlink_bandwidth_hz": 5e6,
+}
 BY_MAC = {
     "radio.access": "lte",
     "emulation.air": "ns3",
@@ -79,13 +84,13 @@ def scenario(keys: dict[str, Any]) -> Scenario:
             {"paradigm": "cpsfl"},
         ),
         (
-            {"radio.access": "lte", "radio.lte.scheduling_request_s": 0.02},
+            {**CELL, "radio.lte.scheduling_request_s": 0.02},
             "radio.lte.scheduling_request_s",
             "emulation.air is 'links'; only `trace --radio ns3-lte` takes it then",
             {"emulation.air": "ns3"},
         ),
         (
-            {"radio.access": "lte", "radio.lte.background": {"load": 0.1, "users": 2}},
+            {**CELL, "radio.lte.background": {"load": 0.1, "users": 2}},
             "radio.lte.background.users",
             "emulation.air is 'links'; only `trace --radio ns3-lte` takes it then",
             {"emulation.air": "ns3"},
