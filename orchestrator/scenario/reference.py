@@ -260,7 +260,8 @@ def _number(value: Any) -> str:
 
 def _choices(annotation: Any) -> list[str]:
     literals = re.findall(r"Literal\[([^\]]*)\]", str(annotation))
-    return re.findall(r"'([^']*)'", " ".join(literals))
+    found = re.findall(r"'([^']*)'|(\d+)", " ".join(literals))
+    return [word or number for word, number in found]
 
 
 if __name__ == "__main__":

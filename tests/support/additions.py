@@ -331,14 +331,14 @@ class ConstantRate(Radio):
             ),
         ],
         "orchestrator/engine/core/links.h": [
-            after("enum Kind { SHANNON, GIVEN, LTE, WIFI, CURVE", ", CONSTANT"),
+            after("enum Kind { SHANNON, GIVEN, LTE, WIFI, CURVE, NR", ", CONSTANT"),
             before(
                 "    default:\n      return link.curve(",
                 "    case CONSTANT:\n      return value > 0.0 ? 1e7 : 0.0;\n",
             ),
         ],
         "orchestrator/engine/core_library.py": [
-            ("WIFI, CURVE = range(5)", "WIFI, CURVE, CONSTANT = range(6)")
+            ("WIFI, CURVE, NR = range(6)", "WIFI, CURVE, NR, CONSTANT = range(7)")
         ],
         "orchestrator/scenario/schema.py": [
             after('RADIOS.add(dict.fromkeys(("shannon"', ', "constant"'),

@@ -1,12 +1,10 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""5G NR as a rate model: peak rates, rates over 5G-LENA, a second implementation, and refusals."""
+"""5G NR as a rate model: by hand, against a second implementation, and what it refuses."""
 
-import importlib.util
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,19 +34,6 @@ from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 from testbed.core.paradigm import paradigm
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
-
-
-@pytest.fixture(scope="module")
-def benchmark():
-    """The benchmark of the model, which reads the stored rates of 5G-LENA."""
-    spec = importlib.util.spec_from_file_location("nr_radio", BENCHMARKS / "nr_radio.py")
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(BENCHMARKS)  # for what it has of lte_radio.py
-        spec.loader.exec_module(module)
-    return module
-
 
 def scenario(clients=3, mhz=20, more=None, **nr):
     bands = {"uplink_bandwidth_hz": 1e6 * mhz, "downlink_bandwidth_hz": 1e6 * mhz}
@@ -60,54 +45,6 @@ def scenario(clients=3, mhz=20, more=None, **nr):
 
 def equal(clients):
     return Allocation(1, *[np.full(clients, 1 / clients)] * 3)
-
-
-# --- against 5G-LENA -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("mhz", "keys", "up", "down"),
-    [
-        (20, {"subcarrier_spacing_khz": 15}, 84.0, 84.1),
-        (20, {}, 80.8, 80.9),
-        (20, {"subcarrier_spacing_khz": 60}, 75.9, 76.0),
-        (20, {"highest_modulation": "256QAM"}, 107.8, 107.9),
-        (20, {"duplex": "tdd", "tdd_pattern": "DDDU"}, 20.2, 60.7),
-        (100, {"resource_blocks": 270}, 428.4, 428.5),
-    ],
-)
-def test_peak_rates_are_those_of_5g_lena(benchmark, mhz, keys, up, down):
-    """One UAV with 34 dB; packets of 1400 B."""
-    found = benchmark.rates_mbps(benchmark.cell_of(mhz, keys), np.array([34.0]))
-    assert found[:, 0] == pytest.approx([up, down], abs=0.05)
-
-
-def test_rates_are_those_of_5g_lena(benchmark):
-    """Of 443 UAVs, those that are more than 2 % off lost blocks, or have rates below 0.4 Mb/s."""
-    found = benchmark.summary()["all"]
-    assert found["rates"] == 443
-    assert found["within_1_percent"] >= 424
-    assert found["median"] < 7e-4
-    assert found["largest"] < 0.03
-    assert found["largest_of_sums"] < 0.01
-
-
-def test_the_cell_is_divided_as_in_5g_lena(benchmark):
-    """Each UAV has a rate between those of the two numbers of blocks that 5G-LENA gives it."""
-    for cell in benchmark.lena():
-        blocks, uavs = int(cell["resource_blocks"]), len(cell["snr_db"])
-        if blocks // uavs < 4:
-            continue
-        keys = {
-            "subcarrier_spacing_khz": int(cell["spacing_khz"]),
-            "highest_modulation": cell["modulation"],
-            "resource_blocks": blocks,
-        }
-        radio = benchmark.cell_of(float(cell["bandwidth_mhz"]), keys, uavs)
-        grants = radio.divided(0, uavs)
-        assert sum(part for _, part in grants) == pytest.approx(1)
-        assert sum(n * part for n, part in grants) == pytest.approx(blocks / uavs)
-        assert {n for n, _ in grants} == {blocks // uavs, -(-blocks // uavs)}
 
 
 # --- by hand -------------------------------------------------------------------------------------

@@ -217,6 +217,6 @@ def test_every_number_of_a_scenario_has_bounds() -> None:
         line
         for line in reference().splitlines()
         if re.match(r"\| (<a [^>]*></a>)?`[\w.\[\]]+` \| `\[*-?\d", line)
-        and not re.search(r" (From|At least|Above) -?\d", line)
+        and not re.search(r" (From|At least|Above) -?\d| One of `-?\d", line)
     ]
     assert not unbounded
