@@ -90,16 +90,10 @@ def run_folder(
             _clear(out, part, overwrite)
         write_json(part / SCENARIO, scenario.model_dump(mode="json"))
         try:
-            yield part
-        except OSError:
-            if not part.exists():
-                raise RunError(
-                    f"{part}: this folder, which the run filled, was removed or renamed meanwhile; "
-                    "start again"
-                ) from None
-            raise
+            with _stays(part):
+                yield part
         finally:
-            if part.exists() and _settle(out, part):
+            if _is_there(part) and _settle(out, part):
                 finish(out)
 
 
@@ -135,11 +129,38 @@ def claimed(
             raise
         finally:
             # The run may have failed before it filled or resumed the folder.
-            if part.exists() and (resume or "status" not in object_in(part / MANIFEST)):
+            if _is_there(part) and (resume or "status" not in object_in(part / MANIFEST)):
                 _settle(out, part)
             with contextlib.suppress(OSError):  # They contain a run.
                 for path in made:
                     path.rmdir()
+
+
+@contextlib.contextmanager
+def _stays(folder: Path) -> Iterator[None]:
+    """Say so if the folder that is being filled is removed.
+
+    Raises:
+        RunError: Something failed, and the folder is no longer there.
+    """
+    try:
+        yield
+    except OSError:
+        if _is_there(folder):
+            raise
+        raise RunError(
+            f"{folder}: this folder, which was being filled, was removed or renamed; start again"
+        ) from None
+
+
+def _is_there(folder: Path) -> bool:
+    """Whether a folder exists; a guest remembers one that was removed on the host, but reads it
+    anew."""
+    try:
+        next(folder.iterdir(), None)
+    except OSError:
+        return False
+    return True
 
 
 def _check_own(out: Path, part: Path) -> None:
@@ -313,7 +334,7 @@ def session_folder(
         if not free:
             shutil.rmtree(earlier, ignore_errors=True)
 
-    with _locked(out, out):
+    with _locked(out, out), _stays(out):
         try:
             if not free:
                 _put_aside(out, earlier, left)

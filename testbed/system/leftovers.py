@@ -96,10 +96,10 @@ def stopped() -> list[str]:
     found = []
     for stat in _PROC.glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            if stat.read_text().rpartition(")")[2].split()[0] == "T":
-                if _mark_of(int(stat.parent.name)) == mark():
-                    words = (stat.parent / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
-                    found.append(words[-1].decode(errors="replace"))
+            halted = stat.read_text().rpartition(")")[2].split()[0] == "T"
+            if halted and _mark_of(int(stat.parent.name)) == mark():
+                words = (stat.parent / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+                found.append(words[-1].decode(errors="replace"))
     return sorted(found)
 
 

@@ -103,6 +103,22 @@ def test_a_finished_campaign_computes_nothing_again(small: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in (small / "points").rglob("*")}
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "point.json", "rounds.parquet"])
+def test_a_damaged_point_is_computed_again(
+    tmp_path: Path, small: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    shutil.copytree(small, tmp_path / "cut")
+    file = sorted((tmp_path / "cut" / "points").iterdir())[0] / name
+    before = pd.read_parquet(file.with_name("rounds.parquet"))
+    os.truncate(file, 30)
+    assert run(tmp_path / "cut", tmp_path / "cut") == Outcome(8, 1, {}, 0)
+    assert any(
+        str(file) in line and "computes this point again" in line for line in caplog.messages
+    )
+    pd.testing.assert_frame_equal(pd.read_parquet(file.with_name("rounds.parquet")), before)
+    assert run(tmp_path / "cut", tmp_path / "cut").made == 0
+
+
 def test_keys_of_a_campaign_without_effect_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,7 @@
 """A model that is right has no error; one with a planted error is told what moves it and where."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -265,6 +266,17 @@ def test_what_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     again = study.validate(asked("unshared"), tmp_path / "cut", cluster=HERE).to_json()
     assert again == whole
     assert computed[0] == total - kept
+
+
+@pytest.mark.parametrize("size", [0, 20])
+def test_files_of_a_validation_that_were_cut_are_written_anew(tmp_path: Path, size: int) -> None:
+    whole = study.validate(asked("unshared"), tmp_path, cluster=HERE).to_json()
+    parts = sorted((tmp_path / "parts").iterdir())
+    before = parts[0].read_bytes()
+    for file in (tmp_path / study.SETTINGS, parts[0]):
+        os.truncate(file, size)
+    assert study.validate(asked("unshared"), tmp_path, cluster=HERE).to_json() == whole
+    assert parts[0].read_bytes() == before
 
 
 def test_an_iteration_s_time_is_what_t_iter_says_where_all_wait() -> None:
