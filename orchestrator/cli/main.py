@@ -235,8 +235,8 @@ class _Stream(io.FileIO):
     """stdout or stderr.
 
     typer and rich catch a `BrokenPipeError` and exit with status 1, so stdout raises another
-    error. A message that nobody can read, because the terminal was closed or the disk is full, does
-    not end a run.
+    error. A message that cannot be written, because the terminal was closed or the disk is full,
+    does not end a run.
     """
 
     def __init__(self, number: int) -> None:

@@ -35,7 +35,7 @@ SOURCES = ("orchestrator/engine", "orchestrator/theory", "orchestrator/flights",
 
 class _Files(IndexDataCacheFile):  # type: ignore[misc]
     """The files of a function in numba's cache. A damaged one, which would crash, counts as
-    missing, and is then written anew."""
+    missing, and is then written again."""
 
     @contextlib.contextmanager
     def _open_for_write(self, path: str) -> Iterator[io.BytesIO]:

@@ -138,7 +138,7 @@ def claimed(
 
 @contextlib.contextmanager
 def _stays(folder: Path) -> Iterator[None]:
-    """Say so if the folder that is being filled is removed.
+    """Name the cause if the folder that is being filled is removed.
 
     Raises:
         RunError: Something failed, and the folder is no longer there.
@@ -155,7 +155,7 @@ def _stays(folder: Path) -> Iterator[None]:
 
 def _is_there(folder: Path) -> bool:
     """Whether a folder exists; a guest remembers one that was removed on the host, but reads it
-    anew."""
+    again."""
     try:
         next(folder.iterdir(), None)
     except OSError:

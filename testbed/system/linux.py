@@ -419,8 +419,8 @@ def timeval(duration_s: float) -> bytes:
 
 
 def raise_open_files() -> None:
-    """Raise the limit of open files as far as this user may, but not above `OPEN_FILES` or the hard
-    limit, whichever is higher: a world needs several files per node, a guest all of its own."""
+    """Raise the limit of open files to `OPEN_FILES` if this user may, or to the hard limit: a world
+    needs several files per node, a guest all of its own."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for limit in (max(hard, OPEN_FILES), hard):
         with contextlib.suppress(OSError, ValueError):  # Only root may raise the hard limit.

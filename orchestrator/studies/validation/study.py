@@ -346,7 +346,7 @@ def check_folder(request: Request, folder: Path) -> None:
     try:
         known = read_json(settings)
     except InputError as error:  # The parts go by digests of all that they depend on.
-        log.warning("%s; it is written anew", error)
+        log.warning("%s; it is written again", error)
         return
     if known != request.to_json():
         raise InputError(f"`out`: {folder} contains another validation; use another folder")
