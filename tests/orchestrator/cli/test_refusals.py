@@ -97,6 +97,28 @@ def test_a_full_disk_behind_stdout(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (1, b"testbed: output: No space left on device\n")
 
 
+@pytest.mark.parametrize(
+    "command", ["--help", "show s.yaml", "predict s.yaml --trace t.npz --json -"]
+)
+def test_a_reader_that_closes_the_pipe_is_no_failure(folder: Path, command: str) -> None:
+    done = shell(folder, f"{TESTBED} {command} | true; echo ${{PIPESTATUS[0]}}")
+    assert done.stdout == b"141\n"
+    assert b"Error" not in done.stderr
+    assert b"SIGPIPE" not in done.stderr
+
+
+def test_a_message_that_cannot_be_written_does_not_end_a_command(folder: Path) -> None:
+    done = shell(folder, f"{TESTBED} -v predict s.yaml --trace t.npz 2> /dev/full")
+    assert done.returncode == 0
+    assert done.stdout
+
+
+def test_streams_that_were_closed_are_open_in_other_processes(folder: Path) -> None:
+    program = "import os, orchestrator.cli.main as m; m._open_streams(); os.system('echo said >&2')"
+    done = shell(folder, f'{sys.executable} -c "{program}" 2>&-')
+    assert (done.returncode, done.stdout) == (0, b"said\n")
+
+
 def test_a_terminal_that_is_not_utf8_and_names_that_are_not(folder: Path) -> None:
     name = b"\xff\xc3\xa9.yaml"
     (folder / "s.yaml").rename(folder / os.fsdecode(name))

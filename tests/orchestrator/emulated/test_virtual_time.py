@@ -157,7 +157,7 @@ def test_a_policy_that_is_a_function_is_refused_there(small: Path) -> None:
 
 
 @pytest.mark.guest
-def test_a_run_is_watched_as_it_goes_and_ctrl_c_ends_it_in_order(
+def test_a_run_is_watched_as_it_goes_and_a_closed_terminal_ends_it_in_order(
     small: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
@@ -165,6 +165,8 @@ def test_a_run_is_watched_as_it_goes_and_ctrl_c_ends_it_in_order(
         [*TESTBED, "run", str(small), *VIRTUAL, "--rounds", "500", "--live", "--out", str(out)],
         stderr=subprocess.PIPE,
         text=True,
+        # These tests may run under `nohup`, whose children outlive a terminal.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     assert process.stderr is not None
     found = None
@@ -183,10 +185,12 @@ def test_a_run_is_watched_as_it_goes_and_ctrl_c_ends_it_in_order(
     assert len(seen["latencies_s"]) >= 1
     assert {row[0] for row in seen["predicted"]} == {1, 2, 3}
     assert len(seen["position_m"]) == len(seen["up_kbps"]) == 3
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGHUP)
     rest = process.stderr.read()
-    assert process.wait(600) == 130, rest
-    assert rest.splitlines()[-1] == "testbed: ended by SIGINT"
+    assert process.wait(600) == 129, rest
+    assert rest.splitlines()[-1] == "testbed: ended by SIGHUP"
+    about = json.loads((out / "manifest.json").read_text())
+    assert (about["status"], about["failure"]) == ("failed", "ended by SIGHUP")
 
 
 @pytest.mark.parametrize(

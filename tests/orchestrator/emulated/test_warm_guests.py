@@ -70,7 +70,7 @@ def test_after_a_guest_has_failed_the_next_run_starts_a_new_one_but_not_after_a_
     with guests.warm():
         with monkeypatch.context() as patch:
             patch.setattr(guest, "_attend", killing(guest._attend))
-            with pytest.raises(RunError, match="the guest ended"):
+            with pytest.raises(RunError, match="the guest was ended by SIGKILL"):
                 played(tmp_path / "killed")
         assert len(started) == 1
         with pytest.raises(RunError, match="ValueError"):

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from testbed.core.errors import InputError, RunError
+from testbed.core.signals import ENDING
 from testbed.system import leftovers
 from testbed.virtual import guest, kernel
 
@@ -479,14 +480,15 @@ def begun(program: str, runner: str = RUNNER) -> "Iterator[subprocess.Popen[str]
                     each.kill()
 
 
-def test_a_signal_ends_the_command_in_order_and_nothing_is_left() -> None:
+@pytest.mark.parametrize("number", ENDING)
+def test_a_signal_ends_the_command_in_order_and_nothing_is_left(number: signal.Signals) -> None:
     program = (
-        "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(130));"
+        f"import signal, sys, time; signal.signal({number.value}, lambda *_: sys.exit(7));"
         "import time; print('up', flush=True)\nwhile True: time.sleep(1)"
     )
     with begun(program) as process:
-        process.send_signal(2)
-        assert process.wait(600) == 130
+        process.send_signal(number)
+        assert process.wait(600) == 7
 
 
 def test_nothing_is_left_of_a_guest_whose_parent_is_killed() -> None:
@@ -513,7 +515,9 @@ def test_a_guest_that_dies_is_one_line_and_its_log() -> None:
         child.kill()
     _, said = process.communicate(timeout=600)
     line = said.splitlines()[-1]
-    assert line.startswith("testbed.core.errors.RunError: virtual time: the guest ended")
+    assert line.startswith(
+        "testbed.core.errors.RunError: virtual time: the guest was ended by SIGKILL: "
+    )
     assert Path(line.rpartition(" ")[2]).is_file()
 
 
@@ -541,9 +545,9 @@ sys.exit("uav1 was ended by SIGSEGV")
         guest.run(KERNEL, [sys.executable, "-c", program])
     with (tmp_path / "log").open("w+b") as log:
         log.write(said.encode())
-        assert "sysctl -w vm.max_map_count=1048576" in guest._why(log)
+        assert "sysctl -w vm.max_map_count=1048576" in guest._why(log, 1)
         (tmp_path / "maps").write_text("1048576")
-        assert guest._why(log).startswith("UML ran out of memory on the host side!")
+        assert guest._why(log, 1).startswith("UML ran out of memory on the host side!")
 
 
 def test_a_guest_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_a_copy_that_is_killed_affects_no_other(template: guest.Template) -> Non
     def kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
-    with pytest.raises(RunError, match="the guest ended"):
+    with pytest.raises(RunError, match="the guest was ended by SIGKILL"):
         template.run(settings={"word": "killed"}, started=kill, out=io.BytesIO())
     after, _ = copied(template, "after")
     assert after["seen"] == before["seen"]
