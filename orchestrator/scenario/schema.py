@@ -437,7 +437,7 @@ class Lte(Section):
     gain."""
     implementation_margin_db: Annotated[float, Field(ge=0, le=30)] | None = None
     """Gap to the Shannon limit that is assumed when a modulation and coding scheme is chosen.
-    Default: the values of ns-3, 7.43 dB in the uplink and 3 dB in the downlink (see
+    Default: as in ns-3, 7.43 dB in the uplink, and in the downlink the link curves of ns-3 (see
     docs/lte.md)."""
     highest_snr_db: Annotated[float, Field(ge=0, le=60)] | None = Field(
         default=None, exclude_if=lambda db: db is None
