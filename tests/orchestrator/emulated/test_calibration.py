@@ -78,6 +78,17 @@ def test_a_slow_link_carries_some_frames_and_one_that_is_never_up_none():
     assert max(8 * on_link(p) / 2e5 for _, p in transfers if p.client == 1) < MOST_S
 
 
+def test_links_that_are_never_up_are_named():
+    up, down = np.full((2, 2, 5), 1e6)
+    up[1] = 0
+    shape = Shape(1500)
+    trial = trial_of(up, down, 0.1, shape, 1.0, in_turns=True)
+    assert trial.left_out == ["the uplink of UAV 2 has no rate in any slot: it is not calibrated"]
+    assert {(each.client, each.upward) for each in trial.probes} == {
+        *((1, True), (1, False), (2, False))
+    }
+
+
 def test_levels_leave_outages_out():
     rates = np.array([[0.0, 3e6, 1e6, 2e6, 50.0], [0.0] * 5])
     assert _levels(rates, 1e3).tolist() == [[1e6, 2e6, 3e6], [0.0] * 3]

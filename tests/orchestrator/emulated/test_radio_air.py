@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from packet_cases import small
 
-from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, TwoWay
+from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, TwoWay, both_ways
 from orchestrator.emulated import radio_calibration
 from orchestrator.emulated.radio_air import CLEAR_GAIN, RadioAir, channel_of
 from orchestrator.emulated.radio_calibration import RadioTrial
@@ -116,6 +116,7 @@ def test_the_program_gets_the_cell_the_log_and_the_clock(tmp_path: Path) -> None
     assert air.origin_m is None, "LTE's UAVs do not hear each other"
     assert air.program.first == tuple(np.concatenate([way.ravel() for way in air.clear]))
     assert air.typical.gain.tolist() == UP[:, 4:5].tolist()
+    assert not air.missing
 
 
 def test_wifi_has_positions_and_shorter_steps(tmp_path: Path) -> None:
@@ -335,6 +336,23 @@ def test_the_transfers_of_a_direction_are_simultaneous(
     for gain, due in zip(found.channel, (UP, DOWN), strict=True):
         assert gain.shape == (1, 1, 3, 4)
         assert (gain[0, 0] == due[:, 4:5]).all()
+
+
+def test_a_uav_is_calibrated_in_a_slot_in_which_both_of_its_links_exist(tmp_path: Path) -> None:
+    """Nearest to the middle, slot 4 of 8; UAV 2 has no uplink at all, UAV 3 never both at once."""
+    up, down = UP.copy(), DOWN.copy()
+    up[0, 3:6] = 0.0
+    down[0, 2] = 0.0
+    up[1] = 1e-18
+    up[2, ::2] = 0.0
+    down[2, 1::2] = 0.0
+    air = RadioAir.of(scenario(), trace(gain=up, gain_down=down), tmp_path)
+    assert [way[0, 0] for way in both_ways(air.typical.values)] == [UP[0, 6], DOWN[0, 6]]
+    assert [way[1:].tolist() for way in both_ways(air.typical.values)] == [[[0.0], [0.0]]] * 2
+    assert air.missing == [
+        "UAV 2 has no uplink: it is not calibrated",
+        "UAV 3 has no slot with an uplink and a downlink: it is not calibrated",
+    ]
 
 
 def test_wifi_has_no_calibration(tmp_path: Path) -> None:
