@@ -32,6 +32,8 @@ HIGHEST_DSCP = 63
 """Largest differentiated services codepoint of a packet (RFC 2474)."""
 LTE_WINDOW_BYTES = 100_000
 """Bytes that wait at each sending end of an LTE cell that has a backlog."""
+WIFI_WINDOW_BYTES = 200_000
+"""The same for Wi-Fi."""
 WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
     "n": (20, 40),
     "ac": (20, 40, 80, 160),
@@ -425,7 +427,7 @@ def _wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
         "antenna_gain_db": wifi.antenna_gain_db,
         "carrier_hz": air.carrier_hz,
         "farthest_m": float(np.linalg.norm(air.position_m, axis=2).max()),
-        "window_bytes": 200_000,
+        "window_bytes": WIFI_WINDOW_BYTES,
         "attach_s": ASSOCIATE_S,
         "settle_s": 0.5,
     }

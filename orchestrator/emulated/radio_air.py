@@ -77,6 +77,8 @@ class RadioAir:
             "log": str((folder / LOG).resolve()),
             "step_s": STEP_S[scenario.radio.access],
             "dilation": scenario.dilation,
+            "mtu": scenario.emulation.mtu,
+            "one_entry": scenario.emulation.clock == "virtual",
         }
         program = RadioProgram(
             argv=(str(build.library("radio")),),

@@ -6,6 +6,7 @@
 Datagram sockets take the place of tap devices.
 """
 
+import ctypes
 import json
 import os
 import select
@@ -38,6 +39,23 @@ from orchestrator.analysis.radio_log import (
     handovers,
 )
 
+
+def has_io_uring() -> bool:
+    """Whether this kernel lets the program make all calls of a step in one entry."""
+    ring = ctypes.CDLL(None).syscall(425, 1, ctypes.create_string_buffer(120))
+    if ring >= 0:
+        os.close(ring)
+    return ring >= 0 and tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 5)
+
+
+ENTRIES = pytest.mark.parametrize(
+    "one_entry",
+    [
+        False,
+        pytest.param(True, marks=pytest.mark.skipif(not has_io_uring(), reason="no io_uring")),
+    ],
+    ids=["an entry a call", "one entry"],
+)
 UAVS = 2
 MACS = bytes.fromhex("020000010001 020000000001".replace(" ", ""))
 
@@ -116,6 +134,7 @@ def live(
     dilation: float = 1.0,
     air: Air = AIR,
     first: bytes = slot(1e-9),
+    one_entry: bool = False,
 ) -> Iterator[Live]:
     """The program with two UAVs that are attached on the channel of a slot."""
     pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2 * UAVS)]
@@ -127,6 +146,8 @@ def live(
         "log": str(log),
         "step_s": step_s,
         "dilation": dilation,
+        "mtu": 1500,
+        "one_entry": one_entry,
         "uav_taps": taps[:UAVS],
         "station_taps": taps[UAVS:],
     }
@@ -155,13 +176,14 @@ def received(end: socket.socket, wait_s: float = 5.0) -> bytes:
     return end.recv(65536)
 
 
+@ENTRIES
 @pytest.mark.parametrize(
     ("cell", "step_s"), [(LteSettings(), 1e-3), (WifiSettings(), 1e-4)], ids=["lte", "wifi"]
 )
 def test_frames_come_out_as_they_went_in_whatever_their_addresses(
-    tmp_path: Path, cell: Any, step_s: float
+    tmp_path: Path, cell: Any, step_s: float, one_entry: bool
 ) -> None:
-    with live(tmp_path, cell, step_s=step_s) as radio:
+    with live(tmp_path, cell, step_s=step_s, one_entry=one_entry) as radio:
         ways = [
             (radio.uavs[0], radio.station[0]),
             (radio.station[1], radio.uavs[1]),
@@ -196,9 +218,29 @@ def test_what_is_no_packet_of_ip_is_refused_and_counted(tmp_path: Path) -> None:
     assert (entered, left, refused) == (3, 1, 2)
 
 
-def test_queues_form_outside_of_ns3(tmp_path: Path) -> None:
+@ENTRIES
+def test_bursts_keep_their_order(tmp_path: Path, one_entry: bool) -> None:
+    """They are longer than what a device is asked for in a step, and then shorter again."""
+    with live(tmp_path, LteSettings(), one_entry=one_entry) as radio:
+        sent = [
+            [ipv4(struct.pack("=II", k, n) + bytes(n)) for n in range(100)] for k in range(UAVS)
+        ]
+        found: list[list[bytes]] = [[] for _ in range(UAVS)]
+        for burst in (40, 1, 30, 3, 26):
+            for k, (sender, receiver) in enumerate(zip(radio.station, radio.uavs, strict=True)):
+                at = len(found[k])
+                for frame in sent[k][at : at + burst]:
+                    sender.send(frame)
+                found[k] += [received(receiver) for _ in range(burst)]
+        counts, _ = radio.count()
+    assert found == sent
+    assert counts[:, 1, [1, 3, 4, 5, 6]].tolist() == UAVS * [[100, 100, 0, 0, 0]]
+
+
+@ENTRIES
+def test_queues_form_outside_of_ns3(tmp_path: Path, one_entry: bool) -> None:
     """A sender is not read while 100 kB of it wait."""
-    with live(tmp_path, LteSettings()) as radio:
+    with live(tmp_path, LteSettings(), one_entry=one_entry) as radio:
         radio.order("channel 0 1", slot(0.0))
         radio.order(f"epoch {time.monotonic_ns()} 0.0 1e6")
         time.sleep(0.3)  # The link is out.
@@ -257,9 +299,10 @@ def test_the_log_has_grants_and_queues(tmp_path: Path) -> None:
     assert (queue["kind"][0], queue["kind"][-1]) == (FILLED, EMPTIED)
 
 
-def test_what_a_device_does_not_take_is_refused(tmp_path: Path) -> None:
+@ENTRIES
+def test_what_a_device_does_not_take_is_refused(tmp_path: Path, one_entry: bool) -> None:
     """It did not leave."""
-    with live(tmp_path, LteSettings()) as radio:
+    with live(tmp_path, LteSettings(), one_entry=one_entry) as radio:
         for number in range(600):
             radio.uavs[0].send(ipv4(struct.pack("=I", number) + bytes(1000)))
         time.sleep(0.5)
@@ -346,8 +389,9 @@ def test_frames_keep_coming_while_uavs_change_their_cell(tmp_path: Path) -> None
     assert served[-1] == 1
 
 
-def test_it_ends_with_its_orders(tmp_path: Path) -> None:
-    with live(tmp_path, LteSettings()) as radio:
+@ENTRIES
+def test_it_ends_with_its_orders(tmp_path: Path, one_entry: bool) -> None:
+    with live(tmp_path, LteSettings(), one_entry=one_entry) as radio:
         assert radio.process.stdin is not None
         radio.process.stdin.close()
         assert radio.process.wait(10) == 0

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <poll.h>
 #include <sstream>
@@ -29,9 +28,14 @@ namespace
 /// ns-3 starts at a multiple of it: the period of LTE's sounding, and a multiple of the ticks at which
 /// clocks begin. What is played then does not depend on how long it took to get there.
 constexpr int64_t TICK = 320'000'000; // ns
-constexpr std::size_t MOST_FRAME = 65536;
+/// Bytes that a frame has beside the MTU, at most, and that a packet takes at a sending end beside it.
+constexpr std::size_t HEADERS = 64;
 /// Packets that were overtaken and may still come.
 constexpr std::size_t MOST_PASSED = 4096;
+/// Frames that a device is asked for once it had as many as it was asked for.
+constexpr std::size_t MORE = 16;
+/// Steps in which a device has fewer frames than it is asked for until it is asked for fewer.
+constexpr int QUIET_STEPS = 16;
 /// So much of stdin is read per step, so that a long channel does not delay packets.
 constexpr std::size_t MOST_ORDERS = 1 << 18;
 /// Slots before the present one whose channel is kept: a clock may start in any of them.
@@ -41,23 +45,6 @@ constexpr int64_t LOST_AFTER = 500'000'000; // ns of simulated time
 /// A ratio of -300 dB to 300 dB in the log, in steps of 0.01 dB.
 constexpr double SINR_OFFSET = 300;
 constexpr double SINR_STEPS = 100;
-
-int64_t
-KernelClock()
-{
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
-}
-
-void
-SleepUntil(int64_t at)
-{
-    const timespec until{at / 1'000'000'000, at % 1'000'000'000};
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) == EINTR)
-    {
-    }
-}
 } // namespace
 
 void
@@ -72,12 +59,26 @@ Live::Way::Lose()
     }
 }
 
+void
+Live::Way::Expect(std::size_t found)
+{
+    const std::size_t wanted = found + 1; // The last call finds that there are no more.
+    if (wanted < expected && ++quietSteps < QUIET_STEPS)
+    {
+        return;
+    }
+    expected = std::max(wanted, expected - 1);
+    quietSteps = 0;
+}
+
 Live::Live(Stack& stack, Air& air, const LiveSettings& settings, Log& log)
     : m_stack(stack),
       m_air(air),
       m_settings(settings),
       m_log(log),
-      m_uavs(settings.uavTaps.size())
+      m_uavs(settings.uavTaps.size()),
+      m_calls(settings.isOneEntry),
+      m_input(1 << 16, '\0')
 {
     for (std::size_t k = 0; k < m_uavs; ++k)
     {
@@ -119,12 +120,13 @@ Live::Start()
         const auto simulated = ns3::Simulator::Now().GetNanoSeconds() - m_simulatedZero;
         return m_zero + std::llround(static_cast<double>(simulated) * m_settings.dilation);
     };
-    SleepUntil(m_zero);
+    m_calls.Make(m_zero);
 }
 
 void
 Live::Run()
 {
+    Exchange(m_zero);
     for (int64_t n = 1; ReadOrders(); ++n)
     {
         const auto simulated = static_cast<double>(n * m_settings.step);
@@ -137,14 +139,11 @@ void
 Live::Step(int64_t due)
 {
     EnterSlots(m_now);
-    ReadDevices();
+    EnterFrames();
     NoteBacklogs();
     ns3::Simulator::Stop(ns3::NanoSeconds(Simulated(due)) - ns3::Simulator::Now());
     ns3::Simulator::Run();
-    SleepUntil(due);
-    m_worst = std::max(m_worst, KernelClock() - due);
-    m_now = due;
-    HandOver();
+    Exchange(due);
 }
 
 void
@@ -228,48 +227,116 @@ Live::Sample(int64_t boundary)
 }
 
 void
-Live::HandOver()
+Live::Exchange(int64_t due)
 {
     for (const Frame& frame : m_frames)
     {
-        const ssize_t written = write(frame.way->to, frame.bytes.data(), frame.bytes.size());
-        if (written == static_cast<ssize_t>(frame.bytes.size()))
+        m_calls.Write(frame.way->to, frame.bytes.data(), frame.bytes.size());
+    }
+    m_reads.clear();
+    std::size_t calls = m_frames.size();
+    for (std::size_t k = 0; k < m_uavs; ++k)
+    {
+        for (const auto direction : {UP, DOWN})
         {
-            ++frame.way->left;
-            frame.way->leftBytes += frame.bytes.size() - Mark::ETHERNET;
+            const auto count = std::min(Room(direction, k), m_ways[direction][k].expected);
+            m_reads.push_back({direction, k, calls, count});
+            calls += count;
+        }
+    }
+    m_read.resize(
+        std::max(m_read.size(), (calls - m_frames.size()) * (m_settings.mtu + HEADERS)));
+    uint8_t* at = m_read.data();
+    for (const Reads& reads : m_reads)
+    {
+        at = Plan(reads, at);
+    }
+    m_calls.Read(STDIN_FILENO, reinterpret_cast<uint8_t*>(m_input.data()), m_input.size());
+    m_sizes = m_calls.Make(due);
+    m_worst = std::max(m_worst, m_calls.WokenAt() - due);
+    m_now = due;
+    for (std::size_t i = 0; i < m_frames.size(); ++i)
+    {
+        const auto& [way, bytes] = m_frames[i];
+        if (m_sizes[i] == static_cast<int>(bytes.size()))
+        {
+            ++way->left;
+            way->leftBytes += bytes.size() - Mark::ETHERNET;
         }
         else
         {
-            ++frame.way->refused;
+            ++way->refused;
         }
     }
     m_frames.clear();
 }
 
-void
-Live::ReadDevices()
+uint8_t*
+Live::Plan(const Reads& reads, uint8_t* frame)
 {
-    static std::array<uint8_t, MOST_FRAME> buffer;
-    for (std::size_t k = 0; k < m_uavs; ++k)
+    for (std::size_t i = 0; i < reads.count; ++i)
     {
-        for (const auto direction : {UP, DOWN})
-        {
-            Way& way = m_ways[direction][k];
-            while (m_stack.IsOpen(direction, k) && m_stack.Held(direction, k) < m_settings.window)
-            {
-                const ssize_t size = read(way.from, buffer.data(), buffer.size());
-                if (size <= 0)
-                {
-                    if (size < 0 && errno != EAGAIN && errno != EINTR && errno != EIO)
-                    {
-                        throw std::runtime_error(std::string("device: ") + std::strerror(errno));
-                    }
-                    break;
-                }
-                Enter(direction, k, buffer.data(), static_cast<std::size_t>(size));
-            }
-        }
+        m_calls.Read(m_ways[reads.direction][reads.uav].from, frame, m_settings.mtu + HEADERS);
+        frame += m_settings.mtu + HEADERS;
     }
+    return frame;
+}
+
+std::size_t
+Live::Room(Direction direction, std::size_t uav) const
+{
+    const int64_t left =
+        m_stack.IsOpen(direction, uav) ? m_settings.window - m_stack.Held(direction, uav) : 0;
+    const auto most = static_cast<int64_t>(m_settings.mtu + HEADERS);
+    return left > 0 ? static_cast<std::size_t>((left + most - 1) / most) : 0;
+}
+
+void
+Live::EnterFrames()
+{
+    const uint8_t* frame = m_read.data();
+    for (const Reads& reads : m_reads)
+    {
+        std::size_t found = EnterFrames(reads, m_sizes, frame);
+        frame += reads.count * (m_settings.mtu + HEADERS);
+        std::size_t all = found;
+        // The device may have more, as long as the sending end takes them.
+        for (std::size_t asked = reads.count; found == asked;)
+        {
+            asked = std::min(Room(reads.direction, reads.uav), MORE);
+            if (asked == 0)
+            {
+                break;
+            }
+            const Reads more{reads.direction, reads.uav, 0, asked};
+            m_more.resize(MORE * (m_settings.mtu + HEADERS));
+            Plan(more, m_more.data());
+            found = EnterFrames(more, m_calls.Make(), m_more.data());
+            all += found;
+        }
+        m_ways[reads.direction][reads.uav].Expect(all);
+    }
+}
+
+std::size_t
+Live::EnterFrames(const Reads& reads, const std::vector<int>& sizes, const uint8_t* frame)
+{
+    std::size_t found = 0;
+    for (std::size_t i = reads.first; i < reads.first + reads.count; ++i)
+    {
+        const int size = sizes[i];
+        if (size > 0)
+        {
+            ++found;
+            Enter(reads.direction, reads.uav, frame, static_cast<std::size_t>(size));
+        }
+        else if (size < 0 && size != -EAGAIN && size != -EINTR && size != -EIO)
+        {
+            throw std::runtime_error(std::string("device: ") + std::strerror(-size));
+        }
+        frame += m_settings.mtu + HEADERS;
+    }
+    return found;
 }
 
 void
@@ -345,19 +412,19 @@ Live::NoteBacklogs()
 bool
 Live::ReadOrders()
 {
-    for (std::size_t had = m_orders.size(); m_orders.size() < had + MOST_ORDERS;)
+    const std::size_t had = m_orders.size();
+    for (ssize_t size = m_sizes.back(); size >= 0;)
     {
-        std::array<char, 1 << 16> buffer;
-        const ssize_t size = read(STDIN_FILENO, buffer.data(), buffer.size());
         if (size == 0)
         {
             return false;
         }
-        if (size < 0)
+        m_orders.append(m_input.data(), static_cast<std::size_t>(size));
+        if (static_cast<std::size_t>(size) < m_input.size() || m_orders.size() >= had + MOST_ORDERS)
         {
             break;
         }
-        m_orders.append(buffer.data(), static_cast<std::size_t>(size));
+        size = read(STDIN_FILENO, m_input.data(), m_input.size());
     }
     while (const std::size_t size = Obey())
     {

@@ -5,6 +5,7 @@
 #define RADIO_LIVE_H
 
 #include "air.h"
+#include "calls.h"
 #include "log.h"
 #include "stack.h"
 
@@ -29,6 +30,8 @@ struct LiveSettings
     double dilation;              // s of the kernel's clock per simulated s
     std::size_t steps;            // gains per slot
     bool isPlaced;                // whether slots come with positions
+    std::size_t mtu;              // of the devices, bytes
+    bool isOneEntry;              // whether a step is one entry into the kernel: see Calls
 };
 
 /// The loop that couples ns-3 to the kernel's clock and to the devices of nodes.
@@ -70,10 +73,15 @@ class Live
         uint64_t leftBytes{0}; // of IP
         uint64_t lost{0};
         uint64_t refused{0}; // frames that are no packets of IP, and what a device did not take
+        std::size_t expected{1}; // frames for which the device is asked in a step
+        int quietSteps{0};       // in which it had fewer
         bool isBusy{false};
 
         /// Count the first packet inside as lost, unless it comes later.
         void Lose();
+
+        /// Note how many frames the device had in this step.
+        void Expect(std::size_t found);
     };
 
     /// A frame that has left ns-3.
@@ -81,6 +89,15 @@ class Live
     {
         Way* way;
         std::vector<uint8_t> bytes;
+    };
+
+    /// Reads of a device, among the calls of a step.
+    struct Reads
+    {
+        Direction direction;
+        std::size_t uav;
+        std::size_t first; // its number
+        std::size_t count;
     };
 
     struct Clock
@@ -99,8 +116,11 @@ class Live
     void BeginSlot(int64_t slot, int64_t boundary);
     void NoteServed();
     void Sample(int64_t boundary);
-    void HandOver();
-    void ReadDevices();
+    void Exchange(int64_t due);
+    std::size_t Room(Direction direction, std::size_t uav) const; // frames that a sending end takes
+    uint8_t* Plan(const Reads& reads, uint8_t* frame); // returns where the next one may be
+    void EnterFrames();
+    std::size_t EnterFrames(const Reads& reads, const std::vector<int>& sizes, const uint8_t* frame);
     void Enter(Direction direction, std::size_t uav, const uint8_t* frame, std::size_t size);
     void Arrived(Direction direction, std::size_t uav, ns3::Ptr<const ns3::Packet> packet);
     void NoteBacklogs();
@@ -116,6 +136,12 @@ class Live
     const std::size_t m_uavs;
     std::vector<Way> m_ways[2];
     std::vector<Frame> m_frames;
+    Calls m_calls;
+    std::vector<Reads> m_reads;
+    std::vector<int> m_sizes;          // of what the calls have read, by number
+    std::vector<uint8_t> m_read;       // frames, one every MTU and headers
+    std::vector<uint8_t> m_more;
+    std::string m_input;               // what stdin may bring in a step
     std::string m_orders; // what stdin has brought and was not obeyed yet
     std::map<int64_t, std::vector<double>> m_channel;
     Clock m_clock;

@@ -119,7 +119,9 @@ PlayLive(Stack& stack,
                            std::llround(settings["step_s"].Number() * 1e9),
                            settings["dilation"].Number(),
                            steps,
-                           settings["placed"].Bool()},
+                           settings["placed"].Bool(),
+                           static_cast<std::size_t>(settings["mtu"].Number()),
+                           settings["one_entry"].Bool()},
               log);
     live.Start();
     WriteMissing(missing);
