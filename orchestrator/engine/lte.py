@@ -359,7 +359,7 @@ def _by_curves(modulation: Modulation, blocks: int, band_blocks: int) -> _Way:
     curve_db = LEAST_DB[group - 1]
     efficiency, known = CQI_EFFICIENCY[modulation][1:], CQI_EFFICIENCY["64QAM"][1:]
     gap_db = curve_db[-1] - _least_db("64QAM", 0.0)[-1]
-    found = _Way(1, *(np.empty(0),) * 2, np.empty((0, blocks + 1)))
+    found = _Way(1, np.empty(0), np.empty(0, np.int64), np.empty((0, blocks + 1)))
     for each, db, mcs in zip(
         efficiency, _least_db(modulation, gap_db), MCS_OF_CQI[modulation][1:], strict=True
     ):
@@ -375,7 +375,7 @@ def _by_curves(modulation: Modulation, blocks: int, band_blocks: int) -> _Way:
             np.concatenate([found.mcs, np.full(len(above_db), mcs)]),
             np.concatenate([found.lost, lost]),
         )
-    return found._replace(mcs=found.mcs.astype(np.int64))
+    return found
 
 
 def _steps(ways: list[_Way], tbs_index: Ints, blocks: int, packet_bytes: float) -> Steps:

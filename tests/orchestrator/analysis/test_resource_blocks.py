@@ -83,9 +83,9 @@ def test_the_scheme_is_that_of_most_of_the_slot() -> None:
 
 
 def test_a_weak_uav_sends_in_as_many_blocks_as_its_power_reaches() -> None:
-    """MCS 0 begins at -2 dB: CQI 1, 7.427 dB above Shannon's limit, in steps of 1/8 dB."""
+    """MCS 0 begins above -2.25 dB, which is reported as -2.125 dB: CQI 1 needs -2.18 dB."""
     radio = cell()
-    gain = [uplink_gain(radio, -2.0, 40) * 1.001, STRONG, STRONG]
+    gain = [uplink_gain(radio, -2.25, 40) * 1.001, STRONG, STRONG]
     assert used(a_round((1, CA, 0.0, 0.1)), radio, gain) == {(1, "up", 0): (0.1, 40, 0)}
 
 
