@@ -40,16 +40,19 @@ WORST_MARKS = "<!-- begin: lte_worst -->", "<!-- end: lte_worst -->"
 DISTANCE_M = {1: (250,), 3: (250, 600, 900), 10: (250, 350, 450, 600, 700, 780, 850, 900, 950, 990)}
 POWER_W = {1: (1,), 3: (1, 0.4, 0.1), 10: (1, 0.4, 0.1, 1, 0.4, 0.1, 1, 0.4, 0.2, 0.1)}
 DATAGRAM_BYTES = 1400
-"""What ns-3 sends; `emulation.mtu` of the model."""
+"""What ns-3 sends, where nothing else is said; `emulation.mtu` of the model."""
 JAKES: dict[str, Any] = {"radio.fading": "rayleigh", "radio.doppler_hz": 27.0}
 WEAK: dict[str, Any] = {"radio.lte.interference_margin_db": 20.0}
 SHARES: dict[str, Any] = {"radio.lte.scheduler": "shares", "paradigm": "sfl-pp"}
 BETA = {3: [0.5, 0.33, 0.17], 10: [0.19, 0.17, 0.15, 0.13, 0.11, 0.09, 0.07, 0.05, 0.03, 0.01]}
-EDGE: dict[str, Any] = {"radio.lte.interference_margin_db": 30.0}
+SMALL_BYTES = 576
+EDGE: dict[str, Any] = {"radio.lte.interference_margin_db": 30.0, "emulation.mtu": SMALL_BYTES}
 
 
 def _band(blocks: int, **keys: Any) -> dict[str, Any]:
-    """The keys of a cell with that many resource blocks."""
+    """The keys of a cell with that many resource blocks; packets are small where rates are low."""
+    if blocks < 25:
+        keys = {"emulation.mtu": SMALL_BYTES} | keys
     hertz = next(hertz for hertz, known in LTE_BLOCKS.items() if known == blocks)
     return {f"radio.{way}link_bandwidth_hz": hertz for way in ("up", "down")} | keys
 
@@ -134,7 +137,9 @@ def compared(uavs: int, keys: dict[str, Any], slots: int) -> dict[str, Any]:
     radio = radio_access(scenario, channel)
     model = radio.link_rates(fixed_allocation(scenario), channel.values, in_turns=False)
     cell = cell_of(scenario)
-    made = simulate_lte(air_of(scenario, channel, cell), cell, datagram_bytes=DATAGRAM_BYTES)
+    made = simulate_lte(
+        air_of(scenario, channel, cell), cell, datagram_bytes=scenario.emulation.mtu
+    )
     found: dict[str, Any] = {}
     for way, ours, theirs in zip(
         ("up", "down"), (model.uplink, model.gradient), made.bps, strict=True
@@ -166,8 +171,8 @@ def by_scheme(blocks: int, side: int) -> list[dict[str, Any]]:
     Returns:
         A row for each level: MCS, blocks in which it is sent, SNR in dB, and both goodputs.
     """
-    mtu = 576 if blocks < 25 else DATAGRAM_BYTES
-    scenario, _ = case(1, _band(blocks, **{"emulation.mtu": mtu}), 1)
+    scenario, _ = case(1, _band(blocks), 1)
+    mtu = scenario.emulation.mtu
     radio = radio_access(scenario, case(1, {}, 1)[1])
     assert isinstance(radio, Lte)
     steps = radio.steps[side]
