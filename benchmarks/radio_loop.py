@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -52,8 +52,10 @@ class Case(NamedTuple):
 
 CASES = {
     f"{name}, K = {k}, {'all send' if sends else 'idle'}": Case(access, k, sends)
-    for name, access, counts in (("LTE", "lte", (3, 10, 30)), ("Wi-Fi", "wifi", (3, 5)))
-    for k in counts
+    for name, access, k in (
+        *(("LTE", "lte", k) for k in (3, 10, 30)),
+        ("Wi-Fi", "wifi", 5),
+    )
     for sends in (False, True)
 }
 
@@ -106,8 +108,10 @@ def alone(case: Case, seconds: float) -> None:
         channel = source.trace(round(seconds / scenario.slot_s))
     air = replace(air_of(scenario, channel, cell), way="up")
     # A sender without a window sends nothing.
-    windows = {} if case.sends else {"LTE_WINDOW_BYTES": 0, "WIFI_WINDOW_BYTES": 0}
-    with mock.patch.multiple(radio, **windows) if windows else nullcontext():
+    names = () if case.sends else ("LTE_WINDOW_BYTES", "WIFI_WINDOW_BYTES")
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(mock.patch.object(radio, name, 0))
         if isinstance(cell, radio.LteSettings):
             radio.simulate_lte(air, cell, datagram_bytes=scenario.emulation.mtu)
         else:
