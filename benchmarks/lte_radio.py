@@ -158,7 +158,8 @@ def differences(model_bps: np.ndarray, ns3_bps: np.ndarray) -> np.ndarray:
     """Relative differences; infinite where only ns-3 carries something."""
     same = np.zeros(model_bps.shape)
     same[(model_bps == 0) & (ns3_bps > 0)] = np.inf
-    return np.abs(np.divide(ns3_bps, model_bps, out=1 + same, where=model_bps > 0) - 1)
+    ratio = np.divide(ns3_bps, model_bps, out=1 + same, where=model_bps > 0)
+    return np.asarray(np.abs(ratio - 1))
 
 
 def by_scheme(blocks: int, side: int) -> list[dict[str, Any]]:
@@ -201,7 +202,8 @@ def by_scheme(blocks: int, side: int) -> list[dict[str, Any]]:
         np.repeat(gain if side == 1 else clear, slots, 1),
     )
     # It attaches on a good channel.
-    ways = tuple(np.hstack([np.full((1, 5), 1e-9), way]) for way in ways)
+    first = np.full((1, 5), 1e-9)
+    ways = np.hstack([first, ways[0]]), np.hstack([first, ways[1]])
     air = Air(
         *ways,
         ways[0].shape[1],

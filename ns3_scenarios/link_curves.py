@@ -21,7 +21,7 @@ _TABLES = "least_db", "errors", "grants"
 
 
 def link_curves(launch: Launch = LAUNCH) -> dict[str, Any]:
-    """What ns-3's `LteAmc` and `LteMiErrorModel` say of a downlink with the same SNR in all blocks.
+    """Tables of ns-3's `LteAmc` and `LteMiErrorModel` for a downlink with one SNR in all blocks.
 
     Returns:
         `least_db` [4, 15]: for groups of 1 to 4 resource blocks, the least SNR of each channel

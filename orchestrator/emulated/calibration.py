@@ -73,7 +73,7 @@ class Trial:
 
     @property
     def left_out(self) -> Sequence[str]:
-        """What is said of each link without transfers."""
+        """A message for each link without transfers."""
         return [
             f"the {way}link of UAV {client + 1} has no rate in any slot: it is not calibrated"
             for way, bps in (("up", self.up_bps), ("down", self.down_bps))

@@ -56,7 +56,7 @@ class Probes(Protocol):
 
     @property
     def left_out(self) -> Sequence[str]:
-        """What is said of each link, or of each UAV, without transfers."""
+        """A message for each link, or each UAV, without transfers."""
 
 
 class Hosts(Protocol):

@@ -42,7 +42,7 @@ class RadioAir:
     typical: ChannelTrace
     """A slot of the channel, with which the radio is calibrated: see `typical_of`."""
     missing: Sequence[str] = ()
-    """What is said of each UAV that cannot be calibrated."""
+    """A message for each UAV that cannot be calibrated."""
 
     @classmethod
     def of(cls, scenario: ResolvedScenario, trace: SlotTrace, folder: Path) -> "RadioAir":
@@ -105,7 +105,7 @@ class RadioAir:
 def typical_of(
     scenario: ResolvedScenario, trace: ChannelTrace
 ) -> tuple[ChannelTrace, Sequence[str]]:
-    """A slot in which all links have a channel if they ever do, and what is said of the others.
+    """A slot in which all links have a channel if they ever do, and messages for the others.
 
     Each UAV has its gains of the slot that is nearest to the middle of the trace and in which both
     of its links carry something by the rate model. A UAV that has no such slot has no channel.
@@ -118,10 +118,10 @@ def typical_of(
     rates = of_gains(scenario).link_rates(
         fixed_allocation(scenario), steady.values, in_turns=False, active=1
     )
-    carries = np.stack([rates.uplink > 0, rates.gradient > 0])
+    carries = rates.uplink > 0, rates.gradient > 0
     ways = [gain.copy() for gain in both_ways(typical.replaced(fading=None).values)]
     missing = []
-    for k, there in enumerate(carries.all(axis=0)):
+    for k, there in enumerate(carries[0] & carries[1]):
         slots = np.flatnonzero(there)
         if slots.size:
             slot = slots[np.abs(slots - middle).argmin()]
@@ -130,7 +130,9 @@ def typical_of(
             continue
         lacking = " and ".join(
             name
-            for name, row in zip(("uplink", "downlink"), carries[:, k], strict=True)
+            for name, row in zip(
+                ("uplink", "downlink"), (carries[0][k], carries[1][k]), strict=True
+            )
             if not row.any()
         )
         missing.append(

@@ -56,7 +56,7 @@ class RadioTrial:
     """Duration in real seconds."""
     dilation: float
     left_out: Sequence[str] = ()
-    """What is said of each UAV without transfers."""
+    """A message for each UAV without transfers."""
     samples: Samples | None = None
     """Bytes that the radio delivered by slot, available after the trial."""
 

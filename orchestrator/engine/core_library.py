@@ -29,7 +29,7 @@ EXHAUSTED = float("inf")
 
 _SOURCES = Path(__file__).parent / "core"
 _SHARED = Path(__file__).parents[2] / "ns3_scenarios" / "cpp" / "lte"
-"""What LTE's rate model has in common with the scheduler in ns-3."""
+"""Folder of the code that LTE's rate model shares with the scheduler in ns-3."""
 Function = tuple[str, Any, Sequence[Any]]
 """A function of a library: its name, the type of its result, and those of its arguments."""
 _Double, _Int, _Long, _Pointer = ctypes.c_double, ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
@@ -271,7 +271,8 @@ def lte_used(has: Ints, reached: Array) -> Ints:
 
     Args:
         has: Numbers of resource blocks, in any shape.
-        reached: In so many blocks the power suffices for the lowest scheme, of the same shape.
+        reached: Number of blocks for which the power suffices with the lowest scheme, of the same
+            shape.
     """
     has, reached = np.ascontiguousarray(has, np.int64), np.ascontiguousarray(reached, float)
     used = np.empty(has.shape, np.int64)

@@ -96,7 +96,7 @@ class Steps(NamedTuple):
 
     @property
     def scheme(self) -> Ints:
-        """Of each step, the first one with its MCS and layers, shape [L + 1]."""
+        """The first step with the MCS and the layers of each step, shape [L + 1]."""
         pairs = list(zip(self.mcs.tolist(), self.layers.tolist(), strict=True))
         return np.array([pairs.index(pair) for pair in pairs])
 
