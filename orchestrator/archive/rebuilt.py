@@ -23,7 +23,7 @@ from orchestrator.analysis.waterfall import PART_OF, waterfalls
 from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.emulated.stage import SPARE_SLOTS
 from orchestrator.engine.faults import FaultSchedule, RoundFaults
-from orchestrator.engine.lte import Lte
+from orchestrator.engine.lte import Cellular
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.engine.radio import radio_access
 from orchestrator.records.emulation import Emulation, RoundRecord, SetUp
@@ -212,7 +212,7 @@ class _Remade:
                 *(measured, self.radio, rates.gain, slot_s, decision.allocation),
                 in_turns=plan.in_turns,
             )
-            if isinstance(self.radio, Lte)
+            if isinstance(self.radio, Cellular)
             else None,
         )
 
