@@ -516,8 +516,8 @@ def _counted_bytes(
     """Bytes that a node counted on its link for each transfer, by client, step, and iteration of CA
     and SG.
 
-    Retransmissions and frames without data are not among them. There is nothing where several
-    messages are of one step.
+    Frames without data are not among them, nor retransmissions of frames that were not lost on the
+    channel. There is nothing where several messages are of one step.
 
     Args:
         plan: Plan of the round.
@@ -529,7 +529,8 @@ def _counted_bytes(
         return found
     rows = accounts[accounts["kind"].isin(list(STEP_OF))]
     header_bytes = np.where(rows["quic_bytes"] > 0, UDP_HEADERS_BYTES, HEADERS_BYTES)
-    size = rows[[name for name in BYTES if name not in ("ack_bytes", *RESENT)]].sum(axis=1)
+    without = {"ack_bytes", *RESENT} - {"resent_lost_bytes"}
+    size = rows[[name for name in BYTES if name not in without]].sum(axis=1)
     size -= (ETHERNET_BYTES - ethernet_bytes) * (rows["header_bytes"] // header_bytes)
     for client, iteration, kind, each in zip(
         rows["client"], rows["iteration"], rows["kind"], size, strict=True
