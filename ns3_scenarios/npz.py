@@ -23,10 +23,13 @@ import numpy.typing as npt
 import psutil
 
 from testbed.system.files import opened_regular, read_whole
+from testbed.system.zips import check_entries
 
 EASY_BYTES, MOST_GROWTH = 256 << 20, 50
 """A file is refused if it has more bytes than this and its compression ratio exceeds the next
 value; arrays of at least this size are mapped instead of being read."""
+MOST_ENTRIES = 10_000
+"""Largest number of arrays in a file."""
 BLOCK_BYTES = 1 << 20
 """Bytes that are written or checked together."""
 _ALIGNMENT = 64
@@ -138,6 +141,7 @@ def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArra
         file: IO[bytes] = opened
         if size <= EASY_BYTES:  # then nothing that happens to the file later matters
             file = io.BytesIO(read_whole(opened, size))
+        check_entries(file, MOST_ENTRIES)
         with zipfile.ZipFile(file) as archive:
             members = {
                 name: member
@@ -164,9 +168,12 @@ def names(path: Path, most_bytes: int) -> list[str]:
 
     Raises:
         OSError: The file cannot be opened or read.
-        ValueError: The file is too long. Zipfile has further exceptions for broken bytes.
+        ValueError: The file is too long, or has too many entries. Zipfile has further exceptions
+            for broken bytes.
     """
-    with opened_regular(path, most_bytes) as (file, _), zipfile.ZipFile(file) as archive:
+    with opened_regular(path, most_bytes) as (file, _):
+        check_entries(file, MOST_ENTRIES)
+        archive = zipfile.ZipFile(file)
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 

@@ -48,6 +48,7 @@ from orchestrator.scenario.schema import Scenario, Section
 from orchestrator.scenario.yaml_text import dump
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
+from testbed.system.files import sha256_of
 from workloads.models.language import model_folder
 
 log = logging.getLogger(__name__)
@@ -653,9 +654,7 @@ def digest_of(path: Path) -> str:
     try:
         inside = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
         for file in inside:
-            digest.update(f"{file.relative_to(path)}\0".encode())
-            with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+            digest.update(f"{file.relative_to(path)}\0".encode() + bytes.fromhex(sha256_of(file)))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     return digest.hexdigest()

@@ -10,7 +10,8 @@ from orchestrator.emulated.learning import evaluates
 from orchestrator.records.manifest import plugins_of
 from orchestrator.scenario.profiles import data_of, model_of
 from orchestrator.scenario.schema import Scenario
-from testbed.core.registry import MODELS, content_digest
+from testbed.core.registry import MODELS
+from testbed.system.files import content_digest
 from testbed.system.folders import cache_folder
 from workloads.data.digests import data_digests
 from workloads.data.parts import FIELD

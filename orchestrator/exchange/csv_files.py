@@ -8,6 +8,7 @@ import io
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -24,6 +25,8 @@ from orchestrator.exchange.reading import passed_over
 from testbed.core.errors import InputError
 from testbed.core.words import by_number, not_one_of
 
+MOST_LINES, MOST_LETTERS, MOST_COLUMNS = 3_000_000, 1_000_000, 10_000
+"""Limits of a file: lines, characters of a line that is read, and columns."""
 _LENGTHS = {"m": 1.0, "cm": 0.01, "mm": 0.001, "km": 1000.0, "ft": 0.3048, "inch": 0.0254}
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _DEGREES = {"deg": 1.0, "deg1e7": 1e-7, "rad": math.degrees(1)}
@@ -389,23 +392,37 @@ def _matched(
 
 def _texts(path: Path, header: bool, notes: list[str]) -> pd.DataFrame:
     """All cells as text; the index has the lines of the file. Blank lines and comments (#) go."""
-    filled = [
-        (number, line) for number, line in enumerate(text_of(path).splitlines(), 1) if line.strip()
-    ]
-    numbered = [(number, line) for number, line in filled if not line.lstrip().startswith("#")]
-    begins = filled.index(numbered[0]) if numbered else 0
-    skipped = passed_over(len(filled) - len(numbered) - begins, "line", "beginning with #")
+    text = text_of(path)
+    all_lines = text.splitlines() if text.count("\n") <= MOST_LINES else []
+    if not 0 < len(all_lines) <= MOST_LINES:
+        why = "no lines" if not text else f"more than {MOST_LINES:,} lines"
+        raise InputError(f"{path}: is not a CSV file that can be read (it has {why})")
+    filled = [number for number, line in enumerate(all_lines) if line and not line.isspace()]
+    numbers = [number for number in filled if not all_lines[number].lstrip().startswith("#")]
+    begins = filled.index(numbers[0]) if numbers else 0
+    skipped = passed_over(len(filled) - len(numbers) - begins, "line", "beginning with #")
     notes += [f"{path}: {note}" for note in skipped]
-    if not numbered:
+    if not numbers:
         raise InputError(f"{path}: is not a CSV file (it has no lines)")
-    head = re.sub(r'"[^"]*"', "", numbered[0][1])
+    first_line = all_lines[numbers[0]]
+    head = re.sub(r'"[^"]*"', "", first_line)
     separator = max(",;\t", key=head.count)
     words = separator if separator in head else r"\s+" if re.search(r"\S\s+\S", head) else ","
+    if (i := first(np.array([len(all_lines[n]) > MOST_LETTERS for n in numbers]))) is not None:
+        raise InputError(
+            f"{path}, line {numbers[i] + 1}: is longer than {MOST_LETTERS:,} characters"
+        )
+    columns = len(head.split()) if words == r"\s+" else head.count(separator) + 1
+    if columns > MOST_COLUMNS:
+        raise InputError(f"{path}: has {columns:,} columns, more than {MOST_COLUMNS:,}")
+    given = _names(first_line, separator if words != r"\s+" else "", path) if header else []
+    if doubled := [name for name, count in Counter(given).items() if count > 1]:
+        raise InputError(f"{path}: has two columns {doubled[0][:60]!r}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
             table = pd.read_csv(
-                io.StringIO("\n".join(line for _, line in numbered)),
+                io.StringIO("\n".join([all_lines[number] for number in numbers])),
                 sep=words,
                 header=0 if header else None,
                 skipinitialspace=True,
@@ -417,18 +434,13 @@ def _texts(path: Path, header: bool, notes: list[str]) -> pd.DataFrame:
     except (ValueError, pd.errors.ParserWarning) as error:
         problem = " ".join(str(error).split())[:120]
         raise InputError(f"{path}: is not a CSV file ({problem})") from None
-    lines = [number for number, _ in numbered][int(header) :]
+    lines = [number + 1 for number in numbers[int(header) :]]
     if table.empty:
         raise InputError(f"{path}: has no rows")
     if len(lines) != len(table):
         raise InputError(f"{path}: is not a CSV file (a quoted value contains a line break)")
     if header:
         names = [name.strip() for name in map(str, table.columns)]
-        line = numbered[0][1]  # pandas would give new names to columns of the same name
-        raw = next(csv.reader([line], delimiter=separator, skipinitialspace=True))
-        given = line.split() if words == r"\s+" else raw
-        if doubled := [name for name in given if given.count(name) > 1]:
-            raise InputError(f"{path}: has two columns {doubled[0]!r}")
         if all(map(is_number, names)):
             hint = "; a line that begins with # is no header" if begins else ""
             raise InputError(
@@ -439,6 +451,16 @@ def _texts(path: Path, header: bool, notes: list[str]) -> pd.DataFrame:
         table.columns = pd.Index([str(n) for n in range(1, table.shape[1] + 1)])
     table.index = pd.Index(lines)
     return table.fillna("")
+
+
+def _names(line: str, separator: str, path: Path) -> list[str]:
+    """The names of columns in the header, where pandas would change equal ones."""
+    if not separator:
+        return line.split()
+    try:
+        return next(csv.reader([line], delimiter=separator, skipinitialspace=True))
+    except csv.Error as error:
+        raise InputError(f"{path}: is not a CSV file ({error})") from None
 
 
 def _drop_alternatives(chosen: dict[str, str], specs: Mapping[str, Any], path: Path) -> None:

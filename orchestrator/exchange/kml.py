@@ -38,7 +38,10 @@ from orchestrator.exchange.reading import (
 )
 from orchestrator.exchange.tracks import Above, Track, Tracks
 from testbed.core.errors import InputError
+from testbed.system.zips import check_entries
 
+MOST_ENTRIES = 10_000
+"""Largest number of files in a KMZ file."""
 NAMESPACES = (
     *(f"http://www.opengis.net/kml/2.{minor}" for minor in (2, 3)),
     *(f"http://earth.google.com/kml/2.{minor}" for minor in range(3)),
@@ -166,7 +169,8 @@ def read_kml(path: Path) -> Tracks:
 def _unpacked(data: bytes, path: Path, notes: list[str]) -> bytes:
     """The KML file in a KMZ file."""
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        check_entries(held := io.BytesIO(data), MOST_ENTRIES)
+        with zipfile.ZipFile(held) as archive:
             names = [name for name in archive.namelist() if name.lower().endswith(".kml")]
             if not names:
                 raise InputError(f"{path}: is a zip file without a .kml file; KMZ has one")

@@ -9,7 +9,9 @@ shares (Dirichlet, with log-probabilities before the linear scaling).
 """
 
 import io
+import json
 import math
+import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -36,14 +38,18 @@ from orchestrator.policies.environment import (
 )
 from orchestrator.policies.shares import decided_shares
 from orchestrator.rounds.loop import Decide, Situation
+from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, Round
-from testbed.system.files import check_no_link, write_whole
+from testbed.system.files import check_no_link, opened_regular, write_whole
+from testbed.system.zips import check_entries
 
 CHECKPOINT = "agent.pt"
 HISTORY = "rounds.parquet"
+MOST_BYTES, MOST_ENTRIES, MOST_SIZE = 256 << 20, 10_000, 4096
+"""Limits of an agent's file: bytes, arrays, and neurons of a layer."""
 
 
 @dataclass(frozen=True)
@@ -542,14 +548,32 @@ def _save(
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        state = torch.load(path, weights_only=True)
+        with opened_regular(path, MOST_BYTES) as (file, _):
+            check_entries(file, MOST_ENTRIES)
+            if sum(entry.file_size for entry in zipfile.ZipFile(file).infolist()) > MOST_BYTES:
+                raise ValueError(f"expands to more than {MOST_BYTES:,} bytes")
+            file.seek(0)
+            state = torch.load(file, weights_only=True)
         identity = state["identity"]
         assert {"scenario", "variant", "seed", "settings"} <= identity.keys()
     except FileNotFoundError:
         raise InputError(f"{path}: no such agent; train one first") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not a trained agent ({str(error)[:200]})") from None
     except Exception as error:  # torch raises many kinds for broken files
         raise InputError(f"{path}: not a trained agent ({type(error).__name__})") from None
     return dict(state)
+
+
+def _check_sizes(settings: Settings) -> None:
+    """Refuse sizes of networks that no agent has.
+
+    Raises:
+        ValueError: A size is not a whole number from 1 to `MOST_SIZE`.
+    """
+    sizes = (settings.key_size, settings.feature_size, *settings.hidden)
+    if len(sizes) != 5 or not all(type(n) is int and 0 < n <= MOST_SIZE for n in sizes):
+        raise ValueError("sizes of networks")
 
 
 def _last_round(saved: dict[str, Any]) -> tuple[Round, Allocation]:
@@ -584,25 +608,33 @@ def agent_policy(scenario: Scenario, path: Path) -> Decide:
     """
     saved = _read(path / CHECKPOINT if path.is_dir() else path)
     identity = saved["identity"]
-    trained = Scenario.model_validate_json(identity["scenario"])
+    where = f"allocation.agent: {path}"
+    try:
+        tree = json.loads(identity["scenario"])
+        tree["workload"].setdefault("classes", 2)  # Else, validation would read a language model.
+        settings = Settings(**identity["settings"])
+        _check_sizes(settings)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{where} is not a trained agent ({type(error).__name__})") from None
+    trained = validate(tree, where)
     radio = of_gains(scenario)
     shares = decided_shares(scenario.scheme, radio)
     wanted = scenario.uavs.count, shares
     if wanted != (trained.uavs.count, decided_shares(trained.scheme, of_gains(trained))):
         raise InputError(
-            f"allocation.agent: {path} decides for {trained.uavs.count} UAVs under "
+            f"{where} decides for {trained.uavs.count} UAVs under "
             f"{trained.paradigm} with {trained.radio.access!r}, not {scenario.uavs.count} under "
             f"{scenario.paradigm} with {scenario.radio.access!r}"
         )
-    splits = profile_of(scenario).splits
-    if splits != profile_of(trained).splits:
-        raise InputError(
-            f"allocation.agent: {path} decides on splits of {trained.workload.model}, "
-            f"not on the {splits} of {scenario.workload.model}"
-        )
     variant = _variant(identity["variant"])
-    agent = Agent(scenario, shares, variant, Settings(**identity["settings"]))
-    agent.load_state_dict(saved["networks"])
+    agent = Agent(scenario, shares, variant, settings)
+    try:
+        agent.load_state_dict(saved["networks"])
+    except (KeyError, TypeError, AttributeError, RuntimeError):  # torch's, for other sizes
+        raise InputError(
+            f"{where} decides on splits of {trained.workload.model}, not on the {agent.splits} of "
+            f"{scenario.workload.model}"
+        ) from None
 
     def decide(now: Situation) -> Allocation:
         if not now.rounds:

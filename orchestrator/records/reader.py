@@ -7,6 +7,7 @@ A missing file only removes its own data from the result; an existing file must 
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -190,8 +191,14 @@ class Run:
         return wide
 
 
-def read_run(path: str | Path) -> Run:
+def read_run(
+    path: str | Path, change: Callable[[dict[str, Any]], dict[str, Any]] = lambda tree: tree
+) -> Run:
     """Read a run directory that may not be trustworthy.
+
+    Args:
+        path: The directory.
+        change: Called with the keys and values of the scenario; its result is validated instead.
 
     Raises:
         InputError: The folder is not a run directory (manifest.json or scenario.json is missing),
@@ -203,7 +210,7 @@ def read_run(path: str | Path) -> Run:
     if not isinstance(name := tree.get("name", "scenario"), str):
         raise InputError(f"{run_dir / SCENARIO}: name: must be a text")
     # Reports may have any name; a scenario's name must be a valid file name.
-    scenario = validate(tree | {"name": "scenario"}, str(run_dir / SCENARIO))
+    scenario = validate(change(tree) | {"name": "scenario"}, str(run_dir / SCENARIO))
     tables: dict[str, pd.DataFrame] = {}
     absent: dict[str, str] = {}
     for stem in TABLES:

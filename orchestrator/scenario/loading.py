@@ -3,7 +3,6 @@
 
 """Reads scenarios: YAML and ``key=value`` overrides become a `Scenario`; errors are one line."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from orchestrator.scenario.unused import say_unused
 from orchestrator.scenario.yaml_text import MOST_CHARACTERS, parse
 from testbed.core.errors import InputError
 from testbed.core.words import did_you_mean
-from testbed.system.files import json_digest, read_regular
+from testbed.system.files import json_digest, json_value, read_regular
 
 _TYPE_TAGS = {
     "bool",
@@ -142,14 +141,12 @@ def read_fit(path: Path, key: str) -> dict[str, Any]:
     """
     where = f"{key}: {path}"
     try:
-        data = read_regular(path, MOST_CHARACTERS)
+        tree = json_value(path, MOST_CHARACTERS)
     except FileNotFoundError:
         raise InputError(f"{where}: no such file") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise InputError(f"{where}: cannot be read ({error})") from None
-    try:
-        tree = json.loads(data)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InputError(f"{where}: not JSON ({_one_line(error)})") from None
     channel = tree.get("channel") if isinstance(tree, dict) else None
     if isinstance(tree, dict) and "channel" in tree and channel is None:

@@ -13,7 +13,8 @@ from testbed.core.errors import InputError
 MOST_CHARACTERS = 4_000_000
 """Largest size of a YAML text."""
 MOST_VALUES = 200_000
-"""Largest number of values in a text, with aliases and merge keys expanded."""
+"""Largest number of keys and values in a text, and of values with aliases and merge keys
+expanded."""
 LONGEST_NUMBER = 300
 """Largest number of characters of a number; a float can hold an integer of this length."""
 
@@ -97,6 +98,24 @@ class _Loader(yaml.SafeLoader):
     """
 
     yaml_implicit_resolvers = {}  # noqa: RUF012  # PyYAML declares it as a variable of instances
+    # Without the dates, sets and bytes of YAML 1.1.
+    yaml_constructors = {  # noqa: RUF012
+        tag: yaml.SafeLoader.yaml_constructors[tag]
+        for tag in (*(_TAG + name for name in ("null", "str", "seq", "map")), None)
+    }
+
+    _composed = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """A node, or a shared one for an alias.
+
+        Raises:
+            ValueError: The text has too many keys and values.
+        """
+        self._composed += 1
+        if self._composed > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES} keys and values")
+        return super().compose_node(parent, index)
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """A mapping as it is written, before merge keys are resolved.
@@ -114,7 +133,8 @@ class _Loader(yaml.SafeLoader):
             if (other := first.setdefault(value, key)) is not key:
                 line, here = other.start_mark.line + 1, key.start_mark.line + 1
                 where = f"first in line {line}" if line != here else "both times in this line"
-                raise _RefusedError(f"the key {key.value!r} occurs twice, {where}", key)
+                name = f"{key.value[:60]!r}"
+                raise _RefusedError(f"the key {name} occurs twice, {where}", key)
         return node
 
     def number(self, node: yaml.ScalarNode) -> int | float:
@@ -229,4 +249,4 @@ def _as_written(node: yaml.Node, path: str) -> yaml.Node:
 
 
 def _one_line(text: object) -> str:
-    return " ".join(str(text).split())
+    return " ".join(str(text)[:1000].split())[:200]

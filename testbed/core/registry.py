@@ -246,20 +246,20 @@ class Registry:
         assert spec is not None, entry
         folders = spec.submodule_search_locations
         for place in folders or [spec.origin or ""]:
-            digest.update(content_digest(Path(place)).encode())
+            digest.update(_package_digest(Path(place)).encode())
         return digest.hexdigest()[:16]
 
 
-def content_digest(path: Path) -> str:
-    """SHA-256 of a file, or of the names and contents of all files of a folder, as hexadecimal
-    digits; compiled files of Python are not included."""
+def _package_digest(path: Path) -> str:
+    """SHA-256 of an installed file, or of the names and contents of all files of a folder, as
+    hexadecimal digits; compiled files of Python are not included."""
     if not path.is_dir():
         with path.open("rb") as opened:
             return hashlib.file_digest(opened, "sha256").hexdigest()
     digest = hashlib.sha256()
     for file in sorted(path.rglob("*")):
         if file.is_file() and "__pycache__" not in file.parts:
-            digest.update(f"{file.relative_to(path)}\0{content_digest(file)}\0".encode())
+            digest.update(f"{file.relative_to(path)}\0{_package_digest(file)}\0".encode())
     return digest.hexdigest()
 
 

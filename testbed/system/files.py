@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -21,9 +22,16 @@ from testbed.system.leftovers import noted
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_JSON_BYTES = 16 << 20
 DIGEST_BYTES = hashlib.sha256().digest_size
 _NO_FILE = "is not a regular file"
+MOST_DATA_BYTES = 1 << 40
+"""Size limit of a file with data or weights."""
+MOST_JSON_BYTES = 16 << 20
+"""Size limit of a JSON file."""
+MOST_WAYS = 16
+"""Largest number of paths, through symbolic links, on which a folder is read."""
+_SAFE_BYTES, _MOST_HOLLOW = 1 << 30, 200
+"""A file that is longer, and longer than this multiple of the data in it, is refused."""
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
@@ -73,7 +81,8 @@ def opened_regular(path: Path, most_bytes: int) -> Iterator[tuple[IO[bytes], int
 
     Raises:
         OSError: The file cannot be opened.
-        ValueError: The path is not a regular file, or longer than `most_bytes`.
+        ValueError: The path is not a regular file, is longer than `most_bytes`, or nearly all of it
+            is a hole.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError(_NO_FILE)
@@ -84,7 +93,24 @@ def opened_regular(path: Path, most_bytes: int) -> Iterator[tuple[IO[bytes], int
             raise ValueError(_NO_FILE)
         if about.st_size > most_bytes:
             raise ValueError(f"is longer than {most_bytes:,} bytes")
+        if about.st_size > _SAFE_BYTES and _is_hollow(file.fileno(), about.st_size):
+            raise ValueError(f"claims {about.st_size:,} bytes, and nearly all of them are a hole")
         yield file, about.st_size
+
+
+def _is_hollow(file: int, size: int) -> bool:
+    """Whether less than 1 / `_MOST_HOLLOW` of a file has been written; its position is 0."""
+    data = end = 0
+    try:
+        while data * _MOST_HOLLOW < size:
+            begin = os.lseek(file, end, os.SEEK_DATA)
+            end = os.lseek(file, begin, os.SEEK_HOLE)
+            data += end - begin
+    except OSError as error:
+        return error.errno == errno.ENXIO  # nothing but a hole follows
+    finally:
+        os.lseek(file, 0, os.SEEK_SET)
+    return False
 
 
 def read_whole(file: IO[bytes], size: int) -> bytes:
@@ -110,6 +136,56 @@ def read_regular(path: Path, most_bytes: int) -> bytes:
         return read_whole(file, size)
 
 
+def check_regular(path: Path, most_bytes: int = MOST_DATA_BYTES) -> None:
+    """Refuse what a library must not be given to open: a pipe, a device, a file without an end.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: See `opened_regular`.
+    """
+    with opened_regular(path, most_bytes):
+        pass
+
+
+def json_value(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
+    """The value in a JSON file.
+
+    Raises:
+        OSError: The file cannot be opened or read.
+        ValueError: See `read_regular`; or the text is not JSON, is nested too deeply, or has an
+            object with two equal keys. The message is one line.
+    """
+    try:
+        return json.loads(read_regular(path, most_bytes), object_pairs_hook=_object)
+    except UnicodeDecodeError:
+        raise ValueError("is not UTF-8 text") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"has an object with two keys {ascii(twice)[:60]}")
+    return found
+
+
+def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, through symbolic links to folders.
+
+    Raises:
+        OSError: A folder is reached on more than `MOST_WAYS` paths: links form a loop.
+    """
+    ways: Counter[tuple[int, int]] = Counter()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        about = os.stat(place)  # noqa: PTH116 - a text
+        ways[about.st_dev, about.st_ino] += 1
+        if ways[about.st_dev, about.st_ino] > MOST_WAYS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), place)
+        yield place, folders, names
+
+
 def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
     """A JSON value with finite numbers and texts that UTF-8 can encode.
 
@@ -117,16 +193,15 @@ def read_json(path: Path, most_bytes: int = MOST_JSON_BYTES) -> Any:
         InputError: The file is missing, or is not JSON; the message names it.
     """
     try:
-        value = json.loads(read_regular(path, most_bytes))
+        value = json_value(path, most_bytes)
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeError:
         raise InputError(f"{path}: cannot be read (it is not UTF-8 text)") from None
     except ValueError as error:
-        raise InputError(f"{path}: cannot be read ({error})") from None
-    except RecursionError:
-        raise InputError(f"{path}: cannot be read (it is nested too deeply)") from None
+        is_ours = str(error).startswith("is ")
+        raise InputError(f"{path}: cannot be read ({'it ' * is_ours}{error})") from None
     return value
 
 
@@ -140,9 +215,32 @@ def mode_of(name: "str | os.PathLike[str]") -> int:
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 digest of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """SHA-256 digest of a file's content.
+
+    Raises:
+        OSError: The file cannot be opened or read, or is no regular file; see `opened_regular`.
+    """
+    try:
+        with opened_regular(path, MOST_DATA_BYTES) as (file, _):
+            return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file, or of the names and contents of all files of a folder, as hexadecimal
+    digits; compiled files of Python are not included.
+
+    Raises:
+        OSError: See `sha256_of`.
+    """
+    if not path.is_dir():
+        return sha256_of(path)
+    digest = hashlib.sha256()
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            digest.update(f"{file.relative_to(path)}\0{sha256_of(file)}\0".encode())
+    return digest.hexdigest()
 
 
 def sealed(data: bytes) -> bytes:

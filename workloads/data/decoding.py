@@ -9,6 +9,9 @@ bits, as Pillow does. Floating-point values must be from 0 to 1, and 32-bit inte
 not known, are refused.
 """
 
+import math
+import threading
+from contextlib import nullcontext
 from io import BytesIO
 from typing import Any
 
@@ -21,6 +24,10 @@ from torch import Tensor
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "TIFF", "WEBP", "GIF")
 """Formats by Pillow's names; others, such as EPS, would start programs."""
 Image.init()
+MOST_PIXELS, MANY_PIXELS = 50_000_000, 4_000_000
+"""Pictures with more pixels are refused; of those with more than the second, one is decoded at a
+time, because a pixel takes up to 20 bytes."""
+_ONE_LARGE = threading.Lock()
 
 
 class UnreadableError(ValueError):
@@ -31,12 +38,16 @@ def decoded(data: bytes) -> Tensor:
     """The pixels of a picture, [3, H, W], float32 from 0 to 1.
 
     Raises:
-        UnreadableError: The picture is broken, truncated, or its values have no known range.
+        UnreadableError: The picture is broken, truncated or too large, or its values have no known
+            range.
     """
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as file:
-            file.load()
-            pixels = _rgb(ImageOps.exif_transpose(file), file.format)
+            if (count := math.prod(file.size)) > MOST_PIXELS:
+                raise UnreadableError(f"has {count:,} pixels, more than {MOST_PIXELS:,}")
+            with _ONE_LARGE if count > MANY_PIXELS else nullcontext():
+                file.load()
+                pixels = _rgb(ImageOps.exif_transpose(file), file.format)
     except UnreadableError:
         raise
     except UnidentifiedImageError:
@@ -45,11 +56,11 @@ def decoded(data: bytes) -> Tensor:
         ) from None
     except Exception as error:  # Pillow raises many types for broken files.
         raise UnreadableError(" ".join(str(error).split()) or type(error).__name__) from None
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+    return torch.from_numpy(pixels)
 
 
 def _rgb(image: Image.Image, format_: str | None) -> npt.NDArray[Any]:
-    """[H, W, 3], float32 from 0 to 1."""
+    """[3, H, W], float32 from 0 to 1."""
     mode = image.mode
     if mode.startswith("I;16") or (mode == "I" and format_ in ("PPM", "PNG")):
         grey = np.asarray(image).astype(np.float32) / 65535
@@ -65,5 +76,7 @@ def _rgb(image: Image.Image, format_: str | None) -> npt.NDArray[Any]:
     else:
         colours = {"RGBa": "RGBA", "La": "LA"}.get(mode)
         image = image if colours is None else image.convert(colours)
-        return np.asarray(image.convert("RGB")).astype(np.float32) / 255
-    return np.repeat(grey[..., None], 3, axis=-1)
+        pixels = np.asarray(image.convert("RGB")).transpose(2, 0, 1).astype(np.float32, "C")
+        pixels /= 255
+        return pixels
+    return np.repeat(grey[None], 3, axis=0)

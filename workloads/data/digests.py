@@ -4,12 +4,11 @@
 """Digests of a data set's files, by which a run recognises its data. Without torch."""
 
 import hashlib
-import os
 from pathlib import Path
 
 from testbed.core.errors import InputError
-from testbed.core.registry import content_digest
-from workloads.data.folders import SUFFIXES
+from testbed.system.files import sha256_of, walk
+from workloads.data.folders import SUFFIXES, picture_bytes
 from workloads.data.parts import FIELD
 
 TABLES = (".parquet", ".arrow", ".npy", ".bin", ".json")
@@ -31,28 +30,27 @@ def data_digests(root: Path, has_texts: bool = False) -> dict[str, str]:
     Raises:
         InputError: The path is not a folder, or a file cannot be read.
     """
-    if has_texts and root.is_file():
-        return {root.name: content_digest(root)}
-    if not root.is_dir():
+    if not root.is_dir() and not (has_texts and root.is_file()):
         kind = "a file or folder" if has_texts else "a folder"
         raise InputError(f"{FIELD}: {root} is neither 'synthetic' nor {kind}")
     endings = (*TABLES, *TEXTS) if has_texts else TABLES
     digests = {}
     try:
-        for place, folders, names in os.walk(root, followlinks=True):
+        if root.is_file():
+            return {root.name: sha256_of(root)}
+        for place, folders, names in walk(root):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             own = Path(place).relative_to(root)
             pictures = hashlib.sha256()
             listed = sorted(name for name in names if name.lower().endswith(SUFFIXES))
             for name in listed:
-                data = Path(place, name).read_bytes()
+                data = picture_bytes(Path(place, name))
                 pictures.update(f"{name}\0{len(data)}\0".encode("utf-8", "surrogateescape"))
                 pictures.update(data)
             if listed:
                 digests[f"{own}/"] = pictures.hexdigest()
             for name in sorted(name for name in names if name.lower().endswith(endings)):
-                with Path(place, name).open("rb") as file:
-                    digests[str(own / name)] = hashlib.file_digest(file, "sha256").hexdigest()
+                digests[str(own / name)] = sha256_of(Path(place, name))
     except OSError as error:
         raise InputError(f"{FIELD}: {error.filename}: {error.strerror}") from None
     return digests

@@ -3,44 +3,53 @@
 
 """Folders of pictures, one per class, and the folders of their parts."""
 
-import os
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.core.errors import InputError
 from testbed.core.words import by_number
+from testbed.system.files import read_regular, walk
 from workloads.data.parts import FIELD, Division, divided, names_only_a_part, part_of
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Endings of pictures' names; other files are not read."""
+MOST_BYTES = 256 << 20
+"""Size limit of an encoded picture."""
 
 
 def pictures_below(folder: Path) -> Iterator[str]:
     """Paths of all pictures below a folder, sorted by the numbers in their names."""
-    for place, _, names in sorted(
-        os.walk(folder, followlinks=True), key=lambda it: by_number(it[0])
-    ):
+    for place, _, names in sorted(walk(folder), key=lambda it: by_number(it[0])):
         for name in sorted(names, key=by_number):
             if name.lower().endswith(SUFFIXES):
                 yield f"{place}/{name}"
+
+
+def picture_bytes(path: Path) -> bytes:
+    """An encoded picture.
+
+    Raises:
+        OSError: The file cannot be read, or is no picture's file.
+    """
+    try:
+        return read_regular(path, MOST_BYTES)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
 
 
 def other_files(folder: Path) -> int:
     """Number of files below a folder that are not read as pictures, except for hidden ones."""
     return sum(
         not name.lower().endswith(SUFFIXES) and not name.startswith(".")
-        for _, _, names in os.walk(folder, followlinks=True)
+        for _, _, names in walk(folder)
         for name in names
     )
 
 
 def has_pictures(folder: Path) -> bool:
     """Whether there are pictures below a folder."""
-    return any(
-        name.lower().endswith(SUFFIXES)
-        for _, _, names in os.walk(folder, followlinks=True)
-        for name in names
-    )
+    return any(name.lower().endswith(SUFFIXES) for _, _, names in walk(folder) for name in names)
 
 
 def _folders(root: Path) -> list[Path]:

@@ -19,7 +19,13 @@ from torch.nn import functional
 
 from testbed.core.errors import InputError
 from workloads.data.config import DataConfig
-from workloads.data.folders import classes_in, has_pictures, picture_folders, pictures_below
+from workloads.data.folders import (
+    classes_in,
+    has_pictures,
+    picture_bytes,
+    picture_folders,
+    pictures_below,
+)
 from workloads.data.partitions import partition
 from workloads.data.parts import FIELD
 from workloads.data.pictures import EncodedPictures, Indices, Pictures, is_held_out, normalised
@@ -162,10 +168,10 @@ class Folder(EncodedPictures):
 
     def _encoded(self, index: int) -> tuple[str, bytes]:
         path = self._paths[index]
-        return path, Path(path).read_bytes()
+        return path, picture_bytes(Path(path))
 
     def _image(self, path: str) -> Tensor:
-        return self._normalised(path, Path(path).read_bytes())
+        return self._normalised(path, picture_bytes(Path(path)))
 
 
 class SyntheticTokens:
@@ -211,6 +217,13 @@ def open_data(
     Raises:
         InputError: The source is invalid; the message is one line.
     """
+    try:
+        return _open_data(config, classes, input_, train)
+    except OSError as error:
+        raise InputError(f"{FIELD}: {error.filename}: {error.strerror}") from None
+
+
+def _open_data(config: DataConfig, classes: int, input_: Images | Tokens, train: bool) -> Dataset:
     data: Pictures
     if config.source == "synthetic":
         samples = config.samples if train else min(config.samples, 500)

@@ -7,7 +7,6 @@ Only pyarrow is used. Arrow files are memory-mapped; the recently used row group
 are cached.
 """
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -20,12 +19,19 @@ import pyarrow.parquet as pq
 
 from testbed.core.errors import InputError
 from testbed.core.words import by_number
+from testbed.system.files import MOST_DATA_BYTES, check_regular, json_value, opened_regular
 from workloads.data.config import DataConfig
+from workloads.data.folders import picture_bytes
 from workloads.data.parts import FIELD, Division, divided, part_of, part_of_file, shown_names
 from workloads.data.pictures import EncodedPictures, is_held_out
 from workloads.models.chain import Images
 
 GROUPS_KEPT = 8
+ROW_BYTES = 32
+"""Memory for a row's label or for an empty text."""
+SAFE_BYTES, MOST_EXPANSION = 256 << 20, 200
+"""A row group of more bytes, and of more than this multiple of the file's, is refused; so are
+rows."""
 MOST = 2**31
 """Class numbers are below this, so that they can be counted in any integer type."""
 
@@ -77,7 +83,7 @@ def _place(path: Path) -> list[list[tuple[int, float, str]]]:
 def _arrow_files(folder: Path) -> list[Path]:
     """Arrow files of a folder in the order of `state.json`."""
     try:
-        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        state = json_value(folder / "state.json")
         return [folder / Path(entry["filename"]).name for entry in state["_data_files"]]
     except (OSError, ValueError, KeyError, TypeError):
         raise InputError(f"{FIELD}: {folder / 'state.json'} does not list the files") from None
@@ -155,12 +161,18 @@ class PictureTable(EncodedPictures):
             path = cell.get("path")
             cell = cell["bytes"]
             if cell is None and path is not None:
-                return name, (self._root / path).read_bytes()
+                return name, self._in_folder(name, path)
         return name, cell or b""
+
+    def _in_folder(self, name: str, path: str) -> bytes:
+        file = (self._root / path).resolve()
+        if not file.is_relative_to(self._root.resolve()):
+            raise InputError(f"{FIELD}: {name}: names {path[:200]!r}, which is not in its folder")
+        return picture_bytes(file)
 
     def _read(self, group: int) -> pa.ChunkedArray:
         file, number = self._groups[group]
-        return _opened(file).read_row_group(number, [self._column])[self._column]
+        return _cells(file, number, self._column)
 
 
 def texts_of(file: Path, column: str | None) -> Iterator[str]:
@@ -179,7 +191,7 @@ def texts_of(file: Path, column: str | None) -> Iterator[str]:
         column = "text"
     column = _column("text_column", column, opened.schema_arrow, _holds_texts)
     for number in range(opened.num_row_groups):
-        for text in opened.read_row_group(number, [column])[column]:
+        for text in _cells(file, number, column):
             yield text.as_py() or ""
 
 
@@ -189,7 +201,9 @@ class _ArrowFile:
     num_row_groups = 1
 
     def __init__(self, file: Path):
+        check_regular(file)
         self._table = pa.ipc.open_stream(pa.memory_map(str(file))).read_all()
+        self._table.validate(full=True)
         self.schema_arrow = self._table.schema
         self.metadata = self
 
@@ -207,13 +221,42 @@ class _ArrowFile:
         return self._table.select(columns)
 
 
+def _parquet(file: Path) -> pq.ParquetFile:
+    """A Parquet file whose row groups expand to a bounded size.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: The file is not regular, or claims more data than it can contain.
+    """
+    with opened_regular(file, MOST_DATA_BYTES) as (_, size):
+        opened = pq.ParquetFile(file)
+    about = opened.metadata
+    groups = [about.row_group(number).total_byte_size for number in range(about.num_row_groups)]
+    for needed in (*groups, ROW_BYTES * about.num_rows):
+        if needed > max(SAFE_BYTES, MOST_EXPANSION * size):
+            raise ValueError(f"claims {needed:,} bytes of values in a file of {size:,}")
+    return opened
+
+
 @lru_cache(64)
 def _opened(file: Path) -> Any:
     try:
-        return pq.ParquetFile(file) if file.suffix == ".parquet" else _ArrowFile(file)
-    except (OSError, pa.ArrowException) as error:
-        why = str(error).splitlines()[0]
-        raise InputError(f"{FIELD}: {file} cannot be read as a table ({why})") from None
+        return _parquet(file) if file.suffix == ".parquet" else _ArrowFile(file)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
+
+
+def _cells(file: Path, group: int, column: str) -> pa.ChunkedArray:
+    """A column of a row group."""
+    try:
+        return _opened(file).read_row_group(group, [column])[column]
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise _unreadable(file, error) from None
+
+
+def _unreadable(file: Path, error: Exception) -> InputError:
+    why = " ".join(str(error).split())[:200]
+    return InputError(f"{FIELD}: {file} cannot be read as a table ({why})")
 
 
 def _labels(files: Sequence[Path], column: str) -> npt.NDArray[Any]:
@@ -229,7 +272,7 @@ def _labels(files: Sequence[Path], column: str) -> npt.NDArray[Any]:
         if column not in opened.schema_arrow.names:
             raise InputError(f"{FIELD}: {file} has no column {column!r}")
         for number in range(opened.num_row_groups):
-            parts.append(opened.read_row_group(number, [column])[column])
+            parts.append(_cells(file, number, column))
     chunks = [chunk for part in parts for chunk in part.chunks]
     if len({pa.types.is_integer(chunk.type) for chunk in chunks}) > 1:
         raise InputError(f"{where}: column {column!r} has numbers in one file, and text in another")

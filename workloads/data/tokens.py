@@ -10,10 +10,11 @@ that every token but the first is predicted once. The remainder at the end is no
 """
 
 import hashlib
+import io
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,21 @@ from torch import Tensor
 
 from testbed.core.errors import InputError
 from testbed.core.words import by_number
-from testbed.system.files import write_whole
+from testbed.system.files import (
+    MOST_DATA_BYTES,
+    check_regular,
+    opened_regular,
+    read_regular,
+    sha256_of,
+    walk,
+    write_whole,
+)
 from testbed.system.folders import cache_folder
 from workloads.data.config import DataConfig
 from workloads.data.parts import FIELD, Division, divided, part_of_file, shown_names
 from workloads.data.pictures import HELD_OUT_SHARE, Indices
 from workloads.models.chain import Tokens
-from workloads.models.language import BYTES, tokenizer_files
+from workloads.models.language import BYTES, TOKENIZER, tokenizer_files
 
 TEXTS, LINES, ARRAYS = ".txt", ".jsonl", (".npy", ".bin")
 SUFFIXES = (TEXTS, LINES, *ARRAYS)
@@ -39,7 +48,8 @@ TEXT_COLUMN = "text"
 """Default column of texts."""
 SMALL_VOCABULARY = 2**16
 """Largest vocabulary whose tokens are 16-bit integers in `.bin` files; others have 32 bits."""
-TOKENIZER = "workload.data.tokenizer"
+MOST_TEXT_BYTES = 4 << 30
+"""Size limit of a document."""
 
 
 class TokenSequences:
@@ -151,7 +161,7 @@ def _files(root: Path) -> Division[Path]:
 
     found = [
         Path(place, name)
-        for place, folders, names in os.walk(root, followlinks=True)
+        for place, _, names in walk(root)
         if not any(part.startswith(".") for part in Path(place).relative_to(root).parts)
         for name in names
         if name.endswith(SUFFIXES) and not name.startswith(".")
@@ -172,9 +182,14 @@ def _files(root: Path) -> Division[Path]:
 
 def _mapped(file: Path) -> npt.NDArray[Any]:
     try:
-        mapped: npt.NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{FIELD}: {file}: {error}".replace("\n", " ")) from None
+        check_regular(file)
+        mapped: Any = np.load(file, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # NumPy raises many types for broken headers.
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InputError(f"{FIELD}: {file}: {why}") from None
+    if not isinstance(mapped, np.ndarray):
+        mapped.close()
+        raise InputError(f"{FIELD}: {file}: is an archive of arrays, not an array")
     return mapped
 
 
@@ -217,7 +232,11 @@ def _array(file: Path, tokens: Tokens) -> npt.NDArray[Any]:
             )
         return found
     kind = np.dtype("<u2" if tokens.vocabulary <= SMALL_VOCABULARY else "<u4")
-    size = file.stat().st_size
+    try:
+        with opened_regular(file, MOST_DATA_BYTES) as (_, size):
+            pass
+    except ValueError as error:
+        raise InputError(f"{FIELD}: {file} {error}") from None
     if not size or size % kind.itemsize:
         raise InputError(
             f"{FIELD}: {file} must hold integers of {kind.itemsize} bytes, and has {size} bytes"
@@ -232,7 +251,7 @@ def _documents(files: Sequence[Path], column: str | None) -> Iterator[str]:
             if file.suffix == TEXTS:
                 if column is not None:
                     raise InputError(f"workload.data.text_column: {file} has no columns")
-                found: Iterator[str] = iter([file.read_text(encoding="utf-8")])
+                found: Iterator[str] = iter([_text(file)])
             elif file.suffix == LINES:
                 found = _lines(file, column or TEXT_COLUMN)
             else:
@@ -240,14 +259,23 @@ def _documents(files: Sequence[Path], column: str | None) -> Iterator[str]:
 
                 found = texts_of(file, column)
             yield from filter(None, found)
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "is not UTF-8"
+        except UnicodeDecodeError:
+            raise InputError(f"{FIELD}: {file}: is not UTF-8") from None
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
             raise InputError(f"{FIELD}: {file}: {why}") from None
 
 
+def _text(file: Path) -> str:
+    text = read_regular(file, MOST_TEXT_BYTES).decode()
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _lines(file: Path, column: str) -> Iterator[str]:
-    with file.open(encoding="utf-8") as opened:
-        for number, line in enumerate(opened, start=1):
+    with opened_regular(file, MOST_DATA_BYTES) as (opened, _):
+        decoded = io.TextIOWrapper(opened, encoding="utf-8")
+        lines = iter(partial(decoded.readline, MOST_TEXT_BYTES), "")
+        for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
             try:
@@ -268,15 +296,16 @@ def _tokenised(files: Sequence[Path], config: DataConfig) -> npt.NDArray[Any]:
     digest = hashlib.sha256(f"1 {config.text_column}".encode())
     digest.update(f" {version('transformers')} {version('tokenizers')}".encode())
     for file in (*tokenizer_files(folder), *files):
-        with file.open("rb") as opened:
-            digest.update(hashlib.file_digest(opened, "sha256").digest())
+        digest.update(bytes.fromhex(sha256_of(file)))
     path = cache_folder() / "data" / f"tokens-{digest.hexdigest()[:16]}.npy"
     with suppress(OSError, ValueError):
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
     from transformers import AutoTokenizer
 
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer: Any = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
     except Exception as error:  # transformers raises any type for files that do not fit.
         why = " ".join(str(error).split())[:200]
         raise InputError(f"{TOKENIZER}: {folder} cannot be read ({why})") from None

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from testbed.core.errors import InputError
+from testbed.system.files import sha256_of
 from workloads.models.config import ModelConfig, file_label, plugin_model
 from workloads.models.language import weight_files
 
@@ -63,10 +64,7 @@ def _key(config: ModelConfig) -> str:
 
 
 def _digest(path: Path) -> str:
-    if path.is_fifo() or path.is_char_device():
-        raise InputError(f"workload.weights: {path} is not a regular file")
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256_of(path)
     except OSError as error:
         raise InputError(f"workload.weights: {path} cannot be read ({error.strerror})") from None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from testbed.core.errors import InputError
+from testbed.system.files import check_regular
 
 TYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
@@ -30,8 +31,12 @@ def read_tensors(path: Path, field: str) -> dict[str, Tensor]:
     Raises:
         InputError: The file is not a valid safetensors file.
     """
-    if path.exists() and not path.is_file():
-        raise InputError(f"{field}: {path} is not a regular file")
+    try:
+        check_regular(path)
+    except ValueError as error:
+        raise InputError(f"{field}: {path} {error}") from None
+    except OSError as error:
+        raise InputError(f"{field}: {path} cannot be read ({error.strerror})") from None
     try:
         with safetensors.safe_open(path, "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from testbed.core.errors import InputError
-from testbed.core.registry import MODELS, content_digest
+from testbed.core.registry import MODELS
+from testbed.system.files import content_digest
 from workloads.models.language import is_language
 
 Dtype = Literal["float32", "bfloat16"]

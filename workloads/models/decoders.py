@@ -62,7 +62,10 @@ def network(config: ModelConfig) -> Any:
         made = CONFIG_MAPPING[kind].from_dict(values)
         made.use_cache = False
         net = AutoModelForCausalLM.from_config(
-            made, dtype=torch.float32, attn_implementation="eager"
+            made,
+            dtype=torch.float32,
+            attn_implementation="eager",
+            trust_remote_code=False,
         )
     except Exception as error:  # Configurations and networks raise any type.
         why = " ".join(str(error).split())[:200] or type(error).__name__

@@ -14,6 +14,7 @@ from typing import Any
 
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
+from testbed.system.files import check_regular, json_value
 
 PREFIX = "hf:"
 FAMILIES = (
@@ -29,6 +30,13 @@ INDEX = "model.safetensors.index.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 """Files of which a folder with a tokenizer has at least one."""
 FIELD = "workload.model"
+TOKENIZER = "workload.data.tokenizer"
+MOST_LAYERS = 10_000
+"""Largest number of blocks."""
+OWN_CODE = {"auto_map", "custom_pipelines"}
+"""Entries of configurations that name modules, which transformers would import."""
+NAMING_CODE = (CONFIG, "tokenizer_config.json", "processor_config.json")
+"""Files of a folder with a tokenizer that may have such entries."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,7 @@ def language_model(
         folder = _from_hub(name)
     elif not folder.is_dir() and name in FAMILIES:
         given = dict(parameters)
+        _check_layers(given, "workload.parameters")
         vocabulary = given.setdefault("vocab_size", classes or BYTES)
         return LanguageModel(given | {"model_type": name}, _size(vocabulary, FIELD), None)
     elif not folder.is_dir():
@@ -116,6 +125,7 @@ def language_model(
         raise InputError(
             f"{FIELD}: {folder / CONFIG}: model_type: {not_one_of(str(kind), FAMILIES)}"
         )
+    _check_layers(configuration, f"{FIELD}: {folder / CONFIG}")
     if "quantization_config" in configuration:
         raise InputError(f"{FIELD}: {folder} has quantised weights, which cannot be trained here")
     vocabulary = _size(configuration.get("vocab_size"), f"{FIELD}: {folder / CONFIG}")
@@ -152,9 +162,18 @@ def tokenizer_files(folder: Path) -> list[Path]:
         InputError: The model has no tokenizer.
     """
     if not any((folder / name).is_file() for name in TOKENIZERS):
-        raise InputError(
-            f"workload.data.tokenizer: {folder} is neither 'bytes' nor a folder with a tokenizer"
-        )
+        raise InputError(f"{TOKENIZER}: {folder} is neither 'bytes' nor a folder with a tokenizer")
+    # transformers opens files of other names, too, and in folders.
+    for file in (*folder.iterdir(), *folder.glob("*/*.jinja")):
+        try:
+            if not file.is_dir():
+                check_regular(file)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise InputError(f"{TOKENIZER}: {file}: {why}") from None
+    for name in NAMING_CODE:
+        if (folder / name).is_file():
+            _read(folder / name, TOKENIZER)
     return sorted(
         file for ending in ("json", "model", "txt") for file in folder.glob(f"*.{ending}")
     )
@@ -162,13 +181,30 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 def _read(file: Path, field: str = FIELD) -> dict[str, Any]:
     try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        why = error.strerror if isinstance(error, OSError) else "is not JSON"
+        tree = json_value(file)
+    except OSError as error:
+        raise InputError(f"{field}: {file}: {error.strerror}") from None
+    except ValueError as error:
+        why = "is not JSON" if isinstance(error, json.JSONDecodeError) else error
         raise InputError(f"{field}: {file}: {why}") from None
     if not isinstance(tree, dict):
         raise InputError(f"{field}: {file}: must be an object")
+    if named := sorted(OWN_CODE & tree.keys()):
+        raise InputError(
+            f"{field}: {file}: {named[0]}: names Python code, which is never executed; delete this "
+            "entry if transformers has the model without it"
+        )
     return tree
+
+
+def _check_layers(configuration: Mapping[str, Any], where: str) -> None:
+    """Refuse a number of blocks that no model has; transformers would make an object of each."""
+    for name in ("num_hidden_layers", "n_layer"):
+        if type(count := configuration.get(name, 1)) is not int or not 0 < count <= MOST_LAYERS:
+            raise InputError(
+                f"{where}: {name}: must be a whole number from 1 to {MOST_LAYERS}, "
+                f"not {str(count)[:60]!r}"
+            )
 
 
 def _size(value: object, where: str) -> int:
