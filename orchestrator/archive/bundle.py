@@ -32,7 +32,7 @@ from orchestrator.scenario.yaml_text import MOST_CHARACTERS, parse
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.system.files import check_writable, read_regular, write_whole
-from workloads.models.language import model_folder
+from workloads.models.language import CONFIG, model_folder
 
 SUMS = "SHA256SUMS"
 INPUTS = "inputs.json"
@@ -86,7 +86,7 @@ def bundle(
         if not wanted:
             excluded.append(path)
             continue
-        place = f"inputs/{len(inputs)}/{Path(path).name}"
+        place = f"inputs/{len(inputs)}/{Path(path).absolute().name}"
         inputs[path] = place
         source = Path(path)
         found = _files(source) if source.is_dir() else [source]
@@ -163,6 +163,11 @@ def _inputs(content: _Content, with_data: bool) -> Iterator[tuple[str, bool]]:
                 if wanted and not Path(path).exists():
                     raise InputError(f"{path}: no longer exists")
                 yield path, wanted
+        folder = model_folder(workload.model)
+        # Predictions need the configuration of a model, and not its weights.
+        if folder is not None and not with_data and (config := f"{folder}/{CONFIG}") not in seen:
+            seen.add(config)
+            yield config, True
 
 
 def _environment() -> dict[str, Any]:

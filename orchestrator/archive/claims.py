@@ -25,7 +25,7 @@ from orchestrator.archive.bundle import CITATION, ENVIRONMENT
 from orchestrator.archive.bundle import described as about_of
 from orchestrator.archive.crate import METADATA, README, metadata, readme
 from orchestrator.archive.rebuilt import emulation_of, has_log, keeps_calibration, why_not
-from orchestrator.archive.unpack import Unpacked, read_json
+from orchestrator.archive.unpack import Unpacked, object_in
 from orchestrator.campaign.verify import PREDICTED
 from orchestrator.emulated.run import tables_of
 from orchestrator.emulated.validity import CHECKS, validity
@@ -385,8 +385,8 @@ def examine_bundle(unpacked: Unpacked, not_here: str = "") -> Extent:
     if not_here:
         extent.not_checked += [METADATA, README]
         return extent
-    about = read_json(folder / ENVIRONMENT, ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
-    stored = read_json(folder / METADATA, METADATA)
+    about = object_in(folder / ENVIRONMENT, ENVIRONMENT) if (folder / ENVIRONMENT).exists() else {}
+    stored = object_in(folder / METADATA, METADATA)
     sizes = {name: (folder / name).stat().st_size for name in unpacked.sums}
     given = {name: (sizes[name], digest) for name, digest in unpacked.sums.items()}
     del given[METADATA]

@@ -8,7 +8,6 @@ every file must have the digest in `SHA256SUMS`.
 """
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -23,11 +22,13 @@ from typing import Any
 from orchestrator.archive.bundle import CHUNK, CONTENT, INPUTS, SUMS
 from orchestrator.archive.crate import METADATA
 from testbed.core.errors import InputError
+from testbed.system.files import MOST_DATA_BYTES, json_value, opened_regular
+from testbed.system.zips import check_entries
 
 MOST_ENTRIES = 500_000
 SAFE_BYTES, MOST_EXPANSION = 1 << 30, 200
 """A zip that expands to more bytes, and to more than this multiple of its size, is refused."""
-MOST_JSON_BYTES = 16 << 20
+MOST_LINE_BYTES = 1 << 20
 LISTED = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
 
 
@@ -56,9 +57,9 @@ def unpack(bundle: Path, folder: Path) -> Unpacked:
         InputError: The file is not a bundle, is broken, or is unsafe; the message is one line.
     """
     try:
-        if not stat.S_ISREG(bundle.stat().st_mode):
-            raise InputError(f"{bundle}: is not a regular file")
-        with zipfile.ZipFile(bundle) as archive:
+        with opened_regular(bundle, MOST_DATA_BYTES) as (file, _):
+            check_entries(file, MOST_ENTRIES)
+            archive = zipfile.ZipFile(file)
             entries = _checked(bundle, archive, shutil.disk_usage(folder).free)
             sums = _sums(bundle, archive, entries)
             for name, entry in entries.items():
@@ -66,6 +67,8 @@ def unpack(bundle: Path, folder: Path) -> Unpacked:
                     _extract(bundle, archive, entry, folder / name, sums[name])
     except OSError as error:
         raise InputError(f"{bundle}: cannot be read ({error.strerror or error})") from None
+    except ValueError as error:
+        raise InputError(f"{bundle}: {error}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise InputError(f"{bundle}: is not a zip file, or is broken ({error})") from None
     kinds = [kind for kind, content in CONTENT.items() if (folder / content).is_dir()]
@@ -77,8 +80,6 @@ def unpack(bundle: Path, folder: Path) -> Unpacked:
 def _checked(bundle: Path, archive: zipfile.ZipFile, free: int) -> dict[str, zipfile.ZipInfo]:
     """The zip's files by name, after checks of names, kinds and sizes."""
     entries: dict[str, zipfile.ZipInfo] = {}
-    if len(archive.infolist()) > MOST_ENTRIES:
-        raise InputError(f"{bundle}: has more than {MOST_ENTRIES:,} entries")
     for entry in archive.infolist():
         name, shown = entry.filename, ascii(entry.filename)[:80]
         path = PurePosixPath(name)
@@ -116,18 +117,19 @@ def _sums(
     """The digests of all files except `SHA256SUMS` itself."""
     if SUMS not in entries:
         raise InputError(f"{bundle}: is not a bundle: {SUMS} is missing")
-    with archive.open(SUMS) as file:
-        text = file.read(MOST_JSON_BYTES).decode("utf-8", "replace")
     sums: dict[str, str] = {}
-    for line in text.splitlines():
-        if (found := LISTED.fullmatch(line)) is None:
-            raise InputError(f"{bundle}: {SUMS}: {ascii(line)[:80]} is not a digest and a name")
-        if found[2] in sums:
-            raise InputError(f"{bundle}: {SUMS}: has two lines for {ascii(found[2])[:80]}")
-        sums[found[2]] = found[1]
-    if unmatched := sorted(sums.keys() ^ (entries.keys() - {SUMS})):
-        where = "is missing" if unmatched[0] in sums else f"is not in {SUMS}"
-        raise InputError(f"{bundle}: {ascii(unmatched[0])[:80]} {where}")
+    with archive.open(SUMS) as file:
+        while data := file.readline(MOST_LINE_BYTES):
+            line = data.decode("utf-8", "replace").removesuffix("\n")
+            if (found := LISTED.fullmatch(line)) is None:
+                raise InputError(f"{bundle}: {SUMS}: {ascii(line)[:80]} is not a digest and a name")
+            if found[2] in sums:
+                raise InputError(f"{bundle}: {SUMS}: has two lines for {ascii(found[2])[:80]}")
+            if found[2] not in entries:
+                raise InputError(f"{bundle}: {ascii(found[2])[:80]} is missing")
+            sums[found[2]] = found[1]
+    if unlisted := sorted(entries.keys() - {SUMS} - sums.keys()):
+        raise InputError(f"{bundle}: {ascii(unlisted[0])[:80]} is not in {SUMS}")
     return sums
 
 
@@ -146,7 +148,7 @@ def _extract(
 
 
 def _inputs(bundle: Path, folder: Path) -> dict[str, str]:
-    given = read_json(folder / INPUTS, f"{bundle}: {INPUTS}")
+    given = object_in(folder / INPUTS, f"{bundle}: {INPUTS}")
     base = os.path.realpath(folder)
     found = {}
     for path, place in given.items():
@@ -157,17 +159,15 @@ def _inputs(bundle: Path, folder: Path) -> dict[str, str]:
     return found
 
 
-def read_json(path: Path, name: str) -> dict[str, Any]:
+def object_in(path: Path, name: str) -> dict[str, Any]:
     """Read a JSON object from a bundle.
 
     Raises:
         InputError: The file is not a JSON object; the message begins with `name`.
     """
     try:
-        if path.stat().st_size > MOST_JSON_BYTES:
-            raise ValueError(f"is longer than {MOST_JSON_BYTES:,} bytes")
-        tree = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        tree = json_value(path)
+    except (OSError, ValueError) as error:
         raise InputError(f"{name}: cannot be read ({str(error)[:200]})") from None
     if not isinstance(tree, dict):
         raise InputError(f"{name}: must be a JSON object")

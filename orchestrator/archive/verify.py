@@ -12,6 +12,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from pydantic import ValidationError
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import Replay, TraceExhausted
 from orchestrator.archive.claims import Extent, examine, examine_bundle, examine_point
-from orchestrator.archive.unpack import Unpacked, read_json, unpack
+from orchestrator.archive.placed import missing, placed
+from orchestrator.archive.unpack import Unpacked, object_in, unpack
 from orchestrator.campaign.cluster import HERE
 from orchestrator.campaign.spec import Cell, Point, PointOptions, named_files, point_of
 from orchestrator.campaign.verify import (
@@ -61,7 +63,6 @@ from testbed.core.progress import Progress, silent
 from testbed.core.timeline import Round, Timeline
 from testbed.host.dask_cluster import Cluster
 from testbed.system.leftovers import temporary_folder
-from workloads.models.language import PREFIX, model_folder
 
 Emulate = Callable[[Scenario, Path, Path], None]
 """Emulates a scenario on a trace into a run directory; raises `InputError` or `RunError`."""
@@ -96,6 +97,8 @@ class RunVerification:
     """Clock of the sample's emulation."""
     not_valid: list[str] = field(default_factory=list)
     """Validity checks that the sample has failed."""
+    not_predicted: str = ""
+    """Reason for which nothing was predicted again."""
     not_emulated: str = ""
     """Reason for which no sample was emulated."""
     environment: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -120,6 +123,8 @@ class RunVerification:
             )
         if self.not_valid:
             yield f"the sample is not valid here: {'; '.join(self.not_valid)}"
+        if self.not_predicted:
+            yield f"not predicted again: {self.not_predicted}"
         if self.not_emulated:
             yield f"not emulated again: {self.not_emulated}"
         yield from self.extent.lines()
@@ -143,6 +148,7 @@ class RunVerification:
             ],
             "clock": self.clock or None,
             "not_valid": self.not_valid,
+            "not_predicted": self.not_predicted or None,
             "not_emulated": self.not_emulated or None,
             **self.extent.to_json(),
             "environment": environment_json(self.environment),
@@ -237,19 +243,22 @@ def _run(
     tolerance: float,
     progress: Progress,
 ) -> RunVerification:
-    run = read_run(unpacked.content)
+    run = read_run(unpacked.content, partial(placed, inputs=unpacked.inputs))
     if run.trace is None or "decisions" not in run.tables:
         raise InputError(f"{unpacked.content}: has no trace or no decisions to predict from")
     done = RunVerification(tolerance, rounds=len(run.measured.rounds))
-    scenario = _relocated(run.scenario, unpacked.inputs)
-    try:
-        for kind, timeline in predicted_again(run, progress).items():
-            done.predicted[kind] = difference(_of(run, kind), timeline)
-    except (TraceExhausted, ChannelError, RunError) as error:
-        done.predicted["predicted"] = f"DIFFERS: cannot be predicted again ({error})"
+    scenario, named = run.scenario, run.scenario_tree
+    done.not_predicted = missing(named, unpacked.inputs)
+    if not done.not_predicted:
+        try:
+            for kind, timeline in predicted_again(run, progress).items():
+                done.predicted[kind] = difference(_of(run, kind), timeline)
+        except (TraceExhausted, ChannelError, RunError) as error:
+            done.predicted["predicted"] = f"DIFFERS: cannot be predicted again ({error})"
     done.clock = clock or scenario.emulation.clock
     done.not_emulated = (
         "no sample was requested" * (sample == 0)
+        or missing(named, unpacked.inputs, wholly=scenario.workload.compute != "none")
         or _refusal(scenario, None, unpacked.folder)
         or _sample(run, scenario, done, emulate, again, sample)
     )
@@ -257,7 +266,7 @@ def _run(
     left = [round_.index for round_ in run.measured if round_.index not in repeated]
     if left:
         done.extent.not_checked.append(f"measured.parquet: {_rounds(left)} (not emulated again)")
-    not_here = _refusal(scenario, None, unpacked.folder, runs=False)
+    not_here = done.not_predicted or _refusal(scenario, None, unpacked.folder, runs=False)
     done.extent.add(examine(run, unpacked.content, scenario=scenario, not_here=not_here))
     done.extent.add(examine_bundle(unpacked, not_here))
     # The sample may have run on another machine: in virtual time on a guest.
@@ -404,20 +413,6 @@ def _sample(
     return ""
 
 
-def _relocated(scenario: Scenario, inputs: dict[str, str]) -> Scenario:
-    """The scenario with its paths replaced by those of the unpacked files."""
-    keys = {
-        "allocation.agent": scenario.allocation.agent,
-        "workload.weights": scenario.workload.weights,
-        "workload.data.source": scenario.workload.data.source,
-        "workload.data.tokenizer": scenario.workload.data.tokenizer,
-    }
-    moved = {key: inputs[path] for key, path in keys.items() if path in inputs}
-    if (folder := model_folder(scenario.workload.model)) in inputs:
-        moved["workload.model"] = f"{PREFIX}{inputs[folder]}"
-    return varied(scenario, moved) if moved else scenario
-
-
 def _campaign(
     unpacked: Unpacked,
     sample: int,
@@ -436,7 +431,7 @@ def _campaign(
                 chosen[point.mode].append((Cell("", {}, point.scenario.seed, point), path))
             else:
                 skipped[path.name] = why
-        except (KeyError, TypeError, ValueError, ValidationError) as error:
+        except (KeyError, TypeError, ValueError, ValidationError, RecursionError) as error:
             raise InputError(f"{path}: contains no point ({str(error)[:200]})") from None
     emulated = chosen["run"]
     if sample < len(emulated):
@@ -461,10 +456,11 @@ def _campaign(
 
 def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str, Extent]:
     """A stored point, or None and why it is not computed here; and what was compared of it."""
-    about = read_json(path / "point.json", str(path / "point.json"))
-    read_json(path / MANIFEST, str(path / MANIFEST))
-    scenario = validate(json.loads(about["scenario"]), str(path / "point.json"))
-    if about["mode"] == "up":
+    about = object_in(path / "point.json", str(path / "point.json"))
+    object_in(path / MANIFEST, str(path / MANIFEST))
+    mode, named = about["mode"], dict(json.loads(about["scenario"]))
+    scenario = validate(placed(named, unpacked.inputs), str(path / "point.json"))
+    if mode == "up":
         why = "it is a session with custom programs, which are not executed from a bundle"
         return None, why, examine_point(path, "up", scenario)
     for stem in ("rounds", "predicted", "predicted_wire", "budget"):
@@ -477,13 +473,17 @@ def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str, Extent]:
     for name in PREDICTED:
         if (path / name).exists():
             check_bounds(path / name)
-    scenario = _relocated(scenario, unpacked.inputs)
+    options, runs = PointOptions.model_validate(about.get("beside", {})), mode == "run"
+    learns = (runs and scenario.workload.compute != "none") or bool(options.learn or options.train)
     trace = about["trace"] and unpacked.inputs.get(about["trace"], about["trace"])
-    not_here = _refusal(scenario, trace, unpacked.folder, runs=False)
-    examined = examine_point(path, about["mode"], scenario, not_here)
-    if reason := _refusal(scenario, trace, unpacked.folder, runs=about["mode"] == "run"):
+
+    def not_here(*, wholly: bool, runs: bool) -> str:
+        absent = missing(named, unpacked.inputs, wholly=wholly)
+        return absent or _refusal(scenario, trace, unpacked.folder, runs=runs)
+
+    examined = examine_point(path, mode, scenario, not_here(wholly=False, runs=False))
+    if reason := not_here(wholly=learns, runs=runs):
         return None, reason, examined
-    options = PointOptions.model_validate(about.get("beside", {}))
     if about["mode"] not in ("predict", "run") or not isinstance(about["steps_rounds"], int):
         raise ValueError("mode or steps_rounds")
     made = point_of(about["mode"], scenario, trace, about["steps_rounds"], options)

@@ -3,6 +3,7 @@
 
 """`testbed bundle` and `verify`: pack results into one file, and check such a file."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,7 @@ def verify(
     from testbed.virtual import kernel
 
     check_writable("json", json_file)
+    _close_input()
     with shown() as show:
         done = check(
             bundle,
@@ -133,8 +135,16 @@ def verify(
         raise RunError(f"{bundle}: the recomputed results differ from the stored ones")
 
 
+def _close_input() -> None:
+    """Put an empty file in place of the standard input: nothing may ask for an answer."""
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+
+
 def _emulate(scenario: "Scenario", trace: Path, folder: Path) -> None:
     """Emulate a scenario with `testbed run`, which enters virtual time if the scenario needs it.
+
+    It runs in a folder of its own, without input, and asks no hub.
 
     Raises:
         RunError: The run failed; the message is its last line on stderr.
@@ -143,7 +153,12 @@ def _emulate(scenario: "Scenario", trace: Path, folder: Path) -> None:
     file.write_text(dump(scenario.model_dump(mode="json")), encoding="utf-8")
     words = ["run", str(file), "--trace", str(trace), "--out", str(folder)]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "orchestrator", *words], capture_output=True, text=True
+        [sys.executable, "-P", "-m", "orchestrator", *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=folder.parent,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
