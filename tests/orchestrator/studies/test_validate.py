@@ -270,12 +270,13 @@ def test_what_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("size", [0, 20])
 def test_files_of_a_validation_that_were_cut_are_written_anew(tmp_path: Path, size: int) -> None:
-    whole = study.validate(asked("unshared"), tmp_path, cluster=HERE).to_json()
-    parts = sorted((tmp_path / "parts").iterdir())
+    out = tmp_path / "out"
+    whole = study.validate(asked("unshared"), out, cluster=HERE).to_json()
+    parts = sorted((out / "parts").iterdir())
     before = parts[0].read_bytes()
-    for file in (tmp_path / study.SETTINGS, parts[0]):
+    for file in (out / study.SETTINGS, parts[0]):
         os.truncate(file, size)
-    assert study.validate(asked("unshared"), tmp_path, cluster=HERE).to_json() == whole
+    assert study.validate(asked("unshared"), out, cluster=HERE).to_json() == whole
     assert parts[0].read_bytes() == before
 
 
