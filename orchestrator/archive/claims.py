@@ -154,7 +154,7 @@ MANIFEST: dict[str, How] = {
             *("kernel", "cpu", "host_cpu", "cores", "memory_bytes", "sysctls", "argv", "command"),
             *("started", "finished", "plugins", "air", "virtual_kernel", "dilation_foreseen"),
             *("remarks", "diverged", "sessions", "server_passes", "partition", "hosts"),
-            *("host", "process", "wall_s"),
+            *("host", "process", "wall_s", "containers"),
         ),
         COPIED,
     ),
