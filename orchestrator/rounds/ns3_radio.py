@@ -279,7 +279,7 @@ def cell_of(scenario: Scenario) -> LteSettings:
         background_users=lte.background.users,
         scheduling_request_s=lte.scheduling_request_s or 0.0,
         grants_per_tti=lte.grants_per_tti or 0,
-        cell_loads=(0.0, *(cell.load for cell in radio.cells)),
+        cell_loads=(0.0, *(cell.load for cell in radio.cells)) if radio.cells else (),
     )
 
 

@@ -56,7 +56,7 @@ def test_the_source_is_closed_once(make: Callable[[Any], Any]) -> None:
 
 def test_the_sources_of_all_cells_are_closed_once() -> None:
     sources = [Source() for _ in range(3)]
-    cells = Cells((1.0, 1.0, 1.0), (0.1, 0.1), (1e-13, 1e-13), None, 0.0)
+    cells = Cells((1.0, 1.0, 1.0), (0.1, 0.1), (1e-13, 1e-13), None, 0.0, (0.0,) * 3)
     with CellsChannel(sources[0], sources[1:], cells, lambda cell, position_m: None) as channel:
         assert channel.trace(4).slots >= 4
     assert [source.closed for source in sources] == [1, 1, 1]

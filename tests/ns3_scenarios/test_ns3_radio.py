@@ -345,7 +345,10 @@ def test_gains_may_change_within_a_slot() -> None:
     slots = made.bps[0, 1, 1:] / 1e6
     assert (slots > 5).all()
     assert (slots < 0.55 * 24.4).all()
-    assert made.bps[0, 0, 1:] / 1e6 == pytest.approx(np.full(5, 24.4), rel=0.01)
+    # The others have half of its part each, from some TTIs after it has fallen silent.
+    more = made.bps[0, 0, 1:] / 24.4e6 - 1
+    assert (more > 0.15).all()
+    assert (more < 0.25).all()
 
 
 def test_after_an_outage_a_uav_sends_at_once() -> None:

@@ -30,7 +30,7 @@ number = int(os.environ["SIZE"]) * int(os.environ["TESTBED_NODE"][-1])
 os.makedirs(folder := os.path.expanduser("~/out"))
 with open(folder + "/r.json", "w") as file: json.dump({"runs": [{"b": number}]}, file)
 print(f"rtt = {number} ms\\nrtt = {number + 1} ms")
-time.sleep(0.4)  # several slots
+time.sleep(1.2)  # into several slots
 sys.exit(int(os.environ["SIZE"]) == 9)
 """
 READS = {

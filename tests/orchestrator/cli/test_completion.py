@@ -35,7 +35,7 @@ def offered(line: str, cwd: Path, bash: bool = False) -> list[str]:
     ("line", "expected"),
     [
         ("testbed predict paper --set emulation.transp", ["tcp", "tls", "grpc", "quic"]),
-        ("testbed predict paper --set radio.access=", ["shannon", "lte", "wifi"]),
+        ("testbed predict paper --set radio.access=", ["shannon", "lte", "nr", "wifi"]),
         ("testbed predict paper --set radio.fading=r", ["rayleigh", "rician"]),
         ("testbed run paper --set emulation.nagle=", ["true", "false"]),
         ("testbed run paper --set allocation.policy=pl", ["planner"]),
@@ -60,7 +60,7 @@ def test_keys_that_begin_so(tmp_path: Path) -> None:
 def test_bash_gets_only_what_follows_the_equal_sign(tmp_path: Path, join: str) -> None:
     line = f"testbed predict paper {join}"
     assert offered(f"{line}radio.access=l", tmp_path, bash=True) == ["lte"]
-    assert offered(f"{line}radio.access=", tmp_path, bash=True) == ["shannon", "lte", "wifi"]
+    assert offered(f"{line}radio.access=", tmp_path, bash=True) == ["shannon", "lte", "nr", "wifi"]
     assert offered(f"{line}paradigm=pipesfl-no-p", tmp_path, bash=True) == ["pipesfl-no-ps"]
 
 

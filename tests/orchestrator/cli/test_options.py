@@ -323,7 +323,7 @@ def test_verifying_refuses_what_the_kind_of_bundle_does_not_use(
     monkeypatch: pytest.MonkeyPatch, kind: str, given: dict[str, Any], says: str
 ) -> None:
     def unpack(bundle: Path, folder: Path) -> Unpacked:
-        return Unpacked(folder, kind, {})
+        return Unpacked(folder, kind, {}, {})
 
     monkeypatch.setattr(verify, "unpack", unpack)
     with pytest.raises(InputError, match=says):

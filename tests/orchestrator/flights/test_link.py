@@ -44,9 +44,9 @@ BITS_100 = dict(
 def carried_bps(snr_db: float, margin_db: float, highest_db: float) -> float:
     """What 1000 TTIs carry: the best CQI whose needed ratio is reached, and its MCS."""
     effective = 1 / (10 ** (-snr_db / 10) + 10 ** (-highest_db / 10))
-    needed_db = margin_db + 10 * np.log10(2**EFFICIENCY - 1)
-    needed_db = np.ceil(needed_db * 8 - 1e-9) / 8  # in steps of 1/8 dB
-    cqi = int((10 * np.log10(effective) >= needed_db).sum())
+    needed_db = margin_db + 10 * np.log10(2 ** EFFICIENCY.round(2) - 1)
+    reported_db = np.trunc(8 * 10 * np.log10(effective)) / 8
+    cqi = int((reported_db >= needed_db).sum())
     return 0.0 if cqi == 0 else 1e3 * list(BITS_100.values())[cqi - 1]
 
 

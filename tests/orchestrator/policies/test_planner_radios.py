@@ -11,7 +11,7 @@ from packages import importable, write_package
 from small_scenario import TREE
 
 import orchestrator as tb
-from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, Served, SlotTrace, TwoWay
+from ns3_scenarios.trace import ChannelTrace, RateTrace, Replay, Served, Sites, SlotTrace, TwoWay
 from orchestrator.engine.plan import Allocation, plan_round
 from orchestrator.engine.radio import of_gains, radio_access
 from orchestrator.policies.planner import Outlook, candidates, forecast, planner, search
@@ -264,9 +264,9 @@ def test_the_forecast_keeps_rates_and_cells() -> None:
     made = forecast(small(), rates.first(30), 3.0, 5)
     np.testing.assert_array_equal(made.values, np.stack([UP_BPS, DOWN_BPS]) * np.ones((1, 1, 5)))
     cells = np.repeat([[0, 0, 1], [1, 1, 1], [0, 2, 2]], 10, axis=1)
-    known = ChannelTrace(
-        GAIN.gain[:, :30], 0.1, served=Served(np.stack([GAIN.gain[:, :30]] * 2), cells)
-    )
+    gain = np.stack([GAIN.gain[:, :30]] * 2)
+    sites = Sites(np.ones((2, 3, 3, 30)), np.zeros(3), np.ones((3, 30)))
+    known = ChannelTrace(GAIN.gain[:, :30], 0.1, served=Served(gain, cells, sites))
     made = forecast(small(**LTE), known, 3.0, 4)
     assert isinstance(made, TwoWay)
     np.testing.assert_array_equal(made.cells, np.repeat([[1], [1], [2]], 4, axis=1))

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -318,7 +319,7 @@ def test_a_command_sees_the_same_surroundings_whoever_starts_it() -> None:
     def confined() -> None:
         os.nice(5)
         os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
-        resource.setrlimit(resource.RLIMIT_NOFILE, (500, 1000))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (500, guest.LEAST_FILES))
         resource.setrlimit(resource.RLIMIT_STACK, (1 << 22, 1 << 22))
         resource.setrlimit(resource.RLIMIT_CPU, (600, 600))
 
@@ -465,7 +466,9 @@ def begun(program: str, runner: str = RUNNER) -> "Iterator[subprocess.Popen[str]
     All processes must then end by themselves. If the test fails, they are killed.
     """
     words = [sys.executable, "-c", runner, sys.executable, "-c", program]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+    # These tests may run under `nohup`.
+    own = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=own) as process:
         family: list[psutil.Process] = []
         try:
             assert process.stdout is not None
