@@ -652,7 +652,8 @@ def _converse(
                         raise _EndedError(number)
                     asked_s = time.monotonic()
                     orders.sendall(init.FRAME.pack(b"s", 1) + bytes([number]))
-            if answer in ready:
+            # A guest that ends says its status, and then closes the other end of `answer`.
+            if answer in ready and words not in ready:
                 return 0
             now_s = time.monotonic()
             if guest.poll() is not None and words not in ready:

@@ -106,7 +106,7 @@ def test_programs_run_in_virtual_time_too_and_what_they_say_comes_out(tmp_path: 
     loaded = load_campaign(campaign(tmp_path, scenario, axes=fails, plot=[], compare=None))
     done = run_campaign(loaded, CampaignFolder(tmp_path / "out"), cluster=Cluster(workers=0))
     (why,) = done.failed.values()
-    assert why.startswith("uav1: ended with status 1 after 0.4 s, saying 'rtt = 10 ms'; uav2:")
+    assert why.startswith("uav1: ended with status 1 after 1.2 s, saying 'rtt = 10 ms'; uav2:")
 
 
 def test_a_script_that_changed_makes_another_point(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ import io
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -17,7 +20,8 @@ import pytest
 from processes import until
 
 from testbed.core.errors import RunError
-from testbed.virtual import guest, kernel
+from testbed.core.progress import silent
+from testbed.virtual import guest, init, kernel
 
 KERNEL = kernel.find()
 pytestmark = [pytest.mark.guest, pytest.mark.timeout(600)]
@@ -116,6 +120,23 @@ def test_nothing_is_left_of_a_template_that_is_closed() -> None:
     assert family
     made.close()
     until(lambda: not any(process.is_running() for process in family))
+
+
+@pytest.mark.parametrize("status", [3, -9, None])
+def test_the_status_of_a_template_is_read_before_the_end_of_its_answers(status: int | None) -> None:
+    """Both can be read at the same time."""
+    callbacks = guest._Callbacks(silent, None, lambda: False, None, None)
+    template: Any = SimpleNamespace(poll=lambda: None, pid=os.getpid())
+    with guest._Line.open() as line, ExitStack() as stack:
+        answers, its_answers, stops, _ = (
+            stack.enter_context(end) for _ in range(2) for end in socket.socketpair()
+        )
+        if status is not None:
+            body = status.to_bytes(4, sys.byteorder, signed=True)
+            line.its_words.sendall(init.FRAME.pack(b"x", len(body)) + body)
+        its_answers.close()
+        found = guest._converse(template, line, stops, {}, None, callbacks, answers)
+        assert found == (status or 0)
 
 
 def test_a_program_that_ends_before_it_is_copied_is_named_by_its_status() -> None:
