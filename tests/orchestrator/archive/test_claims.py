@@ -51,6 +51,8 @@ from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError
 from testbed.host.dask_cluster import Cluster
 
+NAME = "first & last"
+"""Name of the run's folder, which a bundle does not have."""
 RUN = f"{TEXT}rounds: 2\nemulation: {{dilation: 2}}\n"
 
 
@@ -59,9 +61,9 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on links of this machine."""
     folder = tmp_path_factory.mktemp("honest")
     (folder / "s.yaml").write_text(RUN)
-    done = warm.run("run", folder / "s.yaml", "--out", folder / "run")
-    assert (folder / "run" / "measured.parquet").exists(), done.stderr
-    return folder / "run"
+    done = warm.run("run", folder / "s.yaml", "--out", folder / NAME)
+    assert (folder / NAME / "measured.parquet").exists(), done.stderr
+    return folder / NAME
 
 
 @pytest.fixture(scope="module")
