@@ -108,6 +108,13 @@ def differences(folder: Path) -> list[str]:
     return examine(read_run(folder), folder).differences
 
 
+def test_the_name_of_a_folder_is_no_claim(packed: Path) -> None:
+    done = verify(packed, never, sample=0)
+    assert done.ok, done.extent.differences
+    assert "report.html: name of the folder" in done.extent.not_checked
+    assert "report.html (of another version of the testbed)" not in done.extent.not_checked
+
+
 def test_an_honest_run_is_equal_in_all_that_follows(known: Extent) -> None:
     assert known.differences == []
     named = " ".join(known.not_checked)
