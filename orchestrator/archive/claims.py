@@ -329,7 +329,13 @@ def examine(
     return extent
 
 
-def examine_point(folder: Path, mode: str, scenario: Scenario, not_here: str = "") -> Extent:
+def examine_point(
+    folder: Path,
+    mode: str,
+    scenario: Scenario,
+    not_here: str = "",
+    change: Callable[[dict[str, Any]], dict[str, Any]] = lambda tree: tree,
+) -> Extent:
     """Compare what follows from others in the folder of a campaign's point.
 
     Args:
@@ -337,9 +343,10 @@ def examine_point(folder: Path, mode: str, scenario: Scenario, not_here: str = "
         mode: Mode of the point: `predict`, `run` or `up`.
         scenario: Its scenario, with paths of unpacked files.
         not_here: Why nothing is computed on this machine; empty: it is.
+        change: See `read_run`.
     """
     if mode == "run":
-        return examine(read_run(folder), folder, scenario=scenario, not_here=not_here)
+        return examine(read_run(folder, change), folder, scenario=scenario, not_here=not_here)
     extent, manifest = Extent(), read_object(folder / "manifest.json")
     wanted = {"seed": scenario.seed, "status": "complete"}
     wanted |= {"valid": True, "validity": []} if mode == "predict" else {}

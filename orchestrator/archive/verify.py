@@ -267,7 +267,7 @@ def _run(
     if left:
         done.extent.not_checked.append(f"measured.parquet: {_rounds(left)} (not emulated again)")
     not_here = done.not_predicted or _refusal(scenario, None, unpacked.folder, runs=False)
-    done.extent.add(examine(run, unpacked.content, scenario=scenario, not_here=not_here))
+    done.extent.add(examine(run, unpacked.content, not_here=not_here))
     done.extent.add(examine_bundle(unpacked, not_here))
     # The sample may have run on another machine: in virtual time on a guest.
     here = read_run(again).manifest if done.measured else environment()
@@ -459,7 +459,8 @@ def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str, Extent]:
     about = object_in(path / "point.json", str(path / "point.json"))
     object_in(path / MANIFEST, str(path / MANIFEST))
     mode, named = about["mode"], dict(json.loads(about["scenario"]))
-    scenario = validate(placed(named, unpacked.inputs), str(path / "point.json"))
+    place = partial(placed, inputs=unpacked.inputs)
+    scenario = validate(place(named), str(path / "point.json"))
     if mode == "up":
         why = "it is a session with custom programs, which are not executed from a bundle"
         return None, why, examine_point(path, "up", scenario)
@@ -481,7 +482,7 @@ def _point(path: Path, unpacked: Unpacked) -> tuple[Point | None, str, Extent]:
         absent = missing(named, unpacked.inputs, wholly=wholly)
         return absent or _refusal(scenario, trace, unpacked.folder, runs=runs)
 
-    examined = examine_point(path, mode, scenario, not_here(wholly=False, runs=False))
+    examined = examine_point(path, mode, scenario, not_here(wholly=False, runs=False), place)
     if reason := not_here(wholly=learns, runs=runs):
         return None, reason, examined
     if about["mode"] not in ("predict", "run") or not isinstance(about["steps_rounds"], int):

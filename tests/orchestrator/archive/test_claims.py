@@ -38,7 +38,8 @@ from orchestrator.archive.claims import (
     examine,
     examine_point,
 )
-from orchestrator.archive.verify import RunVerification, verify
+from orchestrator.archive.unpack import Unpacked
+from orchestrator.archive.verify import RunVerification, _point, verify
 from orchestrator.campaign.cluster import run_campaign
 from orchestrator.campaign.folder import CampaignFolder
 from orchestrator.campaign.spec import load_campaign
@@ -514,6 +515,19 @@ def test_a_campaign_names_what_was_only_copied(campaign: Path, tmp_path: Path) -
         assert name in named
     (line,) = (line for line in done.lines() if line.startswith("not checked: "))
     assert "campaign/results/" in line
+
+
+def test_a_model_that_only_a_points_run_names_is_not_opened(honest: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(honest, tmp_path / "0123456789abcdef"))
+    named = json.loads((folder / "scenario.json").read_text())
+    about = {"mode": "run", "scenario": json.dumps(named), "trace": None, "steps_rounds": 1}
+    (folder / "point.json").write_text(json.dumps(about))
+    (tmp_path / "config.json").write_text("{}")  # a file of this machine
+    named["workload"] |= {"model": f"hf:{tmp_path}"}
+    named["workload"].pop("classes", None)
+    (folder / "scenario.json").write_text(json.dumps(named))
+    with pytest.raises(InputError, match="which is not in the bundle"):
+        _point(folder, Unpacked(tmp_path, "campaign", {}, {}))
 
 
 def test_an_emulated_point_is_made_again(honest: Path, tmp_path: Path) -> None:
