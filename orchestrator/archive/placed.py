@@ -93,7 +93,7 @@ def _folder(model: str, inputs: Mapping[str, str]) -> str:
 def _expanded(name: str) -> str:
     try:
         return str(Path(name).expanduser())
-    except (ValueError, RuntimeError):  # `~` of nobody
+    except (ValueError, RuntimeError):  # `~` of a user who does not exist
         return name
 
 

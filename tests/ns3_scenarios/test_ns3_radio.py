@@ -138,7 +138,8 @@ def test_a_uav_that_does_not_reach_four_blocks_has_no_part(reached: float) -> No
 @pytest.mark.parametrize("way", ["up", "both"])
 @pytest.mark.parametrize(("uavs", "blocks"), [(3, 100), (4, 6)])
 def test_the_others_have_the_part_of_a_uav_in_an_outage(uavs: int, blocks: int, way: str) -> None:
-    """Ten of its grants later, also where nobody else sends in a TTI; and it comes back at once."""
+    """They have it after ten grants without an answer, even if no other UAV sends in a TTI. The UAV
+    gets it back at once."""
     air = constant([30] * uavs, [30] * uavs, blocks, 14, way="up")
     gain = air.uplink_gain.copy()
     gain[0, 3:11] = 0

@@ -270,7 +270,7 @@ def test_the_attempts_would_execute_where_code_is_trusted(
     door = Door(tmp_path)
     door.json("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["mine.T", None]}})
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
-    with pytest.raises(Exception):  # noqa: B017, PT011 - T is no tokenizer of these files
+    with pytest.raises(Exception):  # noqa: B017, PT011 - the files are no tokenizer
         transformers.AutoTokenizer.from_pretrained(
             tmp_path, local_files_only=True, trust_remote_code=True
         )
@@ -337,7 +337,7 @@ NAMED = {
     "relative folder": ({"model": "hf:pipe"}, "it needs pipe, which is not in the bundle"),
     "folder above": ({"model": "hf:../../pipe"}, "which is not in the bundle"),
     "home": ({"model": "hf:~/pipe"}, "it needs ~/pipe, which is not in the bundle"),
-    "nobody's home": ({"model": "hf:~nobody-here/x"}, "which is not in the bundle"),
+    "home of an unknown user": ({"model": "hf:~nobody-here/x"}, "which is not in the bundle"),
     "link": ({"model": "hf:/proc/self/cwd/pipe"}, "which is not in the bundle"),
     "a folder with a family's name": ({"model": "hf:llama"}, "it needs llama, which is not in"),
 }
@@ -472,7 +472,8 @@ def test_a_campaigns_points_of_a_hub_are_not_computed(tmp_path: Path) -> None:
 def test_no_answer_on_the_standard_input_lets_verify_execute_a_bundle(
     packed: Path, tmp_path: Path
 ) -> None:
-    """The sample is a process, whose question nobody would see; also from the bundle's folder."""
+    """The sample runs in another process, whose questions are not shown: nothing must answer them.
+    This also holds in the folder of the bundle."""
     (tmp_path / "inside").mkdir()
     door = Door(tmp_path / "inside")
     door.json("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["mine.T", None]}})

@@ -85,7 +85,7 @@ def test_who_may_write_or_reads_what_is_not_for_all_stays_root(tmp_path, chowned
 
 
 class Container:
-    """A container as a daemon removes it: slowly, once, and refusing whoever asks meanwhile."""
+    """A container whose removal takes time. Until then, the daemon refuses further requests."""
 
     def __init__(self) -> None:
         self.gone, self._begun = False, False
@@ -101,7 +101,7 @@ class Container:
         if not first:
             self._refused.set()
             raise refusal(409, "removal of container e7f66 is already in progress")
-        assert self._refused.wait(20), "nobody else has asked"
+        assert self._refused.wait(20), "there was no second request"
         self.gone = True
 
 
