@@ -12,7 +12,7 @@ ARGS ?=
 # Without these files, each of the many processes compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo setup setup-light setup-dev test test-full test-lowest test-vm coverage mutants lint site dist lock sbom audit clean
+.PHONY: demo setup setup-light setup-dev test test-all test-slow test-lowest test-vm coverage mutants lint site dist lock sbom audit clean
 
 demo: setup
 	$(BIN)/testbed run scenarios/quickstart.yaml --out runs/demo --overwrite
@@ -41,20 +41,24 @@ lint: setup-dev
 	$(BIN)/reuse lint --lines
 	$(BIN)/python tests/prose/lint.py
 
-# CI has some more to do than who waits for it.
-QUICK = not full$(if $(CI),, and not ci)
+# tests/durations.json says which tests are slow; `full` are those that take CI too long.
+QUICK = not slow and not full
 
 test: lint
 	$(BIN)/python tests/suite.py -m '$(QUICK)'
 
-test-full: lint
+test-all: lint
 	$(BIN)/python tests/suite.py
+
+# What CI runs after `make test`.
+test-slow: setup-dev
+	$(BIN)/python tests/suite.py -m 'slow and not full'
 
 # Python bindings of ns-3, which are not used.
 BINDINGS := $(foreach part,cppyy cppyy-backend cppyy-cling cpycppyy,--no-emit-package $(part))
 
-# The quick tests with the lowest versions that pyproject.toml allows, in an environment of their own in
-# build/lowest. TESTS: of these alone.
+# All tests but the longest with the lowest versions that pyproject.toml allows, in an environment of
+# their own in build/lowest. TESTS: of these alone.
 LOWEST := build/lowest/venv
 TOOLS := accelerate duckdb execnet iniconfig nbformat peft pluggy pytest pytest-timeout pytest-xdist \
 	setuptools-scm simpy vcs-versioning
@@ -66,7 +70,7 @@ test-lowest: setup-dev
 	$(INSTALL) uv -- venv --quiet --allow-existing --python $(BIN)/python $(LOWEST)
 	$(INSTALL) uv -- pip sync --quiet --python $(LOWEST) build/lowest/packages.txt
 	$(INSTALL) uv -- pip install --quiet --python $(LOWEST) --no-deps --no-build-isolation -e .
-	$(LOWEST)/bin/python tests/suite.py -m '$(QUICK)' \
+	$(LOWEST)/bin/python tests/suite.py -m 'not full' \
 		$(or $(TESTS),$(addprefix tests/,ns3_scenarios orchestrator testbed workloads))
 
 # The testbed on Debian's stock kernels 6.1 and 6.12, in a virtual machine: minutes under KVM, an hour
@@ -74,13 +78,13 @@ test-lowest: setup-dev
 test-vm: setup-dev
 	$(BIN)/python tests/vm/vm.py $(ARGS)
 
-# Which lines the quick tests execute, in processes that they start or fork, too: in
+# Which lines these tests execute, in processes that they start or fork, too: in
 # build/coverage/lines.txt, where two revisions can be compared with diff, and as pages in
 # build/coverage/html. TESTS: of these alone.
 TESTS ?=
 coverage: setup-dev
 	rm -rf build/coverage && mkdir -p build/coverage
-	-COVERAGE_RCFILE=$(CURDIR)/pyproject.toml $(BIN)/coverage run tests/suite.py -m '$(QUICK)' $(TESTS)
+	-COVERAGE_RCFILE=$(CURDIR)/pyproject.toml $(BIN)/coverage run tests/suite.py -m 'not full' $(TESTS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage/html
 	$(BIN)/coverage report --show-missing > build/coverage/lines.txt

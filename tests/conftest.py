@@ -3,6 +3,8 @@
 
 """Marks and order of the tests, and checks of what they need.
 
+Tests that take long are marked `slow`, if `durations.json` says so: that file is measured. Those
+that `essential.toml` lists are not, so that `make test` plays a whole run of each kind.
 Tests that judge by the real clock are marked `alone`: `suite.py` runs them one by one. Tests that
 only use links and nodes are not, because a run that is late under load is as good an example.
 Tests marked `docker` need root and a Docker daemon, and those marked `guest` the kernel of virtual
@@ -17,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import durations
 import pytest
 import warm
+from durations import pytest_fixture_setup, pytest_runtest_makereport  # noqa: F401  hooks
 from required import lacks
 from xdist.scheduler import LoadScopeScheduling
 
@@ -82,10 +86,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by the file they stand in; put those that compute longest first, and one that
     mostly waits before each other file, so that workers do not all wait at one time."""
     alone = tuple(HERE / name for name in ALONE)
+    table = durations.Table.read()
     scopes: dict[str, list[pytest.Item]] = {}
     for item in items:
         if any(item.path.is_relative_to(place) for place in alone):
             item.add_marker(pytest.mark.alone)
+        if table.slow(durations.name_of(item), durations.fixtures_of(item)):
+            item.add_marker(pytest.mark.slow)
         scopes.setdefault(scope_of(item.nodeid), []).append(item)
     first = [scopes.pop(f"{HERE.name}/{name}", []) for name in FIRST]
     waiting = [tests for scope, tests in scopes.items() if "::" in scope]

@@ -6,7 +6,9 @@
     python tests/suite.py [PYTEST ARGUMENTS…]
 
 Tests marked `alone` judge by the real clock, so nothing may run at the same time. At the end, the
-slowest files are listed. The last line counts both parts. The status is 1 if either failed.
+slowest files are listed. The last line counts both parts, and says how to run what these marks left
+out. The status is 1 if either failed, and 130 after Ctrl-C. `build/durations.json` gets the seconds
+of each test.
 """
 
 import collections
@@ -21,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).with_name("support")))
+import durations
+import pytest
 import warm
 
 # Three more than there are cores, because many tests wait. More would take too much memory.
@@ -30,8 +34,8 @@ WORKERS = int(os.environ.get("TEST_WORKERS", FITTING))
 BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]
 # A plug-in of another package, which is imported early; no test here uses it.
 IMPORTED = ["-W", "ignore:Module already imported so cannot be rewritten; anyio"]
-NO_TESTS_COLLECTED = 5
 SLOWEST = 12
+INTERRUPTED = 130
 
 
 @contextlib.contextmanager
@@ -69,13 +73,26 @@ def part(
             f"--junitxml={record}",
             *words,
         ]
-        status = subprocess.run(command, check=False).returncode
+        status = _result(command)
         if record.exists():
             root = ET.parse(record).getroot()
             counts.update(outcomes(root))
             for case in root.iter("testcase"):
                 seconds[case.get("classname", "")] += float(case.get("time", 0))
-    return status in (0, NO_TESTS_COLLECTED)
+            durations.add(durations.measured(root))
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt
+    return status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def _result(command: list[str]) -> int:
+    """Run pytest. Ctrl-C reaches it, too: wait for its list of failures."""
+    with subprocess.Popen(command) as running:
+        try:
+            return running.wait()
+        except KeyboardInterrupt:
+            running.wait()
+            return INTERRUPTED
 
 
 def outcomes(root: ET.Element) -> collections.Counter[str]:
@@ -88,11 +105,11 @@ def outcomes(root: ET.Element) -> collections.Counter[str]:
     return counts
 
 
-def summary(counts: collections.Counter[str], seconds: float) -> str:
-    """The closing line, as pytest writes it."""
+def summary(counts: collections.Counter[str], seconds: float, rest: str = "") -> str:
+    """The closing line, as pytest writes it, and how to run the rest."""
     order = ("failed", "passed", "skipped", "errors")
     said = ", ".join(f"{counts[name]} {name}" for name in order if counts[name]) or "no tests ran"
-    return f" {said} in {seconds:.2f}s ".center(100, "=")
+    return f" {said} in {seconds:.2f}s{rest} ".center(100, "=")
 
 
 def main() -> int:
@@ -106,28 +123,22 @@ def main() -> int:
         del words[at : at + 2]
     counts: collections.Counter[str] = collections.Counter()
     seconds: dict[str, float] = collections.defaultdict(float)
+    fine = []
+    rest = "; `make test-all` also runs the slow tests" if "not slow" in only else ""
     with side_by_side() as workers:
-        fine = [
-            part(
-                f"1 of 2: tests in parallel, {WORKERS} workers",
-                f"not alone{only}",
-                [*workers, *words],
-                counts,
-                seconds,
-            ),
-            part(
-                "2 of 2: tests with the real clock, one by one",
-                f"alone{only}",
-                words,
-                counts,
-                seconds,
-            ),
-        ]
+        beside = f"1 of 2: tests in parallel, {WORKERS} workers"
+        one_by_one = "2 of 2: tests with the real clock, one by one"
+        try:
+            fine.append(part(beside, f"not alone{only}", [*workers, *words], counts, seconds))
+            fine.append(part(one_by_one, f"alone{only}", words, counts, seconds))
+        except KeyboardInterrupt:
+            print(f"\n{summary(counts, time.monotonic() - began, '; interrupted')}", flush=True)
+            return INTERRUPTED
     slowest = sorted(seconds.items(), key=lambda entry: -entry[1])[:SLOWEST]
     took = (f"{spent_s:7.1f} s  {name}" for name, spent_s in slowest)
     print("\nslowest files, in seconds of all workers:", *took, sep="\n")
     # What came before may have left its last line open, on either stream.
-    print(f"\n{summary(counts, time.monotonic() - began)}", flush=True)
+    print(f"\n{summary(counts, time.monotonic() - began, rest)}", flush=True)
     return 0 if all(fine) and counts["passed"] else 1
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from required import lacks
 
-pytestmark = [pytest.mark.docker, pytest.mark.ci, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 ROOT = Path(__file__).resolve().parents[2]
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 BESIDES_PACKAGES = ["bin", "lib", "lib64", "sbin", "etc/group", "etc/passwd", CERTIFICATES[1:]]

@@ -7,8 +7,10 @@ import importlib.util
 import os
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import durations
 import pytest
 
 SUITE = Path(__file__).resolve().parents[1] / "suite.py"
@@ -73,10 +75,58 @@ def test_places_of_tests_that_run_alone_are_there() -> None:
     assert [name for name in module.ALONE if not (TESTS / name).exists()] == []
 
 
-@pytest.mark.parametrize(("ci", "marks"), [("true", "not full"), ("", "not full and not ci")])
-def test_ci_leaves_out_no_more_than_what_is_heavy(ci: str, marks: str) -> None:
-    words = ["make", "-n", "--no-print-directory", "test"]
-    asked = subprocess.run(
-        words, cwd=SUITE.parents[1], env=os.environ | {"CI": ci}, capture_output=True, text=True
+def test_ci_runs_the_quick_tests_and_then_the_others() -> None:
+    words = ["make", "-n", "--no-print-directory", "test", "test-slow"]
+    asked = subprocess.run(words, cwd=SUITE.parents[1], capture_output=True, text=True)
+    marks = [line.partition("suite.py ")[2] for line in asked.stdout.splitlines()]
+    assert [mark for mark in marks if mark] == [
+        "-m 'not slow and not full'",
+        "-m 'slow and not full'",
+    ]
+    assert "make -k test test-slow" in (SUITE.parents[1] / ".ci" / "run").read_text()
+
+
+def test_what_a_fixture_costs_belongs_to_each_test_that_uses_it(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import time\nimport pytest\n"
+        "@pytest.fixture(scope='module')\ndef world(): time.sleep(0.3)\n"
+        "@pytest.fixture(scope='module')\ndef land(world): pass\n"
+        "def test_first(land): pass\n"
+        "@pytest.mark.parametrize('n', [1, 2])\ndef test_second(n): time.sleep(0.2 * n)\n"
     )
-    assert asked.stdout.splitlines()[-1].endswith(f"tests/suite.py -m '{marks}'")
+    words = ["-p", "durations", "--junitxml=record.xml", "-o", f"pythonpath={TESTS / 'support'}"]
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *words, "."],
+        cwd=tmp_path,
+        env=os.environ | PLAIN,
+        check=True,
+        capture_output=True,
+    )
+    seconds = durations.measured(ET.parse(tmp_path / "record.xml").getroot())
+    assert seconds["test_it.py::test_first"] < 0.1
+    assert seconds["test_it.py::test_second[2]"] >= 0.4
+    assert seconds["fixture test_it.py::world"] >= 0.3
+    table = durations.Table({"fixture test_it.py::world": 2.0}, {"test_it.py::test_kind"})
+    uses = ["fixture test_it.py::land", "fixture test_it.py::world"]
+    assert table.slow("test_it.py::test_first", uses)
+    assert not table.slow("test_it.py::test_kind", uses)
+    assert not table.slow("test_it.py::test_second[2]", [])
+
+
+def test_the_record_is_added_to_and_becomes_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record, table = tmp_path / "record.json", tmp_path / "table.json"
+    durations.add({"a": 2.0, "b": 0.5}, record)
+    durations.add({"a": 3.04, "c": 0.25}, record)
+    monkeypatch.setattr(durations, "TABLE", table)
+    monkeypatch.setattr(sys, "argv", ["durations.py", str(record)])
+    durations.main()
+    assert table.read_text() == '{\n"a": 3.0\n}\n'
+    assert capsys.readouterr().out == "1 of 3 are slow; the others take 1 s of all workers\n"
+
+
+@pytest.mark.parametrize("name", durations.essential())
+def test_essential_tests_exist_and_would_be_slow(name: str) -> None:
+    file, _, test = name.partition("::")
+    assert f"def {test.partition('[')[0]}(" in (TESTS / file).read_text()

@@ -18,7 +18,6 @@ import pytest
 
 from orchestrator.records.manifest import source_sha256
 
-pytestmark = pytest.mark.ci
 ROOT = Path(__file__).resolve().parents[2]
 FAST = ("--set", "workload.compute=none", "--set", "emulation.dilation=1", "--rounds", "1")
 

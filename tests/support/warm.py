@@ -235,6 +235,7 @@ def _write(path: Path, address: bytes, **more: object) -> None:
 
 def main(listening: int, owned: int, *more: str) -> None:
     """Import, then fork a process for each command, until the owner closes its socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the owner, and so the server
     for module in (*PRELOAD, *more):
         import_module(module)
     load()
@@ -304,6 +305,7 @@ def _command(
         with contextlib.suppress(OSError):
             os.write(told, str(status).encode())
         os._exit(0)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.dup2(out, 1)
     os.dup2(err, 2)
     for file in standard_input:
