@@ -25,7 +25,6 @@ from orchestrator.analysis.radio_log import RadioLog
 from orchestrator.analysis.shared_air import due_ends_s
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.radio import Rates
 from orchestrator.engine.rates import link_rates
@@ -317,7 +316,8 @@ def _radio_parts(
             continue
         way = DOWN if step in (SM, SG) else UP
         request_s, delivery_s, taken_s = (
-            TTI_S * ttis[way] for ttis in (REQUEST_TTIS, DELIVERY_TTIS, TAKEN_TTIS)
+            log.times.tti_s * ttis[way]
+            for ttis in (log.times.request, log.times.delivery, log.times.taken)
         )
         request_s += tcp.grants.request_s[way]
         place = {SM: 0, CA: iteration - 1, SG: iteration, CM: iteration}[step]

@@ -22,11 +22,12 @@ import pandas as pd
 
 from orchestrator.engine.access import LinkRates
 from orchestrator.engine.arrays import Array
-from orchestrator.engine.lte import DELIVERY_TTIS, PACKET_BYTES, RLC_BYTES, TAKEN_TTIS, TTI_S
+from orchestrator.engine.lte import LTE_TIMES, PACKET_BYTES, RLC_BYTES, GrantTimes
+from orchestrator.scenario.schema import MOST_BLOCKS
 from testbed.core.errors import InputError
 from testbed.core.timeline import Round
 
-RECORD = np.dtype(
+FILE_RECORD = np.dtype(
     [
         ("time_ns", "<i8"),
         ("bytes", "<u2"),
@@ -37,10 +38,13 @@ RECORD = np.dtype(
         ("direction", "u1"),
     ]
 )
-"""A record of the log, 16 bytes. `time_ns` is a time of the nodes' monotonic clock. `bytes`,
-`blocks` and `mcs` are the size of a transport block, its number of resource blocks, and its
-modulation and coding scheme. `uav` counts from 0; `direction` is 0 for the uplink and 1 for the
-downlink."""
+"""A record in the file, 16 bytes: as `RECORD`, but `blocks` has the low 8 bits of its number. Bit 0
+of `direction` is the direction, and the bits above are the high ones of `blocks`."""
+_FIELDS: dict[str, Any] = {name: FILE_RECORD[name] for name in FILE_RECORD.names or ()}
+RECORD = np.dtype(list((_FIELDS | {"blocks": "<u2"}).items()))
+"""A record of the log. `time_ns` is a time of the nodes' monotonic clock. `bytes`, `blocks` and
+`mcs` are the size of a transport block, its number of resource blocks, and its modulation and
+coding scheme. `uav` counts from 0; `direction` is 0 for the uplink and 1 for the downlink."""
 NEW, AGAIN, LOST, FILLED, EMPTIED = range(5)
 LEAVES_CELL, JOINS_CELL, INTERRUPTED, SERVED, SENT, ASKED = range(5, 11)
 """Kinds of records: a transport block is granted for new data, or for a retransmission; a block was
@@ -77,15 +81,18 @@ def read_log(path: Path, uavs: int, first: int = 0) -> Records:
             line names the file, the record from 0, and the field.
     """
     with path.open("rb") as file:
-        file.seek(first * RECORD.itemsize)
+        file.seek(first * FILE_RECORD.itemsize)
         content = file.read()
-    if len(content) % RECORD.itemsize:
+    if len(content) % FILE_RECORD.itemsize:
         raise InputError(
             f"{path}: its {len(content)} bytes are no whole number of records of "
-            f"{RECORD.itemsize} bytes"
+            f"{FILE_RECORD.itemsize} bytes"
         )
-    records: Records = np.frombuffer(content, RECORD)
-    for name, most in (("kind", ASKED), ("direction", 1), ("uav", uavs - 1)):
+    written = np.frombuffer(content, FILE_RECORD)
+    records: Records = written.astype(RECORD)
+    records["blocks"] += (written["direction"].astype(np.uint16) >> 1) << 8
+    records["direction"] &= 1
+    for name, most in (("kind", ASKED), ("blocks", MOST_BLOCKS), ("uav", uavs - 1)):
         if (wrong := np.flatnonzero(records[name] > most)).size:
             at = int(wrong[0])
             raise InputError(
@@ -139,6 +146,7 @@ class LinkLog:
         packet_bytes: float,
         handovers: Sequence[Break] = (),
         out_s: Sequence[tuple[float, float]] = (),
+        times: GrantTimes = LTE_TIMES,
     ):
         """Make the link's log.
 
@@ -149,18 +157,20 @@ class LinkLog:
             packet_bytes: Size of most IP packets.
             handovers: The UAV's handovers.
             out_s: Start and end of each of its outages, of either direction.
+            times: Times of the scheduler's grants.
         """
-        self._delivery_s = (1 + DELIVERY_TTIS[direction] - TAKEN_TTIS[direction]) * TTI_S
+        tti_s = self._tti_s = times.tti_s
+        self._delivery_s = (1 + times.delivery[direction] - times.taken[direction]) * tti_s
         in_queue = np.isin(records["kind"], (FILLED, EMPTIED))
         self._queue_s, is_filled = time_s[in_queue], records["kind"][in_queue] == FILLED
         # Before its first record, the state is the opposite of the one that it changes to.
         initially = not is_filled[0] if len(is_filled) else True
         self._is_filled = np.append(initially, is_filled)
-        taken_s = time_s + TAKEN_TTIS[direction] * TTI_S
+        taken_s = time_s + times.taken[direction] * tti_s
         self._again_s = taken_s[records["kind"] == AGAIN]
         asked = records["kind"] == ASKED
         requests = [
-            Break(now_s - TTI_S * ttis, now_s, now_s, "request")
+            Break(now_s - tti_s * ttis, now_s, now_s, "request")
             for now_s, ttis in zip(time_s[asked], records["bytes"][asked].tolist(), strict=True)
         ]
         # Not all that is granted is sent: a UAV may not hear of it, or have nothing left.
@@ -177,13 +187,13 @@ class LinkLog:
         after = int(np.searchsorted(self._new_s, over_s))
         end_s = float(self._new_s[after]) if after < len(self._new_s) else math.inf
         if after:  # Data may still be sent while only acknowledgements are stopped.
-            start_s = max(start_s, float(self._new_s[after - 1]) + TTI_S)
+            start_s = max(start_s, float(self._new_s[after - 1]) + self._tti_s)
         return Break(start_s, over_s, end_s, "outage")
 
     def sent_bytes(self, start_s: float, end_s: float) -> float:
         """Bytes of IP packets that were sent for the first time from `start_s` on and may have
         arrived until `end_s`, in whole TTIs."""
-        times_s = start_s, end_s - self._delivery_s + TTI_S / 2
+        times_s = start_s, end_s - self._delivery_s + self._tti_s / 2
         since, until = np.searchsorted(self._new_s, times_s)
         return float(self._sent_bytes[max(since, until)] - self._sent_bytes[since])
 
@@ -230,7 +240,7 @@ class LinkLog:
     def _totals(self) -> tuple[Array, Array]:
         """Edges between activities, and the seconds of each activity before each edge, [3, E]."""
         blocks_s = np.concatenate([self._new_s, self._again_s])
-        edges_s = np.unique(np.concatenate([blocks_s, blocks_s + TTI_S, self._queue_s]))
+        edges_s = np.unique(np.concatenate([blocks_s, blocks_s + self._tti_s, self._queue_s]))
         middle_s = (edges_s[1:] + edges_s[:-1]) / 2
 
         def last(times_s: Array) -> Array:
@@ -242,11 +252,11 @@ class LinkLog:
             return at
 
         sent_s, repeated_s, filled_s = last(self._new_s), last(self._again_s), last(self._queue_s)
-        sends, repeats = middle_s < sent_s + TTI_S, middle_s < repeated_s + TTI_S
+        sends, repeats = (middle_s < last_s + self._tti_s for last_s in (sent_s, repeated_s))
         has_data = self._is_filled[np.searchsorted(self._queue_s, middle_s)]
         again_s = following(self._again_s)
         is_pending = ~has_data & (again_s < following(self._new_s))
-        is_pending &= again_s - np.maximum(sent_s, repeated_s) <= HARQ_TTIS * TTI_S
+        is_pending &= again_s - np.maximum(sent_s, repeated_s) <= HARQ_TTIS * self._tti_s
         is_harq = (repeats | is_pending) & ~sends
         is_waiting = has_data & ((sent_s < filled_s) | np.isneginf(sent_s)) & ~sends & ~is_harq
         is_served = (sends | has_data) & ~is_harq & ~is_waiting
@@ -266,6 +276,8 @@ class RadioLog:
     """Size of most IP packets, `emulation.mtu`."""
     out_s: Mapping[tuple[int, int], Sequence[tuple[float, float]]] = field(default_factory=dict)
     """By direction and client, start and end of each outage, in s."""
+    times: GrantTimes = LTE_TIMES
+    """Times of the scheduler's grants."""
 
     @cached_property
     def time_s(self) -> Array:
@@ -291,7 +303,7 @@ class RadioLog:
             out_s = [each for way in (0, 1) for each in self.out_s.get((way, client), ())]
             made = LinkLog(
                 *(self.records[own], self.time_s[own], direction, self.packet_bytes),
-                *(self._handovers(direction, client), out_s),
+                *(self._handovers(direction, client), out_s, self.times),
             )
             self._links[direction, client] = made
         return self._links[direction, client]
@@ -361,11 +373,13 @@ def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.Data
         blocks (transport blocks, with retransmissions), resource_blocks (mean over all TTIs of the
         slot, with retransmissions), granted_bytes (transport blocks of new data), lost_blocks, mcs
         (modulation and coding scheme of most new blocks; -1: there was none), and waiting_s (time
-        in which the queue had data, and the first transport block for them had not been sent).
+        in which the queue had data, and the first transport block for them had not been sent). With
+        NR, a TTI is an NR slot of either direction.
     """
     slots_of_round = slots_in(round_, slot_s)
     first, every = slots_of_round.start, np.array(slots_of_round)
     slot_of = np.floor(log.time_s / slot_s + 1e-9).astype(np.int64) - first
+    of_slot = log.times.tti_s / slot_s
     tables = []
     for direction, name in enumerate(("up", "down")):
         for client in range(1, clients + 1):
@@ -390,7 +404,7 @@ def grants(round_: Round, log: RadioLog, slot_s: float, clients: int) -> pd.Data
                     "client": client,
                     "direction": name,
                     "blocks": total(is_granted).astype(np.int64),
-                    "resource_blocks": total(is_granted, records["blocks"]) * TTI_S / slot_s,
+                    "resource_blocks": total(is_granted, records["blocks"]) * of_slot,
                     "granted_bytes": total(is_new, records["bytes"]).astype(np.int64),
                     "lost_blocks": total(kind == LOST).astype(np.int64),
                     "mcs": np.where(schemes.any(axis=1), schemes.argmax(axis=1), -1),

@@ -68,6 +68,22 @@ after the scheduler's decision, in the 3 symbols of the control region."""
 DELIVERY_TTIS = 6, 2
 """TTIs from the end of the TTI of a grant until the packets in its transport block have arrived. In
 the uplink, data are sent 4 TTIs after their grant was received (TS 36.213, section 8)."""
+
+
+class GrantTimes(NamedTuple):
+    """Times of a scheduler's grants in TTIs, of uplink and downlink."""
+
+    tti_s: float
+    """Length of a TTI; with NR, of an NR slot."""
+    request: tuple[float, float]
+    """See `REQUEST_TTIS`; the others likewise."""
+    learning: tuple[float, float]
+    taken: tuple[float, float]
+    delivery: tuple[float, float]
+
+
+LTE_TIMES = GrantTimes(TTI_S, REQUEST_TTIS, LEARNING_TTIS, TAKEN_TTIS, DELIVERY_TTIS)
+
 SINR_STEP_DB = 1 / 8
 """The uplink's signal-to-noise ratio reaches the scheduler rounded towards 0 to such a step: the
 format S11.3 of the Small Cell Forum's LTE MAC scheduler interface, as ns-3 converts to it."""

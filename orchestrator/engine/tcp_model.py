@@ -74,13 +74,7 @@ from orchestrator.engine.core_library import (
     library,
 )
 from orchestrator.engine.links import impairments_of, shape_of
-from orchestrator.engine.lte import (
-    DELIVERY_TTIS,
-    LEARNING_TTIS,
-    REQUEST_TTIS,
-    TTI_S,
-    request_s,
-)
+from orchestrator.engine.lte import LTE_TIMES, GrantTimes, request_s
 from orchestrator.engine.plan import transfer_bytes
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments, lossless
 from orchestrator.scenario.schema import Scenario
@@ -236,7 +230,10 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
     """The TCP model of a scenario; None if its links have neither delay nor loss, and frames and
     acknowledgements take no extra time."""
     if scenario.emulation.air == "ns3":
-        return _over_lte(scenario) if scenario.radio.access == "lte" else None
+        lte = scenario.radio.lte
+        if scenario.radio.access != "lte":
+            return None
+        return _over_grants(scenario, LTE_TIMES, request_s(lte.scheduling_request_s))
     choices, shape = scenario.emulation, shape_of(scenario)
     # The links of a shared band divide it among those that have something to send.
     is_shared = scenario.radio.dividing_key is not None
@@ -281,17 +278,17 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
     )
 
 
-def _over_lte(scenario: Scenario) -> TcpModel:
-    """The model of TCP over ns-3's LTE."""
+def _over_grants(scenario: Scenario, times: GrantTimes, asks_s: float) -> TcpModel:
+    """The model of TCP over a radio of ns-3 whose scheduler grants resources; `asks_s`: mean time
+    of scheduling requests."""
     choices, shape, count = scenario.emulation, shape_of(scenario), scenario.uavs.count
     request, learning, delivery = (
-        np.array(t) for t in (REQUEST_TTIS, LEARNING_TTIS, DELIVERY_TTIS)
+        np.array(t) for t in (times.request, times.learning, times.delivery)
     )
     kept = choices.connection == "kept"
-    asks_s = request_s(scenario.radio.lte.scheduling_request_s)
-    request[UP] += asks_s / TTI_S
+    request[UP] += asks_s / times.tti_s
     return TcpModel(
-        delay_s=np.repeat((request + 1 + delivery)[:, None] * TTI_S, count, axis=1),
+        delay_s=np.repeat((request + 1 + delivery)[:, None] * times.tti_s, count, axis=1),
         jitter_s=np.zeros((2, count)),
         losses=np.zeros((2, count, 4)),
         control=CONTROLS.get(choices.congestion_control, CUBIC),
@@ -302,8 +299,8 @@ def _over_lte(scenario: Scenario) -> TcpModel:
         round_trips=0 if kept else choices.transport_kind.round_trips,
         seeds=np.zeros((2, count), np.uint64),
         grants=Grants(
-            tuple(((request + learning) * TTI_S).tolist()),
-            np.repeat(delivery[:, None] * TTI_S, count, axis=1),
+            tuple(((request + learning) * times.tti_s).tolist()),
+            np.repeat(delivery[:, None] * times.tti_s, count, axis=1),
             (asks_s, 0.0),
         ),
     )

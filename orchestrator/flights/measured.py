@@ -27,6 +27,7 @@ from ns3_scenarios.trace import (
     read_arrays,
 )
 from ns3_scenarios.trace import FIELDS as TRACE_FIELDS
+from orchestrator.scenario.schema import MOST_BLOCKS
 from testbed.core.errors import InputError
 from testbed.system.files import write_whole
 
@@ -54,8 +55,6 @@ CARRIER_HZ = (1e7, 3e11)
 """Lowest and highest carrier frequency."""
 UNNAMED_STATION_M, UNNAMED_CARRIER_HZ = (0.0, 0.0, 30.0), 2e9
 """Base station and carrier frequency of files that do not contain them: those of the paper."""
-MOST_BLOCKS = 275
-"""Largest number of resource blocks of a carrier (5G NR)."""
 _OF_ALL = ("base_station", "origin", "carrier_up_hz", "carrier_down_hz", "resource_blocks")
 _TEXTS = ("start", "source")
 FIELDS = ("position", "slot_s", *BOUNDS, *_OF_ALL, *_TEXTS)

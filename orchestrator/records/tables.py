@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.scenario.schema import MOST_CELLS, Scenario
+from orchestrator.scenario.schema import MOST_BLOCKS, MOST_CELLS, Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
 from testbed.system.files import opened_regular, read_regular
@@ -101,10 +101,10 @@ TABLES: dict[str, dict[str, Column]] = {
     "air_slots": {"round": ROUND, "slot": SLOT, "client": CLIENT, "direction": WAY}
     | {"lost_frames": AMOUNT, "arrived_frames": AMOUNT, "asked_loss": SHARE},
     "resource_blocks": {"round": ROUND, "slot": SLOT, "time_s": SECONDS, "client": CLIENT}
-    | {"direction": WAY, "active_s": SECONDS, "resource_blocks": Column("number", 0, 100)}
+    | {"direction": WAY, "active_s": SECONDS, "resource_blocks": Column("number", 0, MOST_BLOCKS)}
     | {"mcs": Column("integer", -1, 28), "layers": Column("integer", 1, 2)},
     "grants": {"round": ROUND, "slot": SLOT, "time_s": SECONDS, "client": CLIENT}
-    | {"direction": WAY, "blocks": AMOUNT, "resource_blocks": Column("number", 0, 100)}
+    | {"direction": WAY, "blocks": AMOUNT, "resource_blocks": Column("number", 0, MOST_BLOCKS)}
     | {"granted_bytes": AMOUNT, "lost_blocks": AMOUNT, "mcs": Column("integer", -1, 28)}
     | {"waiting_s": SECONDS},
     "cells": {"slot": SLOT, "time_s": SECONDS, "client": CLIENT}

@@ -493,6 +493,8 @@ NR_BLOCKS = {
 }
 """Number of resource blocks of each NR bandwidth in Hz, by subcarrier spacing in kHz; TS 38.104,
 table 5.3.2-1."""
+MOST_BLOCKS = 275
+"""Largest number of resource blocks of a carrier, TS 38.211, section 4.4.2."""
 TDD_CYCLE_MS = 20
 """Time that a whole number of TDD patterns must fill, TS 38.213, section 11.1."""
 

@@ -44,7 +44,7 @@ Log::Note(Kind kind,
                          static_cast<uint8_t>(mcs),
                          static_cast<uint16_t>(uav),
                          kind,
-                         static_cast<uint8_t>(direction)});
+                         static_cast<uint8_t>(direction | blocks >> 8 << 1)});
     if (m_records.size() >= MOST)
     {
         Flush();

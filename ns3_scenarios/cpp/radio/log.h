@@ -59,11 +59,11 @@ class Log
     {
         int64_t time;
         uint16_t bytes;
-        uint8_t blocks;
+        uint8_t blocks; // the low 8 bits of their number
         uint8_t mcs;
         uint16_t uav;
         uint8_t kind;
-        uint8_t direction;
+        uint8_t direction; // bit 0; the other bits are the high ones of the number of blocks
     };
 
     static_assert(sizeof(Record) == 16);

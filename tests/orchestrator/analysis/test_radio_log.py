@@ -18,6 +18,7 @@ from orchestrator.analysis.radio_log import (
     AGAIN,
     ASKED,
     EMPTIED,
+    FILE_RECORD,
     FILLED,
     INTERRUPTED,
     JOINS_CELL,
@@ -38,7 +39,14 @@ from orchestrator.analysis.radio_log import (
 )
 from orchestrator.analysis.waterfall import PART_OF, PARTS, waterfalls
 from orchestrator.engine.access import LinkRates
-from orchestrator.engine.lte import DELIVERY_TTIS, REQUEST_TTIS, TAKEN_TTIS, TTI_S, Lte
+from orchestrator.engine.lte import (
+    DELIVERY_TTIS,
+    LTE_TIMES,
+    REQUEST_TTIS,
+    TAKEN_TTIS,
+    TTI_S,
+    Lte,
+)
 from orchestrator.engine.plan import (
     RoundPlan,
     fixed_allocation,
@@ -124,6 +132,32 @@ def test_a_link_waits_repeats_serves_or_is_idle(rows, waiting, harq, served, idl
     assert found == pytest.approx(np.array([waiting, harq, served, idle, 0, 0, 0]) / 1e3, abs=1e-12)
 
 
+@pytest.mark.parametrize("tti_ms", [0.5, 0.25])
+def test_all_times_are_counted_in_ttis(tti_ms: float) -> None:
+    rows = [
+        *((2, FILLED, UP), *sent(7, 10, UP), (16 + TAKEN_TTIS[UP], EMPTIED, UP)),
+        *((40, FILLED, UP), (45, ASKED, UP), *sent(46, 3, UP), (50, AGAIN, UP), (51, LOST, UP)),
+    ]
+    whole = records(rows, blocks=273)
+    short = whole.copy()
+    short["time_ns"] = np.rint(whole["time_ns"] * tti_ms)
+    one, other = log_of(whole), replace(log_of(short), times=LTE_TIMES._replace(tti_s=tti_ms / 1e3))
+    for end_s in (0.01, 0.05, 0.1):
+        found = other.link(UP, 1).activity(0.0, end_s * tti_ms)
+        expected = tti_ms * np.array(one.link(UP, 1).activity(0.0, end_s))
+        assert found == pytest.approx(expected, abs=1e-8)
+    for size in (1, 3000, 12000):
+        found_s, due_s = (log.link(UP, 1).due_s(0.0, size) for log in (other, one))
+        assert found_s == pytest.approx(tti_ms * due_s, abs=1e-8)
+    tables = [
+        grants(in_slots(0.0, 0.2 * scale), log, SLOT_S * scale, 1)
+        for log, scale in ((one, 1.0), (other, tti_ms))
+    ]
+    assert tables[0]["resource_blocks"].tolist() == [273 * 14 / 100]
+    for name in ("blocks", "resource_blocks", "granted_bytes", "lost_blocks", "mcs"):
+        assert tables[1][name].to_numpy() == pytest.approx(tables[0][name].to_numpy())
+
+
 def test_activities_are_those_of_the_period_and_the_link() -> None:
     log = log_of(records(SIMPLE))
     assert log.link(DOWN, 1).activity(0.0025, 0.0055) == pytest.approx((5e-4, 0, 25e-4, 0, 0, 0, 0))
@@ -167,20 +201,37 @@ def test_a_transfer_is_due_with_the_block_that_completes_it() -> None:
     assert 1e3 * up.due_s(0.008, 1) == pytest.approx(14)
 
 
-def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path, made = tmp_path / "radio.log", records(SIMPLE, uav=2)
-    path.write_bytes(made.tobytes())
-    assert RECORD.itemsize == 16
+def file_of(made: np.ndarray) -> bytes:
+    """What a radio writes: the high bits of the number of blocks are beside the direction."""
+    written = made.astype(FILE_RECORD, casting="unsafe")
+    written["direction"] |= (made["blocks"] >> 8 << 1).astype(np.uint8)
+    return written.tobytes()
+
+
+@pytest.mark.parametrize("blocks", [0, 1, 100, 127, 128, 255, 256, 257, 264, 273, 275])
+def test_a_log_is_read_as_it_was_written(blocks: int, tmp_path: Path) -> None:
+    path, made = tmp_path / "radio.log", records(SIMPLE, uav=2, blocks=blocks)
+    path.write_bytes(file_of(made))
+    assert FILE_RECORD.itemsize == 16
     assert (read_log(path, 3) == made).all()
+    assert (read_log(path, 3, 5) == made[5:]).all()
     path.write_bytes(b"")
     assert len(read_log(path, 3)) == 0
+
+
+def test_the_log_of_lte_has_one_byte_each_for_blocks_and_direction(tmp_path: Path) -> None:
+    path, made = tmp_path / "radio.log", records([(1, NEW, UP), (2, NEW, DOWN)], blocks=100)
+    path.write_bytes(file_of(made))
+    assert np.fromfile(path, "u1").reshape(2, 16)[:, [10, 15]].tolist() == [[100, 0], [100, 1]]
+    assert (read_log(path, 3) == made).all()
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"kind": 11}, "record 0: kind must be 0 to 10, not 11"),
-        ({"direction": 2}, "record 0: direction must be 0 to 1, not 2"),
+        ({"blocks": 276}, "record 0: blocks must be 0 to 275, not 276"),
+        ({"blocks": 2**15 - 1}, "record 0: blocks must be 0 to 275, not 32767"),
         ({"uav": 3}, "record 0: uav must be 0 to 2, not 3"),
         ({"time_ns": -np.arange(22)}, "record 1: time_ns is before that of the last"),
     ],
@@ -189,7 +240,7 @@ def test_a_record_that_cannot_be_right_is_refused(changed, said, tmp_path: Path)
     path, made = tmp_path / "radio.log", records(SIMPLE)
     for name, value in changed.items():
         made[name] = value
-    path.write_bytes(made.tobytes())
+    path.write_bytes(file_of(made))
     with pytest.raises(InputError, match=f"radio.log: {said}$"):
         read_log(path, 3)
 

@@ -97,6 +97,19 @@ def test_what_no_run_has_is_refused(run_dir: Path, place: tuple[str, str, Any], 
     assert re.match(said, line), line
 
 
+@pytest.mark.parametrize("stem", ["resource_blocks", "grants"])
+def test_a_carrier_has_at_most_275_resource_blocks(run_dir: Path, stem: str) -> None:
+    slots = {"round": 0, "slot": [0, 1], "time_s": [0.0, 0.1], "client": 1, "direction": "up"}
+    own = {"active_s": 0.1, "layers": 1}
+    if stem == "grants":
+        own = {"blocks": 1, "granted_bytes": 1, "lost_blocks": 0, "waiting_s": 0.0}
+    used = pd.DataFrame(slots | own | {"resource_blocks": 275.0, "mcs": 28})
+    used.to_parquet(run_dir / f"{stem}.parquet")
+    assert (read_run(run_dir).tables[stem]["resource_blocks"] == 275).all()
+    set_value(run_dir / f"{stem}.parquet", "resource_blocks", 275.01)
+    assert refused(run_dir, f"{stem}.parquet") == "resource_blocks: must be 0 to 275, not 275.01"
+
+
 def test_a_loss_that_diverged_is_no_fault(run_dir: Path) -> None:
     set_value(run_dir / "learning.parquet", "loss", float("inf"))
     set_value(run_dir / "learning.parquet", "accuracy", float("nan"))
