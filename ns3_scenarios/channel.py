@@ -5,16 +5,15 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol
 
 import numpy as np
 
 from ns3_scenarios import build
 from ns3_scenarios.child import LAUNCH, Child, Launch
-from ns3_scenarios.trace import Array, ChannelTrace
+from ns3_scenarios.trace import Array, ChannelTrace, Kept
 
 _CHUNK_BYTES = 1 << 20
-_GROWTH = 1.5
 
 
 @dataclass(frozen=True)
@@ -58,11 +57,15 @@ class ChannelSettings:
 class Flight(Protocol):
     """Positions of UAVs that ns-3 does not move."""
 
+    @property
+    def horizon(self) -> int | None:
+        """Number of slots for which the flight can be asked at a time; None: any number."""
+
     def positions(self, first: int, slots: int, slot_s: float) -> Array:
         """Positions at the start of each slot, shape [K, slots, 3]; call it for slots in order."""
 
 
-class Ns3Channel:
+class Ns3Channel(Kept):
     """A `ChannelSource` whose slots are computed by an ns-3 simulation in a separate process.
 
     Position and gain are those at the start of a slot, t = s · slot_s. A UAV's trace depends
@@ -85,16 +88,11 @@ class Ns3Channel:
         track: Flight | None = None,
         launch: Launch = LAUNCH,
     ) -> None:
+        super().__init__()
         self.settings = settings
         self._track = track
         self._asked = 0
         """Number of slots that were requested from ns-3."""
-        self._trace = ChannelTrace(
-            gain=np.empty((self.uavs, 0)),
-            slot_s=settings.slot_s,
-            position_m=np.empty((self.uavs, 0, 3)),
-            seed=settings.seed,
-        )
         self._child = Child("ns3_scenarios.process", build.library(), asdict(settings), launch)
 
     @property
@@ -107,26 +105,16 @@ class Ns3Channel:
         """Number of UAVs, K."""
         return len(self.settings.ring_m)
 
-    def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
+    @property
+    def horizon(self) -> int | None:
+        """See `ChannelSource.horizon`: that of the flight; ns-3's own model knows all of it."""
+        return None if self._track is None else self._track.horizon
 
-        The arrays are C-contiguous and read-only. The first call computes the requested number of
-        slots; later ones extend the trace by at least half of its length, so that many small calls
-        cost as much as a few large ones. The same object is returned until more slots are needed.
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, which the caller keeps; see `Located.following`.
 
         Raises:
             ChannelError: ns-3 ended; the message contains its exit status and its error message.
-        """
-        have = self._trace.slots
-        if slots > have:
-            self._trace = self._grown(max(slots, int(have * _GROWTH)))
-        return self._trace
-
-    def following(self, slots: int) -> ChannelTrace:
-        """The next slots, which the channel does not keep; see `Located.following`.
-
-        Raises:
-            ChannelError: See `trace`.
         """
         gain, position = np.empty((self.uavs, slots)), np.empty((self.uavs, slots, 3))
         self._fill(gain, position)
@@ -135,21 +123,6 @@ class Ns3Channel:
     def close(self) -> None:
         """End ns-3's process. Returned traces stay valid."""
         self._child.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _grown(self, slots: int) -> ChannelTrace:
-        old = self._trace
-        assert old.position_m is not None
-        gain, position = np.empty((self.uavs, slots)), np.empty((self.uavs, slots, 3))
-        gain[:, : old.slots], position[:, : old.slots] = old.gain, old.position_m
-        self._fill(gain[:, old.slots :], position[:, old.slots :])
-        gain.flags.writeable = position.flags.writeable = False
-        return ChannelTrace(gain, old.slot_s, position, old.seed)
 
     def _fill(self, gain: Array, position: Array) -> None:
         """Fill `gain` [K, n] and `position` [K, n, 3] with the next n slots."""

@@ -26,19 +26,11 @@ class EdgesChannel(Derived):
         self._sources = sources
         self._station = np.array(station)
 
-    def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, which the caller keeps; see `Located.following`.
 
         Raises:
             ChannelError: ns-3 ended, a model failed, or a channel does not hold.
-        """
-        return self._own([source.trace(slots) for source in self._sources])
-
-    def following(self, slots: int) -> ChannelTrace:
-        """The next slots, which the channel does not keep; see `Located.following`.
-
-        Raises:
-            ChannelError: See `trace`.
         """
         return self._own([source.following(slots) for source in self._sources])
 

@@ -13,11 +13,14 @@ have the same fading. The mean power is 1.
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from ns3_scenarios.npz import row_blocks
 from ns3_scenarios.trace import Array, ChannelTrace, Derived, Located, SlotTrace, TraceError
 
 PATHS = 24
@@ -55,6 +58,18 @@ class Fading:
         Raises:
             TraceError: Neither a Doppler shift nor positions are known.
         """
+        return self.turns_after(None, trace)[0]
+
+    def turns_after(self, before: "Turned | None", trace: SlotTrace) -> "tuple[Array, Turned]":
+        """The same for the slots that follow others, and what those after them have to know.
+
+        Args:
+            before: What is known from the slots before; None: there are none.
+            trace: The next slots.
+
+        Raises:
+            TraceError: See `turns`.
+        """
         blocks = self.blocks(trace.slot_s)
         within = (np.arange(blocks) + 0.5) / blocks
         if self.doppler_hz is not None:
@@ -65,10 +80,16 @@ class Fading:
                 "radio.doppler_hz"
             )
         else:
-            moved_m = np.linalg.norm(np.diff(trace.position_m, axis=1), axis=2)
-            per_slot = np.pad(moved_m, ((0, 0), (1, 0))) * (self.carrier_hz / LIGHT_M_S)
-        before = np.cumsum(per_slot, axis=1) - per_slot
-        return np.asarray(before[..., None] + per_slot[..., None] * within)
+            last_m = trace.position_m[:, :1] if before is None else before.last_m
+            path_m = np.concatenate([last_m, trace.position_m], axis=1)
+            moved_m = np.linalg.norm(np.diff(path_m, axis=1), axis=2)
+            per_slot = moved_m * (self.carrier_hz / LIGHT_M_S)
+        flown = np.zeros((trace.uavs, 1)) if before is None else before.flown
+        # From one sum to the next, so that rounding errors do not depend on the calls.
+        sums = np.cumsum(np.concatenate([flown, per_slot], axis=1), axis=1)
+        last_m = None if trace.position_m is None else trace.position_m[:, -1:]
+        turns = (sums[:, 1:] - per_slot)[..., None] + per_slot[..., None] * within
+        return turns, Turned(last_m, sums[:, -1:])
 
     def powers(self, turns: Array) -> npt.NDArray[np.float32]:
         """Powers of both directions relative to their mean, shape [2, K, S, B].
@@ -77,21 +98,40 @@ class Fading:
             turns: The lengths of the paths as `turns` returns them, shape [K, S, B].
         """
         powers = np.empty((2, *turns.shape), np.float32)
-        for way in range(1 if self.reciprocal else 2):
-            for k, way_flown in enumerate(turns):
-                rng = np.random.default_rng((self.seed, STREAM, way, k))
-                phases, angles = rng.uniform(0, 2 * math.pi, (2, PATHS + 1))
-                amplitudes = np.full(PATHS + 1, math.sqrt(1 / PATHS / (1 + self.direct)))
-                amplitudes[PATHS] = math.sqrt(self.direct / (1 + self.direct))
-                real, imaginary = np.zeros((2, *way_flown.shape))
-                for amplitude, phase, angle in zip(amplitudes, phases, angles, strict=True):
-                    turned = phase + 2 * math.pi * math.cos(angle) * way_flown
-                    real += amplitude * np.cos(turned)
-                    imaginary += amplitude * np.sin(turned)
-                powers[way, k] = real**2 + imaginary**2
+        amplitudes = np.full(PATHS + 1, math.sqrt(1 / PATHS / (1 + self.direct)))
+        amplitudes[PATHS] = math.sqrt(self.direct / (1 + self.direct))
+        for way, rows in product(range(1 if self.reciprocal else 2), row_blocks(turns)):
+            flown = turns[rows]
+            waves = np.stack([_waves(self.seed, way, rows.start + k) for k in range(len(flown))])
+            real, imaginary = np.zeros((2, *flown.shape))
+            for amplitude, wave in zip(amplitudes, waves.transpose(1, 2, 0), strict=True):
+                phase, factor = wave[..., None, None]
+                turned = phase + factor * flown
+                real += amplitude * np.cos(turned)
+                imaginary += amplitude * np.sin(turned)
+            powers[way, rows] = real**2 + imaginary**2
         if self.reciprocal:
             powers[1] = powers[0]
         return powers
+
+
+@dataclass(frozen=True)
+class Turned:
+    """What the fading of a slot needs to know of the slots before it."""
+
+    last_m: Array | None
+    """Positions in the last of them, shape [K, 1, 3]; None: not known."""
+    flown: Array
+    """Way of each UAV in wavelengths, shape [K, 1]."""
+
+
+@lru_cache(4096)
+def _waves(seed: int, way: int, uav: int) -> Array:
+    """Phase of each plane wave, and its turn in rad per wavelength flown, shape [PATHS + 1, 2]."""
+    rng = np.random.default_rng((seed, STREAM, way, uav))
+    phases, angles = rng.uniform(0, 2 * math.pi, (2, PATHS + 1))
+    # By `math.cos`, whose last bit does not depend on the vector units of the processor.
+    return np.array([(p, 2 * math.pi * math.cos(a)) for p, a in zip(phases, angles, strict=True)])
 
 
 class FadingChannel(Derived):
@@ -105,25 +145,20 @@ class FadingChannel(Derived):
     def __init__(self, source: Located, fading: Fading):
         super().__init__(source)
         self.fading = fading
-        self._made: ChannelTrace | None = None
+        self._turned: Turned | None = None
 
     @property
     def blocks(self) -> int:
         """Number of blocks per slot."""
         return self.fading.blocks(self.slot_s)
 
-    def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least `slots` slots; earlier slots never change."""
-        made = self._made
-        if made is None or made.slots < slots:
-            whole = self._source.trace(slots)
-            turns, have = self.fading.turns(whole), 0 if made is None else made.slots
-            powers = self.fading.powers(turns[:, have:])
-            if made is not None and made.fading is not None:
-                powers = np.concatenate([made.fading, powers], axis=2)
-            self._made = made = replace(whole, fading=powers)
-        return made
+    @property
+    def steady(self) -> Located:
+        """The source without the fading, which no file contains; it is used instead of this one."""
+        return self._source
 
     def following(self, slots: int) -> ChannelTrace:
-        """The next slots without the fading, which no file contains; see `Located.following`."""
-        return self._source.following(slots)
+        """The next slots, which the caller keeps; see `Located.following`."""
+        piece = self._source.following(slots)
+        turns, self._turned = self.fading.turns_after(self._turned, piece)
+        return replace(piece, fading=self.fading.powers(turns))

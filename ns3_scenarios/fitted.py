@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ns3_scenarios.modelled import Correlated
 from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace, Derived, Located
@@ -44,22 +45,45 @@ class Direction:
     def of_flight_db(self, position_m: Array, slot_s: float) -> Array:
         """The gain that depends on the flight, shape [K, S].
 
-        The velocity of a slot is that since the slot before, in slot 0 that of slot 1.
+        The velocity of a slot is that since the slot before, in slot 0 that of slot 1 if it is
+        known, else 0.
 
         Args:
-            position_m: Positions of the UAVs relative to the base station, shape [K, S, 3], S > 1.
+            position_m: Positions of the UAVs relative to the base station, shape [K, S, 3].
             slot_s: Length of a slot, in seconds.
         """
         across_m, height_m = position_m[..., :2], position_m[..., 2]
         far_m = np.linalg.norm(across_m, axis=2)
         moved_m = np.diff(across_m, axis=1)
-        moved_m = np.concatenate([moved_m[:, :1], moved_m], axis=1)
+        first_m = moved_m[:, :1] if moved_m.shape[1] else np.zeros(across_m.shape)
+        moved_m = np.concatenate([first_m, moved_m], axis=1)
         # Above the base station no direction leads away from it.
         away_m_s = (moved_m * across_m).sum(axis=2) / np.where(far_m > 0, far_m, np.inf) / slot_s
         elevation_deg = np.degrees(np.arctan2(height_m, far_m))
         return np.asarray(
             self.heading_db_per_m_s * away_m_s + self.elevation_db_per_deg * elevation_deg
         )
+
+
+class _PerSecond:
+    """Standard normal numbers that are drawn for each whole second, one sequence per UAV.
+
+    Args:
+        seeds: Seed of each UAV.
+    """
+
+    def __init__(self, seeds: Sequence[tuple[int, ...]]):
+        self._drawn = [np.random.default_rng(seed) for seed in seeds]
+        self._first = 0
+        self._numbers = np.empty((len(seeds), 0))
+
+    def of(self, second: npt.NDArray[np.int64]) -> Array:
+        """The numbers of these seconds, shape [K, n], which do not decrease from call to call."""
+        missing = int(second[-1]) + 1 - self._first - self._numbers.shape[1]
+        more = np.stack([drawn.standard_normal(max(missing, 0)) for drawn in self._drawn])
+        self._numbers = np.hstack([self._numbers, more])[:, second[0] - self._first :]
+        self._first = int(second[0])
+        return self._numbers[:, second - self._first]
 
 
 class FittedChannel(Derived):
@@ -94,44 +118,27 @@ class FittedChannel(Derived):
         super().__init__(source)
         self._ways, self._correlation = (up, down), correlation
         self._bs_position_m = np.array(bs_position_m)
-        self._seeds = [[(seed, STREAM, k, n) for k in range(self.uavs)] for n in range(4)]
-        own, other = self._seeds[:2]
+        own, other, *scatter = ([(seed, STREAM, k, n) for k in range(self.uavs)] for n in range(4))
+        self._scatter = [_PerSecond(seeds) for seeds in scatter]
         self._up = Correlated(up.decorrelation_m, own)
         self._down = [Correlated(down.decorrelation_m, seeds) for seeds in (own, other)]
         self._slots = 0
         """Number of slots that were made."""
         self._last_m: Array | None = None
         """Positions in the last of them, shape [K, 1, 3]."""
-        self._made: ChannelTrace | None = None
         self._is_limited = False
 
-    def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least `slots` slots; earlier slots never change."""
-        made = self._made
-        if made is None or made.slots < slots:
-            whole = self._source.trace(max(slots, 2))  # slot 0 has the velocity of slot 1
-            gains = self._gains(whole, self._slots)
-            if made is not None:
-                assert made.gain_down is not None
-                gains = np.concatenate([np.stack([made.gain, made.gain_down]), gains], axis=2)
-            gains.flags.writeable = False
-            self._made = made = replace(whole, gain=gains[0], gain_down=gains[1])
-        return made
-
     def following(self, slots: int) -> ChannelTrace:
-        """The next slots, which the channel does not keep; see `Located.following`."""
-        piece = self._source.following(slots if self._slots else max(slots, 2))
-        up, down = self._gains(piece, 0)
-        return replace(piece, gain=up, gain_down=down)
-
-    def _gains(self, flown: ChannelTrace, first: int) -> Array:
-        """The gains, shape [2, K, n], of the next slots, which are those of a flight from an index
-        on."""
+        """The next slots, which the caller keeps; see `Located.following`."""
+        if not self._slots and self.horizon is None:
+            slots = max(slots, 2)  # slot 0 has the velocity of slot 1
+        flown = self._source.following(slots)
         assert flown.position_m is not None
         down = flown.gain if flown.gain_down is None else flown.gain_down
-        modelled = np.stack([flown.gain, down])[..., first:]
-        added_db = self._added_db(flown.position_m[:, first:])
-        return self._limited(modelled, modelled * 10 ** (added_db / 10))
+        modelled = np.stack([flown.gain, down])
+        added_db = self._added_db(flown.position_m)
+        gains = self._limited(modelled, modelled * 10 ** (added_db / 10))
+        return replace(flown, gain=gains[0], gain_down=gains[1])
 
     def _added_db(self, position_m: Array) -> Array:
         """Difference in dB from the gains of the model at the next positions, shape [2, K, n]."""
@@ -144,17 +151,13 @@ class FittedChannel(Derived):
         # The velocity of the first of these slots is that since the slot before.
         path_m = position_m if self._last_m is None else np.append(self._last_m, position_m, 1)
         added_db = []
-        for way, normal, seeds in zip(self._ways, shadowing, self._seeds[2:], strict=True):
-            scatter = [
-                np.random.default_rng(seed).standard_normal(second[-1] + 1)[second]
-                for seed in seeds
-            ]
+        for way, normal, scatter in zip(self._ways, shadowing, self._scatter, strict=True):
             flight_db = way.of_flight_db(path_m - self._bs_position_m, self.slot_s)
             added_db.append(
                 way.offset_db
                 + flight_db[:, path_m.shape[1] - len(slots) :]
                 + way.shadowing_db * normal
-                + way.scatter_db * np.stack(scatter)
+                + way.scatter_db * scatter.of(second)
             )
         self._slots, self._last_m = have + len(slots), position_m[:, -1:]
         return np.stack(added_db)

@@ -81,14 +81,24 @@ class Track:
         model: The positions that the model returns, one update after the other.
         space: The airspace that was passed to the model.
         known: Range of validity of the channel.
+        horizon: 1 if the model reacts to the run: it is then asked for no update earlier than one
+            update before; None: at any time.
 
     Raises:
         ValueError: The model refuses its parameters.
         ChannelError: The first positions are invalid.
     """
 
-    def __init__(self, name: str, model: Iterable[npt.ArrayLike], space: Airspace, known: Known):
+    def __init__(
+        self,
+        name: str,
+        model: Iterable[npt.ArrayLike],
+        space: Airspace,
+        known: Known,
+        horizon: int | None = None,
+    ):
         self.name = name
+        self.horizon = horizon
         self.space = space
         self.known = known
         self._updates = iter(model)

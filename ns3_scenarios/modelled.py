@@ -18,9 +18,8 @@ import numpy as np
 
 from ns3_scenarios import ground
 from ns3_scenarios.aerial import Aerial, log_distance_db
-from ns3_scenarios.channel import Ns3Channel
 from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace, Derived
+from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace, Derived, Located
 from testbed.core.registry import failures
 
 
@@ -52,48 +51,29 @@ class ModelledChannel(Derived):
         flight: Source of the UAVs' positions.
     """
 
-    def __init__(self, name: str, gain: Gain, flight: Ns3Channel):
+    def __init__(self, name: str, gain: Gain, flight: Located):
         super().__init__(flight)
         self._name, self._gain = name, gain
         self._slots = 0
         """Number of slots for which the model was asked."""
         self._ways = 0
         """Number of arrays that the model returns; 0 before its first call."""
-        self._made: ChannelTrace | None = None
 
-    def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, which the caller keeps; see `Located.following`.
 
         Raises:
             ChannelError: ns-3 ended or the model failed; the message has the cause.
         """
-        before = self._made
-        if before is not None and slots <= before.slots:
-            return before
-        flown = self._source.trace(slots)
-        parts = self._asked(flown, self._slots)
-        if before is not None:
-            ways = [before.gain] if before.gain_down is None else [before.gain, before.gain_down]
-            parts = [np.concatenate(both, axis=1) for both in zip(ways, parts, strict=True)]
-        for part in parts:
-            part.flags.writeable = False
-        self._made = made = _with_gains(flown, parts)
-        return made
-
-    def following(self, slots: int) -> ChannelTrace:
-        """The next slots, which the channel does not keep; see `Located.following`.
-
-        Raises:
-            ChannelError: See `trace`.
-        """
         flown = self._source.following(slots)
-        return _with_gains(flown, self._asked(flown, 0))
+        up, *down = self._asked(flown.position_m)
+        return ChannelTrace(
+            up, flown.slot_s, flown.position_m, flown.seed, gain_down=down[0] if down else None
+        )
 
-    def _asked(self, flown: ChannelTrace, first: int) -> list[Array]:
-        """The checked gains, in one or both directions, of the next slots, which are those of a
-        flight from an index on."""
-        assert flown.position_m is not None
-        position_m = flown.position_m[:, first:]
+    def _asked(self, position_m: Array | None) -> list[Array]:
+        """The checked gains, in one or both directions, of the next slots."""
+        assert position_m is not None
         slots = self._slots + np.arange(position_m.shape[1], dtype=np.float64)
         times_s: Array = slots * self.slot_s
         with failures(self._at(times_s[0]), ChannelError):
@@ -126,14 +106,6 @@ class ModelledChannel(Derived):
 
     def _at(self, time_s: float) -> str:
         return f"radio.channel {self._name!r} at {time_s:g} s"
-
-
-def _with_gains(flown: ChannelTrace, parts: Sequence[Array]) -> ChannelTrace:
-    """A flight with these gains in one or both directions."""
-    up, *down = parts
-    return ChannelTrace(
-        up, flown.slot_s, flown.position_m, flown.seed, gain_down=down[0] if down else None
-    )
 
 
 class Correlated:

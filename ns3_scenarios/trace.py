@@ -52,6 +52,8 @@ MOST_BYTES = 16 << 30
 """Largest size of a file: positions of 10 UAVs over two years of slots."""
 PIECE = 1 << 20
 """Number of slots whose flight is checked together."""
+_GROWTH = 1.5
+"""Factor by which a trace grows at least."""
 
 
 # Limits for foreign traces, beyond any real channel and flight.
@@ -66,6 +68,10 @@ LONGEST_DELAY_S = 10.0
 
 class TraceError(Exception):
     """A trace file is invalid; the message names the field."""
+
+
+class BeyondHorizon(RuntimeError):
+    """A caller asked a source for slots that are not known yet: an error of the caller's code."""
 
 
 class TraceExhausted(Exception):
@@ -778,11 +784,17 @@ class ChannelSource(Protocol):
     def uavs(self) -> int:
         """Number of UAVs, K."""
 
+    @property
+    def horizon(self) -> int | None:
+        """Number of slots for which the source can be asked beyond those that it has made; None:
+        any number. It is 1 if the flight depends on what happens in the slots before."""
+
     def trace(self, slots: int) -> SlotTrace:
         """The trace from slot 0 with at least `slots` slots; earlier slots never change.
 
         Raises:
             TraceExhausted: The source has fewer.
+            BeyondHorizon: They are more than the source can be asked for.
         """
 
 
@@ -797,26 +809,165 @@ class Located(Protocol):
     def uavs(self) -> int:
         """Number of UAVs, K."""
 
-    def trace(self, slots: int) -> ChannelTrace:
-        """The trace from slot 0 with at least `slots` slots; earlier slots never change."""
+    @property
+    def horizon(self) -> int | None:
+        """See `ChannelSource.horizon`."""
 
     def following(self, slots: int) -> ChannelTrace:
-        """The next slots, at least `slots` in the first call, which the source does not keep.
-
-        A source is used by this method or by `trace`, not by both.
-        """
+        """The next slots, at least `slots` in the first call, which the source does not keep."""
 
     def close(self) -> None:
         """Release the resources of the source."""
 
 
-class Derived:
-    """A `ChannelSource` that is made from another one, and closes it.
+class _Growing:
+    """An array that grows along the axis of its slots.
+
+    Args:
+        axis: The axis.
+        spare: Whether memory is reserved, so that many small additions cost as much as a few large
+            ones. The array is then not contiguous.
+    """
+
+    def __init__(self, axis: int, spare: bool):
+        self._axis, self._spare, self._slots = axis, spare, 0
+
+    def added(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The whole array with further values, read-only."""
+        axis, have = self._axis, self._slots
+        self._slots = end = have + values.shape[axis]
+        before = (*[slice(None)] * axis, slice(have))
+        if not have and not self._spare:
+            self._array = np.ascontiguousarray(values)
+        elif not have or end > self._array.shape[axis]:
+            shape = list(values.shape)
+            shape[axis] = max(end, 2 * have) if self._spare else end
+            grown = np.empty(shape, values.dtype)
+            if have:
+                grown[before] = self._array[before]
+            self._array = grown
+        if have or self._spare:
+            self._array[(*[slice(None)] * axis, slice(have, end))] = values
+        view = self._array[(*[slice(None)] * axis, slice(end))]
+        view.flags.writeable = False
+        return view
+
+
+class Kept:
+    """A `ChannelSource` that keeps the slots that it makes, one call of `following` after another.
 
     Use as a context manager, or `close` it.
     """
 
+    def __init__(self) -> None:
+        self._kept: ChannelTrace | None = None
+        self._grown: dict[str, _Growing] = {}
+
+    @property
+    def slot_s(self) -> float:
+        """Length of a slot, in seconds."""
+        raise NotImplementedError
+
+    @property
+    def uavs(self) -> int:
+        """Number of UAVs, K."""
+        raise NotImplementedError
+
+    @property
+    def horizon(self) -> int | None:
+        """See `ChannelSource.horizon`."""
+        raise NotImplementedError
+
+    def following(self, slots: int) -> ChannelTrace:
+        """The next slots, which the caller keeps; see `Located.following`.
+
+        A source is used by this method or by `trace`, not by both.
+
+        Raises:
+            ChannelError: ns-3 ended, a model failed, or the channel does not hold.
+        """
+        raise NotImplementedError
+
+    def trace(self, slots: int) -> ChannelTrace:
+        """The trace from slot 0 with at least `slots` slots; earlier slots never change.
+
+        The arrays are read-only. The first call computes the requested number of slots. Later ones
+        extend the trace by at least half of its length where the horizon allows it, so that many
+        small calls cost as much as a few large ones. The same object is returned until more slots
+        are needed.
+
+        Raises:
+            ChannelError: See `following`.
+            BeyondHorizon: They are more than the source can be asked for.
+        """
+        kept = self._kept
+        have = 0 if kept is None else kept.slots
+        if kept is None or slots > have:
+            check_horizon(self.horizon, have, slots)
+            ahead = max(slots, 1 if self.horizon else int(have * _GROWTH), 1)
+            self._kept = kept = self._extended(self.following(ahead - have))
+        return kept
+
+    def _extended(self, piece: ChannelTrace) -> ChannelTrace:
+        """The kept trace and its next slots."""
+
+        def added(name: str, axis: int, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            if name not in self._grown:
+                self._grown[name] = _Growing(axis, self.horizon is not None)
+            return self._grown[name].added(values)
+
+        whole: dict[str, Any] = {}
+        for name, axis in PER_SLOT.items():
+            values = getattr(piece, name, None)
+            if isinstance(values, Served):
+                sites = values.sites
+                whole[name] = Served(
+                    added("served", 2, values.gain),
+                    added("cells", 1, values.cells),
+                    Sites(
+                        added("strength", 3, sites.strength),
+                        sites.load,
+                        added("left", 1, sites.kept),
+                    ),
+                )
+            elif values is not None:
+                whole[name] = added(name, axis, values)
+        return piece.replaced(**whole)
+
+    def close(self) -> None:
+        """Release the resources of the source. Returned traces stay valid."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def check_horizon(horizon: int | None, have: int, slots: int) -> None:
+    """Refuse to make slots that are not known yet.
+
+    Args:
+        horizon: See `ChannelSource.horizon`.
+        have: Number of slots that were made.
+        slots: Number of slots that are asked for.
+
+    Raises:
+        BeyondHorizon: They are too many.
+    """
+    if horizon is not None and slots > have + horizon:
+        raise BeyondHorizon(
+            f"{slots:,} slots were asked for, but {have:,} are made: this channel can be asked for "
+            f"{horizon:,} more, because its flight depends on what happens until then"
+        )
+
+
+class Derived(Kept):
+    """A `ChannelSource` that is made from another one, and closes it."""
+
     def __init__(self, source: Located):
+        super().__init__()
         self._source = source
 
     @property
@@ -829,15 +980,14 @@ class Derived:
         """Number of UAVs, K."""
         return self._source.uavs
 
+    @property
+    def horizon(self) -> int | None:
+        """See `ChannelSource.horizon`."""
+        return self._source.horizon
+
     def close(self) -> None:
         """Close the source, e.g. the process of ns-3. Returned traces stay valid."""
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True)
@@ -845,6 +995,8 @@ class Replay:
     """A `ChannelSource` that replays a given trace."""
 
     whole: SlotTrace
+    horizon = None
+    """All slots are there."""
 
     @property
     def slot_s(self) -> float:

@@ -133,10 +133,18 @@ class Channel:
         return self._source.uavs
 
     @property
+    def horizon(self) -> int | None:
+        """Number of slots for which the channel can be asked beyond those that it has made; None:
+        any number, which is also that of a source that does not say it."""
+        return getattr(self._source, "horizon", None)
+
+    @property
     def now(self) -> SlotTrace:
         """All slots that have been made so far, or `FIRST_SLOTS` if there were none; fewer, if
-        these would take long or fill the memory."""
+        these would take long or fill the memory, or are beyond the horizon."""
         if self._trace is None:
+            if self.horizon is not None:
+                return self.trace(self.horizon)
             slots = min(FIRST_SLOTS, MOST_BYTES // (32 * self.uavs))
             if isinstance(self._source, FadingChannel):
                 slots = min(slots, FIRST_BLOCKS // self._source.blocks)
@@ -148,6 +156,7 @@ class Channel:
 
         Raises:
             InputError: They would fill the memory.
+            BeyondHorizon: They are not known yet.
         """
         if self._trace is None or self._trace.slots < slots:
             self.check_room(slots)
@@ -158,14 +167,15 @@ class Channel:
         return self._trace
 
     def grow(self) -> SlotTrace:
-        """A trace twice as long as now, or as long as the memory allows.
+        """A trace twice as long as now, or as long as the memory or the horizon allow.
 
         Raises:
             TraceExhausted: The source has no more slots.
             InputError: More slots would fill the memory.
         """
         before = self.now.slots
-        if self.trace(max(before + 1, min(2 * before, self._most_slots))).slots <= before:
+        most = self._most_slots if self.horizon is None else before + self.horizon
+        if self.trace(max(before + 1, min(2 * before, most))).slots <= before:
             raise TraceExhausted(before)
         return self.now
 
@@ -316,8 +326,9 @@ def ns3_source(
     source = _on(scenario, gain, flight)
     fading, cells = fading_of(scenario), cells_of(scenario)
     if cells is not None:
-        further = [_further(each, flight) for each in _there(scenario)]
-        return CellsChannel(source, further, cells, partial(_check_cell, scenario))
+        followed = Followed(flight.uavs, flight.slot_s)
+        further = [_further(each, followed) for each in _there(scenario)]
+        return CellsChannel(source, further, followed, cells, partial(_check_cell, scenario))
     return source if fading is None else FadingChannel(source, fading)
 
 
@@ -339,9 +350,10 @@ def pieces(
         ChannelError: ns-3 ended, a model failed, or the channel does not hold at some position.
     """
     text, have = scenario.model_dump_json(), 0
+    steady = source.steady if isinstance(source, FadingChannel) else source
     at_once = max(1, PIECE_BYTES // (32 * source.uavs))
     while have < slots:
-        piece = source.following(min(at_once, slots - have)).first(slots - have)
+        piece = steady.following(min(at_once, slots - have)).first(slots - have)
         have += piece.slots
         progress(have)
         yield piece.replaced(seed=scenario.seed, scenario=text)
@@ -362,16 +374,16 @@ def _there(scenario: Scenario) -> list[Scenario]:
     ]
 
 
-def _further(there: Scenario, flight: Ns3Channel) -> FlownChannel:
+def _further(there: Scenario, flight: Followed) -> FlownChannel:
     """The channel of a further base station."""
     gain = _gain(there, flight.uavs, flight.slot_s)
-    if gain is None:
-        settings = _on_flight(there, flight.uavs, flight.slot_s)
-        flight = Ns3Channel(settings, Followed(flight), ns3_launch())
-    return _on(there, gain, flight)
+    if gain is not None:
+        return _on(there, gain, flight)
+    settings = _on_flight(there, flight.uavs, flight.slot_s)
+    return _on(there, None, Ns3Channel(settings, flight, ns3_launch()))
 
 
-def _on(scenario: Scenario, gain: Gain | None, flight: Ns3Channel) -> FlownChannel:
+def _on(scenario: Scenario, gain: Gain | None, flight: Ns3Channel | Followed) -> FlownChannel:
     """The scenario's channel for UAVs on a flight.
 
     Args:
@@ -380,7 +392,11 @@ def _on(scenario: Scenario, gain: Gain | None, flight: Ns3Channel) -> FlownChann
         flight: The UAVs as ns-3 moves them.
     """
     radio = scenario.radio
-    source = flight if gain is None else ModelledChannel(radio.model, gain, flight)
+    if gain is None:
+        assert isinstance(flight, Ns3Channel)
+        source: FlownChannel = flight
+    else:
+        source = ModelledChannel(radio.model, gain, flight)
     fitted = radio.fitted
     if fitted is None:
         return source
@@ -399,10 +415,11 @@ def _on(scenario: Scenario, gain: Gain | None, flight: Ns3Channel) -> FlownChann
     )
 
 
-def _check_cell(scenario: Scenario, cell: int, position_m: Array) -> None:
-    """Refuse positions at which the channel of a further base station does not hold."""
+def _check_cell(scenario: Scenario, cell: int, position_m: Array, first: int = 0) -> None:
+    """Refuse positions, from a slot on, at which the channel of a further base station does not
+    hold."""
     at_m, name = scenario.radio.cells[cell].position_m, f"radio.cells[{cell}]"
-    _check_known(_known(scenario), at_m, position_m, scenario.slot_s, name)
+    _check_known(_known(scenario), at_m, position_m, scenario.slot_s, name, first)
 
 
 def flown(scenario: Scenario, position_m: Array, slot_s: float) -> SlotTrace:
@@ -441,6 +458,8 @@ class _Given:
     """Positions that are given in advance."""
 
     position_m: Array
+    horizon = None
+    """All of them are there."""
 
     def positions(self, first: int, slots: int, slot_s: float) -> Array:
         """The positions of some slots, from `first` on."""
@@ -453,6 +472,7 @@ def _check_known(
     position_m: Array,
     slot_s: float,
     station: str = "the base station",
+    first: int = 0,
 ) -> None:
     far_m = np.hypot(*np.moveaxis(position_m[..., :2] - np.array(bs_position_m[:2]), -1, 0))
     height_m = position_m[..., 2]
@@ -461,7 +481,7 @@ def _check_known(
         k, s = np.argwhere(outside)[0]
         raise ChannelError(
             f"UAV {k + 1} is {height_m[k, s]:g} m high and {far_m[k, s]:.0f} m from {station} "
-            f"at {s * slot_s:g} s; the channel is valid {known}"
+            f"at {(first + s) * slot_s:g} s; the channel is valid {known}"
         )
 
 

@@ -10,7 +10,8 @@ import pytest
 from scipy.special import j0
 
 from ns3_scenarios.fading import Fading, FadingChannel
-from ns3_scenarios.trace import ChannelTrace, Replay, TraceError
+from ns3_scenarios.trace import ChannelTrace, TraceError
+from tests.support.given_slots import Given
 
 RAYLEIGH = Fading("rayleigh", 0.0, 1e-3, 2e9, 20.0, 7)
 SLOT_S = 0.1
@@ -66,14 +67,9 @@ def test_the_doppler_shift_follows_the_speed_of_the_flight() -> None:
 
 
 def test_earlier_slots_never_change_and_links_fade_apart() -> None:
-    channel = FadingChannel(Replay(flight(slots=40)), RAYLEIGH)
-
-    class Growing(Replay):
-        def trace(self, slots):
-            return self.whole.first(slots)
-
-    grown = FadingChannel(Growing(flight(slots=40)), RAYLEIGH)
-    parts = [grown.trace(slots).fading for slots in (7, 8, 40)]
+    channel = FadingChannel(Given(flight(slots=40)), RAYLEIGH)
+    grown = FadingChannel(Given(flight(slots=40)), RAYLEIGH)
+    parts = [grown.trace(slots).fading for slots in (7, 8, 25, 40)]
     whole = channel.trace(40).fading
     assert whole.shape == (2, 3, 40, 100)
     for part in parts:

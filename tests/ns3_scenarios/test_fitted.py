@@ -13,6 +13,7 @@ import pytest
 
 from ns3_scenarios.fitted import Direction, FittedChannel
 from ns3_scenarios.trace import LEAST_GAIN, Array, ChannelTrace, GivenTrace
+from tests.support.given_slots import Given
 
 BS_M = (10.0, -20.0, 30.0)
 SLOT_S = 0.25
@@ -32,21 +33,6 @@ def flown(uavs: int, slots: int, slot_s: float = SLOT_S, speed_m_s: float = 8.0)
     return ChannelTrace(np.full((uavs, slots), 1e-10), slot_s, position_m)
 
 
-class Growing:
-    """A source that has exactly as many slots as it is asked for."""
-
-    def __init__(self, whole: ChannelTrace):
-        self.whole, self.slot_s, self.uavs = whole, whole.slot_s, whole.uavs
-
-    def trace(self, slots: int) -> ChannelTrace:
-        made = self.whole.first(slots)
-        assert made.slots == slots
-        return made
-
-    def close(self) -> None:
-        pass
-
-
 def fitted(
     whole: ChannelTrace,
     up: Direction = PLAIN,
@@ -55,7 +41,7 @@ def fitted(
     seed: int = 5,
 ) -> FittedChannel:
     return FittedChannel(
-        Growing(whole), up, down, correlation=correlation, bs_position_m=BS_M, seed=seed
+        Given(whole), up, down, correlation=correlation, bs_position_m=BS_M, seed=seed
     )
 
 
