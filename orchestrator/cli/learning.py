@@ -4,7 +4,6 @@
 """`testbed learn`, `train`, `evaluate`, `export`: learn without a network; train and evaluate
 policies; export trained models."""
 
-import shutil
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +12,7 @@ import typer
 
 from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.folders import check_resumable, empty, remove_results
+from orchestrator.cli.folders import check_resumable, remove_results
 from orchestrator.cli.options import (
     JsonFile,
     Overrides,
@@ -45,6 +44,10 @@ def learn(
     rounds: Rounds = None,
     overrides: Overrides = None,
     overwrite: Overwrite = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue a training that was interrupted, round by round."),
+    ] = False,
 ) -> None:
     """Train the model of a scenario without emulating a network.
 
@@ -56,21 +59,16 @@ def learn(
         testbed predict quickstart --learned runs/learned --json predicted.json
     """
     from orchestrator.analysis.learned import Outcome
-    from orchestrator.emulated.trajectory import check
-    from orchestrator.emulated.trajectory import learn as learn_rounds
+    from orchestrator.emulated.trajectory import check, learn_into
     from orchestrator.records.learned import is_trajectory, measure_of
     from orchestrator.scenario.loading import load
-    from testbed.system.leftovers import temporary_folder
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
-    _check_empty(output, replaces=overwrite and is_trajectory(output))
+    if not resume:
+        _check_empty(output, replaces=overwrite and is_trajectory(output))
     check(parsed)
-    with temporary_folder("learn") as temporary, shown("rounds") as show:
-        made = learn_rounds(parsed, temporary, show)
-        output.mkdir(parents=True, exist_ok=True)
-        empty(output)
-        for file in temporary.iterdir():
-            shutil.copy(file, output / file.name)
+    with shown("rounds") as show:
+        made = learn_into(output, parsed, overwrite=overwrite, resume=resume, progress=show)
     if (outcome := Outcome.of(made.table, measure_of(parsed))) is not None:
         out.print(outcome.line(), markup=False, highlight=False)
     out.print(f"learned: {output}", markup=False, highlight=False)

@@ -4,7 +4,8 @@
 """Learns a scenario in one process without a network: the same passes, and no times.
 
 The nodes' own work (`workloads.learning.real`) is called directly, iteration by iteration.
-`orchestrator.records.learned` describes the cases in which this is exact.
+`orchestrator.records.learned` describes the cases in which this is exact. After each round, a
+checkpoint is written, from which training that was interrupted continues with the same bytes.
 """
 
 import fcntl
@@ -12,8 +13,10 @@ import hashlib
 import json
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -34,11 +37,15 @@ from orchestrator.emulated.learning import (
     whole_table,
 )
 from orchestrator.engine.plan import fixed_allocation, round_sizes
+from orchestrator.records.checkpoint import Checkpoint, LearnedRound
+from orchestrator.records.directory import part_of, run_folder
 from orchestrator.records.learned import (
+    BEST,
     KIND,
     Trajectory,
     depends_on,
     is_trajectory,
+    measure_of,
     read_trajectory,
     why_inexact,
     write_trajectory,
@@ -51,23 +58,29 @@ from testbed.control.messages import Evaluated
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
 from testbed.core.registry import failures
+from testbed.system.files import sha256_of, write_whole
 from testbed.system.folders import cache_folder
 from workloads.data.parts import FIELD
 
 log = logging.getLogger(__name__)
 
+KEPT = "kept."
+"""Prefix of the names of tensors in a checkpoint that client K keeps: `kept.K.NAME`."""
+
 
 def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Trajectory:
     """Learn all rounds of a scenario and write the trajectory into an existing folder.
 
+    Rounds in the folder's checkpoint are not learned again.
+
     Args:
         scenario: Scenario to learn.
-        folder: Output folder.
+        folder: Output folder, as of `orchestrator.records.directory.run_folder`.
         progress: Called after each round.
 
     Raises:
         InputError: The result of learning depends on times, or nothing is learned; or the model,
-            its weights or the data are unavailable.
+            its weights or the data are unavailable; or the checkpoint is of other inputs or broken.
     """
     check(scenario)
     inputs = inputs_of(scenario)
@@ -87,10 +100,15 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
         "inputs": inputs.digests,
         "remarks": inputs.remarks,
     }
+    checkpoint = Checkpoint(folder)
+    checkpoint.check_inputs(inputs.digests)
+    about["sessions"] = checkpoint.sessions(about)
     with ExitStack() as stack:
         learning = _Learning(scenario, stack)
-        table = whole_table(list(learning.rounds(progress)))
+        learning.play(checkpoint, folder / BEST, progress)
+        table = whole_table(learning.tables)
         about |= {"partition": learning.partition, "finished": now(), "diverged": None}
+        about |= {"best": learning.best, "status": "complete"}
         for key, line in (
             ("remarks", few_samples(learning.partition, scenario.workload.batch_size)),
             ("diverged", divergence(table, learning.diverged)),
@@ -132,10 +150,42 @@ def learned_once(scenario: Scenario) -> Trajectory:
     folder = cache / digest
     with (cache / f"{digest}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_trajectory(folder):  # The manifest is written last.
-            folder.mkdir(exist_ok=True)
-            learn(scenario, folder)
+        if not is_trajectory(folder):
+            try:
+                learn_into(folder, scenario, resume=part_of(folder).exists())
+            except InputError as error:
+                if not str(error).startswith("`resume`"):
+                    raise
+                log.warning("%s; the training begins again", error)
+                shutil.rmtree(part_of(folder))
+                learn_into(folder, scenario)
     return read_trajectory(folder)
+
+
+def learn_into(
+    out: Path,
+    scenario: Scenario,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> Trajectory:
+    """Learn as `learn` does, and put the trajectory into place when it is complete.
+
+    Args:
+        out: Folder to create.
+        scenario: Scenario to learn.
+        overwrite: Whether an earlier trajectory in `out` is replaced at the end.
+        resume: Whether to continue what was interrupted; there must be such.
+        progress: Called after each round.
+
+    Raises:
+        InputError: See `learn` and `orchestrator.records.directory.run_folder`.
+    """
+    claim = run_folder(out, scenario, overwrite=overwrite, resume=resume, keeps_uavs=True)
+    with claim as folder:
+        made = learn(scenario, folder, progress)
+    return replace(made, folder=str(out))
 
 
 def check(scenario: Scenario) -> None:
@@ -150,10 +200,18 @@ def check(scenario: Scenario) -> None:
         raise InputError(f"{why}; use `testbed run`, which learns as messages arrive")
 
 
+def _measured(table: pd.DataFrame) -> dict[str, Any]:
+    """The last row of a table of `_Learning`."""
+    row = table.iloc[-1]
+    found = {"round": int(row["round"]), "data": row["data"]}
+    return found | {measure: float(row[measure]) for measure in ("loss", "accuracy")}
+
+
 class _Learning:
     """The base station and all UAVs of a scenario, without links."""
 
     def __init__(self, scenario: Scenario, stack: ExitStack) -> None:
+        from workloads.data.samples import holdings
         from workloads.learning.real import Opened, RealClient, RealServer, Settings
 
         self._scenario = scenario
@@ -168,11 +226,21 @@ class _Learning:
             self._clients[client] = RealClient(of_uav, client, opened)
             stack.callback(self._clients[client].close)
         self._threads = scenario.base_station.threads, scenario.uavs.threads
-        self.partition: Sequence[Sequence[Sequence[int]]] = []
+        self.partition = [holdings(share) for share in opened.shares]
+        self.tables: list[pd.DataFrame] = []
+        """The table of each round and of each evaluation."""
         self.diverged: dict[int, list[int]] = {}
+        self.best: dict[str, Any] | None = None
+        """Round, loss and accuracy of the evaluation with the best state; None: there is none."""
 
-    def rounds(self, progress: Progress) -> Iterator[pd.DataFrame]:
-        """Learn all rounds; yields the table of each round and of each evaluation."""
+    def play(self, checkpoint: Checkpoint, best: Path, progress: Progress) -> None:
+        """Learn the rounds that the checkpoint does not have.
+
+        Args:
+            checkpoint: It is continued after each round.
+            best: File for the best state that is evaluated.
+            progress: Called after each round.
+        """
         count = self._scenario.rounds
         choose = selection(self._scenario)
         profile = profile_of(self._scenario)
@@ -181,20 +249,93 @@ class _Learning:
             round_sizes(self._scenario, profile, split, client)
             for client, split in enumerate(splits, start=1)
         ]
-        if evaluates_after(self._scenario, 0):
-            yield self._evaluated(-1)
+        import torch
+
         unknown: Any = None
-        for index in range(count):
+        best_sha256 = self._continue(checkpoint, best)
+        for index in range(len(self.diverged), count):
+            tables = []
+            if not index and evaluates_after(self._scenario, 0):
+                tables.append(self._evaluated(-1))
+                best_sha256 = self._keep_best(tables[-1], best) or best_sha256
             # These rules use only the round's index, see `why_inexact`.
             start = RoundStart(index, math.nan, (), unknown)
             clients = list(self._clients) if choose is None else sorted(choose(start))
             self._begin(index, clients, splits, sizes)
-            yield self._trained(index, clients)
+            tables.append(self._trained(index, clients))
+            self._gather()
             if evaluates_after(self._scenario, index + 1):
-                yield self._evaluated(index)
-            elif index + 1 == count:
-                self._gather()
+                tables.append(self._evaluated(index))
+                best_sha256 = self._keep_best(tables[-1], best) or best_sha256
+            self.tables += tables
+            random = torch.get_rng_state().numpy()
+            done = LearnedRound(tables, self.diverged[index], random, best_sha256)
+            checkpoint.save_learned(index, done, self._state())
             progress("rounds", index + 1, count)
+
+    def _continue(self, checkpoint: Checkpoint, best: Path) -> str | None:
+        """Take over the rounds of a checkpoint; returns the digest of the best state."""
+        rounds, state = checkpoint.learned(self._scenario)
+        if not rounds:
+            return None
+        self._restore(state)
+        for index, done in enumerate(rounds):
+            self.tables += done.tables
+            self.diverged[index] = done.diverged
+            for table in done.tables:
+                if self._is_best(table):
+                    self.best = _measured(table)
+        import torch
+
+        torch.set_rng_state(torch.from_numpy(rounds[-1].random))
+        digest = rounds[-1].best_sha256
+        if digest is not None and not (best.is_file() and sha256_of(best) == digest):
+            raise InputError(f"`resume`: {best}: is missing, or not the best state of these rounds")
+        return digest
+
+    def _is_best(self, table: pd.DataFrame) -> bool:
+        """Whether an evaluation is better than all before it; of equal ones, the first counts."""
+        found, best = _measured(table), self.best
+        if found["data"] != "held-out" or not math.isfinite(found["loss"]):
+            return False
+        if best is None:
+            return True
+        if measure_of(self._scenario) == "accuracy":
+            return bool(found["accuracy"] > best["accuracy"])
+        return bool(found["loss"] < best["loss"])
+
+    def _keep_best(self, table: pd.DataFrame, file: Path) -> str | None:
+        """Keep the present state if its evaluation is the best; returns its digest then."""
+        if not self._is_best(table):
+            return None
+        self.best, state = _measured(table), self.server.state()
+        write_whole(file, lambda part: part.write_bytes(state))
+        return hashlib.sha256(state).hexdigest()
+
+    def _state(self) -> bytes:
+        """All that a later round depends on: the server's state, and what clients keep."""
+        from workloads.learning.tensors import with_tensors
+
+        kept = {
+            f"{KEPT}{client}.{name}": tensor
+            for client, work in self._clients.items()
+            for name, tensor in work.kept().items()
+        }
+        state = self.server.state()
+        return with_tensors(state, kept) if kept else state
+
+    def _restore(self, state: bytes) -> None:
+        """Continue from a result of `_state`."""
+        from workloads.learning.tensors import without_tensors
+
+        state, kept = without_tensors(state, KEPT)
+        self.server.restore(state)
+        for client, work in self._clients.items():
+            work.restore(state)
+            prefix = f"{client}."
+            work.load_kept(
+                {n.removeprefix(prefix): t for n, t in kept.items() if n.startswith(prefix)}
+            )
 
     def _begin(self, index: int, clients: Sequence[int], splits: Any, sizes: Any) -> None:
         self._at_server(lambda: self.server.begin_round(index, splits, sizes))
@@ -223,7 +364,6 @@ class _Learning:
         with failures(f"round {index}: workload.aggregation {workload.aggregation!r}"):
             self._at_server(lambda: self.server.aggregate(clients))
         notes = self.server.notes()
-        self.partition = self.partition or notes["partition"]
         self.diverged[index] = notes["diverged"]
         table = pd.DataFrame(rows, columns=COLUMNS)
         table = table.sort_values(["client", "iteration"], ignore_index=True)
@@ -263,7 +403,6 @@ class _Learning:
                 self.server.take_own(client, work.state())
 
     def _evaluated(self, index: int) -> pd.DataFrame:
-        self._gather()
         found = self._at_server(self.server.evaluate)
         return evaluation_table(index, math.nan, Evaluated(**vars(found)))
 

@@ -9,13 +9,15 @@ round. The file of a round is renamed into place after its state, so all files t
 and consistent. Records name their types by the tags of `TYPES`, which do not change when modules
 move. Optimisers and data need no state: they restart with each round, by seed, client and
 iteration.
+
+`testbed learn` keeps its tables in the same way (`LearnedRound`).
 """
 
 import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,7 +59,26 @@ TYPES: dict[str, type] = {
     "set-up": SetUp,
 }
 """The types of a record, by the tags under which they are stored."""
+KINDS = {"round": "run", "learned": "learn"}
+"""Command that continues from a checkpoint, by the entry that each of its rounds has."""
 _NEWS = {True: "has changed", False: "is new"}
+
+
+@dataclass(frozen=True)
+class LearnedRound:
+    """What `testbed learn` keeps of a round."""
+
+    tables: list[pd.DataFrame]
+    """Its batches and evaluations, in order."""
+    diverged: list[int]
+    """Clients whose model had values that are not finite."""
+    random: np.ndarray[Any, Any]
+    """State of torch's random generator, which models and rules of packages may use."""
+    best_sha256: str | None
+    """Digest of the file of the best state; None: nothing was evaluated."""
+
+
+TYPES["learned-round"] = LearnedRound
 _TAGS = {type_: tag for tag, type_ in TYPES.items()}
 
 
@@ -123,16 +144,40 @@ class Checkpoint:
         if index < self._rounds_kept:
             return
         kept = {
-            "format": FORMAT,
             "channel_sha256": _digest(done.channel.now, done.rounds[index].measured),
             "set_ups": done.set_ups[self._set_ups_kept :],
             "round": done.rounds[index],
         }
-        write_whole(self._state(index), lambda part: part.write_bytes(done.state))
-        write_whole(self._round(index), partial(_write, kept))
+        self._store(index, kept, done.state)
         self._rounds_kept, self._set_ups_kept = index + 1, len(done.set_ups)
+
+    def save_learned(self, index: int, done: LearnedRound, state: bytes) -> None:
+        """Store a round of `testbed learn`, and the state after it as a safetensors file."""
+        self._store(index, {"learned": done}, state)
+
+    def _store(self, index: int, kept: dict[str, Any], state: bytes) -> None:
+        kept |= {"format": FORMAT, "state_sha256": hashlib.sha256(state).hexdigest()}
+        write_whole(self._state(index), lambda part: part.write_bytes(state))
+        write_whole(self._round(index), partial(_write, kept))
         if index:
             self._state(index - 1).unlink(missing_ok=True)
+
+    def learned(self, scenario: Scenario) -> tuple[list[LearnedRound], bytes]:
+        """The complete rounds of `testbed learn`, and the state after them.
+
+        Raises:
+            InputError: A file is broken or of another format; the message names it.
+        """
+        kept = [self._kept(index, "learned") for index in range(self.rounds)]
+        if not kept:
+            return [], b""
+        state = self._state(len(kept) - 1)
+        data = _state(state, scenario)
+        if hashlib.sha256(data).hexdigest() != kept[-1]["state_sha256"]:
+            raise InputError(
+                f"`resume`: {state}: is not the state that was written after its round"
+            )
+        return [each["learned"] for each in kept], data
 
     def restore(self, done: Emulation) -> None:
         """Restore a run to its state after the last complete round.
@@ -143,7 +188,7 @@ class Checkpoint:
         """
         rounds = self.rounds
         for index in range(rounds):
-            kept = self._kept(index)
+            kept = self._kept(index, "round")
             played: RoundRecord | CloudRecord = kept["round"]
             if isinstance(played, CloudRecord) == (done.scenario.topology is None):
                 raise InputError(
@@ -159,16 +204,22 @@ class Checkpoint:
         if rounds:
             done.state = _state(self._state(rounds - 1), done.scenario)
 
-    def _kept(self, index: int) -> dict[str, Any]:
+    def _kept(self, index: int, entry: str) -> dict[str, Any]:
         path = self._round(index)
         try:
             tree, arrays = _read(path)
             # Files of format 1 have no number.
             if (found := dict(tree.get("dict", [])).get("format", 1)) == FORMAT:
                 kept: dict[str, Any] = _unpacked(tree, arrays)
-                return kept
+                found = next((kind for kind in KINDS if kind in kept), "")
+                if found == entry:
+                    return kept
         except Exception as error:  # numpy, zipfile and changed classes raise many types
             raise InputError(f"`resume`: {path}: cannot be read ({error})") from None
+        if found in KINDS:
+            raise InputError(
+                f"`resume`: {path}: is of `testbed {KINDS[found]}`, not of this command"
+            )
         raise InputError(
             f"`resume`: {path}: a checkpoint of format {found}, and this version reads {FORMAT}; "
             "resume it with the version that started it, or start again with `overwrite`"

@@ -65,6 +65,7 @@ def run_folder(
     *,
     overwrite: bool = False,
     resume: bool = False,
+    keeps_uavs: bool = False,
     finish: Callable[[Path], object] = lambda folder: None,
 ) -> Iterator[Path]:
     """A folder to fill, which becomes `out` when the context ends and it contains a run.
@@ -74,6 +75,7 @@ def run_folder(
         scenario: Scenario of the run.
         overwrite: Whether an earlier run in `out` is replaced at the end.
         resume: Whether to resume a run of the scenario that was killed or failed.
+        keeps_uavs: Whether its checkpoint has what UAVs keep from round to round.
         finish: Called with `out` once it exists, e.g. to write a report; also after a failed run.
 
     Raises:
@@ -85,7 +87,8 @@ def run_folder(
         with temporary_folder("run") as temporary:
             yield temporary
         return
-    with claimed(out, scenario, overwrite=overwrite, resume=resume) as part:
+    options = {"overwrite": overwrite, "resume": resume, "keeps_uavs": keeps_uavs}
+    with claimed(out, scenario, **options) as part:
         if not resume:
             _clear(out, part, overwrite)
         write_json(part / SCENARIO, scenario.model_dump(mode="json"))
@@ -99,7 +102,12 @@ def run_folder(
 
 @contextlib.contextmanager
 def claimed(
-    out: Path, scenario: Scenario, *, overwrite: bool = False, resume: bool = False
+    out: Path,
+    scenario: Scenario,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    keeps_uavs: bool = False,
 ) -> Iterator[Path]:
     """The part of `out`, locked against other runs; it is removed at the end if it is empty.
 
@@ -115,6 +123,11 @@ def claimed(
     _check_own(out, part)
     made = [path for path in part.parents if not path.exists()]
     if resume:
+        if scenario.workload.keeps_feedback and not keeps_uavs:
+            raise InputError(
+                "workload.codecs.error_feedback: a run cannot be resumed with it, because what the "
+                "encoding of adapters omitted is known only to the UAVs"
+            )
         _find(out, part, scenario)
     else:
         _check_free(out, overwrite)
@@ -186,11 +199,6 @@ def _check_own(out: Path, part: Path) -> None:
 
 def _find(out: Path, part: Path, scenario: Scenario) -> None:
     """Check that there is a run to resume; move a failed run back to its part."""
-    if scenario.workload.keeps_feedback:
-        raise InputError(
-            "workload.codecs.error_feedback: a run cannot be resumed with it, because what the "
-            "encoding of adapters omitted is known only to the UAVs"
-        )
     if out.exists():
         if object_in(out / MANIFEST).get("status") != "failed":
             raise InputError(f"`resume`: {out} holds no run that failed or was killed")
@@ -225,7 +233,8 @@ def _check_same(folder: Path, scenario: Scenario) -> None:
 
 
 def _check_free(out: Path, overwrite: bool) -> None:
-    if out.exists() and not (overwrite and (out / MANIFEST).is_file()):
+    is_empty = out.is_dir() and not any(out.iterdir())
+    if out.exists() and not is_empty and not (overwrite and (out / MANIFEST).is_file()):
         remedy = "or pass `overwrite`" if (out / MANIFEST).is_file() else "it holds no run"
         raise InputError(f"`out`: {out} exists already; choose another name, {remedy}")
 

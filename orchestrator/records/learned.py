@@ -12,6 +12,7 @@ each evaluation the time at which its round ends. `orchestrator.emulated.traject
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,14 @@ from orchestrator.scenario.schema import Participation, Scenario, Workload
 from testbed.core import trees
 from testbed.core.errors import InputError
 from testbed.core.timeline import S, Timeline
+from testbed.system.files import write_whole
 from workloads.models.language import is_language
 
 KIND = "learned"
 """`kind` in the manifest of a folder with a trajectory."""
 STATE = "adapters.safetensors"
+BEST = "best.safetensors"
+"""The state of the best evaluation, as `STATE`; missing if nothing was evaluated."""
 WITHOUT_EFFECT = (
     *("compute", "compute_time", "profile", "backward_ratio"),
     *("recompute", "wire_error", "evaluate_every", "evaluate_samples", "asynchronous"),
@@ -254,4 +258,5 @@ def write_trajectory(
     (folder / STATE).write_bytes(state)
     described = {SCENARIO: scenario.model_dump(mode="json"), MANIFEST: about | {"kind": KIND}}
     for name, tree in described.items():
-        (folder / name).write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+        text = json.dumps(tree, indent=1) + "\n"
+        write_whole(folder / name, partial(Path.write_text, data=text, encoding="utf-8"))

@@ -12,9 +12,11 @@ from orchestrator.records.checkpoint import Checkpoint
 from orchestrator.records.directory import part_of
 
 
-def killed(*words: str | Path, out: Path, rounds: int, after_s: float) -> None:
+def killed(
+    *words: str | Path, out: Path, rounds: int, after_s: float, learns: bool = False
+) -> None:
     """Start a run, and kill it so long after it has done so many rounds."""
-    process = warm.start(*words, "--out", out)
+    process = warm.start(*words, "--out", out, learns=learns)
     part, deadline = part_of(out), time.monotonic() + 200
     while Checkpoint(part).rounds < rounds:
         assert process.poll() is None

@@ -291,6 +291,16 @@ class RealClient:
         """
         self._learner.load_own(own_tensors(safetensors.torch.load(state), self._client))
 
+    def kept(self) -> dict[str, Tensor]:
+        """What this client keeps from round to round in addition to `state`, by name."""
+        left_out = None if self._uploads is None else self._uploads.left_out
+        return {} if left_out is None else {"left_out": left_out}
+
+    def load_kept(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from a result of `kept`."""
+        if self._uploads is not None:
+            self._uploads.left_out = tensors.get("left_out")
+
     def close(self) -> None:
         """Stop loading batches."""
         self._reader.shutdown(cancel_futures=True)

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Safe reading of tensors from foreign files, in safetensors format only."""
+"""Files of tensors in safetensors format: safe reading of foreign ones, and additions."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
-import safetensors
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -51,3 +52,17 @@ def read_tensors(path: Path, field: str) -> dict[str, Tensor]:
                 f"{field}: {path}: {name[:80]} has the unsupported type {tensor.dtype}"
             )
     return tensors
+
+
+def with_tensors(state: bytes, more: Mapping[str, Tensor]) -> bytes:
+    """The safetensors file of a state with more tensors."""
+    return bytes(safetensors.torch.save(safetensors.torch.load(state) | dict(more)))
+
+
+def without_tensors(state: bytes, prefix: str) -> tuple[bytes, dict[str, Tensor]]:
+    """A safetensors file without the tensors whose names begin with a prefix; and these, by the
+    rest of their names."""
+    tensors = safetensors.torch.load(state)
+    found = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+    rest = {n: t for n, t in tensors.items() if not n.startswith(prefix)}
+    return bytes(safetensors.torch.save(rest)), found

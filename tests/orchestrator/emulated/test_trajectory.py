@@ -20,7 +20,7 @@ import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.cli.main import app
 from orchestrator.emulated import trajectory
-from orchestrator.emulated.trajectory import check, learn, learned_once
+from orchestrator.emulated.trajectory import check, learn, learn_into, learned_once
 from orchestrator.records.learned import (
     STATE,
     Trajectory,
@@ -52,8 +52,8 @@ def scenario(**more: Any) -> tb.Scenario:
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("learned")
-    learn(scenario(), folder)
+    folder = tmp_path_factory.mktemp("learned") / "one"
+    learn_into(folder, scenario())
     return folder
 
 
@@ -284,10 +284,11 @@ def test_a_trajectory_is_learned_once(
     monkeypatch.setattr(trajectory, "cache_folder", lambda: tmp_path)
     asked = []
 
-    def pretend(wanted: tb.Scenario, folder: Path) -> None:
+    def pretend(wanted: tb.Scenario, folder: Path, progress: Any) -> Trajectory:
         asked.append(wanted)
         for file in learned.iterdir():
             (folder / file.name).write_bytes(file.read_bytes())
+        return read_trajectory(folder)
 
     monkeypatch.setattr(trajectory, "learn", pretend)
     for different in (
