@@ -33,14 +33,14 @@ from orchestrator.emulated.validity import CHECKS, Tenant, remedy
 from orchestrator.records.manifest import command_of, environment, provenance
 from orchestrator.records.tables import read_own
 from orchestrator.reporting.formatting import listed, percent
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.legend import line_style
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
 from testbed.core.paradigm import title_of
-from testbed.system.files import write_whole
 
-SCRIPTS = ("charts", "frame", "campaign")
+SCRIPTS = ("charts", "frame", "tables", "campaign")
 MAX_POINT_ROWS = 2000
 
 
@@ -88,7 +88,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         max_rows=MAX_POINT_ROWS,
     )
     path = folder.path / "report.html"
-    write_whole(path, lambda part: part.write_text(page, encoding="utf-8"))
+    save_page(path, page)
     return path
 
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""`testbed run`, `report`, `compare`, `perfetto`: emulate rounds, and write pages about them."""
+"""`testbed run`, `report`, `index`, `compare`, `perfetto`: emulate rounds, and write pages."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -229,6 +229,38 @@ def report(
 
         for path in draw_run(run_dir, run_dir / "figures"):
             out.print(f"{path}")
+
+
+def index(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[FOLDER]",
+            help="Folder with results, for example of several runs.",
+            autocompletion=completion.folders,
+        ),
+    ] = Path("runs"),
+    json_file: JsonFile = None,
+) -> None:
+    """Write an index of all pages of results in a folder: FOLDER/index.html.
+
+    Commands that write a page into the folder, or into a folder in it, update the index.
+
+    Examples:
+        testbed index
+        testbed index runs --json index.json
+    """
+    from dataclasses import asdict
+
+    from orchestrator.reporting.index import write_index
+    from testbed.system.files import check_writable, write_json
+
+    check_writable("json", json_file)
+    page, entries = write_index(folder)
+    if json_file is not None:
+        write_json(json_file, {"pages": [asdict(entry) for entry in entries]})
+    count = f"{len(entries)} page{'s' if len(entries) != 1 else ''}"
+    out.print(f"{page}: {count} of results", markup=False, highlight=False)
 
 
 def compare(

@@ -70,7 +70,8 @@ def fit(
     from orchestrator.exchange.files import names_of
     from orchestrator.flights.measured import load_flight
     from orchestrator.flights.result import fit_flights
-    from testbed.system.files import check_writable, write_whole
+    from orchestrator.reporting.index import save_page
+    from testbed.system.files import check_writable
 
     check_writable("json", json_file)
     _check_apart(json_file, output, FIT_FILES, files)
@@ -91,7 +92,7 @@ def fit(
         remove_results(output, FIT_FILES)
         document.write(output / "fit.json")
         page = fit_page(found)
-        write_whole(output / "fit.html", lambda part: part.write_text(page, encoding="utf-8"))
+        save_page(output / "fit.html", page)
         for flight, name in zip(found.flights, _short_names(found.flights), strict=True):
             replayed = found.replay(flight)
             if replayed is not None:
@@ -193,9 +194,10 @@ def forecast(
     from orchestrator.flights.forecast import forecast as made_now
     from orchestrator.flights.measured import load_flight
     from orchestrator.flights.result import flown_in
+    from orchestrator.reporting.index import save_page
     from orchestrator.scenario.loading import load
     from orchestrator.scenario.schema import LTE_BLOCKS
-    from testbed.system.files import check_writable, write_whole
+    from testbed.system.files import check_writable
 
     if sealed is not None:
         if not reveal:
@@ -250,7 +252,7 @@ def forecast(
         output.mkdir(parents=True, exist_ok=True)
         made.write(output / "forecast.json")
         page = forecast_page(made, flight)
-        write_whole(output / "forecast.html", lambda part: part.write_text(page, encoding="utf-8"))
+        save_page(output / "forecast.html", page)
         out.print(f"{output / 'forecast.html'}", markup=False, highlight=False)
 
 

@@ -50,7 +50,7 @@ LANGUAGE = "[language]"
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Predict": (predict.init, predict.show, predict.trace, predict.predict),
     "Channels": (exchange.export_trace, flights.fit, flights.forecast),
-    "Emulate": (emulate.run, emulate.report, emulate.compare, emulate.perfetto),
+    "Emulate": (emulate.run, emulate.report, emulate.index, emulate.compare, emulate.perfetto),
     "Programs": (programs.up,),
     "Share": (archive.bundle, archive.verify),
     "Study": (study.theory, study.cross_check, validate, study.overhead, study.reproduce),

@@ -33,6 +33,7 @@ from orchestrator.reporting.charts import (
     visible_parts,
 )
 from orchestrator.reporting.comparison_verdict import invalid, last_client, verdict
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.legend import (
     STEP_COLOURS,
     STEP_TITLES,
@@ -43,7 +44,6 @@ from orchestrator.reporting.legend import (
 )
 from orchestrator.reporting.pages import render_page
 from testbed.core.timeline import STEPS
-from testbed.system.files import write_whole
 
 SCRIPTS = ("charts", "frame", "compare")
 DASHES = {"-": "", "--": "7 4", ":": "2 3"}
@@ -82,7 +82,7 @@ def write_comparison(
 def write_page(comparison: Comparison, path: Path) -> None:
     """Write the page of a comparison atomically."""
     page = render(comparison)
-    write_whole(path, lambda part: part.write_text(page, encoding="utf-8"))
+    save_page(path, page)
 
 
 def render(comparison: Comparison) -> str:

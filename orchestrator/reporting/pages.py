@@ -52,6 +52,7 @@ def render_page(template: str, scripts: Iterable[str], chart_data: Any, **contex
         "script": Markup(script),
         "script_hash": digest,
         "made_by": version("uav-sfl-testbed"),
+        "template": template.removesuffix(".html"),
         "data": Markup(_embedded(chart_data)),
         # The page is rendered twice, but iterators can be used only once.
         **{name: list(v) if isinstance(v, Iterator) else v for name, v in context.items()},

@@ -36,6 +36,7 @@ from orchestrator.reporting.cell import cell_sentences, grants_sentence
 from orchestrator.reporting.cells import cells_sentence
 from orchestrator.reporting.charts import budget_rows, chart_data, records, visible_parts
 from orchestrator.reporting.formatting import NOTHING, milliseconds, seconds
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.legend import (
     CAUSE_TITLES,
     PURPOSE_TITLES,
@@ -58,7 +59,6 @@ from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.yaml_text import dump
 from testbed.core.paradigm import title_of
 from testbed.core.timeline import DIFFERING
-from testbed.system.files import write_whole
 
 SCRIPTS = ("charts", "frame", "model", "timeline", "cell", "cells", "map", "panels", "page")
 """Scripts in the order of execution; each may use the earlier ones."""
@@ -85,7 +85,7 @@ def write_report(run_dir: Path) -> Path:
     """
     page = render(read_run(run_dir))
     path = run_dir / "report.html"
-    write_whole(path, lambda partial: partial.write_text(page, encoding="utf-8"))
+    save_page(path, page)
     return path
 
 

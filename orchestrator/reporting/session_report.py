@@ -14,6 +14,7 @@ import pandas as pd
 from orchestrator.emulated.validity import remedies
 from orchestrator.records.session_reader import read_session
 from orchestrator.reporting.cells import CELL_COLOURS, cells_sentence
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.outcome import (
     check_title,
     clock_sentence,
@@ -25,7 +26,6 @@ from orchestrator.reporting.outcome import (
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.yaml_text import dump
-from testbed.system.files import write_whole
 
 WIDTH, HEIGHT = 560, 110
 """Size of a chart in SVG units."""
@@ -62,7 +62,7 @@ def write_session_report(folder: Path) -> Path:
         session.manifest, session.scenario, session.table, session.cells, session.handovers
     )
     path = folder / "report.html"
-    write_whole(path, lambda partial: partial.write_text(page, encoding="utf-8"))
+    save_page(path, page)
     return path
 
 

@@ -14,6 +14,7 @@ from orchestrator.records.manifest import provenance
 from orchestrator.records.results import CROSS_CHECK
 from orchestrator.reporting import plots
 from orchestrator.reporting.formatting import listed, milliseconds, percent
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.legend import STEP_TITLES
 from orchestrator.reporting.outcome import ROUNDING
 from orchestrator.reporting.pages import render_page
@@ -34,7 +35,7 @@ from orchestrator.studies.cross_check import (
 )
 from testbed.core.paradigm import title_of
 from testbed.core.timeline import Round
-from testbed.system.files import write_json, write_whole
+from testbed.system.files import write_json
 
 LEAST_GAP_S = 1e-6
 """Smaller differences are not explained, s."""
@@ -51,7 +52,7 @@ def write(check: CrossCheck, scenario: Scenario, folder: Path) -> None:
     frames = {name: timeline.frame() for name, timeline in check.timelines.items()}
     write_json(folder / "trace.json", trace(frames))
     html = page(check, scenario)
-    write_whole(folder / "cross-check.html", lambda part: part.write_text(html, "utf-8"))
+    save_page(folder / "cross-check.html", html)
 
 
 def first_rounds(check: CrossCheck) -> list[tuple[str, Round]]:

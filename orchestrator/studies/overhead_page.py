@@ -14,6 +14,7 @@ from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.analysis.waterfall import PART_OF
 from orchestrator.records.manifest import provenance
 from orchestrator.reporting.formatting import milliseconds, number, percent
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.legend import PURPOSES
 from orchestrator.reporting.outcome import ROUNDING
 from orchestrator.reporting.pages import render_page
@@ -21,7 +22,7 @@ from orchestrator.reporting.plots import inline_svg, write_plot
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.overhead import Outcome, sweep_figure, title, waterfall_figure
 from testbed.core.paradigm import title_of
-from testbed.system.files import write_csv, write_whole
+from testbed.system.files import write_csv
 
 
 def verdict(outcome: Outcome) -> list[str]:
@@ -170,5 +171,5 @@ def write(folder: Path, key: str, outcomes: Sequence[Outcome], scenario: Scenari
         write_plot(folder / "sweep", partial(sweep_figure, key, outcomes))
     html = page(key, outcomes, scenario)
     path = folder / "overhead.html"
-    write_whole(path, lambda part: part.write_text(html, "utf-8"))
+    save_page(path, html)
     return path

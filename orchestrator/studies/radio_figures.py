@@ -33,6 +33,7 @@ from orchestrator.engine.radio import radio_access
 from orchestrator.records.manifest import provenance
 from orchestrator.reporting import plots
 from orchestrator.reporting.formatting import number
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.pages import render_page
 from orchestrator.rounds.loop import LONGEST_OUTAGE_S, TOO_WEAK
 from orchestrator.scenario.channel import channel_key, open_source
@@ -50,7 +51,7 @@ from orchestrator.studies.radio_statements import FIGURES, STATEMENTS, Statement
 from testbed.core.errors import InputError
 from testbed.core.timeline import CA, CM, SG, SM, Round, Timeline
 from testbed.host.dask_cluster import Cluster
-from testbed.system.files import write_csv, write_json, write_whole
+from testbed.system.files import write_csv, write_json
 
 SHANNON, LTE, FITTED = "shannon", "lte", "fitted"
 TITLES = {SHANNON: "Shannon", LTE: "LTE", FITTED: "LTE, fitted"}
@@ -573,4 +574,4 @@ def write_page(out: Path, made: Verdicts, sections: Sequence[dict[str, Any]]) ->
         marks=made.marks,
         environment=provenance(),
     )
-    write_whole(out / "report.html", lambda part: part.write_text(page, "utf-8"))
+    save_page(out / "report.html", page)

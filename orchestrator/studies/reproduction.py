@@ -16,6 +16,7 @@ from rich.text import Text
 
 from orchestrator.records.manifest import provenance
 from orchestrator.reporting.formatting import percent
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.plots import inline_svg, write_plot
 from testbed.system.files import write_json, write_whole
@@ -145,7 +146,7 @@ class Reproduction:
         write_json(folder / "summary.json", self.to_json())
         markdown, page = self.markdown(), self._page()
         write_whole(folder / "summary.md", lambda part: part.write_text(markdown, "utf-8"))
-        write_whole(folder / "report.html", lambda part: part.write_text(page, "utf-8"))
+        save_page(folder / "report.html", page)
 
     def _page(self) -> str:
         findings = self.findings

@@ -170,22 +170,11 @@ function tell(event, study, shown, xAxis, row, style) {
   ]);
 }
 
-function filterPoints() {
-  const rows = [...byId("point-table").tBodies[0].rows];
-  byId("filter").addEventListener("input", (event) => {
-    const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
-    for (const row of rows) {
-      const text = row.textContent.toLowerCase();
-      row.hidden = !words.every((word) => text.includes(word));
-    }
-  });
-}
-
 for (const study of campaign.studies) {
   const section = byId(`study-${study.name}`);
   if (study.rows.length) studyChart(section, study);
 }
-filterPoints();
+filterable(byId("point-table"), byId("filter"));
 themes();
 copyButtons();
 markSection();

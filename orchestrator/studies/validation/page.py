@@ -11,6 +11,7 @@ import numpy as np
 from orchestrator.records.manifest import provenance
 from orchestrator.reporting import xy
 from orchestrator.reporting.formatting import listed
+from orchestrator.reporting.index import save_page
 from orchestrator.reporting.pages import render_page
 from orchestrator.scenario.yaml_text import dump
 from orchestrator.studies.validation.outcome import Validation
@@ -163,4 +164,4 @@ def write(found: Validation, folder: Path) -> None:
         simple = dump(plain(found.counterexample))
         write_whole(folder / "counterexample.yaml", lambda part: part.write_text(simple, "utf-8"))
     html = page(found)
-    write_whole(folder / "validation.html", lambda part: part.write_text(html, "utf-8"))
+    save_page(folder / "validation.html", html)
