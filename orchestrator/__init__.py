@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from testbed.transport.interface import TransportKind as TransportKind
     from testbed.transport.streams import StreamTransport as StreamTransport
     from testbed.transport.tcp import TcpStream as TcpStream
+    from workloads.aggregation.local import LocalStep as LocalStep
+    from workloads.aggregation.local import Part as Part
+    from workloads.aggregation.rules import Algorithm as Algorithm
+    from workloads.aggregation.rules import Sender as Sender
     from workloads.aggregation.rules import Update as Update
     from workloads.codecs.codec import Codec as Codec
     from workloads.codecs.codec import Stream as Stream
@@ -75,6 +79,10 @@ _HOMES = {
     "Tokens": "workloads.models.chain",
     "TransportKind": "testbed.transport.interface",
     "UavSflEnv": "orchestrator.policies.environment",
+    "Algorithm": "workloads.aggregation.rules",
+    "LocalStep": "workloads.aggregation.local",
+    "Part": "workloads.aggregation.local",
+    "Sender": "workloads.aggregation.rules",
     "Update": "workloads.aggregation.rules",
     "both_ways": "ns3_scenarios.trace",
     "compare": "orchestrator.api",
@@ -87,6 +95,7 @@ _HOMES = {
 """The module of each public name."""
 
 __all__ = [
+    "Algorithm",
     "Allocation",
     "Chain",
     "Codec",
@@ -94,8 +103,10 @@ __all__ = [
     "Images",
     "InputError",
     "Interval",
+    "LocalStep",
     "Network",
     "Paradigm",
+    "Part",
     "RadioAccess",
     "Round",
     "RoundPlan",
@@ -103,6 +114,7 @@ __all__ = [
     "Run",
     "RunError",
     "Scenario",
+    "Sender",
     "ServiceRequest",
     "ShannonFdma",
     "Situation",

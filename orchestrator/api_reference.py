@@ -66,7 +66,10 @@ SHOWN = {
         "Interval",
         "both_ways",
     ),
-    "Learning": ("Chain", "Images", "Tokens", "Update", "Codec", "Stream"),
+    "Learning": (
+        *("Chain", "Images", "Tokens", "Update", "Sender", "Algorithm", "LocalStep", "Part"),
+        *("Codec", "Stream"),
+    ),
     "Transports": ("TransportKind", "StreamTransport", "TcpStream"),
     "Others": ("Scenario", "UavSflEnv", "InputError", "RunError"),
 }

@@ -6,12 +6,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from ns3_scenarios.trace import both_ways
+from orchestrator.engine.access import RadioAccess
+from orchestrator.engine.fdma import Fdma
 from orchestrator.engine.links import impairments_of
+from orchestrator.engine.lte import Cellular
+from orchestrator.engine.plan import RoundPlan
 from orchestrator.scenario.profiles import data_of, model_of, profile_of
 from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario, Uavs
 from testbed.control.messages import BaseStationReport, Evaluated, Keeping, RoundReport
@@ -20,6 +25,9 @@ from testbed.system.machine import gpus
 from workloads.aggregation.rules import Rule, rule_of
 from workloads.codecs.codec import DIRECTIONS
 from workloads.learning.settings import TrainingConfig
+
+if TYPE_CHECKING:
+    from orchestrator.emulated.rate_feed import RoundRates
 
 SLOW_FLOPS = 5e9
 """FLOP/s of a slow or busy core."""
@@ -67,6 +75,9 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         server_adapters=workload.server_adapters,
         aggregation=rule[0],
         aggregation_parameters=rule[1],
+        local_step=workload.local_step,
+        local_step_parameters=workload.local_step_parameters,
+        seed=scenario.seed,
         recompute=workload.recompute,
         asynchronous=workload.asynchronous.model_dump(
             include={"mixing", "staleness", "exponent", "hinge"}
@@ -144,6 +155,27 @@ def place(node: BaseStation | Uavs) -> dict[str, Any]:
 def takes_gpu(node: BaseStation | Uavs) -> bool:
     """Whether a node needs access to the GPUs of this machine."""
     return node.device.startswith("cuda") or (node.device == "auto" and gpus() > 0)
+
+
+def links_at(
+    scenario: Scenario, plan: RoundPlan, radio: RadioAccess, table: "RoundRates"
+) -> tuple[tuple[float, ...], ...]:
+    """The values of `workloads.aggregation.rules.Link` for every client in the first slot of a
+    round; empty if the aggregation rule does not use them."""
+    workload = scenario.workload
+    if workload.compute == "none" or not workload.algorithm.needs_times:
+        return ()
+    values = table.gain[:, table.first : table.first + 1]
+    unknown = np.full((plan.clients, 1), math.nan)
+    gains, snr = (unknown, unknown), np.stack([unknown, unknown])
+    if isinstance(radio, Fdma | Cellular):
+        gains = both_ways(values)
+        snr = radio.snr(plan.allocation, values, in_turns=plan.in_turns)
+    with np.errstate(divide="ignore"):
+        snr_db = 10 * np.log10(snr)
+    rates = table.rates
+    columns = (*gains, rates.uplink, rates.gradient, snr_db[0], snr_db[1])
+    return tuple(map(tuple, np.stack([column[:, 0] for column in columns], 1).tolist()))
 
 
 def evaluates(scenario: Scenario) -> bool:

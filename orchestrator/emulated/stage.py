@@ -37,6 +37,7 @@ from orchestrator.emulated.learning import (
     evaluation_table,
     keeping,
     learning_table,
+    links_at,
     place,
     startup_limit_s,
     takes_gpu,
@@ -590,6 +591,7 @@ class Stage:
                 may_lose=self.nodes.may_lose_hosts,
                 keeping=keeping(self.scenario),
                 credits=tuple(credits_),
+                links=links_at(self.scenario, plan, round_.radio, table),
             ),
         )
         alive = self._alive([uav(client) for client in round_.clients])
@@ -703,7 +705,7 @@ class Stage:
     def _keeping(self) -> list[NodeId]:
         """The UAVs that keep a part of the model and are alive."""
         workload = self.scenario.workload
-        stays = workload.compute == "real" and workload.statistics_stay
+        stays = workload.compute == "real" and workload.stays_at_clients
         all_ = uavs(self.scenario.uavs.count) if stays else []
         return [node for node in all_ if node in self.nodes.alive]
 

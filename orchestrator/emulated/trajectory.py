@@ -398,7 +398,7 @@ class _Learning:
 
     def _gather(self) -> None:
         """Send the tensors that stay with UAVs to the server, which evaluates and saves them."""
-        if self._scenario.workload.statistics_stay:
+        if self._scenario.workload.stays_at_clients:
             for client, work in self._clients.items():
                 self.server.take_own(client, work.state())
 

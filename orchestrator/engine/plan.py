@@ -235,8 +235,8 @@ Sizing = Callable[[Scenario, SplitProfile, int, int], Transfers]
 def payload_bytes(
     scenario: Scenario, profile: SplitProfile, split: int, client: int = 1
 ) -> Transfers:
-    """Size of the tensors only, as in the paper."""
-    workload = scenario.workload
+    """Size of the tensors only, as in the paper; vectors that accompany adapters count, too."""
+    workload, travelling = scenario.workload, scenario.workload.travelling
     adapters = profile.of_rank(workload.of_client("lora_rank", client)).adapter_bytes[split - 1]
     batch, sample = workload.of_client("batch_size", client), profile.smashed_bytes[split - 1]
     aggregated = workload.aggregated_samples
@@ -245,11 +245,13 @@ def payload_bytes(
         for samples in (aggregated, batch - aggregated)
     )
     return Transfers(
-        adapters=_encoded(workload, "adapters_down", adapters // FLOAT32_BYTES, adapters),
+        adapters=_encoded(workload, "adapters_down", adapters // FLOAT32_BYTES, adapters)
+        * (1 + len(travelling.down)),
         smashed=_encoded(workload, "smashed", batch * sample // FLOAT32_BYTES),
         gradient=shared + own,
         shared=shared,
-        adapters_up=_encoded(workload, "adapters_up", adapters // FLOAT32_BYTES, adapters),
+        adapters_up=_encoded(workload, "adapters_up", adapters // FLOAT32_BYTES, adapters)
+        * (1 + len(travelling.up)),
     )
 
 

@@ -50,6 +50,7 @@ KNOWN = (
     *("lora_rank", "lora_alpha", "lora_targets", "lora_dropout", "adapters"),
     *("learning_rate", "optimiser", "weight_decay", "dtype", "wire_dtype", "wire_parameters"),
     *("weights", "head", "image_size", "data", "aggregation", "aggregation_parameters"),
+    *("local_step", "local_step_parameters"),
     *("server_adapters", "clients_per_pass", "codecs", "gradient_aggregation"),
     *("train_head", "sequence_length", "batch_norm", "momentum", "clip_norm", "accumulate"),
     *("learning_rate_schedule", "learning_rate_warmup", "learning_rate_step"),

@@ -37,11 +37,16 @@ from orchestrator.scenario.facts import (
     LOSSY,
     MAC_ORDER,
     MEASURED,
+    MOVES_SPLITS,
+    NEEDS_NO_MOMENTUM,
+    NEEDS_SGD,
+    NEEDS_TIMES,
     NS3,
     ON_LINKS,
     OVER_NS3_LTE,
     OWN_BATCHES,
     OWN_BLOCKS,
+    OWN_CLIENTS,
     OWN_ITERATIONS,
     OWN_RANKS,
     OWN_RATES,
@@ -49,6 +54,7 @@ from orchestrator.scenario.facts import (
     PASSES,
     PAYLOAD_RATES,
     RANDOM,
+    REMEMBERS,
     SHARED_CELL,
     SHARED_SET,
     SNR_LOSS,
@@ -58,6 +64,7 @@ from orchestrator.scenario.facts import (
     SVD,
     TOPOLOGY,
     TRAINED,
+    TRAVELS,
     VIRTUAL,
     AnyScenario,
     Fact,
@@ -212,6 +219,7 @@ _TRAINED_ON_ALL = "an agent is trained on rounds of all UAVs with one split poin
 _ONE_PASS = "one pass computes with one set of parameters and batches of one size"
 _ONE_SET = "a common set of server-side adapters needs clients with equal parts of the model"
 _EQUAL_BATCHES = "gradients are averaged sample by sample over all clients"
+_STATE = "no other party has the state of a client"
 _KEEPS = "no other party has the statistics of a client"
 _EQUAL_COSTS = "the costs of a split point are those of equal clients"
 _LIKE_TRANSPORT = "the transport does not support other values"
@@ -343,15 +351,31 @@ COMBINATIONS: tuple[Combination, ...] = (
             "own-statistics-with-shared-adapters": (STAYS, SHARED_SET, _KEEPS),
             "own-statistics-with-moving-splits": (
                 STAYS,
-                fact(
-                    "allocation.policy",
-                    "allocation.policy may move split points",
-                    "must be 'fixed', 'equal' or 'static'",
-                    lambda s: s.allocation.kind.moves_splits,
-                ),
+                MOVES_SPLITS,
                 "statistics would move to the other side of the split point",
             ),
             "own-statistics-of-lost-clients": (STAYS, DROPS, _KEEPS),
+            "steps-of-another-optimiser": (
+                is_not("workload.optimiser", "sgd"),
+                NEEDS_SGD,
+                "the rule divides the change of a model by the number of steps of SGD",
+            ),
+            "steps-with-momentum": (
+                is_not("workload.momentum", 0.0),
+                NEEDS_NO_MOMENTUM,
+                "the rule takes the change of a model for the sum of its gradients",
+            ),
+            "own-state-with-common-adapters": (
+                OWN_CLIENTS,
+                COMMON_SET,
+                "a common set of server-side adapters is not that of one client",
+            ),
+            "own-state-with-moving-splits": (
+                REMEMBERS,
+                MOVES_SPLITS,
+                "state would move to the other side of the split point",
+            ),
+            "own-state-of-lost-clients": (REMEMBERS, DROPS, _STATE),
             "asynchronous-rounds-of-faults": (
                 Fact(
                     "a fault has a round",
@@ -609,6 +633,29 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "parts of adapters are defined for LoRA",
             ),
             "own-statistics-of-asynchronous-clients": (STAYS, ASYNCHRONOUS, _KEEPS),
+            "own-state-of-asynchronous-clients": (
+                REMEMBERS,
+                ASYNCHRONOUS,
+                _STATE,
+            ),
+            "own-state-at-edge-servers": (
+                OWN_CLIENTS,
+                TOPOLOGY,
+                "edge servers average the models of their UAVs",
+            ),
+            "own-vectors-with-codecs": (
+                TRAVELS,
+                fact(
+                    "workload.codecs",
+                    "workload.codecs encodes adapters",
+                    "must not encode adapters",
+                    lambda s: any(
+                        s.workload.codecs.named(way) for way in ("adapters_up", "adapters_down")
+                    ),
+                    shows=False,
+                ),
+                "vectors that accompany adapters are sent as float32",
+            ),
             "asynchronous-with-server-momentum": (
                 is_not("workload.aggregation", "fedavg", "fedprox"),
                 ASYNCHRONOUS,
@@ -996,6 +1043,11 @@ COMBINATIONS: tuple[Combination, ...] = (
         CONTRADICTION,
         "learn",
         {
+            "trajectory-of-the-channel": (
+                NEEDS_TIMES,
+                None,
+                "times decide in which slots a round is",
+            ),
             "trajectory-of-asynchronous-clients": (
                 ASYNCHRONOUS,
                 None,

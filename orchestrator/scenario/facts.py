@@ -119,6 +119,20 @@ def given(key: str) -> Fact:
     return fact(key, f"{key} is given", "must be absent", lambda s: bool(value_of(s)), shows=False)
 
 
+def _key_of_step(scenario: AnyScenario, *attributes: str) -> Found | None:
+    """The key because of which `Workload.travelling` has one of these; None: it has none."""
+
+    def has(travelling: Any) -> bool:
+        return any(getattr(travelling, name) for name in attributes)
+
+    workload = scenario.workload
+    if not has(workload.travelling):
+        return None
+    of_rule = workload.model_copy(update={"local_step": None, "local_step_parameters": {}})
+    key = "aggregation" if has(of_rule.travelling) else "local_step"
+    return Found(f"workload.{key}", getattr(workload, key))
+
+
 def differs(name: str) -> Fact:
     """The fact that UAVs have different values of a key of `workload`."""
     key = f"workload.{name}"
@@ -256,6 +270,12 @@ SPLITS_CLIENTS = fact(
     "must not be 'per-client-planner'",
     lambda s: s.allocation.kind.splits_clients,
 )
+MOVES_SPLITS = fact(
+    "allocation.policy",
+    "allocation.policy may move split points",
+    "must be 'fixed', 'equal' or 'static'",
+    lambda s: s.allocation.kind.moves_splits,
+)
 TRAINED = fact(
     "allocation.policy",
     "allocation.policy is 'agent'",
@@ -321,6 +341,50 @@ FROZEN_HEAD = fact(
     "must be true",
     lambda s: not s.workload.trains_head,
     "workload.adapters",
+)
+REMEMBERS = Fact(
+    "workload.aggregation or workload.local_step keeps state at UAVs",
+    "must keep no state at UAVs",
+    ("workload.aggregation", "workload.local_step"),
+    lambda s: _key_of_step(s, "stays"),
+)
+TRAVELS = Fact(
+    "vectors of workload.aggregation or workload.local_step accompany adapters",
+    "must send nothing but adapters",
+    ("workload.aggregation", "workload.local_step"),
+    lambda s: _key_of_step(s, "down", "up"),
+)
+OWN_CLIENTS = Fact(
+    "workload.aggregation or workload.local_step needs each client by itself",
+    "must combine models only",
+    ("workload.aggregation", "workload.local_step"),
+    lambda s: (
+        Found("workload.aggregation", s.workload.aggregation)
+        if s.workload.algorithm.needs_clients
+        else _key_of_step(s, "stays", "down", "up")
+    ),
+)
+
+
+def _of_rule(text: str, otherwise: str, attribute: str) -> Fact:
+    """A fact about what the aggregation rule needs."""
+    return fact(
+        "workload.aggregation",
+        f"workload.aggregation {text}",
+        otherwise,
+        lambda s: getattr(s.workload.algorithm, attribute),
+        "workload.aggregation_parameters",
+    )
+
+
+NEEDS_TIMES = _of_rule(
+    "needs the channel or durations of a round",
+    "must be a rule without the channel of a round",
+    "needs_times",
+)
+NEEDS_SGD = _of_rule("counts steps of SGD", "must be another rule", "needs_sgd")
+NEEDS_NO_MOMENTUM = _of_rule(
+    "counts steps without momentum", "must be another rule", "needs_no_momentum"
 )
 SVD = is_value("workload.aggregation", "svd", otherwise="must not be 'svd'")
 

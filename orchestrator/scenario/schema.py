@@ -55,7 +55,7 @@ from testbed.core.registry import (
 from testbed.core.words import not_one_of
 from testbed.transport import kind_of
 from testbed.transport.interface import TransportKind
-from workloads.aggregation.rules import rule_of
+from workloads.aggregation.rules import Algorithm, Travelling, algorithm_of, travelling
 from workloads.codecs.codec import DIRECTIONS, Codec, Direction
 from workloads.codecs.formats import TopK
 from workloads.codecs.registry import codec_of
@@ -1412,13 +1412,24 @@ class Workload(Section):
     evaluate_samples: Annotated[int, Field(ge=1, le=10**9)] = 500
     """Largest number of held-out samples per evaluation."""
     aggregation: str = Field(default="fedavg", exclude_if=lambda rule: rule == "fedavg")
-    """Rule that aggregates the models of a round: `fedavg`; `fedprox`; `fedavgm` and `fedadam`,
-    with momentum at the server; `svd`, the mean of the products B A; or a rule that a package
-    registers as `testbed.aggregators` (see docs/learning.md)."""
+    """Rule that aggregates the models of a round: `fedavg`; `fedprox`; `fedavgm`, `fedadam`,
+    `fedyogi` and `fedadagrad`, with an optimiser at the server; `svd`, the mean of the products
+    B A; `scaffold`, `feddyn`, `fednova` and `q-fedavg`, which correct for unequal clients;
+    `trimmed-mean`, `median`, `krum` and `multi-krum`, which withstand wrong models; or a rule that
+    a package registers as `testbed.aggregators` (see docs/learning.md)."""
     aggregation_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )
     """Parameters of the aggregation rule, by name."""
+    local_step: str | None = Field(default=None, exclude_if=lambda step: step is None)
+    """What clients do in addition to the steps of their optimiser: `proximal`, the proximal term of
+    `fedprox` with any rule; `personal`, tensors of which each client keeps its own; or a local step
+    that a package registers as `testbed.local_steps` (see docs/learning.md). Default: only what the
+    aggregation rule asks for."""
+    local_step_parameters: dict[str, JsonValue] = Field(
+        default={}, exclude_if=lambda given: not given
+    )
+    """Parameters of the local step, by name."""
     asynchronous: Asynchronous = Field(
         default=ASYNCHRONOUS_DEFAULTS, exclude_if=lambda section: section == ASYNCHRONOUS_DEFAULTS
     )
@@ -1544,8 +1555,28 @@ class Workload(Section):
     @model_validator(mode="after")
     def _aggregation_known(self) -> "Workload":
         with _within("workload"):
-            rule_of(self.aggregation, self.aggregation_parameters)
+            if self.local_step is None and self.local_step_parameters:
+                raise InputError("workload.local_step_parameters: there is no local_step")
+            _ = self.travelling
         return self
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The aggregation rule, to ask for what it needs."""
+        return algorithm_of(self.aggregation, self.aggregation_parameters)
+
+    @property
+    def travelling(self) -> Travelling:
+        """The vectors that accompany adapters, and whether UAVs keep state between rounds."""
+        return travelling(
+            *(self.aggregation, self.aggregation_parameters),
+            *(self.local_step, self.local_step_parameters),
+        )
+
+    @property
+    def stays_at_clients(self) -> bool:
+        """Whether each UAV keeps tensors of its own from round to round."""
+        return self.statistics_stay or self.travelling.stays
 
     @model_validator(mode="after")
     def _codec_known(self) -> "Workload":
@@ -1615,7 +1646,7 @@ class Workload(Section):
         """
         for name in (
             *("dtype", "wire_dtype", "codecs", "gradient_aggregation", "clip_norm"),
-            "server_adapters",
+            *("server_adapters", "local_step"),
         ):
             if getattr(self, name) != Workload.model_fields[name].default:
                 return f"workload.{name}"
@@ -2408,6 +2439,20 @@ class Scenario(Section):
             raise ValueError(
                 f"workload.asynchronous.buffer: must be at most the {self._taking_part} UAVs that "
                 f"take part where start is 'after-aggregation', not {section.buffer}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _enough_to_aggregate(self) -> "Scenario":
+        least = self.workload.algorithm.least_clients
+        if self.topology is not None:
+            models, what = len(self.topology.edges), "edge servers"
+        else:
+            models, what = self._taking_part, "UAVs that take part in a round"
+        if least > models:
+            raise ValueError(
+                f"workload.aggregation: {self.workload.aggregation!r} with these parameters needs "
+                f"at least {least} models, and there are {models} {what}"
             )
         return self
 

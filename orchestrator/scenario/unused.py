@@ -49,6 +49,7 @@ UNUSED: Mapping[Use, Mapping[str, tuple[str, ...]]] = {
 OF_TEXTS = ("tokenizer", "text_column")
 OF_LEARNING = (
     *("evaluate_every", "evaluate_samples", "wire_error", "aggregation", "aggregation_parameters"),
+    *("local_step", "local_step_parameters"),
     *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
     *("lora_alpha", "lora_dropout", "clients_per_pass", "server_adapters"),
     "codecs.error_feedback",

@@ -269,6 +269,9 @@ class ServeRound:
     keeping: Keeping = Keeping()
     credits: tuple[Credits, ...] = ()
     """Credits of the downlink of every client of the run; empty: those of the set-up."""
+    links: tuple[tuple[float, ...], ...] = ()
+    """The channel of every client of the run at the start of the round, for the aggregation rule:
+    see `workloads.aggregation.rules.Link`; empty: the rule does not use it."""
 
     def of(self, client: int) -> RoundTerms:
         """The terms of one client."""

@@ -287,6 +287,9 @@ MODELS = Registry("testbed.models", "workload.model", "workload.parameters", giv
 AGGREGATORS = Registry(
     "testbed.aggregators", "workload.aggregation", "workload.aggregation_parameters"
 )
+LOCAL_STEPS = Registry(
+    "testbed.local_steps", "workload.local_step", "workload.local_step_parameters"
+)
 CODECS = Registry("testbed.codecs", "workload.wire_dtype", "workload.wire_parameters")
 PARTITIONS = Registry(
     "testbed.partitions", "workload.data.partition", "workload.data.partition_parameters", given=3

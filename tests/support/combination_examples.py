@@ -5,6 +5,11 @@
 
 from typing import Any
 
+from testbed.core.registry import AGGREGATORS
+from workloads.aggregation.rules import Algorithm, Update
+
+AGGREGATORS.add({"by-channel": lambda: Algorithm(Update.mean, needs_times=True)})
+
 TREE: dict[str, Any] = {"uavs": {"tx_power_w": [0.1, 0.2, 0.4]}}
 """The scenario whose keys an example changes."""
 
@@ -29,6 +34,11 @@ OWN_RANKS = {"workload.lora_rank": [4, 8, 8]}
 PASSES = {"workload.clients_per_pass": 2}
 SHARED = {"workload.server_adapters": "shared"}
 AVERAGED = {"paradigm": "sfl-sp", "workload.server_adapters": "averaged"}
+SCAFFOLD = {
+    "workload.aggregation": "scaffold",
+    "workload.optimiser": "sgd",
+    "workload.momentum": 0.0,
+}
 LOCAL = {"workload.batch_norm": "local"}
 VIRTUAL = {"emulation.clock": "virtual"}
 MEASURED = {"workload.compute_time": "measured"}
@@ -83,10 +93,17 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "own-statistics-with-moving-splits": LOCAL | PLANNER,
     "own-statistics-of-asynchronous-clients": LOCAL | ASYNCHRONOUS,
     "own-statistics-of-lost-clients": LOCAL | {"faults.on_loss": "drop"},
+    "steps-of-another-optimiser": {"workload.aggregation": "fednova"},
+    "steps-with-momentum": SCAFFOLD | {"workload.momentum": 0.9},
+    "own-state-with-common-adapters": SCAFFOLD | SHARED,
+    "own-state-with-moving-splits": SCAFFOLD | PLANNER,
+    "own-state-of-lost-clients": {"workload.aggregation": "feddyn", "faults.on_loss": "drop"},
+    "own-vectors-with-codecs": SCAFFOLD | {"workload.codecs": {"adapters_up": "int8"}},
     # Asynchronous paradigms.
     "asynchronous-rounds-of-faults": ASYNCHRONOUS | {"faults.events": [CRASH | {"round": 1}]},
     "asynchronous-with-decisions": ASYNCHRONOUS | PLANNER,
     "asynchronous-with-server-momentum": ASYNCHRONOUS | {"workload.aggregation": "fedavgm"},
+    "own-state-of-asynchronous-clients": ASYNCHRONOUS | {"workload.local_step": "personal"},
     "asynchronous-with-common-adapters": ASYNCHRONOUS | SHARED,
     "asynchronous-with-schedule": ASYNCHRONOUS | {"workload.learning_rate_schedule": "cosine"},
     "asynchronous-with-warmup": ASYNCHRONOUS | {"workload.learning_rate_warmup": 1},
@@ -149,6 +166,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ns3-lte-with-highest-snr": NS3 | {"radio.lte.highest_snr_db": 30.0},
     # Edge servers.
     "edge-servers-of-asynchronous-clients": TOPOLOGY | ASYNCHRONOUS,
+    "own-state-at-edge-servers": TOPOLOGY | {"workload.aggregation": "q-fedavg"},
     "edge-servers-with-cells": TOPOLOGY | CELLS,
     "edge-servers-of-own-power-over-ns3": NS3
     | {"topology": TOPOLOGY["topology"] | {"edges": [{"uavs": [1, 2, 3], "tx_power_w": 1.0}]}},
@@ -202,6 +220,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "bound-of-rates": {},
     # Learning without times.
     "trajectory-with-edge-servers": TOPOLOGY,
+    "trajectory-of-the-channel": {"workload.aggregation": "by-channel"},
     "trajectory-of-asynchronous-clients": ASYNCHRONOUS,
     "trajectory-of-shared-adapters": SHARED,
     "trajectory-of-passes": PASSES,

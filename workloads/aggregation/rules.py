@@ -8,16 +8,72 @@ round. It keeps its state between rounds in `Update.memory`, which is saved with
 Importing this module does not import torch, which is not needed to check a scenario.
 """
 
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from testbed.core.parameters import number
-from testbed.core.registry import AGGREGATORS
+from testbed.core.registry import AGGREGATORS, LOCAL_STEPS
+from workloads.aggregation.local import LocalStep, Proximal, kept
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Link:
+    """The channel between a client and the base station in the slot in which a round begins."""
+
+    gain_up: float
+    """Linear power gain of the uplink; NaN where a trace of rates has none."""
+    gain_down: float
+    uplink_bps: float
+    """Rate of the uplink in bit/s with the client's share of this round."""
+    downlink_bps: float
+    snr_up_db: float
+    """Signal-to-noise ratio of the uplink in dB; NaN where a trace of rates has no gains."""
+    snr_down_db: float
+
+
+@dataclass(frozen=True)
+class Sender:
+    """A client whose model is aggregated, and its training in this round."""
+
+    client: int
+    """Number of the client, from 1; at the cloud, number of the edge server."""
+    samples: int
+    """|D_k|."""
+    weight: float
+    """|D_k| divided by the sum over all senders."""
+    losses: Sequence[float] = ()
+    """Mean loss of each batch before its step, in order; the first one is that of the global
+    model."""
+    steps: int = 0
+    """Steps of the optimiser in this round."""
+    learning_rate: float = math.nan
+    """Learning rate of this round."""
+    momentum: float = 0.0
+    """Momentum of SGD; 0 for another optimiser."""
+    staleness: int = 0
+    """Number of changes of the global model since the client received it; 0 in rounds."""
+    duration_s: float = math.nan
+    """Emulated seconds from the round's start until the adapters arrived; see
+    `Algorithm.needs_times`."""
+    link: Link | None = None
+    """The client's channel; see `Algorithm.needs_times`."""
+
+    @property
+    def iterations(self) -> int:
+        """Number of batches."""
+        return len(self.losses)
+
+    @property
+    def loss(self) -> float:
+        """Mean loss over the batches of the round; NaN without batches."""
+        return sum(self.losses) / len(self.losses) if self.losses else math.nan
 
 
 @dataclass(frozen=True)
@@ -35,6 +91,17 @@ class Update:
     memory: dict[str, Any]
     """State of the rule from earlier rounds; the rule may change it. The values that it stores are
     numbers, or tensors of any shape; in the next round, each is a float64 tensor."""
+    round: int = 0
+    """Index of the round, from 0."""
+    senders: Sequence[Sender] = ()
+    """The clients whose models are aggregated, in the order of `clients`."""
+    states: Mapping[int, dict[str, Any]] = field(default_factory=dict)
+    """State of the rule for every client of the run, by its number, with values as in `memory`."""
+    sent: Callable[[], Iterator[Mapping[str, "Tensor"]]] = lambda: iter(())
+    """Yields, in the order of `clients`, the vectors [P] by name that a local step has sent with
+    each client's model; see `LocalStep.sends`."""
+    all_samples: int = 0
+    """Sum of |D_k| over all clients of the run, including those that did not take part."""
 
     def mean(self) -> "Tensor":
         """The element-wise weighted mean of the clients' models."""
@@ -46,11 +113,32 @@ class Update:
         return mean
 
 
-PROXIMAL = 0.01
-"""Default µ of FedProx."""
-
 Rule = Callable[[Update], "Tensor"]
 """Computes the next global model, shape [P]."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A rule together with what it asks of clients and of the scenario. It is a rule itself."""
+
+    rule: Rule
+    local_step: LocalStep | None = None
+    """Actions of clients in addition to their optimiser's steps."""
+    needs_clients: bool = False
+    """Whether it needs `Update.senders` of UAVs, so that no cloud of edge servers can apply it."""
+    needs_times: bool = False
+    """Whether it needs `Sender.duration_s` or `Sender.link`, which exist in emulated rounds
+    only."""
+    needs_sgd: bool = False
+    """Whether it divides the change of a client's model by steps of SGD."""
+    needs_no_momentum: bool = False
+    """Whether these steps must be without momentum."""
+    least_clients: int = 1
+    """Smallest number of models that it can aggregate."""
+
+    def __call__(self, update: Update) -> "Tensor":
+        """The next global model, shape [P]."""
+        return self.rule(update)
 
 
 def fedavg() -> Rule:
@@ -58,10 +146,9 @@ def fedavg() -> Rule:
     return Update.mean
 
 
-def fedprox(mu: float = PROXIMAL) -> Rule:
+def fedprox(mu: float = 0.01) -> Rule:
     """FedAvg of clients with the additional loss mu/2 ||w - w_global||² (Li et al. 2020, eq. 2)."""
-    number("mu", mu, 0, math.inf)
-    return Update.mean
+    return Algorithm(Update.mean, Proximal(mu))
 
 
 def fedavgm(momentum: float = 0.9, learning_rate: float = 1.0) -> Rule:
@@ -83,9 +170,39 @@ def fedadam(
     learning_rate: float = 0.01, beta_1: float = 0.9, beta_2: float = 0.99, tau: float = 1e-3
 ) -> Rule:
     """Adam at the server on the mean change (Reddi et al. 2021, algorithm 2); v begins at tau²."""
+    number("beta_2", beta_2, 0, 1)
+    return _adaptive(
+        *(learning_rate, beta_1, tau), lambda v, square: beta_2 * v + (1 - beta_2) * square
+    )
+
+
+def fedyogi(
+    learning_rate: float = 0.01, beta_1: float = 0.9, beta_2: float = 0.99, tau: float = 1e-3
+) -> Rule:
+    """Yogi at the server on the mean change (Reddi et al. 2021, algorithm 2); v begins at tau²."""
+    number("beta_2", beta_2, 0, 1)
+    return _adaptive(
+        *(learning_rate, beta_1, tau),
+        lambda v, square: v - (1 - beta_2) * square * (v - square).sign(),
+    )
+
+
+def fedadagrad(learning_rate: float = 0.01, beta_1: float = 0.0, tau: float = 1e-3) -> Rule:
+    """Adagrad at the server on the mean change (Reddi et al. 2021, algorithm 2); v begins at
+    tau²."""
+    return _adaptive(*(learning_rate, beta_1, tau), lambda v, square: v + square)
+
+
+def _adaptive(
+    learning_rate: float,
+    beta_1: float,
+    tau: float,
+    second_moment: "Callable[[Tensor, Tensor], Tensor]",
+) -> Rule:
+    """An adaptive optimiser at the server; `second_moment` computes v from its last value and the
+    square of the mean change."""
     number("learning_rate", learning_rate, 0, math.inf)
     number("beta_1", beta_1, 0, 1)
-    number("beta_2", beta_2, 0, 1)
     number("tau", tau, 1e-12, math.inf)
 
     def rule(update: Update) -> "Tensor":
@@ -93,7 +210,7 @@ def fedadam(
         first = update.memory.get("first", 0 * change)
         second = update.memory.get("second", 0 * change + tau**2)
         update.memory["first"] = first = beta_1 * first + (1 - beta_1) * change
-        update.memory["second"] = second = beta_2 * second + (1 - beta_2) * change**2
+        update.memory["second"] = second = second_moment(second, change**2)
         after: Tensor = update.before + learning_rate * first / (second.sqrt() + tau)
         return after
 
@@ -144,40 +261,48 @@ def _factors(views: Mapping[str, "Tensor"], name: str) -> "list[tuple[Tensor, Te
     return list(zip(a.chunk(groups), b.chunk(groups), strict=True))
 
 
-BUILT_IN: dict[str, Callable[..., Rule]] = {
+_HERE = "workloads.aggregation"
+BUILT_IN: dict[str, Callable[..., Rule] | str] = {
     "fedavg": fedavg,
     "fedprox": fedprox,
     "fedavgm": fedavgm,
     "fedadam": fedadam,
+    "fedyogi": fedyogi,
+    "fedadagrad": fedadagrad,
     "svd": svd,
+    "scaffold": f"{_HERE}.algorithms:scaffold",
+    "feddyn": f"{_HERE}.algorithms:feddyn",
+    "fednova": f"{_HERE}.algorithms:fednova",
+    "q-fedavg": f"{_HERE}.algorithms:q_fedavg",
+    "trimmed-mean": f"{_HERE}.robust:trimmed_mean",
+    "median": f"{_HERE}.robust:coordinate_median",
+    "krum": f"{_HERE}.robust:krum",
+    "multi-krum": f"{_HERE}.robust:multi_krum",
 }
 AGGREGATORS.add(BUILT_IN)
 
 
 def applied(rule: Rule, update: Update) -> "Tensor":
-    """The next global model; afterwards, `memory` has tensors that can be saved.
+    """The next global model; afterwards, `memory` and `states` have tensors that can be saved.
 
     Raises:
-        ValueError: The rule has stored something else in `memory`.
+        ValueError: The rule has stored something else, or its result is not a vector [P].
     """
     import torch
 
     after = rule(update)
-    for name, value in update.memory.items():
-        if not isinstance(name, str):
-            raise ValueError(f"memory[{name!r}]: must have a text as its name")
-        try:
-            kept = torch.as_tensor(value, dtype=torch.float64, device="cpu")
-        except (TypeError, ValueError, RuntimeError):
-            kind = type(value).__name__
-            raise ValueError(
-                f"memory[{name!r}]: must be a number or a tensor, not {kind}"
-            ) from None
-        update.memory[name] = kept.detach().clone(memory_format=torch.contiguous_format)
+    if not isinstance(after, torch.Tensor) or after.shape != update.before.shape:
+        shape = list(getattr(after, "shape", ())) or type(after).__name__
+        raise ValueError(
+            f"the rule must return a vector of {len(update.before)} numbers, not {shape}"
+        )
+    update.memory.update(kept(update.memory, "memory", torch.float64))
+    for client, state in update.states.items():
+        state.update(kept(state, f"states[{client}]", torch.float64))
     return after
 
 
-def rule_of(name: str, parameters: Mapping[str, Any]) -> Rule:
+def rule_of(name: str, parameters: Mapping[str, Any]) -> Algorithm:
     """The rule of that name: built-in or of another package (`testbed.aggregators`).
 
     Raises:
@@ -185,4 +310,65 @@ def rule_of(name: str, parameters: Mapping[str, Any]) -> Rule:
             loaded.
     """
     rule: Rule = AGGREGATORS.make(name, parameters)
-    return rule
+    return rule if isinstance(rule, Algorithm) else Algorithm(rule)
+
+
+@lru_cache(maxsize=64)
+def _known(name: str, parameters: str) -> Algorithm:
+    return rule_of(name, json.loads(parameters))
+
+
+def algorithm_of(name: str, parameters: Mapping[str, Any]) -> Algorithm:
+    """The same as `rule_of`, made once for these parameters: to ask for what it needs."""
+    return _known(name, json.dumps(parameters, sort_keys=True))
+
+
+def local_steps(
+    aggregation: str, parameters: Mapping[str, Any], name: str | None, given: Mapping[str, Any]
+) -> list[tuple[str, LocalStep]]:
+    """The local steps of a scenario with the keys that name them: that of the rule, and its own.
+
+    Raises:
+        InputError: The rule or the local step is unknown, cannot be loaded, or does not take these
+            parameters.
+    """
+    found = []
+    if (own := rule_of(aggregation, parameters).local_step) is not None:
+        found.append((f"workload.aggregation {aggregation!r}", own))
+    if name is not None:
+        step = LOCAL_STEPS.make(name, given)
+        if not isinstance(step, LocalStep):
+            raise LOCAL_STEPS.unfit(name, f"is not a LocalStep: {step!r}")
+        found.append((f"workload.local_step {name!r}", step))
+    return found
+
+
+@dataclass(frozen=True)
+class Travelling:
+    """The vectors that accompany adapters, by name, each with the size of the adapters."""
+
+    down: tuple[str, ...] = ()
+    """In the broadcast, from `Update.memory`."""
+    up: tuple[str, ...] = ()
+    """With a client's adapters."""
+    stays: bool = False
+    """Whether clients keep state from round to round."""
+
+    @classmethod
+    def of(cls, steps: Sequence[tuple[str, LocalStep]]) -> "Travelling":
+        """The vectors of these local steps."""
+        down = dict.fromkeys(name for _, step in steps for name in step.receives)
+        up = dict.fromkeys(name for _, step in steps for name in step.sends)
+        return cls(tuple(down), tuple(up), any(step.remembers for _, step in steps))
+
+
+@lru_cache(maxsize=64)
+def _travelling(text: str) -> Travelling:
+    return Travelling.of(local_steps(*json.loads(text)))
+
+
+def travelling(
+    aggregation: str, parameters: Mapping[str, Any], name: str | None, given: Mapping[str, Any]
+) -> Travelling:
+    """The vectors that accompany adapters with this rule and local step; see `local_steps`."""
+    return _travelling(json.dumps([aggregation, parameters, name, given], sort_keys=True))

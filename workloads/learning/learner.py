@@ -7,20 +7,27 @@ A `ClientLearner` and a `ServerLearner` exchange plain tensors; by default (one 
 client) the result does not depend on how and when these are transferred.
 """
 
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from testbed.core.errors import InputError
-from workloads.aggregation.rules import Update, applied, rule_of
+from testbed.core.registry import failures
+from workloads.aggregation.local import LocalStep, Part, kept
+from workloads.aggregation.rules import Link, Sender, Update, applied, rule_of
 from workloads.aggregation.staleness import weight
 from workloads.learning.model import (
+    BS_STATE,
     MEMORY,
     OWN,
+    RULE_STATE,
+    UAV_STATE,
     Layout,
     LoraConv,
     SplitModel,
@@ -29,6 +36,19 @@ from workloads.learning.model import (
 from workloads.learning.ranks import ranked
 from workloads.learning.settings import TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True)
+class Local:
+    """The local steps of one side of a client's model in a round, and what they are given."""
+
+    client: int
+    at_uav: bool
+    steps: Sequence[tuple[str, LocalStep]]
+    received: Mapping[str, Tensor] = field(default_factory=dict)
+    """Elements of the vectors that came with the global model, like those of the model."""
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+    """State from the client's earlier rounds."""
 
 
 class Trainees:
@@ -43,6 +63,7 @@ class Trainees:
         *,
         own: tuple[Layout, int, Tensor] | None = None,
         round_: int = 0,
+        local: Local | None = None,
     ) -> None:
         """Take over vectors, which are trained in place.
 
@@ -53,6 +74,7 @@ class Trainees:
             training: Configuration.
             own: Layout, position and elements of the tensors that stay with the client.
             round_: The round, which the learning rate may depend on.
+            local: Local steps, if there are any.
         """
         self.values = values
         """Elements of the layout's vector from `start` on, shape [n]."""
@@ -66,14 +88,31 @@ class Trainees:
         global_runs = len(self._trained)
         if own is not None:
             self._add(*own)
-        self._proximal = training.proximal
         # Tensors that stay with a client have no global counterpart.
-        self._start = [run.clone() for run in self._trained[:global_runs]] if self._proximal else []
+        self._global = self._trained[:global_runs]
         self._clip_norm = training.clip_norm
         self._accumulate = training.accumulate
         self._waiting = 0
         """Batches whose gradients wait for a step."""
         rate = training.learning_rate * training.factor(round_)
+        self.part: Part | None = None
+        """What local steps see; None: there are none, or the round is over."""
+        self.sent: Mapping[str, Tensor] = {}
+        """After the round: vectors [n] that local steps send, by name."""
+        self.state: Mapping[str, Tensor] = {}
+        """After the round: state of the local steps."""
+        if local is not None and not self._global:
+            names = [name for _, step in local.steps for name in step.sends]
+            self.sent = {name: torch.zeros_like(values) for name in names}
+        self._local, self._spans = (
+            local,
+            [
+                slice(span.start - start, span.stop - start)
+                for span in layout.spans(start, start + values.numel())
+            ],
+        )
+        if local is not None and local.steps and self._global:
+            self._begin(local, layout, start, training.seed, rate, round_)
         self._optimiser: torch.optim.Optimizer | None = None
         if not self._trained:
             pass
@@ -108,6 +147,86 @@ class Trainees:
         self.tensors |= tensors
         self.statistics |= statistics & tensors.keys()
 
+    def _begin(
+        self, local: Local, layout: Layout, start: int, seed: int, rate: float, round_: int
+    ) -> None:
+        """Begin the local steps."""
+        names = [
+            (entry.name, entry.shape, entry.stop - entry.start)
+            for entry in layout.entries
+            if start <= entry.start < start + self.values.numel() and not entry.is_statistic
+        ]
+
+        def views(vector: Tensor) -> dict[str, Tensor]:
+            parts = torch.split(vector, [size for *_, size in names])
+            return {n: part.view(shape) for (n, shape, _), part in zip(names, parts, strict=True)}
+
+        self.part = Part(
+            *(local.client, round_, local.at_uav, seed, rate),
+            start=self._gathered(self._global).clone(),
+            values=self._gathered(self._global),
+            gradient=self._gathered([run.grad for run in self._global if run.grad is not None]),
+            received={
+                name: self._gathered([vector.to(self.values.device)[s] for s in self._spans])
+                for name, vector in local.received.items()
+            },
+            state={name: tensor.to(self.values.device) for name, tensor in local.state.items()},
+            views=views,
+        )
+        self._tell("begin", self.part)
+
+    @torch.no_grad()
+    def _tell(self, what: str, part: Part) -> None:
+        """Call a method of each local step, with the present values, which it may change."""
+        assert self._local is not None
+        gradients = [run.grad for run in self._global if run.grad is not None]
+        several = len(self._global) > 1
+        if several:
+            part.values, part.gradient = self._gathered(self._global), self._gathered(gradients)
+        for where, step in self._local.steps:
+            with failures(f"round {part.round}: {where}"):
+                getattr(step, what)(part)
+        if several:
+            sizes = [run.numel() for run in self._global]
+            for into, vector in ((self._global, part.values), (gradients, part.gradient)):
+                for run, own in zip(into, torch.split(vector, sizes), strict=True):
+                    run.copy_(own)
+
+    @staticmethod
+    def _gathered(runs: Sequence[Tensor]) -> Tensor:
+        """The elements of runs as one vector: a view if there is one run."""
+        return runs[0].detach() if len(runs) == 1 else torch.cat([run.detach() for run in runs])
+
+    def end(self) -> None:
+        """Do the last steps of the round, and those of the local steps; only the first call counts
+        in a round.
+
+        Raises:
+            RunError: A local step fails, or leaves something that cannot be saved or sent.
+        """
+        self.finish()
+        part, self.part = self.part, None
+        if part is None:
+            return
+        assert self._local is not None
+        self._tell("finish", part)
+        where, sends = self._local.steps[-1][0], {}
+        with failures(f"round {part.round}: {where}"):
+            for name in dict.fromkeys(n for _, step in self._local.steps for n in step.sends):
+                if (sent := part.sent.get(name)) is None or sent.shape != part.values.shape:
+                    shape = "nothing" if sent is None else list(sent.shape)
+                    size = part.values.numel()
+                    raise ValueError(f"sent[{name!r}]: must be a vector of {size}, not {shape}")
+                sends[name] = whole = torch.zeros_like(self.values)
+                for span, own in zip(
+                    self._spans,
+                    torch.split(sent.to(whole), [s.stop - s.start for s in self._spans]),
+                    strict=True,
+                ):
+                    whole[span] = own
+            self.state = kept(part.state, "state")
+        self.sent = sends
+
     def step(self) -> None:
         """Do an optimiser step with the accumulated gradient, if enough batches have been seen."""
         self._waiting += 1
@@ -121,8 +240,9 @@ class Trainees:
             if self._waiting > 1:
                 for gradient in gradients:
                     gradient.div_(self._waiting)
-            for run, gradient, start in zip(self._trained, gradients, self._start, strict=False):
-                gradient.add_(run.detach() - start, alpha=self._proximal)
+            if self.part is not None:
+                self._tell("gradient", self.part)
+                self.part.steps += 1
             if self._clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self._trained, self._clip_norm)
             self._optimiser.step()
@@ -148,8 +268,18 @@ class ClientLearner:
         self._smashed: Tensor | None = None
         self._batch = ""
         self._own = initial_own(model)
+        self._client = client
+        self._local_steps = training.local_steps
+        self._state: Mapping[str, Tensor] = {}
+        """State of the local steps on this side, from earlier rounds."""
 
-    def begin_round(self, split: int, adapters: Tensor, round_: int = 0) -> None:
+    def begin_round(
+        self,
+        split: int,
+        adapters: Tensor,
+        round_: int = 0,
+        received: Mapping[str, Tensor] | None = None,
+    ) -> None:
         """Start a round from the broadcast adapters, with a new optimiser.
 
         Args:
@@ -157,6 +287,7 @@ class ClientLearner:
             adapters: Float32, shape [layout.cuts[split]]; copied, so a receive buffer may be
                 passed.
             round_: The round, which the learning rate may depend on.
+            received: The vectors that came with the adapters, by name, each with their shape.
         """
         self._split = split
         self._trainees = Trainees(
@@ -166,6 +297,9 @@ class ClientLearner:
             self._training,
             own=(self._model.own, 0, self._own[: self._model.own.cuts[split]]),
             round_=round_,
+            local=Local(
+                *(self._client, True, self._local_steps), received or {}, dict(self._state)
+            ),
         )
 
     def forward(self, samples: Tensor, batch: str = "") -> Tensor:
@@ -200,12 +334,23 @@ class ClientLearner:
         self._trainees.finish()
         return self._trainees.values.detach().cpu()
 
+    def end_round(self) -> dict[str, Tensor]:
+        """Do the last steps of the round; returns the vectors to send with the adapters, by name,
+        each with their shape."""
+        assert self._trainees is not None, "call begin_round first"
+        self._trainees.end()
+        self._state = self._trainees.state or self._state
+        return {name: vector.cpu() for name, vector in self._trainees.sent.items()}
+
     def own(self) -> dict[str, Tensor]:
-        """Tensors that stay with this client on its side, by name; see `SplitModel.own`."""
-        return self._model.own.views(self._own[: self._model.own.cuts[self._split]].cpu())
+        """Tensors that stay with this client on its side, by name: see `SplitModel.own`, and the
+        state of the local steps."""
+        own = self._model.own.views(self._own[: self._model.own.cuts[self._split]].cpu())
+        return own | {f"{UAV_STATE}{name}": tensor for name, tensor in self._state.items()}
 
     def load_own(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue from a result of `own`; others of these tensors are unchanged."""
+        self._state = _under(UAV_STATE, tensors)
         _load(self._model.own.views(self._own), tensors)
 
 
@@ -223,9 +368,16 @@ def _load(into: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
         InputError: A tensor is unknown or has another shape.
     """
     for name, tensor in tensors.items():
+        if name.startswith((UAV_STATE, BS_STATE)):
+            continue
         if name not in into or into[name].shape != tensor.shape:
             raise InputError(f"adapters: {name[:80]} of a client does not fit the model")
         into[name].copy_(tensor)
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names have a prefix, by the rest of their names."""
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
 
 
 @dataclass(frozen=True)
@@ -258,6 +410,14 @@ class PassTimes:
         one_s = self.one_by_one_s / self.clients
         each_s = (self.together_s - one_s) / max(1, self.clients - 1)
         return one_s + each_s * (clients - 1)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Observations of the base station of a client in a round; see `Sender`."""
+
+    duration_s: float = math.nan
+    link: Link | None = None
 
 
 class ServerLearner:
@@ -300,7 +460,15 @@ class ServerLearner:
         """Tensors that stay with each client; those of the client's side are not up to date: see
         `load_own`."""
         self._rule = rule_of(training.aggregation, training.aggregation_parameters)
-        self._memory: dict[str, Tensor] = {}
+        self._memory: dict[str, Any] = {}
+        self._local_steps = training.local_steps
+        self._travelling = training.travelling
+        self._states: dict[str, dict[int, dict[str, Any]]] = {
+            kind: {client: {} for client in clients} for kind in (RULE_STATE, BS_STATE, UAV_STATE)
+        }
+        """By kind and client: states of the rule, and of the local steps on both sides."""
+        self._losses: dict[int, list[float]] = {client: [] for client in clients}
+        """Losses of each client's batches in this round."""
         self._splits: dict[int, int] = {}
         self._trainees: dict[int, Trainees] = {}
         self._sent: dict[int, Tensor] = {}
@@ -340,6 +508,7 @@ class ServerLearner:
         self._splits = points
         self._buffer.clear()
         self.diverged = []
+        self._losses = {client: [] for client in self._clients}
         return self._vector[: layout.cuts[max(points.values())]]
 
     def layout_of(self, client: int) -> Layout:
@@ -352,6 +521,24 @@ class ServerLearner:
         own = self._layouts[client]
         return own.part(self._vector, 0, own.layout.cuts[self._splits[client]])
 
+    def accompanying(self, client: int) -> list[Tensor]:
+        """The vectors that are broadcast with a client's part, in order, each with its shape."""
+        own = self._layouts[client]
+        cut = own.layout.cuts[self._splits[client]]
+        return [own.part(self._in_memory(name), 0, cut) for name in self._travelling.down]
+
+    def _in_memory(self, name: str) -> Tensor:
+        """A vector of the rule's memory with zeros in place of statistics; float32, shape
+        [layout.size]."""
+        layout = self._model.layout
+        whole = torch.zeros(layout.size)
+        if name in self._memory:
+            spans = layout.spans(0, layout.size)
+            parts = torch.split(self._memory[name], [span.stop - span.start for span in spans])
+            for span, part in zip(spans, parts, strict=True):
+                whole[span] = part.float()
+        return whole
+
     def _copy(self, client: int, split: int) -> Trainees:
         """A trainable copy of a client's global state behind a split point, and the client's own
         part."""
@@ -362,7 +549,11 @@ class ServerLearner:
             beginning = self._model.own.cuts[split]
             own = self._model.own, beginning, self._own[client][beginning:]
         training = self._training.of(client)
-        return Trainees(ranked_.layout, cut, part, training, own=own, round_=self._round)
+        received = {n: ranked_.part(self._in_memory(n), cut) for n in self._travelling.down}
+        local = Local(client, False, self._local_steps, received, self._states[BS_STATE][client])
+        return Trainees(
+            ranked_.layout, cut, part, training, own=own, round_=self._round, local=local
+        )
 
     def _begin_batch(self, client: int) -> None:
         """If sets are averaged after each iteration: do so before the first batch of the next."""
@@ -393,6 +584,7 @@ class ServerLearner:
         with self._lock:
             self._trainees[client] = self._copy(client, self._splits[client])
             self._sent[client] = self._vector
+            self._losses[client] = []
             return self.part(client).clone()
 
     def mix(self, client: int, adapters: Tensor, staleness: int) -> None:
@@ -405,7 +597,7 @@ class ServerLearner:
             staleness: Number of changes of the global state since the client began.
         """
         with self._lock:
-            self._trainees[client].finish()
+            self._trainees[client].end()
             server_side = self._trainees[client].values.detach().cpu()
             own = torch.cat([adapters.detach().cpu(), server_side]).double()
             if client not in self.diverged and not torch.isfinite(own).all():
@@ -455,7 +647,8 @@ class ServerLearner:
             trainees.step()
             assert leaf.grad is not None
             accuracy = (logits.detach().argmax(1) == labels).float().mean()
-            return ServerStep(leaf.grad.contiguous(), float(loss.detach()), float(accuracy))
+            self._losses[client].append(float(loss.detach()))
+            return ServerStep(leaf.grad.contiguous(), self._losses[client][-1], float(accuracy))
 
     def forward_backward_together(
         self, batches: Mapping[int, tuple[Tensor, Tensor]], names: Mapping[int, str] | None = None
@@ -504,6 +697,8 @@ class ServerLearner:
                 trainees.step()
             assert leaf.grad is not None
             hits = (logits.detach().argmax(1) == labels).float().view(count, -1).mean(1)
+            for client, loss in zip(batches, losses.detach().tolist(), strict=True):
+                self._losses[client].append(loss)
             return {
                 client: ServerStep(gradient, loss, accuracy)
                 for client, gradient, loss, accuracy in zip(
@@ -563,7 +758,13 @@ class ServerLearner:
             best.append(min(times))
         return PassTimes(len(waiting), *best)
 
-    def aggregate(self, adapters: Mapping[int, Tensor], samples: Mapping[int, int]) -> None:
+    def aggregate(
+        self,
+        adapters: Mapping[int, Tensor],
+        samples: Mapping[int, int],
+        sent: Mapping[int, Mapping[str, Tensor]] | None = None,
+        seen: Mapping[int, Seen] | None = None,
+    ) -> None:
         """Aggregate the clients' parts and their server-side sets into the new global state.
 
         Sums are computed in float64 in the order of the clients at construction, so the order of
@@ -572,54 +773,118 @@ class ServerLearner:
         Args:
             adapters: Results of `ClientLearner.adapters` by client; missing clients do not count.
             samples: |D_k| by client.
+            sent: Results of `ClientLearner.end_round` by client.
+            seen: Observations of the base station by client.
+
+        Raises:
+            ValueError: The rule has made or stored something that cannot be used.
         """
         if self._computed:
             self._average()
         taking_part = [client for client in self._clients if client in adapters]
-        absent = torch.zeros(self._model.layout.size, dtype=torch.float64)
+        layout = self._model.layout
+        absent = torch.zeros(layout.size, dtype=torch.float64)
         for client in taking_part:
-            self._trainees[client].finish()
+            self._trainees[client].end()
         total = sum(samples[client] for client in taking_part)
+
+        def whole(client: int, part: Tensor, server_side: Tensor) -> Tensor:
+            parts = [part.detach().cpu(), server_side.detach().cpu()]
+            # Rows and columns that a client of smaller rank does not have count as 0.
+            return self._layouts[client].within(torch.cat(parts).double(), absent)
 
         def whole_models() -> Iterator[tuple[float, Tensor]]:
             for client in taking_part:
-                server_side = self._trainees[client].values.detach()
-                parts = [adapters[client].detach().cpu(), server_side.cpu()]
-                # Rows and columns that a client of smaller rank does not have count as 0.
-                whole = self._layouts[client].within(torch.cat(parts).double(), absent)
-                yield samples[client] / total, whole
+                model = whole(client, adapters[client], self._trainees[client].values)
+                yield samples[client] / total, model
 
         self.diverged = [
             client
             for client, (_, model) in zip(taking_part, whole_models(), strict=True)
             if not torch.isfinite(model).all()
         ]
-        layout = self._model.layout
         before = self._vector.double()
-        update = Update(before, whole_models, layout.views, self._memory)
         parameters = layout.spans(0, layout.size)
+        are_all = sum(span.stop - span.start for span in parameters) == layout.size
+
+        def without_statistics(vector: Tensor) -> Tensor:
+            """Rules are for parameters: a momentum of variances could make them negative."""
+            return vector if are_all else torch.cat([vector[span] for span in parameters])
+
+        def models() -> Iterator[tuple[float, Tensor]]:
+            for share, vector in whole_models():
+                yield share, without_statistics(vector)
+
+        def vectors() -> Iterator[dict[str, Tensor]]:
+            for client in taking_part:
+                there, here = (sent or {}).get(client, {}), self._trainees[client].sent
+                yield {
+                    name: without_statistics(whole(client, there[name], here[name]))
+                    for name in self._travelling.up
+                }
+
+        update = Update(
+            without_statistics(before),
+            models,
+            (layout if are_all else layout.parameters()).views,
+            self._memory,
+            round=self._round,
+            senders=[
+                self._sender(client, samples[client], total, (seen or {}).get(client))
+                for client in taking_part
+            ],
+            states=self._states[RULE_STATE],
+            sent=vectors,
+            all_samples=sum(samples[client] for client in self._clients),
+        )
         # Rules may fail on values that are not finite; the mean then has them as well.
-        if self.diverged:
-            after = update.mean()
-        elif sum(span.stop - span.start for span in parameters) == layout.size:
-            after = applied(self._rule, update)
-        else:  # Rules are for parameters: a momentum of variances could make them negative.
-
-            def without_statistics(vector: Tensor) -> Tensor:
-                return torch.cat([vector[span] for span in parameters])
-
-            def models() -> Iterator[tuple[float, Tensor]]:
-                for share, vector in whole_models():
-                    yield share, without_statistics(vector)
-
-            after, views = update.mean(), layout.parameters().views
-            new = applied(
-                self._rule, Update(without_statistics(before), models, views, self._memory)
-            )
-            start = 0
-            for span in parameters:
-                after[span] = new[start : (start := start + span.stop - span.start)]
+        if self.diverged or not are_all:
+            after = Update(before, whole_models, layout.views, {}).mean()
+        if not self.diverged:
+            new = applied(self._rule, update)
+            self._check_memory(len(update.before))
+            if are_all:
+                after = new
+            else:
+                for span, own in zip(
+                    parameters,
+                    torch.split(new, [s.stop - s.start for s in parameters]),
+                    strict=True,
+                ):
+                    after[span] = own
         self._vector = after.float()
+        if self._local_steps:
+            for client in taking_part:
+                self._states[BS_STATE][client] = dict(self._trainees[client].state)
+
+    def _sender(self, client: int, samples: int, total: int, seen: Seen | None) -> Sender:
+        """What is known about a client of this round."""
+        training, losses = self._training.of(client), self._losses[client]
+        return Sender(
+            client,
+            samples,
+            samples / total,
+            losses=tuple(losses),
+            steps=-(-len(losses) // training.accumulate),
+            learning_rate=training.learning_rate * training.factor(self._round),
+            momentum=training.momentum if training.optimiser == "sgd" else 0.0,
+            duration_s=math.nan if seen is None else seen.duration_s,
+            link=None if seen is None else seen.link,
+        )
+
+    def _check_memory(self, size: int) -> None:
+        """Refuse vectors to broadcast that do not have the size of the model.
+
+        Raises:
+            ValueError: The message names the vector.
+        """
+        for name in self._travelling.down:
+            shape = list(getattr(self._memory.get(name), "shape", [size]))
+            if shape != [size]:
+                raise ValueError(
+                    f"memory[{name!r}]: must be a vector of {size}, which clients receive, not of "
+                    f"shape {shape}"
+                )
 
     def state(self) -> dict[str, Tensor]:
         """The global state by the names of the unsplit model: trained tensors of both sides, and
@@ -635,7 +900,16 @@ class ServerLearner:
             for client, vector in self._own.items()
             for name, tensor in self._model.own.views(vector.cpu().clone()).items()
         }
-        return self._model.layout.views(self._vector) | memory | own
+        states = {
+            f"{place}{name}": tensor
+            for kind, of_kind in self._states.items()
+            for client, state in of_kind.items()
+            for name, tensor in state.items()
+            for place in (
+                f"{RULE_STATE}{client}." if kind == RULE_STATE else f"{OWN}{client}.{kind}",
+            )
+        }
+        return self._model.layout.views(self._vector) | memory | own | states
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a global state.
@@ -645,16 +919,21 @@ class ServerLearner:
         """
         self._vector = self._model.layout.vector(state)
         self._memory = {
-            name.removeprefix(MEMORY): tensor.double()
-            for name, tensor in state.items()
-            if name.startswith(MEMORY)
+            name: tensor.double()
+            for name, tensor in _under(MEMORY, state).items()
+            if not f"{MEMORY}{name}".startswith(RULE_STATE)
         }
-        for client in self._own:
-            self.load_own(client, own_tensors(state, client))
+        for client in self._clients:
+            own = own_tensors(state, client)
+            of_rule = _under(f"{RULE_STATE}{client}.", state)
+            self._states[RULE_STATE][client] = {n: t.double() for n, t in of_rule.items()}
+            self._states[BS_STATE][client] = dict(_under(BS_STATE, own))
+            self.load_own(client, own)
 
     def load_own(self, client: int, tensors: Mapping[str, Tensor]) -> None:
         """Load the tensors that stay with a client, by name: a result of `ClientLearner.own`, or
         more."""
+        self._states[UAV_STATE][client] = dict(_under(UAV_STATE, tensors))
         if client in self._own:
             _load(self._model.own.views(self._own[client]), tensors)
 
@@ -681,5 +960,4 @@ class ServerLearner:
 
 def own_tensors(state: Mapping[str, Tensor], client: int) -> dict[str, Tensor]:
     """Tensors that stay with a client, by name, in a result of `ServerLearner.state`."""
-    prefix = f"{OWN}{client}."
-    return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
+    return _under(f"{OWN}{client}.", state)

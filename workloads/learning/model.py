@@ -27,9 +27,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from testbed.core.errors import InputError
+from workloads.learning.settings import BS_STATE as BS_STATE
 from workloads.learning.settings import MEMORY as MEMORY
 from workloads.learning.settings import OWN as OWN
+from workloads.learning.settings import RULE_STATE as RULE_STATE
 from workloads.learning.settings import STATISTICS as STATISTICS
+from workloads.learning.settings import UAV_STATE as UAV_STATE
 from workloads.learning.settings import ModelConfig
 from workloads.models.chain import Chain, Step, is_transposed
 from workloads.models.families import chain_of

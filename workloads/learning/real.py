@@ -17,16 +17,17 @@ import torch
 from torch import Tensor
 
 from testbed.transport.wire import RoundSizes
+from workloads.aggregation.rules import Link
 from workloads.codecs.codec import Codec, Direction
 from workloads.codecs.registry import codec_of
 from workloads.data.samples import ClientData, Dataset, client_data, holdings, open_data
 from workloads.learning.backbone import load_model
-from workloads.learning.learner import ClientLearner, PassTimes, ServerLearner, own_tensors
+from workloads.learning.learner import ClientLearner, PassTimes, Seen, ServerLearner, own_tensors
 from workloads.learning.model import SplitModel
 from workloads.learning.settings import DataConfig, ModelConfig, TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
 from workloads.learning.streams import AdapterUploads, Receiver, Sender
-from workloads.learning.work import BatchResult, Evaluation, Notes, Served
+from workloads.learning.work import BatchResult, Evaluation, Notes, Observations, Served
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,11 @@ def _view(array: npt.NDArray[Any]) -> memoryview:
     return array.data.cast("B")
 
 
+def _apart(vector: Tensor, count: int) -> Tensor:
+    """A vector that consists of several of equal length, shape [count, n]."""
+    return vector.reshape(count, vector.numel() // count)
+
+
 def _few(model: SplitModel) -> int:
     """Samples of a first pass: batch normalisation needs two."""
     return 2 if model.norms else 1
@@ -168,6 +174,7 @@ class RealClient:
         self._client = client
         self._learner = ClientLearner(model, settings.training, client)
         self._layout = self._learner.layout
+        self._names = settings.training.travelling.down
         self._data = opened.shares[client - 1]
         self._settings = settings
         self._down_codec = settings.codec_for("adapters_down")
@@ -189,7 +196,7 @@ class RealClient:
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Allocate the buffers of the round, and load its first batch."""
         self._round, self._split, self._batches = round_, split, sizes.batches
-        self._received = torch.empty(self._layout.cuts[split])
+        self._received = torch.empty((1 + len(self._names)) * self._layout.cuts[split])
         self._encoded = memoryview(bytearray(0 if self._down_codec is None else sizes.adapters))
         self._gradient = memoryview(bytearray(sizes.gradient))
         self._shared = memoryview(bytearray(sizes.shared_gradient))
@@ -222,7 +229,9 @@ class RealClient:
             down = Receiver(self._down_codec, "adapters")
             received = down.decode(self._encoded, self._received.shape)
             self._received = self._layout.decoded(received)
-        self._learner.begin_round(self._split, self._received, self._round)
+        adapters, *vectors = _apart(self._received, 1 + len(self._names))
+        came = dict(zip(self._names, vectors, strict=True))
+        self._learner.begin_round(self._split, adapters, self._round, came)
 
     def forward(self, iteration: int) -> None:
         """Do the forward pass of the iteration's batch."""
@@ -269,10 +278,12 @@ class RealClient:
         return torch.cat(parts)
 
     def adapters(self) -> memoryview:
-        """The trained adapters, or their encoded difference to the received ones."""
+        """The trained adapters and the vectors that accompany them, or the encoded difference of
+        the adapters to the received ones."""
+        sent = self._learner.end_round()
         trained = self._learner.adapters()
         if self._uploads is None:
-            return as_bytes(trained)
+            return as_bytes(torch.cat([trained, *sent.values()]) if sent else trained)
         return self._uploads.encode(trained, self._received)
 
     def notes(self) -> Notes:
@@ -377,7 +388,9 @@ class RealServer:
         """Encode a client's part of the global adapters, and keep the values that the client
         receives."""
         if self._down_codec is None:
-            self._sent[client], self._starts[client] = as_bytes(part), part
+            vectors = self._learner.accompanying(client)
+            self._sent[client] = as_bytes(torch.cat([part, *vectors]) if vectors else part)
+            self._starts[client] = part
             return
         down = Sender(self._down_codec, "adapters", key="workload.codecs.adapters_down")
         sent = down.encode(part)
@@ -387,7 +400,7 @@ class RealServer:
         self._starts[client] = self._learner.layout_of(client).decoded(decoded)
 
     def _trained(self, client: int) -> Tensor:
-        """The adapters that a client has sent."""
+        """The adapters that a client has sent, and the vectors that accompany them."""
         start, data = self._starts[client], self._adapters[client]
         if self._up_codec is None:
             if not len(data):  # With `adapters: none`, which `frombuffer` refuses.
@@ -475,10 +488,18 @@ class RealServer:
         """Buffer for that client's received adapters."""
         return self._adapters[client]
 
-    def aggregate(self, clients: Collection[int]) -> None:
+    def aggregate(self, clients: Collection[int], seen: Observations | None = None) -> None:
         """Aggregate these clients' models, weighted by their samples."""
-        adapters = {client: self._trained(client) for client in clients}
-        self._learner.aggregate(adapters, self._samples)
+        names = self._settings.training.travelling.up
+        adapters, sent = {}, {}
+        for client in clients:
+            adapters[client], *vectors = _apart(self._trained(client), 1 + len(names))
+            sent[client] = dict(zip(names, vectors, strict=True))
+        found = {
+            client: Seen(duration_s, Link(*link) if link else None)
+            for client, (duration_s, link) in (seen or {}).items()
+        }
+        self._learner.aggregate(adapters, self._samples, sent, found)
 
     def begin_update(self, client: int) -> None:
         """Copy the client's part of the global model, which may change during its transfer."""

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from workloads.aggregation.rules import PROXIMAL
+from workloads.aggregation.local import LocalStep
+from workloads.aggregation.rules import Travelling, local_steps
 from workloads.data.config import DataConfig as DataConfig
 from workloads.models.config import ModelConfig as ModelConfig
 
@@ -19,6 +20,10 @@ MEMORY = "aggregation."
 model."""
 OWN = "clients."
 """Prefix of the names of tensors in a state that belong to one client: `clients.K.NAME`."""
+RULE_STATE = MEMORY + "@"
+"""Prefix of those that belong to one client: `aggregation.@K.NAME`."""
+UAV_STATE, BS_STATE = "@uav.", "@bs."
+"""Prefixes of the state of a client's local steps on both sides: `clients.K.@uav.NAME`."""
 STATISTICS = "running_mean", "running_var"
 """Names of the statistics of a layer with batch normalisation."""
 
@@ -55,6 +60,9 @@ class TrainingConfig:
     aggregation: str = "fedavg"
     """One of `testbed.core.registry.AGGREGATORS`."""
     aggregation_parameters: Mapping[str, Any] = field(default_factory=dict)
+    local_step: str | None = None
+    """One of `testbed.core.registry.LOCAL_STEPS`, in addition to that of the rule."""
+    local_step_parameters: Mapping[str, Any] = field(default_factory=dict)
     asynchronous: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of `workloads.aggregation.staleness.weight`, for asynchronous runs."""
     buffer: int = 1
@@ -69,6 +77,8 @@ class TrainingConfig:
     """Learning rate of each client, for both sides; empty: `learning_rate` for all."""
     ranks: Sequence[int] = ()
     """Rank of each client's adapters, at most that of the model; empty: that of the model."""
+    seed: int = 0
+    """Seed of what local steps draw."""
 
     def of(self, client: int) -> "TrainingConfig":
         """The configuration of a client, from 1, with its learning rate."""
@@ -101,8 +111,14 @@ class TrainingConfig:
         return 1.0
 
     @property
-    def proximal(self) -> float:
-        """µ of FedProx, the weight of the proximal term."""
-        if self.aggregation != "fedprox":
-            return 0.0
-        return float(self.aggregation_parameters.get("mu", PROXIMAL))
+    def local_steps(self) -> list[tuple[str, LocalStep]]:
+        """The local steps, with the keys that name them."""
+        return local_steps(
+            *(self.aggregation, self.aggregation_parameters),
+            *(self.local_step, self.local_step_parameters),
+        )
+
+    @property
+    def travelling(self) -> Travelling:
+        """The vectors that accompany adapters."""
+        return Travelling.of(self.local_steps)

@@ -9,7 +9,7 @@ studies. A pass is started by one call, and its result is returned by another, w
 wait for it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,6 +38,11 @@ class Evaluation:
     loss: float
     accuracy: float
     samples: int
+
+
+Observations = Mapping[int, tuple[float, Sequence[float]]]
+"""By client: emulated seconds from the round's start until its adapters arrived, and the values of
+`workloads.aggregation.rules.Link`, or none of them."""
 
 
 class ClientWork(Protocol):
@@ -135,9 +140,9 @@ class ServerWork(Protocol):
     def adapters_buffer(self, client: int) -> memoryview:
         """Buffer for that client's received adapters."""
 
-    def aggregate(self, clients: Collection[int]) -> None:
+    def aggregate(self, clients: Collection[int], seen: Observations | None = None) -> None:
         """Aggregate the models of these clients, which have finished the round, and their
-        server-side sets, outside of emulated time."""
+        server-side sets, outside of emulated time; `seen` is what rules may use of it."""
 
     def begin_update(self, client: int) -> None:
         """In an asynchronous run, restart the client from the current global model."""
@@ -297,7 +302,7 @@ class ZeroServer:
         """Return no observations."""
         return {}
 
-    def aggregate(self, clients: Collection[int]) -> None:
+    def aggregate(self, clients: Collection[int], seen: Observations | None = None) -> None:
         """Do nothing."""
 
     def begin_update(self, client: int) -> None:

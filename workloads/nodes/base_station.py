@@ -91,7 +91,11 @@ class BaseStation(Station):
             return Abandoned(over.loss)
         cpu_s = time.process_time() - cpu_s
         if finished and not order.terms.updates:
-            self.work.aggregate(finished)
+            seen = None
+            if order.links:
+                ended_s = {span[0]: span[4] for span in round_.spans if span[2] == "CM"}
+                seen = {k: (ended_s[k] - clock.start_s, order.links[k - 1]) for k in finished}
+            self.work.aggregate(finished, seen)
         return BaseStationReport(
             spans=tuple(round_.spans),
             going=tuple(round_.going),

@@ -27,6 +27,7 @@ from workloads.learning.work import (
     BatchResult,
     Evaluation,
     Notes,
+    Observations,
     Served,
     ZeroClient,
     ZeroServer,
@@ -261,10 +262,11 @@ class OffloadServer(ZeroServer):
         """Buffer for that client's received adapters."""
         return self._adapters[client]
 
-    def aggregate(self, clients: Collection[int]) -> None:
+    def aggregate(self, clients: Collection[int], seen: Observations | None = None) -> None:
         """Aggregate these clients' models."""
         order = list(clients)
-        self._ask("aggregate", order, [self._adapters[k] for k in order])()
+        plain = [order, [[client, *found] for client, found in (seen or {}).items()]]
+        self._ask("aggregate", plain, [self._adapters[k] for k in order])()
 
     def begin_update(self, client: int) -> None:
         """Request the client's part of the current global model."""

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -130,9 +131,10 @@ class _Server:
     def shared_gradient(self, data: Data, *clients: int) -> Message:
         return Message(data=[self._work.shared_gradient(clients)])
 
-    def aggregate(self, data: Data, *clients: int) -> Message:
+    def aggregate(self, data: Data, clients: Sequence[int], seen: Sequence[Any]) -> Message:
         self._take_adapters(clients, data)
-        self._work.aggregate(clients)
+        found = {client: (duration_s, link) for client, duration_s, link in seen}
+        self._work.aggregate(clients, found)
         return NOTHING
 
     def begin_update(self, data: Data, client: int) -> Message:
