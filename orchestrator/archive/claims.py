@@ -31,6 +31,7 @@ from orchestrator.campaign.verify import PREDICTED
 from orchestrator.emulated.run import tables_of
 from orchestrator.emulated.validity import CHECKS, validity
 from orchestrator.engine.faults import planned
+from orchestrator.engine.plan import LOADED
 from orchestrator.records.emulation import Emulation
 from orchestrator.records.manifest import source_sha256
 from orchestrator.records.reader import KINDS, Run, read_object, read_run
@@ -60,6 +61,7 @@ _BYTES = (
     "framing_bytes tls_bytes grpc_bytes quic_bytes header_bytes ack_bytes resent_lost_bytes "
     "resent_dropped_bytes resent_spurious_bytes handshake_bytes other_bytes"
 )
+_DECIDED = " ".join(("split alpha beta rho", *LOADED))
 COLUMNS: dict[str, dict[str, How]] = {
     "predicted": _table(again=_SPANS),
     "predicted_wire": _table(again=_SPANS),
@@ -75,7 +77,7 @@ COLUMNS: dict[str, dict[str, How]] = {
     "edge_rounds": _table(
         "kind round edge_round edge split start_s latency_s objective", "decision_s"
     ),
-    "decisions": _table("round client split alpha beta rho edge_round edge"),
+    "decisions": _table(f"round client {_DECIDED} edge_round edge"),
     "rates": _table("slot time_s client uplink_bps downlink_bps edge_round edge"),
     "transfers": _table(
         "round client iteration step start_s duration_s due_s rate_bps error edge_round edge"
@@ -114,7 +116,7 @@ COLUMNS: dict[str, dict[str, How]] = {
 """By table and column: how it is checked, if the run can be made again (see `EXCEPT`)."""
 
 EXCEPT: tuple[tuple[str, str, Callable[[Run], bool]], ...] = (
-    ("decisions", "split alpha beta rho", lambda run: run.scenario.allocation.kind.decides),
+    ("decisions", _DECIDED, lambda run: run.scenario.allocation.kind.decides),
     ("transfers", "due_s rate_bps", lambda run: has_log(run.scenario)),
     *(
         (name, "round part seconds", lambda run: has_log(run.scenario))

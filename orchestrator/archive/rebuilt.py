@@ -25,7 +25,7 @@ from orchestrator.emulated.stage import SPARE_SLOTS
 from orchestrator.engine.faults import FaultSchedule, RoundFaults
 from orchestrator.engine.lte import Cellular
 from orchestrator.engine.plan import link_bytes, payload_bytes
-from orchestrator.engine.radio import radio_access
+from orchestrator.engine.radio import powered, radio_access
 from orchestrator.records.emulation import Emulation, RoundRecord, SetUp
 from orchestrator.records.reader import Run
 from orchestrator.records.timelines import allocation_of
@@ -166,6 +166,7 @@ class _Remade:
         changes: pd.DataFrame | None,
     ) -> RoundRecord:
         index, scenario, slot_s = decision.index, self.scenario, self.channel.slot_s
+        radio = powered(self.radio, decision.allocation)
         predicted, wire = (
             shadow.next_round(decision, wrong) for shadow in (self.payload, self.wire)
         )
@@ -173,12 +174,10 @@ class _Remade:
             shadow.engine.plan(decision.allocation) for shadow in (self.payload, self.wire)
         )
         spans = _with_bytes(stored.spans, predicted)
-        measured = round_of_spans(
-            index, plan, self.radio, decision.start_s, spans, stored.lost, wrong
-        )
+        measured = round_of_spans(index, plan, radio, decision.start_s, spans, stored.lost, wrong)
         first = math.floor(decision.start_s / slot_s + 1e-9)
         rates = RoundRates(
-            *(plan, self.radio, self.channel, first, wrong, self.wire.engine.tcp(index)),
+            *(plan, radio, self.channel, first, wrong, self.wire.engine.tcp(index)),
             scenario.dilation,
         )
         rates.grow(math.ceil(max(measured.end_s, wire.end_s) / slot_s) + SPARE_SLOTS)
@@ -195,7 +194,7 @@ class _Remade:
             waterfall=parts,
             transfers=_errors(_of(self.tables["transfers"], index), measured)
             if has_log(scenario)
-            else transfer_errors(measured, plan, self.radio, rates.gain, slot_s, rates.tcp),
+            else transfer_errors(measured, plan, radio, rates.gain, slot_s, rates.tcp),
             rates=rates.frame(measured),
             injector=pd.DataFrame(columns=["slot", "boundary_s", "lateness_s"])
             if changes is None
@@ -209,10 +208,10 @@ class _Remade:
             learning=_learned(self.tables.get("learning"), measured),
             air=_air(self.tables, index),
             resource_blocks=resource_blocks(
-                *(measured, self.radio, rates.gain, slot_s, decision.allocation),
+                *(measured, radio, rates.gain, slot_s, decision.allocation),
                 in_turns=plan.in_turns,
             )
-            if isinstance(self.radio, Cellular)
+            if isinstance(radio, Cellular)
             else None,
         )
 
@@ -237,13 +236,13 @@ class _Remade:
         is_ns3 = self.scenario.emulation.air == "ns3"
         at = rates.gain, rates.slot_s
         budget = error_budget(
-            *(predicted, measured, payload_plan, plan, self.radio, *at),
+            *(predicted, measured, payload_plan, plan, rates.radio, *at),
             None if is_ns3 else edges_s,
             wrong,
             rates.tcp,
         )
         (parts,) = waterfalls(
-            *(measured, payload_plan, accounts, self.radio, *at, edges_s),
+            *(measured, payload_plan, accounts, rates.radio, *at, edges_s),
             charges_headers=self.scenario.emulation.rate_counts == "frame",
             faults=wrong,
             tcp=rates.tcp,

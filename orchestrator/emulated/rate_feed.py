@@ -150,12 +150,15 @@ class RoundRates(RateFeed):
         tcp: TcpModel | None = None,
         dilation: float = 1.0,
         air: RadioAir | None = None,
+        power: Array | None = None,
     ):
         super().__init__(channel, radio, dilation, air)
         self.plan = plan
         self.first = first
         self.end = first
         self.faults = faults
+        self.power = power
+        """Transmit power of each UAV relative to that of the scenario, [K]; None: equal."""
         self.tcp = tcp
         """The TCP model, for the same slots as the rates."""
 
@@ -192,6 +195,8 @@ class RoundRates(RateFeed):
         """Pass the table to the injector: uplinks, broadcast, then gradients; or the channel."""
         if self.air is not None:
             made = self.air.channel(self.channel.now, self.gain, self.first, self.end)
+            if self.power is not None:
+                made = made[0] * self.power[:, None], *made[1:]
             injector.channel(self.first, *made, warn_slots=WARN_SLOTS)
             return
         rates, slots = self.rates, None if self.tcp is None else self.tcp.slots

@@ -37,6 +37,7 @@ from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import Fault, FaultSchedule
 from orchestrator.engine.plan import (
     Allocation,
+    decided,
     fixed_allocation,
     link_bytes,
     payload_bytes,
@@ -248,7 +249,6 @@ class EmulatedRounds:
         self._stage = stage
         self._progress = progress
         stage.nodes.on_lost = stage.lost_hosts.append
-        self._radio = radio_access(record.scenario, record.channel.now)
         self._faults = FaultSchedule(record.scenario)
         self._faults.resume(record.measured)
         self._known_faults = len(record.unplanned_faults)
@@ -282,6 +282,7 @@ class EmulatedRounds:
             raise RunEnds(f"the scenario has {scenario.rounds} rounds", decision.start_s)
         self._take_losses(decision.start_s)
         faults = self._faults.round(index, decision.start_s, decision.allocation.clients)
+        of_round = decided(scenario, decision.allocation)
         staged = StagedRound(
             decision=decision,
             predicted=self._payload.next_round(decision, faults),
@@ -290,10 +291,10 @@ class EmulatedRounds:
             link_plan=self._wire.engine.plan(decision.allocation),
             tcp=self._wire.engine.tcp(index),
             sizes=[
-                round_sizes(scenario, self._profile, split, client)
+                round_sizes(of_round, self._profile, split, client)
                 for client, split in enumerate(decision.allocation.splits.tolist(), 1)
             ],
-            radio=self._radio,
+            radio=self._wire.engine.radio(decision.allocation),
             faults=faults,
             with_fault=self._with_fault,
             is_last=self._ends_run and (scenario.updates > 0 or index + 1 == scenario.rounds),

@@ -34,6 +34,7 @@ from orchestrator.records.timelines import (
     backhaul_table,
     decision_table,
     energy_table,
+    with_own_values,
 )
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
@@ -210,7 +211,7 @@ def tables_of(done: Emulation) -> dict[str, pd.DataFrame]:
         decided = [done.tagged(each, decision_table(each.decision)) for each in done.records]
     else:
         decided = [decision_table(decision) for decision in done.decisions]
-    tables["decisions"] = pd.concat(decided)
+    tables["decisions"] = with_own_values(scenario, pd.concat(decided))
     for name in ("rates", "transfers", "injector"):
         tables[name] = pd.concat(done.tables(name))
     if done.calibration is not None:

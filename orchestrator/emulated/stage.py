@@ -53,8 +53,8 @@ from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.lte import Cellular
-from orchestrator.engine.plan import RoundPlan, fixed_allocation
-from orchestrator.engine.radio import ACCESS
+from orchestrator.engine.plan import RoundPlan, decided, fixed_allocation
+from orchestrator.engine.radio import ACCESS, power_share
 from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.records.asynchronous import in_rounds
@@ -256,8 +256,7 @@ class Stage:
         self.injector = network.injector
         self.scenario = scenario
         longest_s = predicted.end_s if scenario.updates else predicted.longest_s
-        self.limit_s = 60 + 3 * longest_s * scenario.dilation
-        self.limit_s += computing_limit_s(scenario)
+        self.limit_s = _limit_s(scenario, longest_s, scenario.dilation)
         """Timeout of a round, in real seconds."""
         self.startup_s = startup_limit_s(scenario)
         # The server may measure its passes first.
@@ -392,16 +391,19 @@ class Stage:
             RunError: A node or link failed, or a timeout expired.
         """
         scenario, plan, injector = self.scenario, round_.link_plan, self.injector
+        slot_s, dilation = channel.slot_s, scenario.dilation
         faults = round_.faults
         node_faults = NodeFaults(self.nodes, round_.index, round_.start_s, faults)
         times = simulate_on(
             scenario, plan, round_.radio, channel, round_.start_s, faults, tcp=round_.tcp
         )
         expected = round_of(round_.index, plan, times)
-        slot_s, dilation = channel.slot_s, scenario.dilation
+        of_round = decided(scenario, plan.allocation)
+        limit_s = max(self.limit_s, _limit_s(of_round, expected.latency_s, dilation))
         first = math.floor(round_.start_s / slot_s + 1e-9)
         table = RoundRates(
-            *(plan, round_.radio, channel, first, faults, round_.tcp, dilation, self.network.radio)
+            *(plan, round_.radio, channel, first, faults, round_.tcp, dilation, self.network.radio),
+            power_share(scenario, plan.allocation),
         )
         table.grow(math.ceil(times.end_s / slot_s) + SPARE_SLOTS)
 
@@ -445,9 +447,9 @@ class Stage:
                     table.grow(table.end + SPARE_SLOTS)
                     table.give(injector)
 
-        self.nodes.collect(Started, [BS], self.limit_s, watch)
+        self.nodes.collect(Started, [BS], limit_s, watch)
         injector.phase(1)
-        reports = self.nodes.collect(RoundReport, self._alive(nodes), self.limit_s, watch)
+        reports = self.nodes.collect(RoundReport, self._alive(nodes), limit_s, watch)
         self.nodes.on_lost = self.lost_hosts.append
         bs = reports[BS]
         assert isinstance(bs, BaseStationReport)
@@ -724,6 +726,11 @@ class Stage:
     def stop(self) -> None:
         """Ask every node to end."""
         self.nodes.send_all(Stop())
+
+
+def _limit_s(scenario: Scenario, predicted_s: float, dilation: float) -> float:
+    """Timeout of a round that is predicted to last this long, in real seconds."""
+    return 60 + 3 * predicted_s * dilation + computing_limit_s(scenario)
 
 
 def _first_gradients(plan: RoundPlan, table: RoundRates) -> FirstGradients | None:

@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from orchestrator.emulated.inputs import inputs_of
@@ -36,7 +37,14 @@ from orchestrator.emulated.learning import (
     place,
     whole_table,
 )
-from orchestrator.engine.plan import fixed_allocation, round_sizes
+from orchestrator.engine.plan import (
+    OF_WORKLOAD,
+    Allocation,
+    decided,
+    fixed_allocation,
+    round_sizes,
+)
+from orchestrator.policies.registry import decider
 from orchestrator.records.checkpoint import Checkpoint, LearnedRound
 from orchestrator.records.directory import part_of, run_folder
 from orchestrator.records.learned import (
@@ -51,13 +59,15 @@ from orchestrator.records.learned import (
     write_trajectory,
 )
 from orchestrator.records.manifest import environment, invocation, now, source_sha256
+from orchestrator.rounds.loop import Situation, predict
 from orchestrator.rounds.selection import RoundStart, selection
+from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import Scenario, Workload
 from testbed.control.messages import Evaluated
 from testbed.core.errors import InputError
 from testbed.core.progress import Progress, silent
-from testbed.core.registry import failures
+from testbed.core.registry import POLICIES, failures
 from testbed.system.files import sha256_of, write_whole
 from testbed.system.folders import cache_folder
 from workloads.data.parts import FIELD
@@ -66,6 +76,8 @@ log = logging.getLogger(__name__)
 
 KEPT = "kept."
 """Prefix of the names of tensors in a checkpoint that client K keeps: `kept.K.NAME`."""
+DECIDED = (*OF_WORKLOAD, "clients")
+"""Fields of `Allocation` on which learning depends, apart from the split point."""
 
 
 def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Trajectory:
@@ -103,8 +115,10 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
     checkpoint = Checkpoint(folder)
     checkpoint.check_inputs(inputs.digests)
     about["sessions"] = checkpoint.sessions(about)
+    made = decisions(scenario)
+    about["decided"] = bool(made)
     with ExitStack() as stack:
-        learning = _Learning(scenario, stack)
+        learning = _Learning(scenario, stack, made)
         learning.play(checkpoint, folder / BEST, progress)
         table = whole_table(learning.tables)
         about |= {"partition": learning.partition, "finished": now(), "diverged": None}
@@ -142,6 +156,10 @@ def learned_once(scenario: Scenario) -> Trajectory:
         "evaluate": [workload.evaluate_every, workload.evaluate_samples, workload.wire_error],
         "inputs": inputs_of(scenario).digests,
         "sources": source_sha256(),
+        "decisions": [
+            [np.array(getattr(each, name)).tolist() for name in DECIDED]
+            for each in decisions(scenario)
+        ],
         "torch": version("torch"),
     }
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
@@ -188,6 +206,27 @@ def learn_into(
     return replace(made, folder=str(out))
 
 
+def decisions(scenario: Scenario) -> list[Allocation]:
+    """What the policy of a package decides for each round in the prediction, if this includes
+    anything that learning depends on; otherwise empty."""
+    if scenario.allocation.policy not in POLICIES.plugins:
+        return []
+    made: list[Allocation] = []
+    with open_source(scenario, None) as source:
+        decide = decider(scenario, source)
+        assert decide is not None
+
+        def noted(now: Situation) -> Allocation:
+            made.append(decide(now))
+            return made[-1]
+
+        timeline = predict(scenario, source, profile_of(scenario), decide=noted)
+    if timeline.ended is not None:
+        raise InputError(f"rounds: {timeline.ended}")
+    matters = any(getattr(each, name) is not None for each in made for name in DECIDED)
+    return made if matters else []
+
+
 def check(scenario: Scenario) -> None:
     """Refuse a scenario whose learning depends on times, or that does not learn.
 
@@ -210,11 +249,15 @@ def _measured(table: pd.DataFrame) -> dict[str, Any]:
 class _Learning:
     """The base station and all UAVs of a scenario, without links."""
 
-    def __init__(self, scenario: Scenario, stack: ExitStack) -> None:
+    def __init__(
+        self, scenario: Scenario, stack: ExitStack, decided: Sequence[Allocation] = ()
+    ) -> None:
         from workloads.data.samples import holdings
         from workloads.learning.real import Opened, RealClient, RealServer, Settings
 
         self._scenario = scenario
+        self._decided = decided
+        """What a policy decided for each round; empty: nothing that learning depends on."""
         settings = learning_settings(scenario)
         assert settings is not None
         of_uav = Settings.from_json(settings | place(scenario.uavs))
@@ -245,10 +288,6 @@ class _Learning:
         choose = selection(self._scenario)
         profile = profile_of(self._scenario)
         splits = fixed_allocation(self._scenario).splits.tolist()
-        sizes = [
-            round_sizes(self._scenario, profile, split, client)
-            for client, split in enumerate(splits, start=1)
-        ]
         import torch
 
         unknown: Any = None
@@ -261,8 +300,16 @@ class _Learning:
             # These rules use only the round's index, see `why_inexact`.
             start = RoundStart(index, math.nan, (), unknown)
             clients = list(self._clients) if choose is None else sorted(choose(start))
+            scenario = self._scenario
+            if self._decided:
+                scenario = decided(scenario, self._decided[index])
+                clients = sorted(self._decided[index].clients or clients)
+            sizes = [
+                round_sizes(scenario, profile, split, client)
+                for client, split in enumerate(splits, start=1)
+            ]
             self._begin(index, clients, splits, sizes)
-            tables.append(self._trained(index, clients))
+            tables.append(self._trained(index, clients, scenario.workload))
             self._gather()
             if evaluates_after(self._scenario, index + 1):
                 tables.append(self._evaluated(index))
@@ -345,8 +392,8 @@ class _Learning:
             work.adapters_buffer()[:] = self.server.broadcast(client)
             work.load_adapters()
 
-    def _trained(self, index: int, clients: Sequence[int]) -> pd.DataFrame:
-        rows, row, workload = [], (index, "train"), self._scenario.workload
+    def _trained(self, index: int, clients: Sequence[int], workload: Workload) -> pd.DataFrame:
+        rows, row = [], (index, "train")
         for iteration in range(1, workload.largest("local_iterations") + 1):
             here = [k for k in clients if iteration <= workload.of_client("local_iterations", k)]
             for client in here:

@@ -30,7 +30,8 @@ Split = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Allocation:
-    """The decision for a round: the split points and the shares of the resources."""
+    """The decision for a round: split points, shares of resources, and further values of UAVs. None:
+    as the scenario says."""
 
     split: Split
     """Number of parts of the model on the client, u; or one u_k per client if they differ."""
@@ -43,7 +44,17 @@ class Allocation:
     """Shares of the base station's transmit power, for parallel transmission, shape [K]."""
     clients: tuple[int, ...] | None = None
     """Indices of the participating clients, starting from 1, in the order of their scheduled
-    uploads. The shares are divided among them. None: all clients. Policies do not set it."""
+    uploads. The shares are divided among them. None: all clients, or those that `participation`
+    chooses."""
+    tx_power_w: Array | None = None
+    """Transmit power of each UAV in W, shape [K], at most `uavs.tx_power_w`."""
+    compute_flops: Array | None = None
+    """Computing speed of each UAV in FLOP/s, shape [K], at most `uavs.compute_flops`. The computing
+    power follows its third power, as ω f³ does."""
+    batch_size: npt.NDArray[np.int64] | None = None
+    """Samples per batch of each UAV, shape [K]."""
+    local_iterations: npt.NDArray[np.int64] | None = None
+    """Number of local iterations of each UAV, shape [K]."""
 
     def __post_init__(self) -> None:
         """Replace equal split points by one number."""
@@ -65,8 +76,8 @@ class Allocation:
         def scaled(shares: Array) -> Array:
             return np.asarray(shares / shares[here].sum())
 
-        shares = scaled(self.alpha), scaled(self.beta), scaled(self.rho)
-        return Allocation(self.split, *shares, order)
+        alpha, beta, rho = scaled(self.alpha), scaled(self.beta), scaled(self.rho)
+        return replace(self, alpha=alpha, beta=beta, rho=rho, clients=order)
 
     @property
     def splits(self) -> npt.NDArray[np.int64]:
@@ -185,6 +196,35 @@ class RoundPlan:
     def iterations(self) -> int:
         """Number of iterations, I."""
         return int(self.cf_s.shape[1])
+
+
+OF_FLEET, OF_WORKLOAD = ("tx_power_w", "compute_flops"), ("batch_size", "local_iterations")
+"""Decisions that replace keys of these names in the sections `uavs` and `workload`."""
+LOADED = (*OF_FLEET, *OF_WORKLOAD)
+"""All decisions with a number per UAV in addition to shares."""
+
+
+def decided(scenario: Scenario, allocation: Allocation) -> Scenario:
+    """The scenario of a round: what the allocation decides has replaced the keys of `uavs` and
+    `workload`."""
+
+    def given(names: Sequence[str]) -> dict[str, list[Any]]:
+        found = {name: getattr(allocation, name) for name in names}
+        return {name: np.asarray(v).tolist() for name, v in found.items() if v is not None}
+
+    uavs, workload = given(OF_FLEET), given(OF_WORKLOAD)
+    if not uavs and not workload:
+        return scenario
+    if "compute_flops" in uavs:
+        fleet = scenario.fleet
+        share = np.asarray(allocation.compute_flops) / fleet.compute_flops
+        uavs["compute_power_w"] = (fleet.compute_power_w * share**3).tolist()
+    sections = dict(scenario) | {
+        "uavs": scenario.uavs.model_copy(update=uavs),
+        "workload": scenario.workload.model_copy(update=workload),
+    }
+    # Not a copy, which would keep the fleet that the scenario has derived.
+    return type(scenario).model_construct(**sections)
 
 
 def split_of(scenario: Scenario) -> Split:
@@ -334,11 +374,12 @@ def plan_round(
     """The plan of one round, with the durations of the paper's equations for steps 2, 4, 5 and 7.
 
     Args:
-        scenario: Scenario with speeds, batch size and iterations.
+        scenario: Scenario with speeds, batch size and iterations, unless the allocation has them.
         profile: Costs of each split.
         allocation: The round's decision.
         sizing: Function that computes bytes.
     """
+    scenario = decided(scenario, allocation)
     clients, iterations = scenario.uavs.count, scenario.iterations
     workload, ratio = scenario.workload, scenario.workload.backward_ratio
     points = allocation.splits.tolist()

@@ -9,7 +9,7 @@ gains, `Rates` if it has rates.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -105,6 +105,22 @@ def radio_access(scenario: Scenario, trace: SlotTrace) -> RadioAccess:
     return of_gains(scenario)
 
 
+def powered(radio: RadioAccess, allocation: Allocation) -> RadioAccess:
+    """The radio of a round in which the allocation may decide the UAVs' transmit powers."""
+    if allocation.tx_power_w is None:
+        return radio
+    made: RadioAccess = replace(cast(Any, radio), uplink_power_w=allocation.tx_power_w)
+    return made
+
+
+def power_share(scenario: Scenario, allocation: Allocation) -> Array | None:
+    """Transmit power of each UAV relative to that of the scenario, shape [K], by which ns-3's
+    uplinks have other gains; None: equal."""
+    if allocation.tx_power_w is None:
+        return None
+    return np.asarray(allocation.tx_power_w / scenario.fleet.tx_power_w)
+
+
 OF_RATES = "rates of a trace"
 WHILE_ALL_SEND = "Rates hold while all UAVs send; where fewer send, each has more."
 """Explanation for rates of a shared band that differ from those of a round's steps."""
@@ -150,6 +166,9 @@ def describe_radio(scenario: Scenario, trace: SlotTrace | None = None) -> str:
     return words
 
 
+_WITHOUT_POWER = "where the trace has rates, which no power changes"
+
+
 def check_shares(radio: RadioAccess, allocation: Allocation) -> None:
     """Refuse shares that have no effect with this radio, unless they are equal; refuse too small
     ones, too.
@@ -160,6 +179,8 @@ def check_shares(radio: RadioAccess, allocation: Allocation) -> None:
     for name in sorted({"beta", "rho"} - radio.decides):
         if np.ptp(getattr(allocation, name)) > 1e-9:
             raise InputError(f"allocation.{name}: must be 'equal' {radio.without_shares}")
+    if allocation.tx_power_w is not None and isinstance(radio, Rates):
+        raise InputError(f"allocation.tx_power_w: must be None {_WITHOUT_POWER}")
     for client in np.flatnonzero(allocation.beta < radio.least_beta - 1e-9) + 1:
         raise InputError(
             f"allocation.beta: must be at least {radio.least_beta:g}, one resource block; UAV "

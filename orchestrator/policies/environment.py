@@ -27,8 +27,9 @@ from gymnasium import spaces
 
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.plan import Allocation, Array, split_of
-from orchestrator.engine.radio import of_gains, radio_access
+from orchestrator.engine.plan import LOADED, Allocation, Array, split_of
+from orchestrator.engine.radio import check_shares, of_gains, radio_access
+from orchestrator.policies.decisions import DecisionCheck, ranges
 from orchestrator.policies.shares import decided_shares, scaled
 from orchestrator.rounds.loop import Backend, Decision, EngineBackend
 from orchestrator.scenario.channel import Channel, ns3_source, observed
@@ -142,11 +143,23 @@ def _split_space(scenario: Scenario) -> spaces.Discrete:
     return spaces.Discrete(profile_of(scenario).splits, start=1)
 
 
-def action_space(scenario: Scenario, shares: Sequence[str]) -> spaces.Dict:
-    """The split point u, and weights for each of the shares that are decided."""
-    clients = scenario.uavs.count
+def action_space(
+    scenario: Scenario, shares: Sequence[str], decides: Sequence[str] = ()
+) -> spaces.Dict:
+    """The split point u, weights for each of the shares that are decided, and a value per UAV for
+    each further decision."""
+    clients, allowed = scenario.uavs.count, ranges(scenario)
     weights = {name: spaces.Box(0.0, 1.0, (clients,), np.float32) for name in shares}
-    return spaces.Dict({"split": _split_space(scenario), **weights})
+    further: dict[str, spaces.Space[Any]] = {}
+    for name in decides:
+        if name not in LOADED:
+            raise InputError(f"`decides`: {name!r} is not one of {', '.join(LOADED)}")
+        low, high, _, _, is_whole = allowed(name)
+        further[name] = spaces.Box(np.full(clients, low), high, dtype=np.float64)
+        if is_whole:
+            counts = (high - low + 1).astype(np.int64)
+            further[name] = spaces.MultiDiscrete(counts, start=np.full(clients, int(low)))
+    return spaces.Dict({"split": _split_space(scenario), **weights, **further})
 
 
 def allocation_of(scenario: Scenario, action: Action, radio: RadioAccess) -> Allocation:
@@ -165,7 +178,8 @@ def allocation_of(scenario: Scenario, action: Action, radio: RadioAccess) -> All
 
     least_beta = min(radio.least_beta, 1 / scenario.uavs.count)
     beta = shares("beta", least_beta)
-    return Allocation(int(action["split"]), shares("alpha"), beta, shares("rho"))
+    further = {name: action[name] for name in LOADED if name in action}
+    return Allocation(int(action["split"]), shares("alpha"), beta, shares("rho"), **further)
 
 
 # --- the environment -----------------------------------------------------------------------------
@@ -184,6 +198,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         rounds: Number of steps after which an episode is truncated (default: never).
         trajectories: Whether to observe the trajectories in all slots of the last round; otherwise,
             only the last distances.
+        decides: What an action decides in addition to split points and shares: names of `LOADED`
+            in `orchestrator.engine.plan`, such as `tx_power_w`.
         source: Function that generates the channel of a scenario (default: ns-3).
         backend: Function that creates the backend that executes the rounds (default: the engine).
     """
@@ -196,6 +212,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         *,
         rounds: int | None = None,
         trajectories: bool = True,
+        decides: Sequence[str] = (),
         source: Callable[[Scenario], ChannelSource] = ns3_source,
         backend: MakeBackend = engine_backend,
     ):
@@ -209,7 +226,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         self.rounds = rounds
         self.trajectories = trajectories
         self.observation_space = observation_space(scenario, self.shares, trajectories)
-        self.action_space = action_space(scenario, self.shares)
+        self.action_space = action_space(scenario, self.shares, decides)
+        self._check = DecisionCheck(scenario)
         self._make_source, self._make_backend = source, backend
         self._episode = ExitStack()
         self._seed = scenario.seed
@@ -232,6 +250,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         """Execute a round."""
         allocation = allocation_of(self.scenario, action, self.radio)
         last = self.round
+        allocation = self._check(allocation, "action")
+        check_shares(self.radio, allocation)
         try:
             self._play(Decision(last.index + 1, last.end_s, allocation))
         except (TraceExhausted, RunEnds):

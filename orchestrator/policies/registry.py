@@ -12,6 +12,7 @@ import numpy as np
 
 from ns3_scenarios.trace import ChannelSource, GivenTrace
 from orchestrator.engine.plan import Allocation, Array, fixed_allocation, split_of
+from orchestrator.policies.decisions import DecisionCheck, shown
 from orchestrator.policies.planner import planner
 from orchestrator.rounds.loop import Decide, Situation, predict
 from orchestrator.scenario.profiles import profile_of
@@ -142,18 +143,18 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
         RunError: The plug-in failed, or its decision is not a valid allocation.
     """
 
-    splits = profile_of(scenario).splits
+    splits, check = profile_of(scenario).splits, DecisionCheck(scenario)
 
     def decided(now: Situation) -> Allocation:
         where = f"allocation.policy {name!r}, round {now.index}"
         with failures(where):
             allocation = decide(now)
         if not isinstance(allocation, Allocation):
-            raise RunError(f"{where}: must return an Allocation, not {_shown(allocation)}")
+            raise RunError(f"{where}: must return an Allocation, not {shown(allocation)}")
         split: object = allocation.split  # may have any type
         points = split if isinstance(split, tuple) else (split,)
         if not all(_is_split(u, splits) for u in points):
-            raise RunError(f"{where}: split must be 1 to {splits}, not {_shown(split)}")
+            raise RunError(f"{where}: split must be 1 to {splits}, not {shown(split)}")
         if len(points) not in (1, scenario.uavs.count):
             raise RunError(
                 f"{where}: split must have one entry per UAV: {scenario.uavs.count}, "
@@ -163,14 +164,12 @@ def checked(scenario: Scenario, name: str, decide: Decide) -> Decide:
             raise RunError(f"{where}: split must be one number where server_adapters is 'shared'")
         if len(points) > 1 and scenario.scheme.gradient_aggregation:
             raise RunError(f"{where}: split must be one number where gradients are aggregated")
-        if allocation.clients is not None:
-            raise RunError(f"{where}: clients must not be set: `participation` chooses them")
         for share in ("alpha", "beta", "rho"):
             if not _is_shares(getattr(allocation, share), scenario.uavs.count):
                 raise RunError(
                     f"{where}: {share} must be {scenario.uavs.count} positive shares that sum to 1"
                 )
-        return allocation
+        return check(allocation, where, now.clients)
 
     return decided
 
@@ -187,11 +186,6 @@ def _is_shares(given: object, count: int) -> bool:
     except (TypeError, ValueError):
         return False
     return value.shape == (count,) and bool((value > 0).all()) and abs(value.sum() - 1) <= 1e-6
-
-
-def _shown(value: object) -> str:
-    """A plug-in's result as part of an error message."""
-    return " ".join(repr(value).split())[:80]
 
 
 def always(allocation: Allocation) -> Decide:

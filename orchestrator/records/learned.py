@@ -107,6 +107,8 @@ class Trajectory:
     scenario: Scenario
     table: pd.DataFrame
     """The columns of `learning.parquet` except `time_s`."""
+    decided: bool = False
+    """Whether a policy decided on something that learning depends on."""
 
     def check(self, scenario: Scenario) -> None:
         """Refuse a scenario whose learning has another result.
@@ -127,7 +129,11 @@ class Trajectory:
                 f"workload.learning_rate_schedule {schedule!r} depends on them; not "
                 f"{scenario.rounds}"
             )
-        differ = trees.differing([depends_on(self.scenario), depends_on(scenario)])
+        both = [depends_on(each) for each in (self.scenario, scenario)]
+        if self.decided:
+            for tree, each in zip(both, (self.scenario, scenario), strict=True):
+                tree |= trees.flat({"allocation": each.allocation.model_dump(mode="json")})
+        differ = trees.differing(both)
         for key, (ours, theirs) in differ.items():
             raise InputError(
                 f"{key}: {self.folder} was learned with {_shown(ours)}, not with {_shown(theirs)}"
@@ -207,7 +213,8 @@ def read_trajectory(folder: Path) -> Trajectory:
         table = read_table(file, scenario, columns | {"data": TEXT})
     except Absent as error:
         raise InputError(f"{file}: {error}") from None
-    return Trajectory(str(folder), scenario, table)
+    decided = read_object(folder / MANIFEST).get("decided") is True
+    return Trajectory(str(folder), scenario, table, decided)
 
 
 def with_learning(

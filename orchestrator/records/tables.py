@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from orchestrator.scenario.schema import MOST_BLOCKS, MOST_CELLS, Scenario
+from orchestrator.scenario.schema import MOST_BLOCKS, MOST_CELLS, MOST_ITERATIONS, Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import STEPS
 from testbed.system.files import opened_regular, read_regular
@@ -157,6 +157,10 @@ OPTIONAL = {
     "smashed_error": ANY,
     "gradient_error": ANY,
     "split": Column("integer", 0, 1000),
+    "tx_power_w": AMOUNT,
+    "compute_flops": Column("number", 0, 1e21),
+    "batch_size": Column("integer", 1, 4096),
+    "local_iterations": Column("integer", 1, MOST_ITERATIONS),
     # 0: rows that belong to no edge round.
     "edge": Column("integer", 0, 1000),
     "edge_round": Column("integer", 0, 1000),
@@ -217,7 +221,11 @@ def read_table(
         limits = {
             "rounds": scenario.rounds - 1,
             "clients": scenario.uavs.count,
-            "iterations": scenario.iterations * scenario.edge_rounds,
+            # A policy may decide on the iterations.
+            "iterations": max(
+                scenario.iterations, MOST_ITERATIONS * scenario.allocation.kind.decides
+            )
+            * scenario.edge_rounds,
         }
         for name in table.column_names:
             _check(table, name, columns.get(name) or _other(path.stem, name), limits)

@@ -9,7 +9,7 @@ from dataclasses import asdict, fields
 import numpy as np
 import pandas as pd
 
-from orchestrator.engine.plan import Allocation
+from orchestrator.engine.plan import LOADED, OF_FLEET, Allocation
 from orchestrator.rounds.hierarchy import iterations_before
 from orchestrator.rounds.loop import Decision
 from orchestrator.scenario.schema import Scenario
@@ -71,7 +71,8 @@ def at_edges(scenario: Scenario, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def decision_table(decision: Decision) -> pd.DataFrame:
-    """The decision for each client in a round: round, client, split, alpha, beta, rho.
+    """The decision for each client in a round: round, client, split, alpha, beta, rho, and what
+    else the policy decided (`LOADED`).
 
     Shares are 0 for clients that do not participate.
     """
@@ -86,8 +87,22 @@ def decision_table(decision: Decision) -> pd.DataFrame:
             "alpha": shares.alpha * here,
             "beta": shares.beta * here,
             "rho": shares.rho * here,
+            **{name: v for name in LOADED if (v := getattr(shares, name)) is not None},
         }
     )
+
+
+def with_own_values(scenario: Scenario, table: pd.DataFrame) -> pd.DataFrame:
+    """A table of decisions in which the scenario's own values are where a round has none."""
+    for name in table.columns.intersection([*LOADED]):
+        own = (
+            getattr(scenario.fleet, name)
+            if name in OF_FLEET
+            else [scenario.workload.of_client(name, k + 1) for k in range(scenario.uavs.count)]
+        )
+        whole = table[name].fillna(table["client"].map(dict(enumerate(own, 1))))
+        table = table.assign(**{name: whole.astype(float if name in OF_FLEET else int)})
+    return table
 
 
 def allocation_of(table: pd.DataFrame, clients: int) -> Allocation:
@@ -100,7 +115,11 @@ def allocation_of(table: pd.DataFrame, clients: int) -> Allocation:
     here = beta > 0
     chosen = None if here.all() else tuple((1 + np.flatnonzero(here)).tolist())
     alpha, beta, rho = (np.where(here, share, 1.0) for share in (alpha, beta, rho))
-    return Allocation(tuple(rows["split"].tolist()), alpha, beta, rho, chosen)
+    further = {
+        name: rows[name].fillna(rows[name].max()).to_numpy(float if name in OF_FLEET else int)
+        for name in rows.columns.intersection([*LOADED])
+    }
+    return Allocation(tuple(rows["split"].tolist()), alpha, beta, rho, chosen, **further)
 
 
 def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> Timeline:

@@ -29,7 +29,7 @@ from orchestrator.engine.plan import (
     payload_bytes,
     plan_round,
 )
-from orchestrator.engine.radio import check_shares, radio_access
+from orchestrator.engine.radio import check_shares, powered, radio_access
 from orchestrator.engine.rates import on_channel
 from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
 from orchestrator.rounds.hierarchy import BackhaulLinks, PredictedBackhaul, cloud_round
@@ -200,6 +200,7 @@ class Decisions:
             now = Situation(index, start_s, rounds, before, known, clients, self.edge)
             allocation = decide(now)
         check_shares(self._radio, allocation)
+        clients = clients if allocation.clients is None else allocation.clients
         return Decision(index, start_s, allocation.among(clients), perf_counter() - began)
 
     def add(self, round_: Round, allocation: Allocation) -> None:
@@ -391,6 +392,10 @@ class EngineBackend:
             self._planned = allocation, plan
         return self._planned[1]
 
+    def radio(self, allocation: Allocation) -> RadioAccess:
+        """The radio of a round with this allocation."""
+        return powered(self._radio, allocation)
+
     def tcp(self, index: int) -> TcpModel | None:
         """Model of delay and loss for a round's transfers; None: there are neither."""
         return self._tcp and self._tcp.of_round(index)
@@ -407,8 +412,9 @@ class EngineBackend:
         """Simulate a round, or all rounds of an asynchronous run as one, with these faults."""
         plan = self.plan(decision.allocation)
         tcp = self.tcp(decision.index)
+        radio = self.radio(decision.allocation)
         times = simulate_on(
-            self._scenario, plan, self._radio, self._channel, decision.start_s, faults, tcp=tcp
+            self._scenario, plan, radio, self._channel, decision.start_s, faults, tcp=tcp
         )
         return round_of(decision.index, plan, times)
 

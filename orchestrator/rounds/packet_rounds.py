@@ -28,7 +28,7 @@ from ns3_scenarios.radio_packets import RadioPacketNetwork
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import impairments_of, shape_of
-from orchestrator.engine.plan import link_bytes, payload_bytes, plan_round
+from orchestrator.engine.plan import decided, link_bytes, payload_bytes, plan_round
 from orchestrator.rounds.conductor import Conductor
 from orchestrator.rounds.loop import Decide, Decision, EngineBackend, play_rounds
 from orchestrator.rounds.ns3_radio import air_of, settings_of, slot_of
@@ -178,6 +178,8 @@ def _set_gains(
     up, down, position_m = slot_of(scenario, rates.channel(slot), slot)
     silent = rates.silent(slot)
     up[:, silent], down[:, silent] = 0.0, 0.0
+    if rates.power is not None:
+        up = up * rates.power[:, None]
     network.gains(slot, up, down, position_m)
 
 
@@ -210,20 +212,19 @@ class PacketBackend(EngineBackend):
         plan = self.plan(allocation)
         if faults is not None and faults.absent.all():
             return super().simulate(decision, faults)
-        rates = PacketRates(
-            plan, self._radio, scenario, self._channel, self.tcp(decision.index), faults
-        )
+        radio, of_round = self.radio(allocation), decided(scenario, allocation)
+        rates = PacketRates(plan, radio, scenario, self._channel, self.tcp(decision.index), faults)
         text = f"ns-3, {which_round(decision.index, scenario.rounds)}"
         carrier = partial(
             Packets,
             links=self._links,
             rates=rates,
             sizes=[
-                message_sizes(scenario, self._profile, split, client)
+                message_sizes(of_round, self._profile, split, client)
                 for client, split in enumerate(allocation.splits.tolist(), 1)
             ],
             progress=lambda seconds: self._progress(text, seconds, seconds),
         )
         shown = plan_round(scenario, self._profile, allocation, payload_bytes)
         conductor = Conductor(plan, decision.start_s, carrier, faults, shown=shown)
-        return round_of(decision.index, plan, conducted(conductor, self._radio))
+        return round_of(decision.index, plan, conducted(conductor, radio))

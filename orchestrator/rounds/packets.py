@@ -20,6 +20,7 @@ from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.links import shape_of
 from orchestrator.engine.plan import Array, RoundPlan, round_sizes
+from orchestrator.engine.radio import power_share
 from orchestrator.engine.rates import link_rates, on_channel
 from orchestrator.engine.slot_impairments import UP
 from orchestrator.engine.tcp_model import TcpModel
@@ -186,6 +187,8 @@ class PacketRates:
         self._links = LinkRates(*(np.empty((plan.clients, 0)) for _ in LinkRates._fields))
         self._carries = self._links
         """Rates that remain if frames are retransmitted."""
+        self.power = power_share(scenario, plan.allocation)
+        """Transmit power of each UAV relative to that of the scenario, [K]; None: equal."""
         self.slot_ns = _ns(scenario.slot_s)
         shape = shape_of(scenario)
         self.least_bps = shape.lowest_rate(scenario.slot_s)

@@ -86,7 +86,8 @@ MOST_SPLITS = 1000
 MOST_CLASSES = 1_000_000
 SplitPoint = Annotated[int, Field(ge=1, le=MOST_SPLITS)]
 BatchSize = Annotated[int, Field(ge=1, le=4096)]
-Iterations = Annotated[int, Field(ge=1, le=1000)]
+MOST_ITERATIONS = 1000
+Iterations = Annotated[int, Field(ge=1, le=MOST_ITERATIONS)]
 Rank = Annotated[int, Field(ge=1, le=1024)]
 LearningRate = Annotated[float, Field(ge=1e-12, le=100)]
 PER_CLIENT = ("batch_size", "local_iterations", "lora_rank", "learning_rate")

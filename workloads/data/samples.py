@@ -287,7 +287,9 @@ class ClientData:
     """Standard deviation of the noise in this client's images, relative to that of a colour
     channel."""
 
-    def batch(self, round_index: int, iteration: int) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, round_index: int, iteration: int, batch_size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Samples and labels of one local iteration, see `Dataset.batch`.
 
         They are drawn without replacement (with replacement if the client has fewer than B
@@ -296,18 +298,19 @@ class ClientData:
         Args:
             round_index: Index of the round, starting from 0.
             iteration: Number of the iteration, from 1.
+            batch_size: Number of samples B (default: the client's).
         """
-        samples, labels = self.dataset.batch(self.choice(round_index, iteration))
+        samples, labels = self.dataset.batch(self.choice(round_index, iteration, batch_size))
         if self.noise:
             random = generator(self.seed, f"noise {self.client} {round_index} {iteration}")
             samples = samples + self.noise * torch.randn(samples.shape, generator=random)
         return samples, labels
 
-    def choice(self, round_index: int, iteration: int) -> Indices:
+    def choice(self, round_index: int, iteration: int, batch_size: int | None = None) -> Indices:
         """Indices of the samples in a batch, shape [B]; the server uses them to find the labels."""
         random = np.random.default_rng([self.seed, self.client, round_index, iteration])
-        few = len(self.indices) < self.batch_size
-        return random.choice(self.indices, self.batch_size, replace=few)
+        count = batch_size or self.batch_size
+        return random.choice(self.indices, count, replace=len(self.indices) < count)
 
 
 def client_data(

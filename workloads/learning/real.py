@@ -176,6 +176,7 @@ class RealClient:
         self._layout = self._learner.layout
         self._names = settings.training.travelling.down
         self._data = opened.shares[client - 1]
+        self._labels_of_sample = model.input.labels
         self._settings = settings
         self._down_codec = settings.codec_for("adapters_down")
         up_codec = settings.codec_for("adapters_up")
@@ -203,6 +204,7 @@ class RealClient:
         self._up = self._settings.sender("smashed")
         self._down = self._settings.receiver("gradient")
         self._down_shared = self._settings.receiver("gradient")
+        self._samples = sizes.labels // self._labels_of_sample
         self._fetch(1)
         self._batch.result()
 
@@ -212,7 +214,7 @@ class RealClient:
     def _fetch(self, iteration: int) -> None:
         """Load a batch in the background, because reading data is not part of a computing step."""
         self._batch: Future[tuple[Tensor, Tensor]] = self._reader.submit(
-            self._data.batch, self._round, iteration
+            self._data.batch, self._round, iteration, self._samples
         )
 
     def adapters_header(self) -> bytes:
@@ -481,7 +483,7 @@ class RealServer:
 
     def _shape(self, client: int) -> tuple[int, ...]:
         """Shape of a batch of that client's smashed data."""
-        batch = self._settings.batch_of(client)
+        batch = len(self._labels[client]) // self._input.labels
         return (batch, *self._feature_shapes[self._splits[client] - 1])
 
     def adapters_buffer(self, client: int) -> memoryview:

@@ -129,8 +129,14 @@ EQUAL = np.full(10, 0.1)
         (Allocation(2, EQUAL, EQUAL, EQUAL * np.nan), "rho must be 10 positive shares"),
         (np.zeros((99, 99)), "must return an Allocation, not array"),
         (Allocation(True, EQUAL, EQUAL, EQUAL), "split must be 1 to 4, not True"),
-        (Allocation(2, EQUAL, EQUAL, EQUAL, (99,)), "clients must not be set"),
-        (Allocation(2, EQUAL, EQUAL, EQUAL, "ab"), "clients must not be set"),
+        (
+            Allocation(2, EQUAL, EQUAL, EQUAL, (99,)),
+            "clients must be one or more UAVs of 1 to 10, each once, not (99,)",
+        ),
+        (
+            Allocation(2, EQUAL, EQUAL, EQUAL, "ab"),
+            "clients must be one or more UAVs of 1 to 10, each once, not 'ab'",
+        ),
     ],
 )
 def test_what_a_plugin_decides_is_refused_in_one_line(answer, says):
