@@ -38,6 +38,8 @@ X_TITLES = {
     "bytes": "Payload of all transfers (bytes)",
 }
 """Quantities over which a curve may be drawn, with their titles."""
+ALIKE = 0.01
+"""Share of the axes within which curves of a chart count as the same."""
 CURVE = ("round", "time_s", "energy_j", "bytes", *MEASURES)
 """Columns of a curve."""
 NAMES = (*MEASURES, *(f"{cost}_to_{measure}" for cost in COSTS for measure in MEASURES))
@@ -556,3 +558,46 @@ def band(curves: Sequence[pd.DataFrame], x: str, y: str) -> dict[str, npt.NDArra
     )
     table = table[table["of"] == len(curves)]
     return {name: table[name].to_numpy(float) for name in columns}
+
+
+def coinciding(groups: Sequence[Group], x: str, y: str) -> list[list[str]]:
+    """Names of groups whose curves lie on each other in a chart.
+
+    The means of such curves differ in no evaluation that both have by more than `ALIKE` of the
+    largest place and of the largest value of the chart.
+
+    Args:
+        groups: Groups of results with curves.
+        x: Column of the horizontal axis, one of `X_TITLES`.
+        y: One of `MEASURES`.
+    """
+    bands = {group.name: band(list(group.curves.values()), x, y) for group in groups}
+    drawn = {
+        name: np.array([own["x"], own["mean"]]) for name, own in bands.items() if len(own["x"])
+    }
+    if not drawn:
+        return []
+    most = np.max([np.abs(own).max(axis=1) for own in drawn.values()], axis=0)[:, np.newaxis]
+    found: list[list[str]] = []
+    for name, own in drawn.items():
+        for names in found:
+            other = drawn[names[0]]
+            both = min(own.shape[1], other.shape[1])
+            if (np.abs(own[:, :both] - other[:, :both]) <= ALIKE * most).all():
+                names.append(name)
+                break
+        else:
+            found.append([name])
+    return [names for names in found if len(names) > 1]
+
+
+def improvements(curve: pd.DataFrame) -> list[tuple[float, float]]:
+    """Times in s and accuracies of the evaluations that are more accurate than all before them.
+
+    The first of them with at least a certain accuracy is the first evaluation that reaches it.
+    """
+    known = curve[np.isfinite(curve[["time_s", "accuracy"]].astype(float)).all(axis=1)]
+    accuracy = known["accuracy"].to_numpy(float)
+    before = np.maximum.accumulate(np.concatenate([[-np.inf], accuracy]))[:-1]
+    better = known[accuracy > before]
+    return list(zip(better["time_s"].tolist(), better["accuracy"].tolist(), strict=True))

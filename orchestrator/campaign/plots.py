@@ -4,7 +4,8 @@
 """Draws a campaign's plots for publication."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from orchestrator.analysis.axes import Label
+from orchestrator.analysis.learned import Group, Target
 from orchestrator.campaign.spec import Campaign, Plot, Study
 from orchestrator.campaign.summary import (
     against_predictions,
@@ -23,7 +25,7 @@ from orchestrator.campaign.summary import (
     titles,
 )
 from orchestrator.reporting import learning_plots, plots
-from orchestrator.reporting.legend import line_style
+from orchestrator.reporting.legend import Style, line_style
 from testbed.core.paradigm import title_of
 
 MOST_FIGURES = 24
@@ -39,15 +41,15 @@ def draw(
     for name, study in campaign.studies.items():
         own = of_study(name, points)
         learned = curves[curves["study"] == name]
+        figures: list[tuple[str, Callable[[], Figure | None]]] = [
+            (shown.stem, partial(shown.figure, study.target))
+            for shown in curve_plots(name, study, learned)
+        ]
         for plot in study.plot:
-            charts = (
-                _curves(name, study, plot, learned)
-                if plot.is_curve
-                else _charts(name, study, plot, own)
-            )
-            for stem, draw_part in charts:
-                plots.write_plot(out / stem, draw_part)
-                drawn.setdefault(name, []).append(stem)
+            figures += [] if plot.is_curve else _charts(name, study, plot, own)
+        for stem, draw_part in figures:
+            plots.write_plot(out / stem, draw_part)
+            drawn.setdefault(name, []).append(stem)
     if measured := against_predictions(points):
         table = pd.DataFrame(measured)
         table["name"] = _point_names(campaign, table)
@@ -55,30 +57,53 @@ def draw(
     return drawn
 
 
-def _curves(
-    name: str, study: Study, plot: Plot, curves: pd.DataFrame
-) -> Iterator[tuple[str, Callable[[], Figure | None]]]:
-    """Draw functions of held-out curves: one chart per combination of the other axes."""
-    others = [column for column in axis_columns(study) if column != plot.lines]
-    for mode, of_mode in curves.groupby("mode", sort=False):
-        parts = of_mode.groupby(others, sort=False) if others else [((), of_mode)]
-        for combination, part in itertools.islice(parts, MOST_FIGURES):
-            labels = [_file_name(label) for label in combination]
-            groups = groups_of(part, plot.lines)
-            values = [""] if plot.lines is None else part[plot.lines].drop_duplicates()
-            styles = [line_style(plot.lines, str(value), k) for k, value in enumerate(values)]
-            several = [str(mode)] * (curves["mode"].nunique() > 1)
-            yield (
-                "-".join([name, plot.y, plot.x.rpartition("_")[0] or plot.x, *several, *labels]),
-                partial(
-                    learning_plots.curves,
-                    groups,
-                    plot.x,
-                    plot.y,
-                    study.target,
-                    styles,
-                ),
-            )
+@dataclass(frozen=True)
+class CurvePlot:
+    """A chart of held-out curves of a study."""
+
+    stem: str
+    """Stem of its files."""
+    title: str
+    """Its measure, and the values of the axes that it does not show."""
+    plot: Plot
+    groups: Sequence[Group]
+    styles: Sequence[Style]
+
+    def figure(self, target: Target | None) -> Figure | None:
+        """The chart for a publication."""
+        return learning_plots.curves(self.groups, self.plot.x, self.plot.y, target, self.styles)
+
+
+def curve_plots(name: str, study: Study, curves: pd.DataFrame) -> Iterator[CurvePlot]:
+    """The charts of a study's held-out curves, one per combination of the axes that a plot does not
+    show.
+
+    Args:
+        name: Name of the study.
+        study: The study.
+        curves: Its rows of `curves.parquet`.
+    """
+    for plot in study.plot:
+        if not plot.is_curve:
+            continue
+        others = [column for column in axis_columns(study) if column != plot.lines]
+        for mode, of_mode in curves.groupby("mode", sort=False):
+            parts = of_mode.groupby(others, sort=False) if others else [((), of_mode)]
+            for combination, part in itertools.islice(parts, MOST_FIGURES):
+                values = [""] if plot.lines is None else part[plot.lines].drop_duplicates()
+                several = [str(mode)] * (curves["mode"].nunique() > 1)
+                words = [name, plot.y, plot.x.rpartition("_")[0] or plot.x, *several]
+                values_of = zip(others, combination, strict=True)
+                where = [f"{axis_label(study, c)} = {_shown(c, v)}" for c, v in values_of]
+                yield CurvePlot(
+                    "-".join([*words, *map(_file_name, combination)]),
+                    ", ".join(
+                        [learning_plots.Y_TITLES[plot.y].partition(" (")[0], *several, *where]
+                    ),
+                    plot,
+                    groups_of(part, plot.lines),
+                    [line_style(plot.lines, str(value), k) for k, value in enumerate(values)],
+                )
 
 
 def _charts(
@@ -116,12 +141,16 @@ def _point_names(campaign: Campaign, table: pd.DataFrame) -> list[str]:
     words = []
     for row in table.to_dict("records"):
         columns = axis_columns(campaign.studies[row["study"]])
-        values = {c: title_of(str(row[c])) if c == "paradigm" else str(row[c]) for c in columns}
+        values = {c: _shown(c, row[c]) for c in columns}
         words.append({"study": row["study"], **values, "seed": f"seed {row['seed']}"})
     named = pd.DataFrame(words)
     varying = [column for column in named if named[column].nunique(dropna=False) > 1]
     rows = named[varying or ["study"]].to_dict("records")
     return [", ".join(str(v) for v in row.values() if not pd.isna(v)) for row in rows]
+
+
+def _shown(column: str, value: object) -> str:
+    return title_of(str(value)) if column == "paradigm" else str(value)
 
 
 def _file_name(label: object) -> str:

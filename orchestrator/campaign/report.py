@@ -6,7 +6,6 @@
 Its numbers are calculated from the tables in `results/`, see `orchestrator.campaign.summary`.
 """
 
-import base64
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.analysis.learned import X_TITLES, improvements
 from orchestrator.campaign.folder import CampaignFolder, manifest_of
 from orchestrator.campaign.results import study_counts
 from orchestrator.campaign.spec import COLUMNS, Campaign, Plot, Study, cells
@@ -34,13 +34,14 @@ from orchestrator.records.manifest import command_of, environment, provenance
 from orchestrator.records.tables import read_own
 from orchestrator.reporting.formatting import listed, percent
 from orchestrator.reporting.index import save_page
+from orchestrator.reporting.learning_charts import learning_chart
 from orchestrator.reporting.legend import line_style
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.report import write_report
 from orchestrator.reporting.session_report import write_session_report
 from testbed.core.paradigm import title_of
 
-SCRIPTS = ("charts", "frame", "tables", "campaign")
+SCRIPTS = ("charts", "frame", "xy", "tables", "campaign")
 MAX_POINT_ROWS = 2000
 
 
@@ -49,7 +50,7 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
 
     The tables must have been written, see `results.write_results`.
     """
-    from orchestrator.campaign.plots import draw  # imports matplotlib
+    from orchestrator.campaign.plots import curve_plots, draw  # imports matplotlib
 
     results = folder.path / "results"
     points = read_own(results / "points.parquet")
@@ -64,10 +65,23 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
     for id_ in found.loc[found["mode"] == "up", "point"]:
         write_session_report(here[id_])
     counts, failures = study_counts(folder, campaign)
+    charts: dict[str, Any] = {}
+    titles_of: dict[str, list[tuple[str, str]]] = {name: [] for name in campaign.studies}
+    for name, study in campaign.studies.items():
+        for shown in curve_plots(name, study, curves[curves["study"] == name]):
+            over = (shown.plot.x, *(x for x in X_TITLES if x != shown.plot.x))
+            if made := learning_chart(shown.groups, shown.styles, shown.plot.y, over):
+                charts[shown.stem] = made
+                titles_of[name].append((shown.stem, shown.title))
+    rows = list(_point_rows(points.head(MAX_POINT_ROWS), campaign, curves))
     page = render_page(
         "campaign.html",
         SCRIPTS,
-        {"studies": [_chart(campaign, name, points) for name in campaign.studies]},
+        {
+            "studies": [_chart(campaign, name, points) for name in campaign.studies],
+            "charts": charts,
+            "reached": [row["reached"] for row in rows],
+        },
         campaign=campaign,
         title=campaign.title or campaign.name,
         counts=counts.to_dict("records"),
@@ -76,12 +90,17 @@ def write_campaign_report(folder: CampaignFolder, campaign: Campaign) -> Path:
         problems=problems(points, validity),
         notes=notes(campaign, points),
         overview=_overview(found, failures),
-        studies=[_study(folder, campaign, name, points, drawn) for name in campaign.studies],
+        studies=[
+            _study(campaign, name, points, drawn) | {"curves": titles_of[name]}
+            for name in campaign.studies
+        ],
         measured=against_predictions(points),
         checks=_checks(validity, here),
         check_titles={name: check.title for name, check in CHECKS.items()},
         paradigms={v: title_of(v) for v in points["paradigm"].dropna().unique()},
-        points=_point_rows(points.head(MAX_POINT_ROWS), campaign),
+        points=rows,
+        evaluated=any(row["reached"] for row in rows),
+        target=_shown_target(campaign),
         total=len(points),
         **_made([manifest_of(here[id_]) for id_ in found["point"]]),
         text=(folder.path / "campaign.yaml").read_text(encoding="utf-8"),
@@ -129,7 +148,6 @@ def _overview(found: pd.DataFrame, failures: dict[str, Any]) -> dict[str, Any]:
 
 
 def _study(
-    folder: CampaignFolder,
     campaign: Campaign,
     name: str,
     points: pd.DataFrame,
@@ -154,14 +172,6 @@ def _study(
         "compare": study.compare,
         "differences": [] if compared is None else compared.to_dict("records"),
         "figures": drawn.get(name, []),
-        "curves": [
-            (
-                stem,
-                base64.b64encode((folder.path / "figures" / f"{stem}.png").read_bytes()).decode(),
-            )
-            for stem in drawn.get(name, [])
-            if any(stem.startswith(f"{name}-{plot.y}-") for plot in study.plot if plot.is_curve)
-        ],
         "titles": {v: title_of(v) for v in own["paradigm"].unique()},
     }
 
@@ -199,14 +209,33 @@ def _checks(validity: pd.DataFrame, folders: dict[str, Path]) -> list[dict[str, 
     return sorted(rows, key=lambda row: row["kept"] == row["of"])
 
 
-def _point_rows(points: pd.DataFrame, campaign: Campaign) -> Iterator[dict[str, Any]]:
+def _point_rows(
+    points: pd.DataFrame, campaign: Campaign, curves: pd.DataFrame
+) -> Iterator[dict[str, Any]]:
+    """The rows of the table of points, with the last and best accuracy of each, and `reached`, see
+    `improvements`."""
     columns = {name: axis_columns(study) for name, study in campaign.studies.items()}
+    by_point = {
+        str(point): own.drop_duplicates(["round", "time_s"])
+        for point, own in curves.groupby("point", sort=False)
+    }
     for row in points.to_dict("records"):
         place = {c: row[c] for c in columns[row["study"]]}
+        own = by_point.get(row["point"], curves.iloc[:0])
+        better = improvements(own)
         yield {
             **{str(k): v for k, v in row.items()},
             "place": ", ".join(f"{k} = {short(v)}" for k, v in place.items()),
+            "last": own["accuracy"].iloc[-1] if len(own) else None,
+            "best": better[-1][1] if better else None,
+            "reached": better,
         }
+
+
+def _shown_target(campaign: Campaign) -> float:
+    """The first accuracy that a study asks for, in per cent; 50 if none does."""
+    targets = [study.target for study in campaign.studies.values() if study.target]
+    return next((100 * t.value for t in targets if t.measure == "accuracy"), 50.0)
 
 
 def short(value: Any) -> str:

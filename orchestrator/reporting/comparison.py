@@ -6,14 +6,14 @@
 It is a single HTML page, like the report of one run (`orchestrator.reporting.report`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from orchestrator.analysis.learned import X_TITLES, Target, band
+from orchestrator.analysis.learned import Target
 from orchestrator.records.comparison import (
     Comparison,
     compare,
@@ -34,7 +34,9 @@ from orchestrator.reporting.charts import (
 )
 from orchestrator.reporting.comparison_verdict import invalid, last_client, verdict
 from orchestrator.reporting.index import save_page
+from orchestrator.reporting.learning_charts import learning_chart
 from orchestrator.reporting.legend import (
+    DASHES,
     STEP_COLOURS,
     STEP_TITLES,
     Style,
@@ -45,9 +47,7 @@ from orchestrator.reporting.legend import (
 from orchestrator.reporting.pages import render_page
 from testbed.core.timeline import STEPS
 
-SCRIPTS = ("charts", "frame", "compare")
-DASHES = {"-": "", "--": "7 4", ":": "2 3"}
-"""By line style of the legend: dashes and gaps of a line, pixels."""
+SCRIPTS = ("charts", "frame", "xy", "compare")
 MOST_SPANS = 30_000
 """Most steps of a result that the page draws; the first rounds are kept."""
 MOST_DOTS = 300
@@ -94,7 +94,7 @@ def render(comparison: Comparison) -> str:
         {"colour": style.colour, "dash": DASHES[style.line]} for style in styles_of(comparison)
     ]
     timelines = [_timeline(result, labels[k], styles[k]) for k, result in enumerate(results)]
-    bands = _bands(comparison, styles)
+    charts = _learning_charts(comparison)
     last = last_client(comparison) if results else pd.DataFrame()
     radios: dict[str, list[str]] = {}
     for name, result in zip(labels, results, strict=True):
@@ -108,12 +108,7 @@ def render(comparison: Comparison) -> str:
             "timelines": timelines,
             "latencies": _latencies(comparison, timelines, styles),
             "budgets": _budgets(comparison, styles),
-            "bands": bands,
-            "curves": [
-                _curve(result, comparison.curves[k], labels[k], styles[k])
-                for k, result in enumerate(results)
-                if len(result.learning)
-            ],
+            "charts": charts,
             "sessions": [
                 _carried(session, styles[k]) for k, session in enumerate(comparison.played)
             ],
@@ -136,7 +131,8 @@ def render(comparison: Comparison) -> str:
         lacks=comparison.lacks,
         costs=precision_costs(results),
         learned=learned,
-        bands=bool(bands),
+        charts=charts,
+        bands=any(len(group.curves) > 1 for group in comparison.groups),
         target=str(comparison.target),
         race=[] if comparison.race is None else comparison.race.table().to_dict("records"),
         answer="" if comparison.race is None else comparison.race.sentences(),
@@ -200,33 +196,22 @@ def _budgets(comparison: Comparison, styles: Sequence[dict[str, str]]) -> list[d
     ]
 
 
-def _bands(comparison: Comparison, styles: Sequence[dict[str, str]]) -> list[dict[str, Any]]:
-    """By quantity and measure: the least and the largest value of the seeds of each group."""
-    numbers = {id(curve): k for k, curve in enumerate(comparison.curves)}
-    found = []
-    for group in comparison.groups:
-        if len(group.curves) < 2:
-            continue
-        curves = list(group.curves.values())
-        bands = {
-            x: {
-                y: {name: column_of(values, 6) for name, values in band(curves, x, y).items()}
-                for y in ("loss", "accuracy")
-            }
-            for x in X_TITLES
-        }
-        found.append(styles[numbers[id(curves[0])]] | bands)
-    return found
-
-
-def _curve(result: Result, curve: pd.DataFrame, name: str, style: dict[str, str]) -> dict[str, Any]:
-    mean = training_curve(train_of(result), result.timeline[0].paradigm)
-    return {
-        "label": name,
-        **style,
-        "train": _columns(mean, ("time_s",)),
-        "held_out": _columns(curve, X_TITLES),
+def _learning_charts(comparison: Comparison) -> dict[str, Any]:
+    """By measure: held-out curves of each scheme, and training curves of each result."""
+    results, labels, styles = comparison.results, comparison.labels, styles_of(comparison)
+    training = {
+        f"{labels[k]}, training": (
+            training_curve(train_of(result), result.timeline[0].paradigm),
+            styles[k],
+        )
+        for k, result in enumerate(results)
+        if len(train_of(result))
     }
+    found = {
+        y: learning_chart(comparison.groups, group_styles(comparison), y, training=training)
+        for y in ("loss", "accuracy")
+    }
+    return {y: made for y, made in found.items() if made is not None}
 
 
 def _carried(session: PlayedSession, style: dict[str, str]) -> dict[str, Any]:
@@ -297,7 +282,3 @@ def _latencies(
             }
         )
     return bars
-
-
-def _columns(table: pd.DataFrame, x: Iterable[str]) -> dict[str, list[float | None]]:
-    return {name: column_of(table[name], 6) for name in (*x, "loss", "accuracy")}

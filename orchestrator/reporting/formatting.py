@@ -48,6 +48,12 @@ def listed(items: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def equal_curves(groups: Iterable[Iterable[str]], within: float) -> str:
+    """A sentence on curves that cannot be told apart, by name; empty if there are none."""
+    lists = [", ".join(names) for names in groups]
+    return f"Curves within {100 * within:g} % of each other: {'; '.join(lists)}." if lists else ""
+
+
 def sentence(text: str) -> str:
     """Add a full stop, and a capital letter unless the text begins with the name of a key."""
     if not text:

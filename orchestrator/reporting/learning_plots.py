@@ -5,16 +5,28 @@
 
 Each marker is an evaluation: the mean over the seeds that were evaluated after the same round. A
 value holds until the next evaluation. Bands reach from the least to the largest value of any seed.
-Where there are several seeds, a cross is the mean cost of reaching the target.
+Where there are several seeds, a cross is the mean cost of reaching the target. A text above a plot
+names curves that lie on each other.
 """
 
+import textwrap
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from orchestrator.analysis.learned import COSTS, X_TITLES, Group, Race, Target, band
+from orchestrator.analysis.learned import (
+    ALIKE,
+    COSTS,
+    X_TITLES,
+    Group,
+    Race,
+    Target,
+    band,
+    coinciding,
+)
+from orchestrator.reporting.formatting import equal_curves
 from orchestrator.reporting.legend import Style, numbered
 from orchestrator.reporting.plots import WIDTH_IN, from_zero, write_plot
 
@@ -25,6 +37,8 @@ Y_TITLES = {
 }
 COST_OF = {column: cost for cost, (column, _) in COSTS.items()} | {"round": "rounds"}
 """By quantity of a horizontal axis: the cost of reaching a target."""
+LETTERS = 60
+"""Most letters of a line of text above a plot."""
 MOST_MARKERS = 50
 """Most markers of a line; of more evaluations, only some are marked."""
 
@@ -109,9 +123,11 @@ def curves(
     axes.set_xlim(left=0)
     from_zero(axes)
     axes.grid(alpha=0.3)
+    alike = equal_curves(coinciding([g for g in groups if g.name], x, y), ALIKE)
+    notes = [f"Band: range of {most} seeds"] * (most > 1) + textwrap.wrap(alike, LETTERS)
     figure.legend(
         *axes.get_legend_handles_labels(),
-        title=f"Band: range of {most} seeds" if most > 1 else None,
+        title="\n".join(notes) or None,
         loc="outside upper center",
         ncols=2,
         frameon=False,

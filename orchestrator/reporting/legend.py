@@ -112,6 +112,8 @@ No paradigm has the colour of a step. Lines and markers distinguish paradigms in
 COLOURS = ("#006666", "#cc00aa", "#8a5a2b", "#333333", "#808080")
 """Colours of other paradigms and series, by number; no step has them."""
 LINES = ("-", "--", ":")
+DASHES = {"-": "", "--": "7 4", ":": "2 3"}
+"""By line style of matplotlib: dashes and gaps of a line on a page, pixels."""
 MARKERS = "osD^v"
 
 

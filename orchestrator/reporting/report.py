@@ -169,7 +169,7 @@ def holdings(partition: Any) -> list[dict[str, Any]]:
     Args:
         partition: The manifest's entry; the result is empty if it is not valid.
     """
-    rows = _counts(partition)[:MOST_CLIENTS]
+    rows = counts_of(partition)[:MOST_CLIENTS]
     most = max((sum(n for _, n in row) for row in rows), default=0)
     classes = 1 + max((k for row in rows for k, _ in row), default=0)
     return [
@@ -185,7 +185,7 @@ def holdings(partition: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _counts(partition: Any) -> list[list[tuple[int, int]]]:
+def counts_of(partition: Any) -> list[list[tuple[int, int]]]:
     """By client: pairs of a class and its number of samples; empty if the entry is not valid."""
     with contextlib.suppress(TypeError, ValueError, LookupError):
         return [[(int(k), int(n)) for k, n in row] for row in partition or []]
@@ -258,7 +258,7 @@ def trained(run: Run) -> list[dict[str, Any]]:
         table = table[table["data"] == "train"]
     if not len(table):
         return []
-    counts = _counts(run.manifest.get("partition"))
+    counts = counts_of(run.manifest.get("partition"))
     held = {client: sum(n for _, n in row) for client, row in enumerate(counts, 1)}
     rows = []
     for client, own in table.groupby("client"):

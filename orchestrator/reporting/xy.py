@@ -3,7 +3,7 @@
 
 """Data for charts of points, lines, bands and bars, which `templates/xy.js` draws."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,20 @@ MOST_POINTS = 2000
 """Largest number of points of a series; of longer ones, points at equal distances are drawn."""
 
 Values = npt.NDArray[np.float64]
+Places = Values | Mapping[str, Values]
+"""Horizontal positions, shape [n], or those by quantity where the reader chooses the quantity."""
 Series = dict[str, Any]
 
 
 def chart(
     label: str,
-    x_label: str,
+    x_label: str | Mapping[str, str],
     y_label: str,
     series: Sequence[Series],
     *,
+    notes: Mapping[str, str] | None = None,
     log_x: bool = False,
+    whole_x: bool = False,
     from_zero: bool = False,
     digits: tuple[int, int] = (1, 1),
 ) -> dict[str, Any]:
@@ -32,16 +36,25 @@ def chart(
 
     Args:
         label: Text for readers who do not see the chart.
-        x_label: The quantity on the horizontal axis, with its unit.
+        x_label: The quantity on the horizontal axis, with its unit; or the labels of several, by
+            name, of which the reader chooses one.
         y_label: The quantity on the vertical axis, with its unit.
-        series: What is drawn, the lowest layer first.
+        series: What is drawn, the lowest layer first. Those with the same label are hidden
+            together.
+        notes: A sentence below the chart by name of the horizontal quantity.
         log_x: Whether the horizontal axis is logarithmic.
+        whole_x: Whether horizontal places are whole numbers, such as those of UAVs.
         from_zero: Whether the vertical axis begins at 0.
         digits: Decimals of both quantities where a tooltip shows them.
     """
+    chosen: dict[str, Any] = {}
+    if not isinstance(x_label, str):
+        chosen = {"over": dict(x_label), "notes": dict(notes or {})}
     return {
         "label": label,
-        "x": {"label": x_label, "log": log_x, "digits": digits[0]},
+        **chosen,
+        "x": {"label": "" if chosen else x_label, "log": log_x, "whole": whole_x}
+        | {"digits": digits[0]},
         "y": {"label": y_label, "range": [0 if from_zero else None, None], "digits": digits[1]},
         "series": list(series),
     }
@@ -61,7 +74,16 @@ def points(label: str, x: Values, y: Values, colour: str) -> Series:
 
 
 def line(
-    label: str, x: Values, y: Values, colour: str, *, dash: str = "", width: float = 2
+    label: str,
+    x: Places,
+    y: Values,
+    colour: str,
+    *,
+    dash: str = "",
+    width: float = 2,
+    marker: str = "",
+    holds: bool = False,
+    faint: bool = False,
 ) -> Series:
     """A line through points, shape [n] each; it has a gap where y is NaN.
 
@@ -69,16 +91,27 @@ def line(
         label: Name in the legend.
         x: Horizontal positions, finite.
         y: Vertical positions.
-        colour: Name of a variable of the style sheet.
+        colour: Name of a variable of the style sheet, or a colour such as `#aa0044`.
         dash: Lengths of dashes and gaps in pixels; empty: a solid line.
         width: Width in pixels.
+        marker: Marker of matplotlib at each point; empty: none.
+        holds: Whether a value holds until the next one.
+        faint: Whether the line is in the background, with a tooltip of its own.
     """
-    return _series("line", label, x, {"y": y}, colour) | {"dash": dash, "width": width}
+    return _series("line", label, x, {"y": y}, colour) | {
+        "dash": dash,
+        "width": width,
+        "marker": marker,
+        "holds": holds,
+        "faint": faint,
+    }
 
 
-def band(label: str, x: Values, low: Values, high: Values, colour: str) -> Series:
+def band(
+    label: str, x: Places, low: Values, high: Values, colour: str, *, holds: bool = False
+) -> Series:
     """The area between two lines, shape [n] each; it has a gap where they are NaN."""
-    return _series("band", label, x, {"low": low, "high": high}, colour)
+    return _series("band", label, x, {"low": low, "high": high}, colour) | {"holds": holds}
 
 
 def bars(label: str, edges: Values, heights: Values, colour: str) -> Series:
@@ -86,11 +119,18 @@ def bars(label: str, edges: Values, heights: Values, colour: str) -> Series:
     return _series("bars", label, edges[:-1], {"to": edges[1:], "y": heights}, colour)
 
 
-def _series(kind: str, label: str, x: Values, columns: dict[str, Values], colour: str) -> Series:
-    kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).round().astype(int))
+def _series(kind: str, label: str, x: Places, columns: dict[str, Values], colour: str) -> Series:
+    count = len(next(iter(columns.values())))
+    kept = np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int))
+    places = (
+        {name: column_of(own[kept], 6) for name, own in x.items()}
+        if isinstance(x, Mapping)
+        else column_of(x[kept], 4)
+    )
     return {
         "kind": kind,
         "label": label,
         "colour": colour,
-        **{name: column_of(column[kept], 4) for name, column in {"x": x, **columns}.items()},
+        "x": places,
+        **{name: column_of(column[kept], 4) for name, column in columns.items()},
     }

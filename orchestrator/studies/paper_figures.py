@@ -29,7 +29,7 @@ from orchestrator.campaign.spec import Campaign, Cell, Study, cells, narrowed
 from orchestrator.campaign.worker import Files
 from orchestrator.engine.plan import Array, fixed_allocation, plan_round
 from orchestrator.reporting import plots
-from orchestrator.reporting.formatting import plus_minus
+from orchestrator.reporting.formatting import equal_curves, plus_minus
 from orchestrator.rounds.loop import TOO_WEAK
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
@@ -369,8 +369,8 @@ def _equal_curves(table: pd.DataFrame) -> str:
                 break
         else:
             groups.append([name])
-    lists = [", ".join(paradigm(name).title for name in g) for g in groups if len(g) > 1]
-    return f"Curves within {100 * SAME:g} % of each other: {'; '.join(lists)}." if lists else ""
+    named = [[paradigm(name).title for name in group] for group in groups if len(group) > 1]
+    return equal_curves(named, SAME)
 
 
 # --- figures 4 to 7 ------------------------------------------------------------------------------

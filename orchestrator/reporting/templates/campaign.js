@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* The page of a campaign: one chart per study, with a choice of metric and axis values, and a filter of its points. */
+/* The page of a campaign: one chart per study, with a choice of metric and axis values, and the table of its points. */
 
 const campaign = JSON.parse(byId("data").textContent);
 const MODES = { predict: "predicted", run: "measured" };
@@ -66,10 +66,7 @@ function studyChart(section, study) {
   redraws.push(redraw);
 }
 
-/* Lines are told apart by colour, dashes and marker; dark pages take a lighter colour. */
-function tint(style) {
-  return `light-dark(${style.colour}, color-mix(in oklab, ${style.colour} 68%, white))`;
-}
+/* A line of a legend. */
 function swatch(style) {
   const svg = document.createElementNS(SVG, "svg");
   for (const [name, value] of [["width", 30], ["height", 12], ["viewBox", "0 0 30 12"]])
@@ -78,30 +75,6 @@ function swatch(style) {
   stroke(svg, "line", { x1: 0, x2: 30, y1: 6, y2: 6 }, style);
   marker(svg, 15, 6, style);
   return svg;
-}
-function stroke(svg, tag, attributes, style) {
-  return shape(svg, tag, {
-    ...attributes,
-    fill: "none",
-    "stroke-width": 1.8,
-    "stroke-dasharray": style.dash,
-    style: `stroke:${tint(style)}`,
-  });
-}
-function marker(svg, x, y, style) {
-  const r = 4;
-  const points = {
-    s: [[-r, -r], [r, -r], [r, r], [-r, r]],
-    D: [[0, -r - 1], [r + 1, 0], [0, r + 1], [-r - 1, 0]],
-    "^": [[0, -r - 1], [r + 1, r], [-r - 1, r]],
-    v: [[0, r + 1], [r + 1, -r], [-r - 1, -r]],
-    "<": [[-r - 1, 0], [r, -r - 1], [r, r + 1]],
-    ">": [[r + 1, 0], [-r, -r - 1], [-r, r + 1]],
-  }[style.marker];
-  const look = { style: `stroke:${tint(style)};fill:var(--surface)`, "stroke-width": 1.6 };
-  if (!points) return shape(svg, "circle", { cx: x, cy: y, r, ...look });
-  const path = points.map(([dx, dy]) => `${x + dx},${y + dy}`).join(" ");
-  return shape(svg, "polygon", { points: path, ...look });
 }
 
 function paintMeans(svg, width, height, study, shown, xAxis, rows, hidden) {
@@ -174,7 +147,9 @@ for (const study of campaign.studies) {
   const section = byId(`study-${study.name}`);
   if (study.rows.length) studyChart(section, study);
 }
-filterable(byId("point-table"), byId("filter"));
+const pointTable = byId("point-table");
+const sift = tabulate(pointTable);
+if (pointTable.querySelector("[data-reached]")) timesTo(pointTable, campaign.reached, sift);
 themes();
 copyButtons();
 markSection();

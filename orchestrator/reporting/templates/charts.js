@@ -80,12 +80,12 @@ function tickText(values) {
   return (value) => fixed(value, digits);
 }
 
-/* Digits as the page prints them: a true minus, and none before what rounds to zero. */
 /* Points of a line whose values hold until the next one. */
 function stepped(points) {
   return points.flatMap((point, i) => (i ? [[point[0], points[i - 1][1]], point] : [point]));
 }
 
+/* Digits as the page prints them: a true minus, and none before what rounds to zero. */
 function fixed(value, digits) {
   const form = { minimumFractionDigits: digits, maximumFractionDigits: digits };
   const text = Math.abs(value).toLocaleString("en", form);
@@ -98,6 +98,36 @@ function signed(value, digits) {
 function milliseconds(seconds) {
   const ms = seconds * 1e3;
   return `${signed(ms, Math.abs(ms) < 1 ? 3 : Math.abs(ms) < 10 ? 2 : 1)} ms`;
+}
+
+/* A colour of a style: a variable of the style sheet, or one that dark pages take lighter. */
+function tint({ colour: name }) {
+  return name.startsWith("#") ? `light-dark(${name}, color-mix(in oklab, ${name} 68%, white))` : `var(--${name})`;
+}
+
+/* Lines are told apart by colour, dashes and marker. */
+function stroke(svg, tag, attributes, style) {
+  return shape(svg, tag, {
+    ...attributes,
+    fill: "none",
+    "stroke-width": 1.8,
+    "stroke-dasharray": style.dash,
+    style: `stroke:${tint(style)}`,
+  });
+}
+function marker(svg, x, y, style, r = 4) {
+  const points = {
+    s: [[-r, -r], [r, -r], [r, r], [-r, r]],
+    D: [[0, -r - 1], [r + 1, 0], [0, r + 1], [-r - 1, 0]],
+    "^": [[0, -r - 1], [r + 1, r], [-r - 1, r]],
+    v: [[0, r + 1], [r + 1, -r], [-r - 1, -r]],
+    "<": [[-r - 1, 0], [r, -r - 1], [r, r + 1]],
+    ">": [[r + 1, 0], [-r, -r - 1], [-r, r + 1]],
+  }[style.marker];
+  const look = { style: `stroke:${tint(style)};fill:var(--surface)`, "stroke-width": 1.6 };
+  if (!points) return shape(svg, "circle", { cx: x, cy: y, r, ...look });
+  const path = points.map(([dx, dy]) => `${x + dx},${y + dy}`).join(" ");
+  return shape(svg, "polygon", { points: path, ...look });
 }
 
 /* --- tooltip ---------------------------------------------------------------------------------- */
@@ -387,15 +417,15 @@ function decades(low, high, count) {
 }
 
 /* Frame, grid and labels of a plot in an SVG; answers its two scales. An axis with `xLog` is of
-   logarithms. */
-function axes(svg, { x, y, box, xText, yText, xLabel, yLabel, xLog }) {
+   logarithms, and one with `xWhole` of whole numbers. */
+function axes(svg, { x, y, box, xText, yText, xLabel, yLabel, xLog, xWhole }) {
   const [left, top, right, bottom] = box;
   const across = scale(x, [left, right]);
   const up = scale(y, [bottom, top]);
-  const sparse = ticks(...x, (right - left) / 90);
+  const sparse = ticks(...x, (right - left) / 90).filter((value) => !xWhole || Number.isInteger(value));
   const xs = xLog
     ? decades(...x, (right - left) / 45).map(Math.log10)
-    : sparse.length > 2 ? sparse : ticks(...x, (right - left) / 50);
+    : xWhole || sparse.length > 2 ? sparse : ticks(...x, (right - left) / 50);
   const ys = ticks(...y, (bottom - top) / 38);
   const xName = xText ?? (xLog ? (value) => String(+(10 ** value).toPrecision(6)) : tickText(xs));
   const yName = yText ?? tickText(ys);

@@ -1,15 +1,11 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* A comparison of results: latencies, Gantt charts on one time axis, error budgets, learning curves,
-   sessions; one colour per result. */
+/* A comparison of results: latencies, Gantt charts on one time axis, error budgets, sessions;
+   one colour per result. */
 
 const data = JSON.parse(byId("data").textContent);
 const ROOM = 1.05;
-
-function tint({ colour }) {
-  return `light-dark(${colour}, color-mix(in oklab, ${colour} 68%, white))`;
-}
 
 /* --- latencies -------------------------------------------------------------------------------- */
 
@@ -310,80 +306,17 @@ function budgetChart() {
 
 /* --- curves over emulated time ---------------------------------------------------------------- */
 
-/* Quantities over which held-out curves are drawn; training batches have only times. */
-const OVER = {
-  time_s: "emulated time in s",
-  round: "rounds",
-  energy_j: "energy of all UAVs in J",
-  bytes: "payload of all transfers in MB",
-};
-let over = "time_s";
-
-function points(part, column, x = "time_s") {
-  return (part[x] ?? [])
-    .map((place, i) => [x === "bytes" ? place / 1e6 : place, part[column][i]])
-    .filter(([, value]) => value !== null);
-}
-
-function tell(event, curve, what, [place, value]) {
-  tip.show(event, curve.label, [
-    [OVER[over], fixed(place, 2)],
-    [what, fixed(value, 4)],
-  ]);
+function points(part, column) {
+  return part.time_s.map((time, i) => [time, part[column][i]]).filter(([, value]) => value !== null);
 }
 
 /* Scales and axes from zero for curves, each a list of points. */
-function curveAxes(svg, curves, width, height, yLabel, xLabel = OVER.time_s) {
+function curveAxes(svg, curves, width, height, yLabel) {
   const all = curves.flat();
   const high = Math.max(0, ...all.map(([, value]) => value)) * ROOM || 1;
   const last = Math.max(0, ...all.map(([time]) => time)) || 1;
   const box = [50, 30, width - 14, height - 42];
-  return axes(svg, { x: [0, last], y: [0, high], box, xLabel, yLabel });
-}
-
-function learningChart(id, column, title) {
-  const parts = data.curves.flatMap(({ train, held_out }) => [train, held_out]);
-  const draw = (svg, width, height) => {
-    const lines = parts.map((part) => points(part, column, over));
-    const [across, up] = curveAxes(svg, lines, width, height, title, OVER[over]);
-    for (const band of data.bands) {
-      const { x, low, high } = band[over][column];
-      const places = x.map((place) => across(over === "bytes" ? place / 1e6 : place));
-      const edge = (values) => stepped(places.map((place, i) => [place, up(values[i])]));
-      const outline = [...edge(low), ...edge(high).reverse()].join(" ");
-      shape(svg, "polygon", { class: "band", points: outline, style: `fill:${tint(band)}`, opacity: 0.16 });
-    }
-    for (const curve of data.curves) {
-      const look = { fill: "none", style: `stroke:${tint(curve)}`, "stroke-dasharray": curve.dash };
-      const place = ([time, value]) => `${across(time)},${up(value)}`;
-      const train = points(curve.train, column, over);
-      const line = train.map(place).join(" ");
-      shape(svg, "polyline", { points: line, "stroke-width": 1.4, "stroke-opacity": 0.55, ...look });
-      const held = points(curve.held_out, column, over);
-      const path = stepped(held).map(place).join(" ");
-      shape(svg, "polyline", { points: path, "stroke-width": 2.4, ...look });
-      for (const [part, what, r] of [
-        [train, `Training ${column}`, 2],
-        [held, `Held-out ${column}`, 4],
-      ])
-        for (const point of part) {
-          const dot = shape(svg, "circle", {
-            class: what.startsWith("Held") ? "held-out" : "train",
-            cx: across(point[0]),
-            cy: up(point[1]),
-            r,
-            "stroke-width": 1.6,
-            style: `stroke:${tint(curve)};fill:var(--surface)`,
-          });
-          dot.addEventListener("pointermove", (event) => tell(event, curve, what, point));
-          dot.addEventListener("pointerleave", () => tip.hide());
-        }
-    }
-  };
-  const told = () => `${title} against ${OVER[over]}, one line per run`;
-  const redraw = figure(byId(id), told, 340, draw);
-  redraws.push(redraw);
-  byId("curve-x").addEventListener("change", redraw);
+  return axes(svg, { x: [0, last], y: [0, high], box, xLabel: "emulated time in s", yLabel });
 }
 
 function sessionChart(direction, title) {
@@ -406,12 +339,6 @@ if (data.timelines.length) {
   ganttCharts();
 }
 if (data.budgets.length) budgetChart();
-if (data.curves.length) {
-  options(byId("curve-x"), Object.entries(OVER));
-  byId("curve-x").addEventListener("change", (event) => (over = event.target.value));
-  learningChart("loss", "loss", "Loss");
-  learningChart("accuracy", "accuracy", "Accuracy");
-}
 if (data.sessions.length) {
   sessionChart("up", "Uplinks, Mb/s");
   sessionChart("down", "Downlinks, Mb/s");

@@ -64,6 +64,20 @@ function conclude({ outcome, report }) {
   byId("report").lastElementChild.textContent = report ?? "";
 }
 
+/* Rows as CSV: what is missing is empty, and texts with commas, quotes or line feeds are quoted. */
+function csvText(rows) {
+  const cell = (value) => {
+    const text = String(value ?? "");
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return rows.map((row) => `${row.map(cell).join(",")}\n`).join("");
+}
+function download(name, text) {
+  const link = element("a", { download: name, href: URL.createObjectURL(new Blob([text], { type: "text/csv" })) });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
 function copyButtons() {
   for (const button of document.querySelectorAll("[data-copy]")) {
     button.addEventListener("click", async () => {

@@ -1,23 +1,31 @@
 /* SPDX-FileCopyrightText: UAV-SFL testbed authors
    SPDX-License-Identifier: MIT */
 
-/* Charts of points, lines, bands and bars; orchestrator/reporting/xy.py makes their data. */
+/* Charts of points, lines, bands and bars; orchestrator/reporting/xy.py makes their data. The reader
+   may hide series, zoom, choose the horizontal quantity, and take what is shown as CSV. */
+
+const MOST_MARKERS = 60;
 
 const SERIES = {
-  points: (s, place) =>
-    s.x.map((x, i) => `M${place(x, s.y[i])}h0`).join(""),
-  line: (s, place) => runs(s.y).map((run) => `M${run.map((i) => place(s.x[i], s.y[i])).join("L")}`).join(""),
-  band: (s, place) =>
+  points: (s, x, place) => x.map((at, i) => `M${place(at, s.y[i])}h0`).join(""),
+  line: (s, x, place) =>
+    runs(s.y).map((run) => `M${edge(s, run.map((i) => place(x[i], s.y[i]))).join("L")}`).join(""),
+  band: (s, x, place) =>
     runs(s.low)
       .map((run) => {
-        const above = run.map((i) => place(s.x[i], s.high[i]));
-        const below = run.toReversed().map((i) => place(s.x[i], s.low[i]));
+        const above = edge(s, run.map((i) => place(x[i], s.high[i])));
+        const below = edge(s, run.map((i) => place(x[i], s.low[i]))).reverse();
         return `M${[...above, ...below].join("L")}Z`;
       })
       .join(""),
-  bars: (s, place) =>
-    s.x.map((x, i) => `M${place(x, 0)}L${place(x, s.y[i])}L${place(s.to[i], s.y[i])}L${place(s.to[i], 0)}Z`).join(""),
+  bars: (s, x, place) =>
+    x.map((at, i) => `M${place(at, 0)}L${place(at, s.y[i])}L${place(s.to[i], s.y[i])}L${place(s.to[i], 0)}Z`).join(""),
 };
+
+/* Points of a line, with steps where a value holds until the next one. */
+function edge(series, places) {
+  return (series.holds ? stepped(places) : places).map((pair) => pair.join(" "));
+}
 
 /* The indices of values that follow each other without a gap. */
 function runs(values) {
@@ -31,70 +39,176 @@ function runs(values) {
 }
 
 function look(series) {
-  const ink = `var(--${series.colour})`;
+  const ink = tint(series);
   if (series.kind === "band") return { style: `fill:${ink}`, "fill-opacity": 0.16 };
   if (series.kind === "bars") return { style: `fill:${ink}`, "fill-opacity": 0.5 };
   if (series.kind === "points") {
-    const few = series.x.length < 100;
+    const few = series.y.length < 100;
     const opacity = few ? 0.9 : 0.45;
     return { style: `stroke:${ink}`, "stroke-width": few ? 6 : 3, "stroke-linecap": "round", "stroke-opacity": opacity };
   }
-  return { style: `stroke:${ink}`, fill: "none", "stroke-width": series.width, "stroke-dasharray": series.dash };
+  const opacity = series.faint ? 0.4 : 1;
+  const dash = { "stroke-dasharray": series.dash, "stroke-opacity": opacity };
+  return { style: `stroke:${ink}`, fill: "none", "stroke-width": series.width, ...dash };
 }
 
-function xyLegend(chart) {
+/* One entry a label: a button that hides the series of that label. */
+function xyLegend(chart, hidden, changed) {
   const list = element("ul", { class: "legend" });
+  const named = new Map();
   for (const series of chart.series) {
+    const known = named.get(series.label);
+    if (!known || known.kind === "band" || known.faint) named.set(series.label, series);
+  }
+  for (const [label, series] of named) {
     const svg = document.createElementNS(SVG, "svg");
     for (const [name, value] of Object.entries({ class: "swatch", width: 24, height: 10, "aria-hidden": true }))
       svg.setAttribute(name, value);
     svg.style.width = "24px";
     const d = { points: "M6 5h0M12 5h0M18 5h0", line: "M0 5H24" }[series.kind] ?? "M0 0H24V10H0Z";
     shape(svg, "path", { d, ...look(series) });
-    list.append(element("li", {}, svg, series.label));
+    if (series.marker) marker(svg, 12, 5, series, 3);
+    const key = element("button", { type: "button", "aria-pressed": "true" }, svg, label);
+    key.addEventListener("click", () => {
+      if (!hidden.delete(label)) hidden.add(label);
+      key.setAttribute("aria-pressed", String(!hidden.has(label)));
+      changed();
+    });
+    list.append(element("li", {}, key));
   }
   return list;
 }
 
+/* Which horizontal quantity the charts of a page show; they change together. */
+const over = { name: null, changed: [] };
+
+function overChooser(chart) {
+  over.name ??= Object.keys(chart.over)[0];
+  const list = element("select");
+  for (const [value, name] of Object.entries(chart.over)) list.append(element("option", { value }, name));
+  list.value = over.name;
+  over.changed.push(() => (list.value = over.name));
+  list.addEventListener("change", () => {
+    over.name = list.value;
+    for (const change of over.changed) change();
+  });
+  return element("label", {}, "Horizontal axis ", list);
+}
+
 function xyChart(holder, chart) {
   const onX = chart.x.log ? Math.log10 : (value) => value;
+  const hidden = new Set();
+  let zoom = null;
+  const shownSeries = () => chart.series.filter((s) => !hidden.has(s.label));
+  const xOf = (s) => (chart.over ? s.x[over.name] ?? [] : s.x);
+  const xLabel = () => (chart.over ? chart.over[over.name] : chart.x.label);
   const range = (values, [from, to], margin) => {
     const low = values.reduce((a, b) => Math.min(a, b), Infinity);
     const high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     const more = margin * (high - low || 1);
     return [from ?? low - more, to ?? high + more];
   };
-  const xs = chart.series.flatMap((s) => [...s.x, ...(s.to ?? [])]).map(onX);
-  const ys = chart.series.flatMap((s) => [...(s.y ?? []), ...(s.low ?? []), ...(s.high ?? [])]);
-  const x = range(xs, [], 0);
-  const y = range(ys.filter((value) => value !== null), chart.y.range, 0.05);
-  holder.before(xyLegend(chart));
-  return figure(holder, () => chart.label, 300, (svg, width, height) => {
+  const bounds = () => {
+    const [low, high] = range(chart.series.flatMap((s) => [...xOf(s), ...(s.to ?? [])]).map(onX), [], 0);
+    return chart.x.whole ? [low - 0.5, high + 0.5] : [low, high];
+  };
+  const inside = (at) => !zoom || (onX(at) >= zoom[0] && onX(at) <= zoom[1]);
+  const ranges = () => {
+    const of = (s) => {
+      const kept = (values) => (values ?? []).filter((value, i) => value !== null && inside(xOf(s)[i]));
+      return [...kept(s.y), ...kept(s.low), ...kept(s.high)];
+    };
+    const all = shownSeries().flatMap(of);
+    return [zoom ?? bounds(), range(all.length ? all : [0, 1], chart.y.range, 0.05)];
+  };
+  const note = element("p", { class: "muted", hidden: "" });
+  const controls = element("div", { class: "controls" });
+  const clip = `clip-${holder.id}`;
+  let plotted = null;
+  const draw = (svg, width, height) => {
     const box = [60, 28, width - 22, height - 40];
-    const [xLabel, yLabel] = [chart.x.label, chart.y.label];
-    const [across, up] = axes(svg, { x, y, box, xLabel, yLabel, xLog: chart.x.log });
-    const place = (at, value) => `${across(onX(at)).toFixed(1)} ${up(value).toFixed(1)}`;
-    for (const series of chart.series)
-      shape(svg, "path", { d: SERIES[series.kind](series, place), ...look(series) });
-    const cover = shape(svg, "rect", {
-      x: box[0],
-      y: box[1],
-      width: box[2] - box[0],
-      height: box[3] - box[1],
-      "fill-opacity": 0,
+    const [x, y] = ranges();
+    const [across, up] = axes(svg, { x, y, box, xLabel: xLabel(), yLabel: chart.y.label, xLog: chart.x.log, xWhole: chart.x.whole });
+    plotted = { across, box };
+    const mask = shape(shape(svg, "defs"), "clipPath", { id: clip });
+    const size = { x: box[0], y: box[1], width: box[2] - box[0], height: box[3] - box[1] };
+    shape(mask, "rect", { ...size, x: box[0] - 5, y: box[1] - 5, width: size.width + 10, height: size.height + 10 });
+    const drawn = shape(svg, "g", { "clip-path": `url(#${clip})` });
+    const place = (at, value) => [across(onX(at)).toFixed(1), up(value).toFixed(1)];
+    for (const series of shownSeries()) {
+      const places = xOf(series);
+      if (!places.length) continue;
+      const joined = ["line", "band"].includes(series.kind) ? place : (...given) => place(...given).join(" ");
+      shape(drawn, "path", { d: SERIES[series.kind](series, places, joined), ...look(series) });
+      if (!series.marker) continue;
+      const seen = places.flatMap((at, i) => (series.y[i] !== null && inside(at) ? [i] : []));
+      const every = Math.ceil(seen.length / MOST_MARKERS);
+      for (const i of seen.filter((_, k) => k % every === 0))
+        marker(drawn, ...place(places[i], series.y[i]).map(Number), series, 3).setAttribute("class", "evaluation");
+    }
+    const cover = shape(svg, "rect", { ...size, "fill-opacity": 0, class: "cover" });
+    const tell = (event) => tellXy(event, { ...chart, series: shownSeries() }, xOf, xLabel(), (at) => across(onX(at)), up);
+    let from = null;
+    cover.addEventListener("pointerdown", (event) => {
+      from = event.offsetX;
+      cover.setPointerCapture(event.pointerId);
     });
-    cover.addEventListener("pointermove", (event) => tellXy(event, chart, (at) => across(onX(at)), up));
+    cover.addEventListener("pointermove", (event) => {
+      if (from === null) return tell(event);
+      const ends = [from, event.offsetX].sort((a, b) => a - b);
+      selection.setAttribute("x", Math.max(box[0], ends[0]));
+      selection.setAttribute("width", Math.max(0, Math.min(box[2], ends[1]) - Math.max(box[0], ends[0])));
+    });
+    cover.addEventListener("pointerup", (event) => {
+      const ends = [from, event.offsetX].map((at) => Math.min(box[2], Math.max(box[0], at))).sort((a, b) => a - b);
+      from = null;
+      if (ends[1] - ends[0] < 6) return selection.setAttribute("width", 0);
+      show(ends.map(across.invert));
+    });
     cover.addEventListener("pointerleave", () => tip.hide());
-  });
+    cover.addEventListener("dblclick", () => show(null));
+    const { width: _, ...still } = size;
+    const selection = shape(svg, "rect", { ...still, width: 0, class: "selection" });
+    note.textContent = chart.notes?.[over.name] ?? "";
+    note.hidden = !note.textContent;
+  };
+  const show = (next) => {
+    zoom = next;
+    reset.disabled = !zoom;
+    redraw();
+  };
+  const reset = element("button", { type: "button", disabled: "" }, "Whole range");
+  reset.addEventListener("click", () => show(null));
+  const save = element("button", { type: "button", title: "The visible series and range as a file" }, "CSV");
+  save.addEventListener("click", () => download(`${holder.id}.csv`, csvOf(chart, shownSeries(), xOf, xLabel(), inside)));
+  if (chart.over && !over.changed.length) controls.append(overChooser(chart));
+  controls.append(reset, save);
+  holder.before(controls, xyLegend(chart, hidden, () => redraw()));
+  holder.after(note);
+  const told = () => chart.label + (chart.over ? `, against ${xLabel()}` : "");
+  const redraw = figure(holder, told, 300, draw);
+  if (chart.over) over.changed.push(() => show(null));
+  return redraw;
+}
+
+/* A line for each visible value: series, place, and the value or the ends of its band. */
+function csvOf(chart, visible, xOf, xLabel, inside) {
+  const rows = [["series", xLabel, chart.y.label, "low", "high"]];
+  for (const series of visible)
+    xOf(series).forEach((at, i) => {
+      if (inside(at)) rows.push([series.label, at, series.y?.[i], series.low?.[i], series.high?.[i]]);
+    });
+  return csvText(rows);
 }
 
 /* What each series has nearest to the pointer: the nearest point of all, and values at its place. */
-function tellXy(event, chart, across, up) {
+function tellXy(event, chart, xOf, xLabel, across, up) {
   let nearest = { far: Infinity };
   const rows = [];
   for (const series of chart.series) {
+    if (series.faint) continue;
     let found = { far: 16 };
-    series.x.forEach((x, i) => {
+    xOf(series).forEach((x, i) => {
       if ((series.y ?? series.low)[i] === null) return;
       const away = series.kind === "points" ? up(series.y[i]) - event.offsetY : 0;
       const aside = series.to
@@ -112,7 +226,7 @@ function tellXy(event, chart, across, up) {
   }
   if (!rows.length) return tip.hide();
   const at = fixed(nearest.x, chart.x.digits);
-  return tip.show(event, `${chart.x.label}: ${at}`, [[chart.y.label, ""], ...rows]);
+  return tip.show(event, `${xLabel}: ${at}`, [[chart.y.label, ""], ...rows]);
 }
 
 for (const [name, chart] of Object.entries(JSON.parse(byId("data").textContent).charts))

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from page_parts import embedded
 from small_campaign import campaign_tree, write_campaign
 from typer.testing import CliRunner
 
@@ -129,7 +130,15 @@ def test_the_report_begins_with_the_answer(played: CampaignFolder) -> None:
     )
     assert "(1 of 2 seeds)" in " ".join(page.split())
     assert "Time to an accuracy of 80 % (s)" in page
-    assert page.count("data:image/png;base64,") == 2
+    assert "data:image/png" not in page
+    charts = embedded(page)["charts"]
+    assert list(charts) == ["split-accuracy-time", "split-loss-energy"]
+    assert list(charts["split-loss-energy"]["over"])[0] == "energy_j"
+    (mean,) = [s for s in charts["split-accuracy-time"]["series"] if s["label"] == "CPSFL"][-1:]
+    assert mean["y"] == [10.0, 40.0, 70.0, 80.0]
+    alike = "Curves within 1 % of each other: CPSFL, SFL-PP."
+    assert charts["split-accuracy-time"]["notes"]["round"] == alike
+    assert charts["split-accuracy-time"]["notes"]["time_s"] == ""
     drawn = {path.name for path in (played.path / "figures").glob("split-*")}
     assert drawn == {
         f"split-{stem}.{kind}"

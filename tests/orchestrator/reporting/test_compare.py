@@ -68,6 +68,11 @@ def data_of(page: Path) -> Any:
     return json.loads(data)
 
 
+def series_of(page: Path, measure: str) -> Any:
+    """The series of a learning chart, from the lowest layer."""
+    return data_of(page)["charts"][measure]["series"]
+
+
 def results(*folders: Path) -> list[Result]:
     return [result_of(read_run(folder)) for folder in folders]
 
@@ -89,10 +94,14 @@ def test_each_run_is_a_row_and_a_curve(tmp_path: Path) -> None:
     measured = read_run(folders[0]).measured.to_json()
     smashed = [s["bytes"] for s in measured[0]["steps"] if s["step"] == "CA"]
     assert table["batch_bytes"].tolist() == pytest.approx(2 * [sum(smashed) / len(smashed)])
-    curves = data_of(page)["curves"]
-    assert [curve["label"] for curve in curves] == ["CPSFL", "PipeSFL"]
-    assert curves[1]["train"] == {"time_s": [1.5, 11.5], "loss": [3.0, 1.0], "accuracy": [0.5] * 2}
-    assert curves[1]["held_out"]["loss"] == [4.0, 3.0, 1.5]
+    series = series_of(page, "loss")
+    labels = ["CPSFL, training", "PipeSFL, training", "CPSFL", "PipeSFL"]
+    assert [each["label"] for each in series] == labels
+    assert series[1]["x"] == {"time_s": [1.5, 11.5]}
+    assert series[1]["y"] == [3.0, 1.0]
+    assert series[3]["y"] == [4.0, 3.0, 1.5]
+    assert [each["marker"] for each in series] == ["", "", "o", "o"]
+    assert series_of(page, "accuracy")[0]["y"] == [50.0, 50.0]
     text = page.read_text()
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
     assert label(results(folders[0], folders[0])) == ["CPSFL (one)", "CPSFL (one) 2"]
@@ -279,9 +288,10 @@ def test_python_has_the_same(tmp_path: Path) -> None:
 def test_a_loss_that_diverged_leaves_a_gap(tmp_path: Path) -> None:
     folder = a_run(tmp_path / "one", [3.0, float("inf"), 4.0, float("nan"), 2.5])
     write_comparison([folder], page := tmp_path / "page.html")
-    (curve,) = data_of(page)["curves"]
-    assert curve["train"]["loss"] == [3.0, None]
-    assert curve["held_out"]["loss"] == [4.0, None, 2.5]
+    train, held_out = series_of(page, "loss")
+    assert train["y"] == [3.0, None]
+    # What is not finite is no evaluation: the value before it holds.
+    assert (held_out["x"]["round"], held_out["y"]) == ([0, 2], [4.0, 2.5])
 
 
 def test_precision_costs_what_else_equal_runs_are_apart(tmp_path: Path) -> None:
@@ -485,17 +495,15 @@ def test_a_target_names_who_reaches_it_first(
     page = Path("comparison.html")
     assert answer in html.unescape(page.read_text())
     assert "Reaches an accuracy of 80 %" in page.read_text()
-    bands = data_of(page)["bands"]
-    assert len(bands) == 2
-    assert bands[1]["round"]["accuracy"] == {
-        "x": [0, 1, 2],
-        "mean": [0.1, 0.5, 0.75],
-        "low": [0.1, 0.5, 0.7],
-        "high": [0.1, 0.5, 0.8],
-    }
-    held_out = data_of(page)["curves"][0]["held_out"]
-    assert held_out["round"] == [0, 1, 2]
-    assert held_out["energy_j"][0] == held_out["bytes"][0] == 0
+    own = [each for each in series_of(page, "accuracy") if each["label"] == "PipeSFL"]
+    assert [each["kind"] for each in own] == ["band", "line", "line", "line"]
+    spread, *seeds, mean = own
+    assert (spread["low"], spread["high"]) == ([10.0, 50.0, 70.0], [10.0, 50.0, 80.0])
+    assert mean["y"] == [10.0, 50.0, 75.0]
+    assert mean["x"]["round"] == [0, 1, 2]
+    assert mean["x"]["energy_j"][0] == mean["x"]["bytes"][0] == 0
+    assert mean["marker"]
+    assert [each["faint"] for each in seeds] == [True, True]
     drawn = {path.name for path in Path("drawn").iterdir()}
     assert drawn == {
         f"{y}-{x}.{kind}"
