@@ -200,7 +200,7 @@ def report(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Directory of a run or a session.",
+            help="Directory of a run, a session or `testbed learn`.",
             autocompletion=completion.folders,
         ),
     ],
@@ -208,12 +208,13 @@ def report(
         bool, typer.Option("--figures", help="Also write figures (PNG and PDF) to DIR/figures.")
     ] = False,
 ) -> None:
-    """Regenerate the report of a run or a session.
+    """Regenerate the report of a run, a session or `testbed learn`.
 
     Examples:
         testbed report runs/first
         testbed report runs/first --figures
     """
+    from orchestrator.records.learned import has_trajectories
     from orchestrator.records.session_reader import SESSION
     from orchestrator.reporting.report import write_report
     from orchestrator.reporting.session_report import write_session_report
@@ -222,6 +223,13 @@ def report(
         if figures:
             raise InputError(f"--figures: only for runs; {run_dir} holds a session")
         out.print(f"{write_session_report(run_dir)}")
+        return
+    if has_trajectories(run_dir):
+        from orchestrator.reporting.learned_report import write_learned_report
+
+        if figures:
+            raise InputError(f"--figures: only for runs; {run_dir} holds what was learned")
+        out.print(f"{write_learned_report(run_dir)}")
         return
     out.print(f"{write_report(run_dir)}")
     if figures:
@@ -311,7 +319,7 @@ def compare(
     """
     from orchestrator.analysis.learned import Target
     from orchestrator.cli.printed_tables import comparison_tables
-    from orchestrator.records.learned import read_trajectory
+    from orchestrator.records.learned import read_trajectories
     from orchestrator.reporting.comparison import group_styles, write_comparison
     from orchestrator.reporting.comparison_verdict import invalid, verdict
     from testbed.system.files import check_folder, check_writable, write_json
@@ -325,7 +333,7 @@ def compare(
         given,
         page,
         None if target is None else Target.parse(target, "`target`"),
-        [read_trajectory(folder) for folder in learned or []],
+        [each for folder in learned or [] for each in read_trajectories(folder)],
     )
     if comparison.race is not None:
         out.print(comparison.race.sentences(), markup=False, highlight=False)

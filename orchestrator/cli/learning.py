@@ -12,7 +12,7 @@ import typer
 
 from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.folders import check_resumable, remove_results
+from orchestrator.cli.folders import check_resumable, empty, remove_results
 from orchestrator.cli.options import (
     JsonFile,
     Overrides,
@@ -43,6 +43,16 @@ def learn(
     ],
     rounds: Rounds = None,
     overrides: Overrides = None,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Number of random seeds, from `seed` of the scenario on. With several seeds, each "
+            "has a folder of its own in DIR.",
+        ),
+    ] = 1,
     overwrite: Overwrite = False,
     resume: Annotated[
         bool,
@@ -51,27 +61,37 @@ def learn(
 ) -> None:
     """Train the model of a scenario without emulating a network.
 
-    With the option `--learned`, `predict` and `compare` then pair each loss value with the time of
-    the corresponding round, for any network.
+    The page `report.html` in the output folder shows the learning curves, and the accuracy of each
+    UAV and class. With the option `--learned`, `predict` and `compare` then pair each loss value
+    with the time of the corresponding round, for any network.
 
     Examples:
         testbed learn quickstart --set workload.evaluate_every=1 --out runs/learned
+        testbed learn quickstart --set workload.evaluate_every=1 --seeds 3 --out runs/seeds
         testbed predict quickstart --learned runs/learned --json predicted.json
     """
-    from orchestrator.analysis.learned import Outcome
-    from orchestrator.emulated.trajectory import check, learn_into
-    from orchestrator.records.learned import is_trajectory, measure_of
+    from orchestrator.emulated.appraisal import learn_seeds
+    from orchestrator.emulated.trajectory import check
+    from orchestrator.records.learned import has_trajectories, is_trajectory
+    from orchestrator.reporting.learned_report import learned_lines, write_learned_report
     from orchestrator.scenario.loading import load
 
-    parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
+    given = [*(overrides or []), *rounds_of(rounds)]
+    parsed = load(scenario, given)
     if not resume:
-        _check_empty(output, replaces=overwrite and is_trajectory(output))
+        replaced = has_trajectories if seeds > 1 else is_trajectory
+        _check_empty(output, replaces=overwrite and replaced(output))
     check(parsed)
+    numbers = range(parsed.seed, parsed.seed + seeds)
+    scenarios = [load(scenario, [*given, f"seed={seed}"]) for seed in numbers]
     with shown("rounds") as show:
-        made = learn_into(output, parsed, overwrite=overwrite, resume=resume, progress=show)
-    if (outcome := Outcome.of(made.table, measure_of(parsed))) is not None:
-        out.print(outcome.line(), markup=False, highlight=False)
+        folders = learn_seeds(output, scenarios, overwrite=overwrite, resume=resume, progress=show)
+    if overwrite and seeds > 1:
+        empty(output, [folder.name for folder in folders])  # of other seeds, or of a single one
+    for line in learned_lines(output):
+        out.print(line, markup=False, highlight=False, soft_wrap=True)
     out.print(f"learned: {output}", markup=False, highlight=False)
+    out.print(f"report: {write_learned_report(output)}", markup=False, highlight=False)
 
 
 def _check_empty(folder: Path, *, replaces: bool) -> None:
@@ -227,8 +247,8 @@ def export(
         Path,
         typer.Argument(
             metavar="DIR",
-            help="Run directory. With --to tensorboard or mlflow, it may also be a file written "
-            "by `predict --json`.",
+            help="Run directory, or folder of `testbed learn`. With --to tensorboard or mlflow, it "
+            "may also be a file written by `predict --json`.",
             autocompletion=completion.files(".json"),
         ),
     ],
@@ -270,11 +290,15 @@ def export(
 
 def _export_series(run_dir: Path, folder: Path, to: Format) -> None:
     from orchestrator.records.directory import MANIFEST
+    from orchestrator.records.learned import has_trajectories
     from orchestrator.records.reader import read_object
     from orchestrator.records.results import Result, read_results
     from orchestrator.reporting.trackers import write_mlflow, write_tensorboard
 
     check_folder(folder)
+    if has_trajectories(run_dir):
+        _export_learned(run_dir, folder, to)
+        return
     found = read_results(run_dir)
     if len(found) > 1 or not isinstance(found[0], Result):
         raise InputError(f"{run_dir}: must be one run or prediction to be exported")
@@ -283,6 +307,23 @@ def _export_series(run_dir: Path, folder: Path, to: Format) -> None:
         return
     about = read_object(run_dir / MANIFEST) if run_dir.is_dir() else {}
     out.print(f"run of MLflow: {write_mlflow(found[0], folder, about)}")
+
+
+def _export_learned(run_dir: Path, folder: Path, to: Format) -> None:
+    """Export what was learned without a network, one run of the tracker per seed."""
+    from orchestrator.reporting.learned_report import read_learned
+    from orchestrator.reporting.trackers import write_mlflow, write_tensorboard
+
+    learned = read_learned(run_dir)
+    results = [each.trajectory.as_result(each.curve) for each in learned]
+    if to is Format.TENSORBOARD and len(learned) > 1:
+        _check_empty(folder, replaces=False)
+    for each, result in zip(learned, results, strict=True):
+        if to is Format.TENSORBOARD:
+            own = folder / f"seed-{each.seed}" if len(learned) > 1 else folder
+            out.print(f"event file: {write_tensorboard(result, own)}")
+        else:
+            out.print(f"run of MLflow: {write_mlflow(result, folder, each.manifest)}")
 
 
 def _export_peft(run_dir: Path, folder: Path, overwrite: bool) -> None:

@@ -175,9 +175,10 @@ def predict(
     if learned:  # Importing what reads learned values takes longer than predicting 100 rounds.
         from orchestrator.analysis.learned import curve_of
         from orchestrator.records.comparison import plain_rows
-        from orchestrator.records.learned import read_trajectory, trajectory_for
+        from orchestrator.records.learned import read_trajectories, trajectory_for
 
-        trajectory = trajectory_for(parsed, [read_trajectory(folder) for folder in learned])
+        given = [each for folder in learned for each in read_trajectories(folder)]
+        trajectory = trajectory_for(parsed, given)
     with shown("rounds") as show:
         timeline = api.predict(parsed, trace_file, wire=wire, progress=show)
     if trajectory is not None:

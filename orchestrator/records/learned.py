@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.analysis.learned import curve_of
 from orchestrator.records.directory import MANIFEST, SCENARIO
 from orchestrator.records.reader import read_object
 from orchestrator.records.results import Result
@@ -39,6 +40,10 @@ KIND = "learned"
 STATE = "adapters.safetensors"
 BEST = "best.safetensors"
 """The state of the best evaluation, as `STATE`; missing if nothing was evaluated."""
+CURVES = "curves.parquet"
+"""Evaluations with the costs of predicted rounds, a result of `curve_of`."""
+OF_SEED = "seed-"
+"""Beginning of the name of a folder for one of several seeds."""
 WITHOUT_EFFECT = (
     *("compute", "compute_time", "profile", "backward_ratio"),
     *("recompute", "wire_error", "evaluate_every", "evaluate_samples", "asynchronous"),
@@ -139,6 +144,32 @@ class Trajectory:
                 f"{key}: {self.folder} was learned with {_shown(ours)}, not with {_shown(theirs)}"
             )
 
+    @property
+    def curve(self) -> pd.DataFrame:
+        """The evaluations on held-out data as of `curve_of`, with costs that are NaN."""
+        curve = curve_of(self.table.assign(time_s=self.table["round"]), Timeline([]))
+        return curve.assign(time_s=np.nan, energy_j=np.nan, bytes=np.nan)
+
+    def as_result(self, curve: pd.DataFrame) -> Result:
+        """The training as a result without rounds, which ends with the last evaluation.
+
+        Args:
+            curve: A result of `curve_of` for this trajectory. Batches have the time of the end of
+                their round, linearly interpolated where this round was not evaluated. Without
+                times, a round counts as a second.
+        """
+        done = self.table["round"].to_numpy(float) + 1
+        known = curve[np.isfinite(curve["time_s"].astype(float))].drop_duplicates("round")
+        time_s = np.interp(done, known["round"], known["time_s"]) if len(known) else done
+        return Result(
+            name=self.folder,
+            scenario=self.scenario,
+            execution="learned",
+            timeline=Timeline([]),
+            prediction=Timeline([]),
+            learning=self.table.assign(time_s=time_s),
+        )
+
     def timed(self, scenario: Scenario, timeline: Timeline) -> pd.DataFrame:
         """The table `learning.parquet` of these rounds.
 
@@ -215,6 +246,28 @@ def read_trajectory(folder: Path) -> Trajectory:
         raise InputError(f"{file}: {error}") from None
     decided = read_object(folder / MANIFEST).get("decided") is True
     return Trajectory(str(folder), scenario, table, decided)
+
+
+def has_trajectories(folder: Path) -> bool:
+    """Whether a folder contains a trajectory, or those of several seeds."""
+    return is_trajectory(folder) or bool(_of_seeds(folder))
+
+
+def _of_seeds(folder: Path) -> list[Path]:
+    """Folders of several seeds in a folder that is no trajectory itself."""
+    if (folder / MANIFEST).exists():
+        return []
+    return [path for path in sorted(folder.glob(f"{OF_SEED}*")) if is_trajectory(path)]
+
+
+def read_trajectories(folder: Path) -> list[Trajectory]:
+    """Read a folder of `testbed learn`: its trajectory, or those of its seeds, by seed.
+
+    Raises:
+        InputError: See `read_trajectory`.
+    """
+    found = [read_trajectory(path) for path in _of_seeds(folder) or [folder]]
+    return sorted(found, key=lambda each: each.scenario.seed)
 
 
 def with_learning(

@@ -27,6 +27,7 @@ KINDS = {
     "report": "run",
     "session": "session",
     "campaign": "campaign",
+    "learned": "training",
     "compare": "comparison",
     "validation": "validation",
     "cross_check": "cross-check",

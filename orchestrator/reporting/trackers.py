@@ -63,11 +63,14 @@ def values_of(result: Result) -> list[Value]:
 
 
 def _values(result: Result) -> Iterator[Value]:
-    ends_s = {round_.index: round_.end_s for round_ in result.timeline}
+    train = train_of(result)
+    last_s = train.groupby("round")["time_s"].max()
+    # What was learned without a network has no rounds of its own.
+    ends_s = {round_.index: round_.end_s for round_ in result.timeline} or last_s.to_dict()
     for name, of in OF_ROUNDS.items():
         for round_ in result.timeline:
             yield Value(f"round/{name}", round_.index + 1, round_.end_s, of(round_))
-    means = train_of(result).groupby("round")[["loss", "accuracy"]].mean()
+    means = train.groupby("round")[["loss", "accuracy"]].mean()
     for name in ("loss", "accuracy"):
         for index, value in means[name].items():
             step = int(str(index))
@@ -160,7 +163,7 @@ def write_mlflow(result: Result, folder: Path, about: dict[str, Any]) -> Path:
     _write_yaml(  # Last: a run without it is none.
         run / "meta.yaml",
         artifact_uri=(run / "artifacts").resolve().as_uri(),
-        end_time=start_ms + round(1e3 * result.timeline.end_s),
+        end_time=start_ms + round(1e3 * max((value.time_s for value in values), default=0.0)),
         entry_point_name="",
         experiment_id=EXPERIMENT,
         lifecycle_stage="active",

@@ -28,6 +28,7 @@ from matplotlib.figure import Figure
 from packet_cases import small
 from small_flights import small_fit, small_forecast
 from small_scenario import TREE
+from small_trajectories import write_seeds
 from synthetic_run import make_run, make_session, manifest
 
 from orchestrator.analysis.byte_accounts import BYTES
@@ -37,6 +38,7 @@ from orchestrator.flights.page import fit_page, forecast_page
 from orchestrator.records.reader import read_run
 from orchestrator.reporting import plots
 from orchestrator.reporting.comparison import write_comparison
+from orchestrator.reporting.learned_report import write_learned_report
 from orchestrator.reporting.live import serve
 from orchestrator.reporting.live_session import watched
 from orchestrator.reporting.report import write_report
@@ -67,6 +69,7 @@ KINDS = (
     "report",
     "broken",
     "compare",
+    "learned",
     "campaign",
     "reproduction",
     "cross-check",
@@ -95,6 +98,7 @@ def written(base: Path) -> dict[str, Path]:
         "report": write_report(runs[0]),
         "broken": write_report(_broken(base / "broken")),
         "compare": base / "compare.html",
+        "learned": write_learned_report(write_seeds(base / "learned")),
         "campaign": finished_campaign(base).path / "report.html",
         "reproduction": _reproduction(base / "reproduction"),
         "cross-check": _cross_check(base / "cross-check"),

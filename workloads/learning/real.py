@@ -118,6 +118,13 @@ def batch_name(client: int, round_: int, iteration: int) -> str:
     return f"{client}/{round_}/{iteration}"
 
 
+def evaluated_samples(count: int, settings: Settings) -> npt.NDArray[np.int64]:
+    """Indices of the held-out samples of an evaluation, out of `count`: always the same ones, drawn
+    by the seed, because image folders are sorted by class."""
+    order = np.random.default_rng(settings.data.seed).permutation(count)
+    return order[: settings.evaluate_samples]
+
+
 def as_bytes(tensor: Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor, without a copy."""
     return _view(tensor.numpy()) if tensor.numel() else memoryview(bytearray())
@@ -549,10 +556,7 @@ class RealServer:
             self._held_out = open_data(
                 settings.data, settings.model.classes, self._input, train=False
             )
-        # Image folders are sorted by class: take evenly spaced samples, always the same ones.
-        count = len(self._held_out.labels)
-        order = np.random.default_rng(settings.data.seed).permutation(count)
-        chosen = order[: settings.evaluate_samples]
+        chosen = evaluated_samples(len(self._held_out.labels), settings)
         loss = accuracy = 0.0
         for start in range(0, len(chosen), settings.batch_size):
             part = chosen[start : start + settings.batch_size]

@@ -170,7 +170,7 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
         ),
     },
     "learn": {"scenario": USED, "--out": USED, "--rounds": USED, "--set": USED}
-    | {"--overwrite": USED},
+    | {"--overwrite": USED, "--seeds": USED},
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
     | {"--tensorboard": USED, "--emulated": USED}
     | resumed("train s.yaml", "trained agent"),
