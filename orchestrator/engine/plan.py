@@ -30,8 +30,9 @@ Split = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Allocation:
-    """The decision for a round: split points, shares of resources, and further values of UAVs. None:
-    as the scenario says."""
+    """The decision for a round: split points, shares of resources, and further values of UAVs.
+
+    None: as the scenario says."""
 
     split: Split
     """Number of parts of the model on the client, u; or one u_k per client if they differ."""
