@@ -24,8 +24,8 @@ from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
 from orchestrator.scenario.channel import check_comparable, is_open, open_source, replay
 from orchestrator.scenario.combinations import check
+from orchestrator.scenario.loading import changes_epochs, set_key, validate, with_epochs
 from orchestrator.scenario.loading import load as load_file
-from orchestrator.scenario.loading import set_key, validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import say_unused
@@ -514,7 +514,7 @@ def _changed(scenario: Scenario, changes: Mapping[str, Any], argument: str) -> S
     for key, value in changes.items():
         set_key(tree, key, value, argument)
     try:
-        return validate(tree, argument)
+        return (with_epochs if changes_epochs(changes) else validate)(tree, argument)
     except InputError as error:
         if argument == "`overrides`":
             raise

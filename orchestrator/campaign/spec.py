@@ -43,7 +43,7 @@ from orchestrator.emulated.session_request import (
 from orchestrator.records.learned import why_inexact
 from orchestrator.scenario.channel import check_channel, read_trace
 from orchestrator.scenario.combinations import check as check_combinations
-from orchestrator.scenario.loading import explain, own_or, put, read_tree, validate
+from orchestrator.scenario.loading import explain, own_or, put, read_tree, with_epochs
 from orchestrator.scenario.schema import Scenario, Section
 from orchestrator.scenario.yaml_text import dump
 from testbed.core.errors import InputError
@@ -495,7 +495,7 @@ def _point(
         if key not in extra:
             put(tree, key, value, f"{source}: {key}")
     put(tree, "seed", seed, source)
-    scenario = validate(tree, source)
+    scenario = with_epochs(tree, source)
     try:
         options = PointOptions.model_validate(extra)
         _check_learning(mode, scenario, options, campaign.studies[study].of_learning)

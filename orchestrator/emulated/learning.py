@@ -105,6 +105,12 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         "clients_per_pass": workload.clients_per_pass,
         "evaluate_samples": workload.evaluate_samples,
         "shared_samples": workload.aggregated_samples,
+        "epoch_iterations": [
+            workload.of_client("local_iterations", client)
+            for client in range(1, scenario.uavs.count + 1)
+            if workload.sampling == "epochs"
+        ],
+        "keeps_last_batch": workload.last_batch == "keep",
     }
 
 
@@ -247,13 +253,16 @@ def learning_table(
 
 
 def few_samples(
-    partition: Sequence[Sequence[Sequence[int]]], batch_size: int | Sequence[int]
+    partition: Sequence[Sequence[Sequence[int]]],
+    batch_size: int | Sequence[int],
+    sampling: str = "draws",
 ) -> str:
     """A line about UAVs that have fewer samples than a batch; empty if there are none.
 
     Args:
         partition: By UAV: pairs of a class and its number of samples.
         batch_size: Samples per batch, or one number per UAV.
+        sampling: The key of the workload.
     """
     batches = [batch_size] * len(partition) if isinstance(batch_size, int) else batch_size
     counts = [sum(count for _, count in holdings) for holdings in partition]
@@ -268,7 +277,8 @@ def few_samples(
     count, batch = counts[few[0] - 1], batches[few[0] - 1]
     return (
         f"workload.data: {uav(few[0])}{more} fewer samples than workload.batch_size "
-        f"({count}, and batches of {batch}), so their batches repeat samples"
+        f"({count}, and batches of {batch}), so their batches "
+        + ("repeat samples" if sampling == "draws" else "are smaller")
     )
 
 

@@ -149,7 +149,8 @@ def _few_samples(done: Emulation) -> str:
     found = (done.records[0].passes or {}).get("partition") or []
     workload = done.scenario.workload
     clients = range(1, done.scenario.uavs.count + 1)
-    return few_samples(found, [workload.of_client("batch_size", k) for k in clients])
+    batches = [workload.of_client("batch_size", k) for k in clients]
+    return few_samples(found, batches, workload.sampling)
 
 
 def _divergence(done: Emulation) -> str:

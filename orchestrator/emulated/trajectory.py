@@ -124,7 +124,12 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
         about |= {"partition": learning.partition, "finished": now(), "diverged": None}
         about |= {"best": learning.best, "status": "complete"}
         for key, line in (
-            ("remarks", few_samples(learning.partition, scenario.workload.batch_size)),
+            (
+                "remarks",
+                few_samples(
+                    learning.partition, scenario.workload.batch_size, scenario.workload.sampling
+                ),
+            ),
             ("diverged", divergence(table, learning.diverged)),
         ):
             if line:
@@ -430,8 +435,9 @@ class _Learning:
         work, server = self._clients[client], self.server
         work.forward(iteration)
         smashed, labels = work.smashed()
-        server.smashed_buffer(client)[:] = smashed
-        server.labels_buffer(client)[:] = labels
+        # The last batch of an epoch may be smaller than the buffers.
+        server.smashed_buffer(client)[: len(smashed)] = smashed
+        server.labels_buffer(client)[: len(labels)] = labels
         self._at_server(lambda: server.forward_backward([client]))
 
     def _backward(self, client: int) -> tuple[float, float]:
@@ -439,7 +445,7 @@ class _Learning:
         work = self._clients[client]
         gradient, result = self.server.served(client)
         assert result is not None
-        work.gradient_buffer()[:] = gradient
+        work.gradient_buffer()[: len(gradient)] = gradient
         work.backward()
         return result.loss, result.accuracy
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from orchestrator.scenario.combinations import check
+from orchestrator.scenario.facts import KEEPS_LAST
 from orchestrator.scenario.schema import LOADS, Emulation, Scenario, Workload
 from testbed.core.orders import Ahead, Prospects
 from testbed.core.paradigm import Paradigm
@@ -379,8 +381,13 @@ def plan_round(
         profile: Costs of each split.
         allocation: The round's decision.
         sizing: Function that computes bytes.
+
+    Raises:
+        InputError: The batches of a client differ in size.
     """
     scenario = decided(scenario, allocation)
+    if KEEPS_LAST(scenario):
+        check(scenario, "times")
     clients, iterations = scenario.uavs.count, scenario.iterations
     workload, ratio = scenario.workload, scenario.workload.backward_ratio
     points = allocation.splits.tolist()

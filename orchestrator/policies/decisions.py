@@ -177,6 +177,12 @@ class DecisionCheck:
     def _check_together(self, allocation: Allocation, where: str) -> None:
         """Refuse batch sizes and iterations that do not go together with the scenario."""
         scenario = self._scenario
+        if scenario.workload.sampling == "epochs":
+            name = next(name for name in OF_WORKLOAD if getattr(allocation, name) is not None)
+            raise RunError(
+                f"{where}: {name} must be None with workload.sampling 'epochs', because batches "
+                "continue the pass over the data"
+            )
         if allocation.batch_size is not None and scenario.workload.aggregated_samples:
             raise RunError(
                 f"{where}: batch_size must be None where gradients are aggregated, which are as "

@@ -60,6 +60,7 @@ KNOWN = (
     *("train_head", "sequence_length", "batch_norm", "momentum", "clip_norm", "accumulate"),
     *("learning_rate_schedule", "learning_rate_warmup", "learning_rate_step"),
     *("learning_rate_decay", "learning_rate_last"),
+    *("sampling", "last_batch", "local_epochs"),
 )
 """Keys of the workload whose effect on a trajectory is known."""
 KNOWN_PARTICIPATION = ("clients", "rule", "parameters", "deadline_s")

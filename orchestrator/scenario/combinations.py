@@ -29,11 +29,14 @@ from orchestrator.scenario.facts import (
     DECIDES,
     DIVIDED,
     DOCKER,
+    DRAWS,
     DROPS,
+    EPOCHS,
     EVENTS,
     FROZEN_HEAD,
     GATED,
     IN_TURN,
+    KEEPS_LAST,
     LOSSY,
     MAC_ORDER,
     MEASURED,
@@ -107,6 +110,7 @@ COMMANDS = {
     "constant": "for closed forms",
     "validate": "for `testbed validate`",
     "learn": "for learning without times (`testbed learn`)",
+    "times": "where steps have times (not for `testbed learn`)",
     "train": "for the training of an agent",
     "bound_rounds": "for the lower bound of a campaign",
 }
@@ -452,6 +456,8 @@ COMBINATIONS: tuple[Combination, ...] = (
                 _EQUAL_BATCHES,
             ),
             "aggregated-gradients-with-own-batches": (OWN_BATCHES, AGGREGATED, _EQUAL_BATCHES),
+            "epochs-of-draws": (DRAWS, EPOCHS, "fresh draws have no epochs"),
+            "smaller-batches-of-aggregated-gradients": (KEEPS_LAST, AGGREGATED, _EQUAL_BATCHES),
             "aggregated-gradients-with-own-iterations": (
                 OWN_ITERATIONS,
                 AGGREGATED,
@@ -1003,6 +1009,11 @@ COMBINATIONS: tuple[Combination, ...] = (
             ),
             "validation-with-own-batches": (OWN_BATCHES, None, _EQUAL_COSTS),
             "validation-with-own-iterations": (OWN_ITERATIONS, None, _EQUAL_COSTS),
+            "validation-with-epochs": (
+                EPOCHS,
+                None,
+                "the number of iterations is one of the varied keys",
+            ),
             "validation-with-own-ranks": (OWN_RANKS, None, _EQUAL_COSTS),
             "validation-with-edge-servers": (TOPOLOGY, None, _ONE_STATION),
             "validation-with-participation": (
@@ -1029,6 +1040,17 @@ COMBINATIONS: tuple[Combination, ...] = (
                 ),
                 None,
                 "the lower bound is that of Shannon's rates",
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "times",
+        {
+            "times-of-smaller-batches": (
+                KEEPS_LAST,
+                None,
+                "all batches of a client have the same modelled times and sizes",
             ),
         },
     ),

@@ -335,6 +335,9 @@ OWN_SPLITS = fact(
 OWN_BATCHES, OWN_ITERATIONS, OWN_RANKS, OWN_RATES = (
     differs(name) for name in ("batch_size", "local_iterations", "lora_rank", "learning_rate")
 )
+DRAWS = is_value("workload.sampling", "draws", "epochs")
+KEEPS_LAST = is_value("workload.last_batch", "keep", "drop")
+EPOCHS = given("workload.local_epochs")
 FROZEN_HEAD = fact(
     "workload.train_head",
     "the head is not trained",

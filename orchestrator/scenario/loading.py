@@ -3,8 +3,10 @@
 
 """Reads scenarios: YAML and ``key=value`` overrides become a `Scenario`; errors are one line."""
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,6 +18,8 @@ from orchestrator.scenario.yaml_text import MOST_CHARACTERS, parse
 from testbed.core.errors import InputError
 from testbed.core.words import did_you_mean
 from testbed.system.files import json_digest, json_value, read_regular
+
+log = logging.getLogger(__name__)
 
 _TYPE_TAGS = {
     "bool",
@@ -41,7 +45,7 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Scenario:
     tree = read_tree(path, "scenario")
     for override in overrides:
         _override(tree, override)
-    scenario = validate(tree, str(path))
+    scenario = with_epochs(tree, str(path))
     say_unused(scenario)
     return scenario
 
@@ -181,6 +185,48 @@ def validate(tree: dict[str, Any], source: str) -> Scenario:
         raise InputError(f"{source}: {explain(error.errors(include_url=False))}") from None
 
 
+def with_epochs(tree: dict[str, Any], source: str) -> Scenario:
+    """As `validate`, with the local iterations that follow from `workload.local_epochs` if this key
+    is given: the data are opened, and the numbers of their samples are counted.
+
+    A scenario that was recorded has these iterations, and is read with `validate`.
+
+    Raises:
+        InputError: A field is wrong, or the data do not fit it; one line.
+    """
+    workload = tree.get("workload")
+    if not isinstance(workload, dict) or workload.get("local_epochs") is None:
+        scenario = validate(tree, source)
+        # With a wrong number of samples, no round could begin.
+        if scenario.workload.sampling == "epochs" and scenario.workload.compute == "real":
+            with _of(source):
+                _epochs().batches_per_epoch(scenario)
+        return scenario
+    given = workload.get("local_iterations")
+    free = {key: value for key, value in workload.items() if key != "local_iterations"}
+    scenario = validate(tree | {"workload": free}, source)
+    with _of(source):
+        found = _epochs().iterations_of_epochs(scenario)
+    if given is not None and given != found:
+        log.info("workload.local_iterations: %s, which workload.local_epochs makes", found)
+    return validate(tree | {"workload": free | {"local_iterations": found}}, source)
+
+
+def _epochs() -> Any:
+    from orchestrator.scenario import epochs  # Models and their costs are not always needed.
+
+    return epochs
+
+
+@contextmanager
+def _of(source: str) -> Iterator[None]:
+    """Put the source of a scenario before the message of an error."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+
+
 def explain(errors: Sequence[Any], model: type[BaseModel] = Scenario) -> str:
     """The first wrong field of a validation and its allowed values, in one line.
 
@@ -290,7 +336,13 @@ def varied(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario:
     tree = scenario.model_dump()
     for key, value in changes.items():
         put(tree, key, value, f"{scenario.name}: {key}")
-    return validate(tree, scenario.name)
+    return (with_epochs if changes_epochs(changes) else validate)(tree, scenario.name)
+
+
+def changes_epochs(keys: Iterable[str]) -> bool:
+    """Whether the number of iterations per epoch may depend on one of these dotted keys; with
+    others, the data need not be opened again."""
+    return any(key.split(".")[0] in ("workload", "uavs", "seed") for key in keys)
 
 
 def _one_line(text: object) -> str:

@@ -88,9 +88,10 @@ SplitPoint = Annotated[int, Field(ge=1, le=MOST_SPLITS)]
 BatchSize = Annotated[int, Field(ge=1, le=4096)]
 MOST_ITERATIONS = 1000
 Iterations = Annotated[int, Field(ge=1, le=MOST_ITERATIONS)]
+Epochs = Annotated[int, Field(ge=1, le=1000)]
 Rank = Annotated[int, Field(ge=1, le=1024)]
 LearningRate = Annotated[float, Field(ge=1e-12, le=100)]
-PER_CLIENT = ("batch_size", "local_iterations", "lora_rank", "learning_rate")
+PER_CLIENT = ("batch_size", "local_iterations", "lora_rank", "learning_rate", "local_epochs")
 """Keys of `Workload` that take one value for all UAVs, or a list of one per UAV."""
 LOADS = PER_CLIENT[:3]
 """Those of them on which the times of a round depend."""
@@ -1283,6 +1284,24 @@ class Workload(Section):
     local_iterations: Iterations | list[Iterations] = 3
     """Local iterations per round, I. A list has one number per UAV. A UAV that has finished its
     iterations sends its adapters, and the others no longer wait for it."""
+    sampling: Literal["draws", "epochs"] = Field(
+        default="draws", exclude_if=lambda sampling: sampling == "draws"
+    )
+    """Choice of the samples of a batch. `draws`: each batch is a fresh draw; `epochs`: batches pass
+    over the client's samples without replacement, in a new random order for each pass. Passes
+    continue from iteration to iteration and from round to round (see docs/learning.md)."""
+    last_batch: Literal["drop", "keep"] = Field(
+        default="drop", exclude_if=lambda choice: choice == "drop"
+    )
+    """With `sampling: epochs`, what happens to the samples at the end of a pass that do not fill a
+    batch. `drop`: this pass does not use them; `keep`: they are a smaller batch, which only
+    `testbed learn` supports."""
+    local_epochs: Epochs | list[Epochs] | None = Field(
+        default=None, exclude_if=lambda epochs: epochs is None
+    )
+    """With `sampling: epochs`, number of passes per round, E. A list has one number per UAV. The
+    number of samples of each UAV then determines its `local_iterations`, and a given value of this
+    key is replaced."""
     batch_size: BatchSize | list[BatchSize] = 8
     """Samples per batch, B. A list has one number per UAV."""
     compute: Literal["real", "none"] = "real"
@@ -1541,7 +1560,8 @@ class Workload(Section):
     @model_validator(mode="after")
     def _accumulates_within_a_round(self) -> "Workload":
         most = self.largest("local_iterations")
-        if self.accumulate > most:
+        counted = self.local_epochs is None or "local_iterations" in self.model_fields_set
+        if counted and self.accumulate > most:
             raise ValueError(
                 f"accumulate: must be at most the {most} iterations of a round, not "
                 f"{self.accumulate}"

@@ -52,7 +52,7 @@ OF_LEARNING = (
     *("local_step", "local_step_parameters"),
     *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
     *("lora_alpha", "lora_dropout", "clients_per_pass", "server_adapters"),
-    "codecs.error_feedback",
+    *("codecs.error_feedback", "last_batch"),
     *("momentum", "clip_norm", "accumulate"),
     *("learning_rate_schedule", *(f"learning_rate_{name}" for name in ("warmup", "step"))),
     *("learning_rate_decay", "learning_rate_last"),
@@ -231,7 +231,8 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "workload.split", f"allocation.policy {policy!r} decides split points"
     if workload.compute == "none":
         of_evaluation = (f"asynchronous.{name}" for name in OF_EVALUATION)
-        for name in (*OF_LEARNING, *(f"data.{each}" for each in OF_DATA), *of_evaluation):
+        of_data = (f"data.{name}" for name in OF_DATA if workload.local_epochs is None)
+        for name in (*OF_LEARNING, *of_data, *of_evaluation):
             yield f"workload.{name}", "workload.compute is 'none'"
     elif workload.evaluate_every == 0 and not scenario.evaluates_within_rounds:
         yield "workload.evaluate_samples", "workload.evaluate_every is 0"
@@ -241,6 +242,10 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
             yield f"workload.{name}", "workload.codecs has those of smashed data and of gradients"
     if codecs.named("adapters_up") is None:
         yield "workload.codecs.error_feedback", "workload.codecs.adapters_up encodes nothing"
+    if workload.sampling == "draws":
+        yield "workload.last_batch", "workload.sampling is 'draws'"
+    elif workload.compute == "none" and workload.local_epochs is None:
+        yield "workload.sampling", "workload.compute is 'none'"
     yield from _of_training(workload, scenario.rounds)
     data = workload.data
     if data.source == "synthetic":

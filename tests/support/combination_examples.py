@@ -30,6 +30,8 @@ AGENT = {"allocation.policy": "agent", "allocation.agent": "agent.pt"}
 OWN_SPLITS = {"workload.split": [1, 2, 3]}
 OWN_BATCHES = {"workload.batch_size": [4, 8, 8]}
 OWN_ITERATIONS = {"workload.local_iterations": [1, 2, 3]}
+EPOCHS = {"workload.sampling": "epochs"}
+KEEPS_LAST = EPOCHS | {"workload.last_batch": "keep"}
 OWN_RANKS = {"workload.lora_rank": [4, 8, 8]}
 PASSES = {"workload.clients_per_pass": 2}
 SHARED = {"workload.server_adapters": "shared"}
@@ -120,6 +122,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "aggregated-gradients-with-split-per-client": AGGREGATED
     | {"allocation.policy": "per-client-planner"},
     "aggregated-gradients-with-own-batches": AGGREGATED | OWN_BATCHES,
+    "epochs-of-draws": {"workload.local_epochs": 1},
+    "smaller-batches-of-aggregated-gradients": AGGREGATED | KEEPS_LAST,
     "aggregated-gradients-with-own-iterations": AGGREGATED | OWN_ITERATIONS,
     "aggregated-gradients-of-measured-time": AGGREGATED | MEASURED,
     "aggregated-gradients-without-split": AGGREGATED | {"workload.profile": PROFILE},
@@ -209,6 +213,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "validation-of-asynchronous-clients": ASYNCHRONOUS,
     "validation-with-own-batches": OWN_BATCHES,
     "validation-with-own-iterations": OWN_ITERATIONS,
+    "validation-with-epochs": EPOCHS | {"workload.local_epochs": 1},
+    "times-of-smaller-batches": KEEPS_LAST,
     "validation-with-own-ranks": OWN_RANKS,
     "validation-with-edge-servers": TOPOLOGY,
     "validation-with-participation": SOME,

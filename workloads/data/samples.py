@@ -4,11 +4,12 @@
 """Data sets, their partition among clients, and the batches drawn from them.
 
 Everything is a function of the seed: a batch depends on (seed, client, round, iteration), and not
-on the schedule or the layout of processes.
+on the schedule or the layout of processes. This also holds for passes over a client's data: a pass
+is a permutation of its samples that depends on the number of the pass.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -273,6 +274,20 @@ def classes_in_words(data: Pictures) -> str:
 
 
 @dataclass(frozen=True)
+class Passes:
+    """Batches that pass over a client's data without replacement (`workload.sampling: epochs`)."""
+
+    iterations: int
+    """Local iterations per round; passes continue over the rounds."""
+    keeps_last: bool
+    """Whether a pass ends with a batch of the remaining samples if they do not fill one."""
+
+
+PASS_SEED = 0xE90C
+"""Distinguishes the permutations of passes from other random draws."""
+
+
+@dataclass(frozen=True)
 class ClientData:
     """One client's share of a data set, and its batches."""
 
@@ -286,14 +301,23 @@ class ClientData:
     noise: float = 0.0
     """Standard deviation of the noise in this client's images, relative to that of a colour
     channel."""
+    passes: Passes | None = None
+    """None: each batch is a fresh draw."""
+
+    @property
+    def batches(self) -> int:
+        """Number of batches per pass; 0 if none is full and a smaller one is not kept."""
+        assert self.passes is not None, "fresh draws have no passes"
+        full, rest = divmod(len(self.indices), self.batch_size)
+        return full + (rest > 0 and self.passes.keeps_last)
 
     def batch(
         self, round_index: int, iteration: int, batch_size: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """Samples and labels of one local iteration, see `Dataset.batch`.
 
-        They are drawn without replacement (with replacement if the client has fewer than B
-        samples).
+        Without passes they are drawn without replacement (with replacement if the client has fewer
+        than B samples).
 
         Args:
             round_index: Index of the round, starting from 0.
@@ -307,10 +331,35 @@ class ClientData:
         return samples, labels
 
     def choice(self, round_index: int, iteration: int, batch_size: int | None = None) -> Indices:
-        """Indices of the samples in a batch, shape [B]; the server uses them to find the labels."""
+        """Indices of the samples in a batch, shape [B], or fewer in the last batch of a pass."""
+        if self.passes is not None:
+            step = round_index * self.passes.iterations + iteration - 1
+            number, place = divmod(step, self.batches)
+            random = np.random.default_rng([self.seed, self.client, number, PASS_SEED])
+            start = place * self.batch_size
+            return random.permutation(self.indices)[start : start + self.batch_size]
         random = np.random.default_rng([self.seed, self.client, round_index, iteration])
         count = batch_size or self.batch_size
         return random.choice(self.indices, count, replace=len(self.indices) < count)
+
+    def size(self, round_index: int, iteration: int) -> int:
+        """Number of samples in a batch."""
+        return self.batch_size if self.passes is None else len(self.choice(round_index, iteration))
+
+    def passing(self, passes: Passes) -> "ClientData":
+        """The same data with batches that pass over them.
+
+        Raises:
+            InputError: A pass would have no batch.
+        """
+        made = replace(self, passes=passes)
+        if not made.batches:
+            raise InputError(
+                f"workload.batch_size: uav{self.client} has {len(self.indices)} samples, which do "
+                f"not fill a batch of {self.batch_size}; an epoch needs one, or "
+                "workload.last_batch 'keep'"
+            )
+        return made
 
 
 def client_data(

@@ -20,7 +20,14 @@ from testbed.transport.wire import RoundSizes
 from workloads.aggregation.rules import Link
 from workloads.codecs.codec import Codec, Direction
 from workloads.codecs.registry import codec_of
-from workloads.data.samples import ClientData, Dataset, client_data, holdings, open_data
+from workloads.data.samples import (
+    ClientData,
+    Dataset,
+    Passes,
+    client_data,
+    holdings,
+    open_data,
+)
 from workloads.learning.backbone import load_model
 from workloads.learning.learner import ClientLearner, PassTimes, Seen, ServerLearner, own_tensors
 from workloads.learning.model import SplitModel
@@ -61,6 +68,11 @@ class Settings:
     """Names and parameters of the codecs of directions that do not have the one above."""
     error_feedback: bool = True
     """Whether clients add the values that the encoding of adapters omitted to later adapters."""
+    epoch_iterations: Sequence[int] = ()
+    """If batches pass over the data: number of iterations of each client per round; empty: batches
+    are fresh draws."""
+    keeps_last_batch: bool = False
+    """Whether passes end with a batch of the remaining samples."""
 
     @classmethod
     def from_json(cls, tree: Mapping[str, object]) -> "Settings":
@@ -159,7 +171,18 @@ class Opened:
         model = settings.open_model()
         dataset = open_data(settings.data, settings.model.classes, model.input)
         batches = settings.batch_sizes or settings.batch_size
-        return cls(model, client_data(dataset, settings.data, settings.clients, batches))
+        shares = client_data(dataset, settings.data, settings.clients, batches)
+        if settings.epoch_iterations:
+            keeps = settings.keeps_last_batch
+            shares = [
+                share.passing(Passes(iterations, keeps))
+                for share, iterations in zip(shares, settings.epoch_iterations, strict=True)
+            ]
+            if keeps:
+                model.check_batch_size(
+                    min(len(share.indices) % share.batch_size or 2 for share in shares)
+                )
+        return cls(model, shares)
 
 
 class RealClient:
@@ -280,7 +303,8 @@ class RealClient:
         """The gradient of the whole batch, whose first samples may have aggregated ones."""
         count, (batch, *of_sample) = self._settings.shared_samples, self._shape
         if not count:
-            return self._down.decode(self._gradient, self._shape)
+            size = self._down.size(self._shape)
+            return self._down.decode(self._gradient[:size], self._shape)
         parts = [self._down_shared.decode(self._shared, (count, *of_sample))]
         if count < batch:
             parts.append(self._down.decode(self._gradient, (batch - count, *of_sample)))
@@ -335,6 +359,7 @@ class RealServer:
         self._layout = model.layout
         self._settings = settings
         clients = range(1, settings.clients + 1)
+        self._shares = {share.client: share for share in shares}
         self._samples = {share.client: len(share.indices) for share in shares}
         self._learner = ServerLearner(model, clients, settings.training, self._samples)
         self._down_codec = settings.codec_for("adapters_down")
@@ -449,14 +474,8 @@ class RealServer:
     def forward_backward(self, clients: Sequence[int]) -> None:
         """Do one pass for these clients' batches."""
         self._passes.append(len(clients))
-        waiting = {
-            client: (
-                self._up[client].decode(self._smashed[client], self._shape(client)),
-                torch.from_numpy(self._labels[client].astype(np.int64)),
-            )
-            for client in clients
-        }
         self._served.update(clients)
+        waiting = {client: self._arrived(client) for client in clients}
         names = {k: batch_name(k, self._round, self._served[k]) for k in clients}
         if len(waiting) == 1:
             [(client, batch)] = waiting.items()
@@ -472,6 +491,13 @@ class RealServer:
                 sent = down.encode(gradient)
                 down.note_error(gradient, sent)
             self._results[client] = sent, BatchResult(step.loss, step.accuracy)
+
+    def _arrived(self, client: int) -> tuple[Tensor, Tensor]:
+        """The smashed data and labels of a client's batch."""
+        shape, up = self._shape(client), self._up[client]
+        smashed = up.decode(self._smashed[client][: up.size(shape)], shape)
+        labels = self._labels[client][: shape[0] * self._input.labels]
+        return smashed, torch.from_numpy(labels.astype(np.int64))
 
     def served(self, client: int) -> Served:
         """The gradient of a client's smashed data, with loss and accuracy of its batch."""
@@ -489,8 +515,10 @@ class RealServer:
         return self._down_shared.encode(mean.float())
 
     def _shape(self, client: int) -> tuple[int, ...]:
-        """Shape of a batch of that client's smashed data."""
-        batch = len(self._labels[client]) // self._input.labels
+        """Shape of the smashed data of that client's last batch."""
+        share, batch = self._shares[client], len(self._labels[client]) // self._input.labels
+        if share.passes is not None:  # The last batch of a pass may be smaller.
+            batch = share.size(self._round, self._served[client])
         return (batch, *self._feature_shapes[self._splits[client] - 1])
 
     def adapters_buffer(self, client: int) -> memoryview:

@@ -100,6 +100,10 @@ class Receiver:
         self._codec = codec
         self._stream = Stream(kind)
 
+    def size(self, shape: Sequence[int]) -> int:
+        """Bytes of an encoded tensor of this shape."""
+        return self._codec.size(prod(shape))
+
     def decode(self, data: memoryview, shape: Sequence[int]) -> Tensor:
         """Decode a float32 tensor, which may be a view of the data.
 

@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import safetensors.torch
+import torch
 import yaml
 from console import TESTBED
+from packages import importable, write_package
 from small_hierarchy import TOPOLOGY
+from torch.nn import functional
 from typer.testing import CliRunner
 
 import orchestrator as tb
@@ -31,8 +35,15 @@ from orchestrator.records.learned import (
 )
 from orchestrator.records.reader import read_run
 from orchestrator.records.results import Result, read_results
+from orchestrator.scenario.loading import varied
+from orchestrator.scenario.profiles import data_of, model_of
 from testbed.core.errors import InputError
 from testbed.core.timeline import S
+from testbed.system.folders import cache_folder
+from workloads.data.samples import client_data, open_data
+from workloads.learning.backbone import load_model
+from workloads.learning.cached import backbone_file
+from workloads.learning.model import initial_trainables
 
 TRACE = {"gain": np.full((3, 20_000), 1e-10), "slot_s": 0.1}
 KEYS = {
@@ -396,3 +407,127 @@ def test_runs_learn_the_same_under_two_paradigms(
     run = read_run(out)
     timed = read_trajectory(learned).timed(run.scenario, run.measured)
     pd.testing.assert_frame_equal(timed, run.tables["learning"], check_exact=True)
+
+
+CNN = """
+from torch import nn
+from workloads.models.chain import Chain, Images
+
+def digits(classes):
+    net = nn.Module()
+    net.one, net.two = nn.Conv2d(3, 4, 3, stride=2), nn.Linear(4 * 7 * 7, 16)
+    net.head = nn.Linear(16, classes)
+    first = lambda x: net.one(x).relu().flatten(1)
+    return Chain(net, Images(16), lambda x: x, [first, lambda x: net.two(x).relu()],
+                 lambda x: x, "head")
+"""
+
+
+@pytest.fixture
+def cnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    write_package(
+        tmp_path / "packages", "digits", CNN, "[testbed.models]\ndigits = digits:digits\n"
+    )
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with importable(tmp_path / "packages", "digits", monkeypatch):
+        yield {
+            "workload.model": "digits",
+            "workload.adapters": "full",
+            "workload.split": 1,
+            "workload.optimiser": "sgd",
+            "workload.momentum": 0.5,
+            "workload.learning_rate": 0.05,
+            "workload.data.samples": 90,
+            "workload.data.partition": "quantity",
+            "workload.data.concentration": 3,
+            "workload.sampling": "epochs",
+        }
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"workload.local_epochs": 2, "workload.last_batch": "keep"},
+        {"workload.local_epochs": [1, 2, 3]},
+        {"workload.local_iterations": 3, "workload.last_batch": "keep"},
+    ],
+    ids=["keep", "drop", "iterations"],
+)
+def test_epochs_equal_a_plain_loop(tmp_path: Path, cnn: Any, keys: dict[str, Any]) -> None:
+    """Ten rounds of FedAvg as its paper writes it, in float64, without the testbed's learning."""
+    made = tb.load("quickstart", KEYS | cnn | {"rounds": 10} | keys)
+    learn(made, tmp_path)
+    about, config = model_of(made), data_of(made)
+    model = load_model(about, backbone_file(about, cache_folder()))
+    data = open_data(config, made.workload.classes, model.input)
+    parts = [share.indices for share in client_data(data, config, 3, 4)]
+    images, labels = data.batch(np.arange(len(data.labels)))
+    images = images.double()
+    first = initial_trainables(model.layout, made.seed, model.loras, model.given)
+    start = {name: tensor.double() for name, tensor in model.layout.views(first).items()}
+    world = start
+
+    def loss_of(own: dict[str, torch.Tensor], chosen: np.ndarray) -> torch.Tensor:
+        x = functional.conv2d(images[chosen], own["one.weight"], own["one.bias"], stride=2)
+        x = functional.linear(x.relu().flatten(1), own["two.weight"], own["two.bias"])
+        logits = functional.linear(x.relu(), own["head.weight"], own["head.bias"])
+        return functional.cross_entropy(logits, labels[chosen])
+
+    def batches(client: int) -> Any:
+        """Batches of passes, one after the other without an end."""
+        own, number = parts[client - 1], 0
+        while True:
+            order = np.random.default_rng([made.seed, client, number, 0xE90C]).permutation(own)
+            cuts = [order[first : first + 4] for first in range(0, len(order), 4)]
+            keeps = made.workload.last_batch == "keep"
+            yield from (cut for cut in cuts if keeps or len(cut) == 4)
+            number += 1
+
+    sources = [batches(client) for client in (1, 2, 3)]
+    for _ in range(10):
+        ends = []
+        for client, source in enumerate(sources, start=1):
+            count = keys.get("workload.local_iterations")
+            if count is None:
+                samples, keeps = len(parts[client - 1]), "workload.last_batch" in keys
+                epochs = made.workload.of_client("local_epochs", client)
+                count = epochs * (-(-samples // 4) if keeps else samples // 4)
+            own = {name: t.clone().requires_grad_() for name, t in world.items()}
+            optimiser = torch.optim.SGD(own.values(), 0.05, momentum=0.5)
+            for _ in range(count):
+                optimiser.zero_grad()
+                loss_of(own, next(source)).backward()
+                optimiser.step()
+            ends.append({name: t.detach() for name, t in own.items()})
+        world = {
+            name: sum(len(part) / 90 * end[name] for part, end in zip(parts, ends, strict=True))
+            for name in world
+        }
+    learned = safetensors.torch.load(state(tmp_path))
+    assert learned.keys() == world.keys()
+    for name, tensor in world.items():
+        torch.testing.assert_close(learned[name].double(), tensor, atol=1e-5, rtol=0)
+        assert not torch.allclose(tensor, start[name], atol=1e-3), name
+
+
+def test_rounds_follow_the_iterations_of_epochs(tmp_path: Path, cnn: Any) -> None:
+    made = tb.load("quickstart", KEYS | cnn | {"workload.local_epochs": 1})
+    table = learn(made, tmp_path).table
+    per_round = table[table["data"] == "train"].groupby(["round", "client"]).size()
+    counts = made.workload.local_iterations
+    assert per_round.tolist() == counts * 2
+    assert len(set(counts)) == 3
+    timeline = tb.predict(made, trace=TRACE)
+    assert len(read_trajectory(tmp_path).timed(made, timeline)) == len(table)
+    with pytest.raises(InputError, match=r"^workload\.last_batch: must be 'drop' where steps have"):
+        tb.predict(tb.load("quickstart", KEYS | cnn | {"workload.last_batch": "keep"}), trace=TRACE)
+
+
+def test_changed_data_change_the_iterations_of_epochs(cnn: Any) -> None:
+    made = tb.load("quickstart", KEYS | cnn | {"workload.local_epochs": 2})
+    other = tb.load(
+        "quickstart", KEYS | cnn | {"workload.local_epochs": 2, "workload.batch_size": 2}
+    )
+    assert sum(other.workload.local_iterations) > 1.7 * sum(made.workload.local_iterations)
+    assert varied(made, {"workload.batch_size": 2}) == other
+    assert varied(made, {"rounds": 5}).workload == made.workload

@@ -14,6 +14,7 @@ from torchvision.io import write_png
 from testbed.core.errors import InputError
 from workloads.data.samples import (
     Dataset,
+    Passes,
     Synthetic,
     client_data,
     open_data,
@@ -238,6 +239,41 @@ def test_a_client_with_few_samples_still_fills_its_batch() -> None:
     config = DataConfig(samples=6)
     shares = client_data(open_data(config, 2, Images(64)), config, 2, batch_size=8)
     assert len(shares[0].choice(0, 1)) == 8
+
+
+@pytest.mark.parametrize("iterations", [1, 3, 5])
+@pytest.mark.parametrize(("batch", "samples"), [(8, 40), (8, 43), (7, 22), (1, 5), (5, 5)])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_each_pass_has_every_sample_once(
+    iterations: int, batch: int, samples: int, keeps: bool
+) -> None:
+    config = DataConfig(samples=2 * samples)
+    data = open_data(config, 10, Images(64))
+    share = client_data(data, config, 2, batch)[1].passing(Passes(iterations, keeps))
+    steps = [(step // iterations, step % iterations + 1) for step in range(3 * share.batches)]
+    chosen = [share.choice(*place) for place in steps]
+    assert [share.size(*place) for place in steps] == list(map(len, chosen))
+    orders = []
+    for first in range(0, len(chosen), share.batches):
+        own = chosen[first : first + share.batches]
+        assert {len(part) for part in own[:-1]} <= {batch}
+        assert len(own[-1]) == (samples % batch or batch if keeps else batch)
+        order = np.concatenate(own)
+        assert len(set(order.tolist())) == len(order) == (samples if keeps else len(own) * batch)
+        assert set(order.tolist()) <= set(share.indices.tolist())
+        orders.append(order.tolist())
+    assert len(set(map(tuple, orders))) == 3, "each pass has an order of its own"
+    assert np.array_equal(share.choice(*steps[-1]), chosen[-1]), "whatever was asked before"
+
+
+def test_a_pass_without_a_full_batch_is_refused() -> None:
+    config = DataConfig(samples=21)
+    shares = client_data(open_data(config, 3, Images(64)), config, 3, [4, 7, 8])
+    assert [share.passing(Passes(1, False)).batches for share in shares[:2]] == [1, 1]
+    why = r"^workload\.batch_size: uav3 has 7 samples, which do not fill a batch of 8; .*'keep'$"
+    with pytest.raises(InputError, match=why):
+        shares[2].passing(Passes(1, False))
+    assert shares[2].passing(Passes(1, True)).size(5, 1) == 7
 
 
 def test_synthetic_tokens_follow_each_other_by_topic() -> None:
