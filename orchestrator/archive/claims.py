@@ -69,9 +69,10 @@ COLUMNS: dict[str, dict[str, How]] = {
         "round paradigm client iteration step bytes edge_round edge", "start_s end_s"
     ),
     "rounds": _table(
-        "kind round paradigm split start_s latency_s max_energy_j objective", "decision_s"
+        "kind round paradigm split start_s latency_s max_energy_j objective max_flight_energy_j",
+        "decision_s",
     ),
-    "energy": _table("kind round client energy_j split"),
+    "energy": _table("kind round client energy_j split flight_energy_j"),
     "lost": _table("kind round client", "lost_s stopped_s cause"),
     "backhaul": _table("kind round edge direction bytes", "start_s end_s"),
     "edge_rounds": _table(

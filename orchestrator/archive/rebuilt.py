@@ -23,6 +23,7 @@ from orchestrator.analysis.waterfall import PART_OF, waterfalls
 from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.emulated.stage import SPARE_SLOTS
 from orchestrator.engine.faults import FaultSchedule, RoundFaults
+from orchestrator.engine.flight import with_flight
 from orchestrator.engine.lte import Cellular
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.engine.radio import powered, radio_access
@@ -175,6 +176,7 @@ class _Remade:
         )
         spans = _with_bytes(stored.spans, predicted)
         measured = round_of_spans(index, plan, radio, decision.start_s, spans, stored.lost, wrong)
+        measured = with_flight(scenario, measured, self.channel.now)
         first = math.floor(decision.start_s / slot_s + 1e-9)
         rates = RoundRates(
             *(plan, radio, self.channel, first, wrong, self.wire.engine.tcp(index)),

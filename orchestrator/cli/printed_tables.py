@@ -59,11 +59,14 @@ SESSION_COLUMNS: dict[str, tuple[str, float]] = {
 def rounds_table(timeline: Timeline) -> Table:
     """One row per round (at most `MOST_ROWS`), and the mean over all rounds."""
     table = Table(box=None, pad_edge=False)
-    for column in ("round", "paradigm", "u", "start s", "latency s", "max energy J", "objective"):
+    columns = ["round", "paradigm", "u", "start s", "latency s", "max energy J", "objective"]
+    flies = any(round_.flight_energy_j is not None for round_ in timeline)
+    for column in [*columns, *["max flight J"] * flies]:
         table.add_column(column, justify="left" if column == "paradigm" else "right")
 
-    def costs(round_: Round) -> tuple[float, float, float]:
-        return round_.latency_s, float(round_.energy_j.max()), round_.objective
+    def costs(round_: Round) -> tuple[float, ...]:
+        found = round_.latency_s, float(round_.energy_j.max()), round_.objective
+        return found if round_.flight_energy_j is None else (*found, round_.flight_energy_j.max())
 
     for round_ in timeline.rounds[:MOST_ROWS]:
         table.add_row(

@@ -51,6 +51,7 @@ from orchestrator.emulated.radio_air import LOG
 from orchestrator.emulated.rate_feed import RoundRates
 from orchestrator.engine.access import LinkRates, RadioAccess
 from orchestrator.engine.faults import Fault, RoundFaults
+from orchestrator.engine.flight import with_flight
 from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.lte import Cellular
 from orchestrator.engine.plan import RoundPlan, decided, fixed_allocation
@@ -465,7 +466,7 @@ class Stage:
                 traces = self.nodes.collect(Traces, self.nodes.alive, ANSWER_TIMEOUT_S)
                 qlog.write(self.traces, traces)
         lost = node_faults.lost(bs.lost)
-        measured = _measured(round_, reports, lost)
+        measured = with_flight(scenario, _measured(round_, reports, lost), channel.now)
         if round_.faults is not None:
             counted = [loss for loss in lost if loss.lost_s <= measured.end_s]
             round_.faults.check(round_.index, measured.end_s, counted)

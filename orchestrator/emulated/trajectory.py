@@ -212,8 +212,8 @@ def learn_into(
 
 
 def decisions(scenario: Scenario) -> list[Allocation]:
-    """What the policy of a package decides for each round in the prediction, if this includes
-    anything that learning depends on; otherwise empty."""
+    """The decisions of a package's policy in the predicted rounds, if learning depends on them;
+    otherwise empty."""
     if scenario.allocation.policy not in POLICIES.plugins:
         return []
     made: list[Allocation] = []

@@ -32,9 +32,8 @@ Split = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Allocation:
-    """The decision for a round: split points, shares of resources, and further values of UAVs.
-
-    None: as the scenario says."""
+    """The decision for a round: split points, shares of resources, and further values of UAVs,
+    which are those of the scenario if they are None."""
 
     split: Split
     """Number of parts of the model on the client, u; or one u_k per client if they differ."""

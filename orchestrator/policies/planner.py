@@ -37,6 +37,7 @@ from ns3_scenarios.trace import (
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.arrays import Ints
 from orchestrator.engine.fdma import ShannonFdma, shannon_bps
+from orchestrator.engine.flight import flight_cost
 from orchestrator.engine.plan import Allocation, Array, split_of
 from orchestrator.engine.radio import radio_access
 from orchestrator.policies.shares import decided_shares, least_share, lifted, whole_steps
@@ -110,6 +111,8 @@ class Outlook:
     gain: SlotValues
     """Shape [K, S], or for each direction: gains, or rates if the radio is that of a rate trace."""
     slot_s: float
+    flight_cost: float = 0.0
+    """See `orchestrator.engine.flight.flight_cost`."""
 
     @cached_property
     def shares(self) -> tuple[str, ...]:
@@ -145,19 +148,23 @@ class Outlook:
         Raises:
             TraceExhausted: One of the rounds takes longer than the forecast.
         """
-        if not self.is_compiled:
-            return self._one_by_one(tried)
-        return simulate_batch(
-            self.costs,
-            self.radio,
-            self.gain,
-            self.slot_s,
-            0.0,
-            tried.split,
-            tried.alpha,
-            tried.beta,
-            tried.rho,
-        )
+        if self.is_compiled:
+            played = simulate_batch(
+                self.costs,
+                self.radio,
+                self.gain,
+                self.slot_s,
+                0.0,
+                tried.split,
+                tried.alpha,
+                tried.beta,
+                tried.rho,
+            )
+        else:
+            played = self._one_by_one(tried)
+        if not self.flight_cost:
+            return played
+        return replace(played, objective=played.objective + self.flight_cost * played.latency_s)
 
     def _one_by_one(self, tried: "Candidates") -> BatchTimes:
         """See `play`."""
@@ -640,7 +647,8 @@ def planner(
         warm, slots = [_among(a, now.clients) for a in now.allocations[-1:]], FORECAST_SLOTS
         while True:
             gain = forecast(scenario, now.channel, now.start_s, slots)[at]
-            outlook = Outlook(costs, radio, gain, FORECAST_SLOT_S)
+            cost = flight_cost(scenario, now.channel, now.start_s - VELOCITY_S)
+            outlook = Outlook(costs, radio, gain, FORECAST_SLOT_S, cost)
             try:
                 found, _ = search(
                     outlook,

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotTrace, SlotValues, TraceExhausted, each_way
+from orchestrator.engine.flight import flight_cost
 from orchestrator.engine.plan import Allocation, Array, fixed_allocation
 from orchestrator.engine.radio import of_gains, radio_access
 from orchestrator.policies.planner import (
@@ -111,6 +112,7 @@ def best_on(
                 radio,
                 _merged(trace.values[:, (start + np.arange(slots * fine)) % trace.slots], fine)[at],
                 fine * trace.slot_s,
+                flight_cost(scenario, trace, 0.0),
             )
             for start in (start_s / trace.slot_s).astype(int).tolist()
         ]
@@ -166,13 +168,15 @@ def _sampled(
     fine = max(1, round(FORECAST_SLOT_S / scenario.slot_s))
     apart, length = round(SPREAD_S / scenario.slot_s), slots * fine
     with ns3_source(scenario) as source:
-        gain = source.trace((rounds - 1) * apart + length).values
+        trace = source.trace((rounds - 1) * apart + length)
+    gain, cost = trace.values, flight_cost(scenario, trace, 0.0)
     starts = range(0, rounds * apart, apart)
 
     def piece(at: int) -> SlotValues:
         return _merged(gain[:, at : at + length], fine)
 
-    return [Outlook(costs, radio, piece(start)[at], fine * scenario.slot_s) for start in starts]
+    slot_s = fine * scenario.slot_s
+    return [Outlook(costs, radio, piece(start)[at], slot_s, cost) for start in starts]
 
 
 def _merged(values: SlotValues, fine: int) -> SlotValues:

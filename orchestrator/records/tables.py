@@ -157,6 +157,8 @@ OPTIONAL = {
     "smashed_error": ANY,
     "gradient_error": ANY,
     "split": Column("integer", 0, 1000),
+    "flight_energy_j": AMOUNT,
+    "max_flight_energy_j": AMOUNT,
     "tx_power_w": AMOUNT,
     "compute_flops": Column("number", 0, 1e21),
     "batch_size": Column("integer", 1, 4096),

@@ -25,8 +25,9 @@ from testbed.core.timeline import (
 
 
 def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
-    """One row per kind of timeline, round and client: kind, round, client, energy_j, split."""
-    return pd.DataFrame(
+    """One row per kind of timeline, round and client: kind, round, client, energy_j, split; and
+    flight_energy_j if it is modelled."""
+    table = pd.DataFrame(
         [
             (kind, round_.index, client, float(energy_j), split)
             for kind, timeline in timelines.items()
@@ -42,6 +43,13 @@ def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
         ],
         columns=["kind", "round", "client", "energy_j", "split"],
     )
+    flown = [
+        round_.flight_energy_j
+        for timeline in timelines.values()
+        for round_ in timeline
+        if round_.flight_energy_j is not None
+    ]
+    return table.assign(flight_energy_j=np.concatenate(flown)) if flown else table
 
 
 def backhaul_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
@@ -156,6 +164,9 @@ def timeline_of(tables: Mapping[str, pd.DataFrame], kind: str, clients: int) -> 
                 spans=spans.get(row["round"], np.empty(0, SPAN)),
                 lost=_losses(lost.get(row["round"])),
                 backhaul=_backhaul(backhaul.get(row["round"])),
+                flight_energy_j=energy[row["round"]]["flight_energy_j"].to_numpy(float)
+                if row["round"] in energy and "flight_energy_j" in energy[row["round"]]
+                else None,
             )
             for row in rounds[rounds["kind"] == kind].sort_values("round").to_dict("records")
         ]

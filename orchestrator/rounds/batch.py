@@ -25,8 +25,8 @@ def is_known_beforehand(scenario: Scenario) -> bool:
     """Whether every round has the scenario's own split and shares, all clients, and no faults."""
     decided = scenario.allocation.kind.decides or selection(scenario)
     dropped = planned(scenario) or scenario.participation.deadline_s is not None
-    scheme = scenario.scheme
-    return not (decided or scheme.asynchronous or dropped) and scheme.is_plain
+    scheme, flies = scenario.scheme, scenario.propulsion.model != "none"
+    return not (flies or decided or scheme.asynchronous or dropped) and scheme.is_plain
 
 
 def predict_at_once(scenario: Scenario, source: ChannelSource, profile: SplitProfile) -> BatchTimes:

@@ -19,6 +19,7 @@ from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, RateTrace, SlotTrace, TraceExhausted, both_ways
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
+from orchestrator.engine.flight import with_flight
 from orchestrator.engine.orders import OrderFailed
 from orchestrator.engine.plan import (
     Allocation,
@@ -416,7 +417,7 @@ class EngineBackend:
         times = simulate_on(
             self._scenario, plan, radio, self._channel, decision.start_s, faults, tcp=tcp
         )
-        return round_of(decision.index, plan, times)
+        return with_flight(self._scenario, round_of(decision.index, plan, times), self._channel.now)
 
 
 def decisions_at_edges(

@@ -27,6 +27,7 @@ from ns3_scenarios.radio import LteSettings, WifiSettings
 from ns3_scenarios.radio_packets import RadioPacketNetwork
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.engine.faults import RoundFaults
+from orchestrator.engine.flight import with_flight
 from orchestrator.engine.links import impairments_of, shape_of
 from orchestrator.engine.plan import decided, link_bytes, payload_bytes, plan_round
 from orchestrator.rounds.conductor import Conductor
@@ -227,4 +228,5 @@ class PacketBackend(EngineBackend):
         )
         shown = plan_round(scenario, self._profile, allocation, payload_bytes)
         conductor = Conductor(plan, decision.start_s, carrier, faults, shown=shown)
-        return round_of(decision.index, plan, conducted(conductor, radio))
+        made = round_of(decision.index, plan, conducted(conductor, radio))
+        return with_flight(scenario, made, self._channel.now)

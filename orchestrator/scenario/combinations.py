@@ -33,6 +33,7 @@ from orchestrator.scenario.facts import (
     DROPS,
     EPOCHS,
     EVENTS,
+    FLIES,
     FROZEN_HEAD,
     GATED,
     IN_TURN,
@@ -233,6 +234,7 @@ _FORMS_PLAIN = "the paper's equations are those of its own protocol"
 _BOUND = "the lower bound is that of the paper's synchronous protocol"
 _ONE_STATION = "only one base station is considered"
 _AGENT_PLAIN = "an agent decides for the paper's synchronous rounds of all UAVs"
+_FLIGHT_OF_ROUNDS = "the energy of flight is that of the rounds of one base station"
 _NS3_LACKS = "ns-3's model of LTE lacks this"
 
 COMBINATIONS: tuple[Combination, ...] = (
@@ -240,6 +242,16 @@ COMBINATIONS: tuple[Combination, ...] = (
         CONTRADICTION,
         "",
         {
+            "weight-of-a-flight-without-model": (
+                fact(
+                    "objective.flight_energy_weight",
+                    "objective.flight_energy_weight is above 0",
+                    "must be 0",
+                    lambda s: s.objective.flight_energy_weight > 0,
+                ),
+                is_value("propulsion.model", "none", otherwise="must not be 'none'"),
+                "there is no energy of flight",
+            ),
             "shares-of-another-policy": (
                 first(
                     "shares are given",
@@ -755,6 +767,8 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "a session has one base station",
             ),
             "edge-servers-with-an-agent": (TRAINED, TOPOLOGY, _TRAINED_ON_ALL),
+            "flight-with-edge-servers": (FLIES, TOPOLOGY, _FLIGHT_OF_ROUNDS),
+            "flight-of-asynchronous-clients": (FLIES, ASYNCHRONOUS, _FLIGHT_OF_ROUNDS),
         },
     ),
     *_rows(

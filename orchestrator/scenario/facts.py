@@ -403,6 +403,7 @@ LOSSY = fact(
 )
 DROPS = is_value("faults.on_loss", "drop", "wait", "abort")
 TOPOLOGY = given("topology")
+FLIES = is_not("propulsion.model", "none")
 DEADLINE = given("participation.deadline_s")
 SOME_CLIENTS = fact(
     "participation",

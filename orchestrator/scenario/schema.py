@@ -1843,6 +1843,54 @@ class Objective(Section):
 
     energy_weight: Annotated[float, Field(ge=0, le=1e9)] = 4.0
     """Weight λ, in s/J."""
+    flight_energy_weight: Annotated[float, Field(ge=0, le=1e9)] = Field(
+        default=0.0, exclude_if=lambda weight: weight == 0
+    )
+    """Weight of the largest energy of flight of a UAV in s/J, which is added to the objective. It
+    requires `propulsion.model`."""
+
+
+class Propulsion(Section):
+    """Power of flight of the UAVs (see docs/heterogeneous-uavs.md). The energy of flight
+    is reported next to the energy of the paper, which counts computing and sending."""
+
+    model: Literal["none", "rotary-wing", "table"] = "none"
+    """`none`: flight is not modelled; `rotary-wing`: the model of Zeng, Xu and Zhang (2019), eq.
+    (12), with the parameters below; `table`: the power at the speeds in `table`."""
+    blade_w: Power = 79.8563
+    """Power of the blade profile in hover, P_0, in W."""
+    induced_w: Power = 88.6279
+    """Induced power in hover, P_i, in W."""
+    tip_speed_m_s: Annotated[float, Field(ge=1, le=1000)] = 120.0
+    """Speed of the tip of the rotor blade, U_tip."""
+    rotor_velocity_m_s: Annotated[float, Field(ge=0.1, le=100)] = 4.03
+    """Mean rotor induced velocity in hover, v_0."""
+    drag_ratio: Annotated[float, Field(ge=0, le=100)] = 0.6
+    """Fuselage drag ratio, d_0."""
+    air_kg_m3: Annotated[float, Field(ge=0, le=10)] = 1.225
+    """Air density, ρ."""
+    rotor_solidity: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Rotor solidity, s."""
+    rotor_m2: Annotated[float, Field(ge=0, le=100)] = 0.503
+    """Area of the rotor disc, A."""
+    weight_n: Annotated[float, Field(ge=0, le=1e5)] = 20.0
+    """Weight of a UAV in N. Climbing adds the weight times the rate of climb to the power."""
+    table: list[tuple[Speed, Power]] = []
+    """For `table`: pairs of a horizontal speed in m/s and a power in W, by ascending speed. Between
+    them, the power is interpolated; at higher speeds, it is that of the last pair."""
+
+    @model_validator(mode="after")
+    def _table_fits(self) -> "Propulsion":
+        speeds = [speed for speed, _ in self.table]
+        if (self.model == "table") != bool(speeds):
+            needs = "must have one or more pairs" if self.model == "table" else "must be empty"
+            raise ValueError(f"table: {needs} with model {self.model!r}")
+        if any(after <= before for before, after in pairwise(speeds)):
+            raise ValueError("table: speeds must ascend")
+        return self
+
+
+NO_PROPULSION = Propulsion()
 
 
 class Limits(Section):
@@ -2237,6 +2285,9 @@ class Scenario(Section):
     topology: Topology | None = Field(default=None, exclude_if=lambda given: given is None)
     """Edge servers between the UAVs and a cloud. Default: the base station serves all UAVs."""
     objective: Objective = Objective()
+    propulsion: Propulsion = Field(
+        default=NO_PROPULSION, exclude_if=lambda section: section == NO_PROPULSION
+    )
     faults: Faults = Faults()
     emulation: Emulation = Emulation()
     analytical_models: dict[str, dict[str, JsonValue]] = Field(

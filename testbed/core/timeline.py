@@ -98,6 +98,8 @@ class Round:
     backhaul: Sequence[BackhaulTransfer] = ()
     """Transfers between the edge servers and the cloud at the end of the round, sorted by direction
     and then by edge server. Without `topology`, there are none."""
+    flight_energy_j: npt.NDArray[np.float64] | None = None
+    """Energy of the flight of each UAV in the round, shape [K]; None: not modelled."""
 
     @property
     def common_split(self) -> int:
@@ -148,6 +150,11 @@ class Round:
             "latency_s": self.latency_s,
             "energy_j": self.energy_j.tolist(),
             "objective": self.objective,
+            **(
+                {}
+                if self.flight_energy_j is None
+                else {"flight_energy_j": self.flight_energy_j.tolist()}
+            ),
             **({"clients": here} if len(here := self.clients) < len(self.energy_j) else {}),
             **({"lost": [asdict(loss) for loss in self.lost]} if self.lost else {}),
             **({"backhaul": [asdict(each) for each in self.backhaul]} if self.backhaul else {}),
@@ -237,13 +244,13 @@ class Timeline:
 
     def summary(self) -> "pd.DataFrame":
         """One row per round, with the columns round, paradigm, split, start_s, latency_s,
-        max_energy_j and objective.
+        max_energy_j and objective; and max_flight_energy_j if the energy of flight is modelled.
 
         `split` is one number, or a tuple with one number per client if they differ.
         """
         import pandas as pd
 
-        return pd.DataFrame(
+        table = pd.DataFrame(
             {
                 "round": [r.index for r in self.rounds],
                 "paradigm": [r.paradigm for r in self.rounds],
@@ -254,3 +261,7 @@ class Timeline:
                 "objective": [r.objective for r in self.rounds],
             }
         )
+        flown = [r.flight_energy_j for r in self.rounds if r.flight_energy_j is not None]
+        if not flown:
+            return table
+        return table.assign(max_flight_energy_j=[float(each.max()) for each in flown])

@@ -176,6 +176,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     | {"topology": TOPOLOGY["topology"] | {"edges": [{"uavs": [1, 2, 3], "tx_power_w": 1.0}]}},
     "edge-servers-with-programs": TOPOLOGY | {"nodes": {"bs": {"command": "true"}}},
     "edge-servers-with-an-agent": TOPOLOGY | AGENT,
+    "flight-with-edge-servers": TOPOLOGY | {"propulsion.model": "rotary-wing"},
+    "flight-of-asynchronous-clients": {
+        "paradigm": "asfl-pp",
+        "propulsion.model": "rotary-wing",
+    },
+    "weight-of-a-flight-without-model": {"objective.flight_energy_weight": 0.1},
     # Participation and faults.
     "deadline-without-drop": {"participation.deadline_s": 100},
     # Runs and sessions.
