@@ -56,7 +56,7 @@ def bindings(slots: int, repeats: int, settings: ChannelSettings) -> Measured:
     import cppyy
     import libcppyy
 
-    _, wheel = build._wheel()
+    _, wheel = build.wheel()
     # Libraries before headers: a tenth of the time that `from ns import ns` takes.
     for name in ("core", "network", "mobility", "propagation"):
         cppyy.load_library(str(next((wheel / "lib64").glob(f"libns3.*-{name}.so"))))

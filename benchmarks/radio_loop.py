@@ -29,7 +29,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ns3_scenarios import radio
-from orchestrator.rounds.ns3_radio import air_of, settings_of
+from orchestrator.rounds.ns3_radio import air_of, settings_of, simulated
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load
 from testbed.system.files import write_json
@@ -112,10 +112,7 @@ def alone(case: Case, seconds: float) -> None:
     with ExitStack() as stack:
         for name in names:
             stack.enter_context(mock.patch.object(radio, name, 0))
-        if isinstance(cell, radio.LteSettings):
-            radio.simulate_lte(air, cell, datagram_bytes=scenario.emulation.mtu)
-        else:
-            radio.simulate_wifi(air, cell, datagram_bytes=scenario.emulation.mtu)
+        simulated(air, cell, datagram_bytes=scenario.emulation.mtu)
 
 
 def rows(found: dict[str, dict[str, float]]) -> list[list[str]]:

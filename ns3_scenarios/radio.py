@@ -3,6 +3,8 @@
 
 """Deliveries of a radio access of ns-3 on a given channel while every link has a backlog.
 
+The radio accesses are LTE, Wi-Fi and, with the module 5G-LENA (`ns3_scenarios.nr_module`), 5G NR.
+
 ns-3 simulates each frame of the radio access in a separate process, the program of `cpp/radio`: its
 input is the gain of every link over time, and it computes no path loss between a UAV and the base
 station.
@@ -11,11 +13,12 @@ station.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from ns3_scenarios import build
+from ns3_scenarios import build, nr_module
 from ns3_scenarios.child import LAUNCH, Child, Launch
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import Array
@@ -32,6 +35,8 @@ HIGHEST_DSCP = 63
 """Largest differentiated services codepoint of a packet (RFC 2474)."""
 LTE_WINDOW_BYTES = 100_000
 """Bytes that wait at each sending end of an LTE cell that has a backlog."""
+NR_WINDOW_BYTES = 400_000
+"""The same for an NR cell."""
 WIFI_WINDOW_BYTES = 200_000
 """The same for Wi-Fi."""
 WIFI_WIDTHS_MHZ: Mapping[str, Sequence[int]] = {
@@ -96,6 +101,35 @@ class LteSettings:
 
 
 @dataclass(frozen=True)
+class NrSettings:
+    """Settings of an NR cell: one carrier per direction (FDD) or for both (TDD), one antenna."""
+
+    bandwidth_hz: tuple[float, float] = (20e6, 20e6)
+    """Bandwidth of the carriers of uplink and downlink."""
+    band_blocks: tuple[int, int] = (51, 51)
+    """Numbers of resource blocks of these carriers."""
+    resource_blocks: int | None = None
+    """Resource blocks that are assigned in each direction; None: all."""
+    subcarrier_spacing_khz: int = 30
+    """Subcarrier spacing: 15, 30 or 60."""
+    tdd_pattern: str = ""
+    """Directions of the NR slots of a TDD carrier, such as DDDU; empty: FDD."""
+    highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
+    """Highest modulation, of both directions."""
+    noise_figure_db: float = 0.0
+    """Noise figure of the base station and of the UAVs."""
+    interference_margin_db: float = 0.0
+    """Rise of the noise by other cells, of both directions."""
+    antenna_gain_db: float = 0.0
+    """Gain of the antennas of both ends together, which the channel's gain lacks."""
+    uplink_blocks: Sequence[int] | None = None
+    """Number of resource blocks that each UAV has in the uplink, shape [K], whether or not the
+    others send; None: all UAVs that have something to send divide them equally."""
+    downlink_blocks: Sequence[int] | None = None
+    """The same for the downlink, shape [K]."""
+
+
+@dataclass(frozen=True)
 class WifiSettings:
     """Settings of a Wi-Fi cell: one channel on which the access point and all UAVs contend."""
 
@@ -109,6 +143,9 @@ class WifiSettings:
     """Noise figure of the access point and of the UAVs."""
     antenna_gain_db: float = 0.0
     """Gain of the antennas of both ends together, which the channel's gain lacks."""
+
+
+CellSettings = LteSettings | NrSettings | WifiSettings
 
 
 @dataclass(frozen=True)
@@ -251,25 +288,25 @@ class Delivery:
     bytes: Array
     """Bytes of IP packets that arrived."""
     blocks: Array
-    """LTE: transport blocks that were sent, with retransmissions."""
+    """LTE, NR: transport blocks that were sent, with retransmissions."""
     block_bits: Array
-    """LTE: sum of the sizes of these transport blocks, in bits."""
+    """LTE, NR: sum of the sizes of these transport blocks, in bits."""
     resource_blocks: Array
-    """LTE: resource blocks that the UAV had on average, over all TTIs of the slot."""
+    """LTE, NR: resource blocks that the UAV had on average, over all TTIs (NR slots) of a slot."""
     lost_blocks: Array
-    """LTE: transport blocks that did not arrive, by the HARQ feedback of this slot."""
+    """LTE, NR: transport blocks that did not arrive, by the HARQ feedback of this slot."""
     mcs: Array
-    """LTE: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
+    """LTE, NR: modulation and coding scheme (0 to 28) of most blocks; -1: there was none."""
     why: Sequence[tuple[str, str]]
     """Known causes for which packets of the uplink and of the downlink did not arrive, per UAV;
     empty where none were sent."""
     serving_cell: Array | None = None
     """LTE: number of the cell that serves each UAV at the end of the slot, or that it is changing
-    to, shape [K, S]; 0 is the base station. None with Wi-Fi."""
+    to, shape [K, S]; 0 is the base station. NR: 0. None with Wi-Fi."""
     sinr_db: Array | None = None
-    """LTE: signal-to-interference-plus-noise ratio of the downlink's data in dB, shape [K, S]: the
-    mean of its values in dB over the TTIs of the slot. Where no other cell sends data in a TTI, it
-    is the signal-to-noise ratio. None with Wi-Fi."""
+    """LTE, NR: signal-to-interference-plus-noise ratio of the downlink's data in dB, shape [K, S],
+    the mean of its values in dB over the TTIs of the slot. Where no other cell sends data in a TTI,
+    it is the signal-to-noise ratio. None with Wi-Fi."""
     handovers: Sequence[Handover] = ()
     """LTE: all handovers, by their start."""
 
@@ -339,20 +376,11 @@ def _lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
             f"resource_blocks must be one of {', '.join(map(str, RESOURCE_BLOCKS))}, "
             f"not {lte.resource_blocks}"
         )
-    for name in ("uplink_blocks", "downlink_blocks"):
-        blocks = getattr(lte, name)
-        if blocks is not None and (
-            len(blocks) != air.uavs or min(blocks) < 1 or sum(blocks) > lte.resource_blocks
-        ):
-            raise ValueError(
-                f"{name} must have shape [{air.uavs}], at least 1 each and at most "
-                f"{lte.resource_blocks} together"
-            )
+    _check_own(air, lte.uplink_blocks, lte.resource_blocks, "uplink")
+    _check_own(air, lte.downlink_blocks, lte.resource_blocks, "downlink")
     if air.uavs > MOST_UAVS:
         raise ValueError(f"ns-3's LTE has at most {MOST_UAVS} UAVs per base station")
-    noise_figure_db = (
-        air.noise_dbm_per_hz - THERMAL_DBM_PER_HZ + lte.noise_figure_db + lte.interference_margin_db
-    )
+    noise_figure_db = _noise_figure_db(air, lte)
     return {
         "radio": "lte",
         "resource_blocks": lte.resource_blocks,
@@ -371,6 +399,77 @@ def _lte_settings(air: Air, lte: LteSettings) -> dict[str, Any]:
         "grants_per_tti": lte.grants_per_tti,
         "cell_loads": lte.cell_loads,
         "window_bytes": LTE_WINDOW_BYTES,
+        "attach_s": ATTACH_S,
+        "settle_s": 0.2,
+    }
+
+
+def _check_own(air: Air, blocks: Sequence[int] | None, most: int, way: str) -> None:
+    """Check the resource blocks of the UAVs' own in a direction.
+
+    Raises:
+        ValueError: They cannot be right.
+    """
+    if blocks is not None and (len(blocks) != air.uavs or min(blocks) < 1 or sum(blocks) > most):
+        raise ValueError(
+            f"{way}_blocks must have shape [{air.uavs}], at least 1 each and at most {most} "
+            "together"
+        )
+
+
+def _noise_figure_db(air: Air, cell: LteSettings | NrSettings) -> float:
+    """Noise at the receivers of a cell relative to thermal noise."""
+    thermal_db = air.noise_dbm_per_hz - THERMAL_DBM_PER_HZ
+    return thermal_db + cell.noise_figure_db + cell.interference_margin_db
+
+
+def simulate_nr(
+    air: Air,
+    nr: NrSettings = NrSettings(),
+    *,
+    datagram_bytes: int = 1400,
+    launch: Launch = LAUNCH,
+    progress: Progress | None = None,
+) -> Delivery:
+    """Simulate an NR cell of 5G-LENA whose links all have a backlog in both directions.
+
+    UAVs attach before slot 0, on the channel of slot 0. Links have default bearers without
+    retransmissions by RLC (unacknowledged mode), HARQ, adaptive modulation, and no power control.
+
+    Args:
+        air: The channel, of one cell.
+        nr: The cell.
+        datagram_bytes: Size of the IP packets that are sent.
+        launch: Launch options of ns-3's process.
+        progress: Called after each slot.
+
+    Raises:
+        ChannelError: A UAV did not attach, ns-3 ended, or 5G-LENA is not built.
+        ValueError: 5G-LENA does not have such a cell.
+    """
+    settings = cell_settings(air, nr) | {"dscp": (0,) * air.uavs}
+    return _simulated(air, settings, datagram_bytes, launch, progress)
+
+
+def _nr_settings(air: Air, nr: NrSettings) -> dict[str, Any]:
+    blocks = [nr.resource_blocks or each for each in nr.band_blocks]
+    _check_own(air, nr.uplink_blocks, blocks[0], "uplink")
+    _check_own(air, nr.downlink_blocks, blocks[1], "downlink")
+    if air.gain_cells is not None:
+        raise ValueError("5G-LENA has one cell here: its handovers end the uplink")
+    return {
+        "radio": "nr",
+        "bandwidth_hz": nr.bandwidth_hz,
+        "band_blocks": nr.band_blocks,
+        "resource_blocks": nr.resource_blocks or 0,
+        "numerology": (nr.subcarrier_spacing_khz // 15).bit_length() - 1,
+        "tdd_pattern": nr.tdd_pattern,
+        "is_256qam": nr.highest_modulation == "256QAM",
+        "noise_figure_db": _noise_figure_db(air, nr),
+        "antenna_gain_db": nr.antenna_gain_db,
+        "uplink_blocks": nr.uplink_blocks or (),
+        "downlink_blocks": nr.downlink_blocks or (),
+        "window_bytes": NR_WINDOW_BYTES,
         "attach_s": ATTACH_S,
         "settle_s": 0.2,
     }
@@ -433,13 +532,19 @@ def _wifi_settings(air: Air, wifi: WifiSettings) -> dict[str, Any]:
     }
 
 
-def cell_settings(air: Air, cell: LteSettings | WifiSettings) -> dict[str, Any]:
+def cell_settings(air: Air, cell: CellSettings) -> dict[str, Any]:
     """The settings of a cell and its air as plain values for ns-3's process.
 
     Raises:
-        ValueError: LTE, Wi-Fi or ns-3 does not have such a cell.
+        ValueError: The radio access or ns-3 does not have such a cell.
     """
-    own = _lte_settings(air, cell) if isinstance(cell, LteSettings) else _wifi_settings(air, cell)
+    match cell:
+        case LteSettings():
+            own = _lte_settings(air, cell)
+        case NrSettings():
+            own = _nr_settings(air, cell)
+        case WifiSettings():
+            own = _wifi_settings(air, cell)
     more_w: Any = [] if air.power_cells_w is None else air.power_cells_w
     powers_w = np.append(air.downlink_power_w, more_w)
     return own | {
@@ -461,7 +566,7 @@ def start(settings: dict[str, Any], launch: Launch) -> Child:
     Raises:
         ChannelError: The program of ns-3 cannot be built.
     """
-    program = build.library("radio")
+    program = program_of(settings)
     return Child(
         "ns3_scenarios.radio_process",
         program,
@@ -470,6 +575,18 @@ def start(settings: dict[str, Any], launch: Launch) -> Child:
         arguments=[str(program)],
         answer_s=ANSWER_S,
     )
+
+
+def program_of(settings: Mapping[str, Any]) -> Path:
+    """The program of ``cpp/radio`` for a cell; NR needs 5G-LENA.
+
+    Raises:
+        ChannelError: The program cannot be built.
+        InputError: 5G-LENA is not built.
+    """
+    if settings["radio"] != "nr":
+        return build.library("radio")
+    return build.library("radio-nr", nr_module.required().folder)
 
 
 def slot_bytes(uplink_gain: Array, downlink_gain: Array, position_m: Array | None) -> bytes:
@@ -489,14 +606,14 @@ def check_attached(child: Child, settings: dict[str, Any]) -> None:
     """Wait until the UAVs are attached.
 
     Raises:
-        ChannelError: A UAV did not attach to an LTE cell, or ns-3 ended.
+        ChannelError: A UAV did not attach to an LTE or NR cell, or ns-3 ended.
     """
     missing = json.loads(child.receive_line())["missing"]
-    if missing and settings["radio"] == "lte":
+    if missing and settings["radio"] != "wifi":
         names = ", ".join(f"UAV {k + 1}" for k in missing)
         raise ChannelError(
-            f"ns-3's LTE: did not attach to the base station within {settings['attach_s']:g} s "
-            f"of simulated time: {names}"
+            f"ns-3's {settings['radio'].upper()}: did not attach to the base station within "
+            f"{settings['attach_s']:g} s of simulated time: {names}"
         )
 
 
@@ -510,9 +627,9 @@ def _simulated(
     steps = settings["steps"]
     settings |= {"mode": "backlog", "datagram_bytes": datagram_bytes, "way": air.way}
     child = start(settings, launch)
-    is_lte = settings["radio"] == "lte"
+    has_cells = settings["radio"] != "wifi"
     counted = len(_FIELDS) * 2 * air.uavs
-    made = np.empty((air.slots, counted + 2 * air.uavs * is_lte))
+    made = np.empty((air.slots, counted + 2 * air.uavs * has_cells))
     gains = air.of_all_cells
 
     def slot(s: int) -> bytes:
@@ -535,8 +652,9 @@ def _simulated(
         child.close()
     counts = made[:, :counted].reshape(air.slots, len(_FIELDS), 2, air.uavs)
     fields: dict[str, Any] = dict(zip(_FIELDS, counts.transpose(1, 2, 3, 0), strict=True))
-    fields["resource_blocks"] = fields["resource_blocks"] * (_TTI_S / air.slot_s)
-    if is_lte:
+    interval_s = _TTI_S / 2 ** settings.get("numerology", 0)
+    fields["resource_blocks"] = fields["resource_blocks"] * (interval_s / air.slot_s)
+    if has_cells:
         serving, sinr_db = made[:, counted:].reshape(air.slots, 2, air.uavs).transpose(1, 2, 0)
         fields |= {"serving_cell": serving.astype(np.int64), "sinr_db": sinr_db}
     handovers = [Handover(*each) for each in said["handovers"]]

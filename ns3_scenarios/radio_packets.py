@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""ns-3's TCP over a radio access that ns-3 simulates, packet by packet: LTE or Wi-Fi.
+"""ns-3's TCP over a radio access that ns-3 simulates, packet by packet: LTE, NR or
+Wi-Fi.
 
 Each link has two hosts with an internet stack of ns-3, one for the UAV and one for the base
 station. Their IP packets pass the program of ``cpp/radio``, as those of real programs do.
@@ -16,7 +17,7 @@ from ns3_scenarios.packets import Network, PacketSettings, plain_settings
 from ns3_scenarios.radio import (
     MOST_WIFI_MTU,
     Air,
-    LteSettings,
+    CellSettings,
     WifiSettings,
     cell_settings,
     check_attached,
@@ -30,8 +31,8 @@ class RadioPacketNetwork(Network):
     """K links over a radio access, with a TCP connection each.
 
     UAVs attach and connect before time 0, on the channel of slot 0. The radio access holds at most
-    100 kB (Wi-Fi: 200 kB) per direction of a link; further packets wait in a queue of the sending
-    host, which drops packets when it is full.
+    100 kB (Wi-Fi: 200 kB, NR: 400 kB) per direction of a link; further packets wait in a queue of
+    the sending host, which drops packets when it is full.
 
     Args:
         air: The channel, of which the first gains hold until `gains` is called.
@@ -48,7 +49,7 @@ class RadioPacketNetwork(Network):
     def __init__(
         self,
         air: Air,
-        cell: LteSettings | WifiSettings,
+        cell: CellSettings,
         settings: PacketSettings,
         launch: Launch = LAUNCH,
     ):

@@ -4,13 +4,16 @@
 """`testbed doctor`, `combinations`, `clean`, `host`: what is supported, and this machine."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.console import out, plain, say
 from orchestrator.cli.options import JsonFile, OwnKey, SchedulerAddress, SchedulerKey
 from testbed.core.errors import InputError, RunError
+
+if TYPE_CHECKING:
+    from testbed.host.doctor import Finding
 
 
 def doctor(
@@ -40,10 +43,27 @@ def doctor(
     if scheduler is not None:
         _examine_hosts(scheduler, key, json_file)
         return
-    findings = examine()
+    findings = [*examine(), _nr()]
     if json_file is not None:
         write_json(json_file, [finding.to_json() for finding in findings])
     out.print(findings_table(findings))
+
+
+def _nr() -> "Finding":
+    from ns3_scenarios import nr_module
+    from testbed.host.doctor import Finding
+
+    try:
+        found, detail = nr_module.find(), "not built"
+    except RunError as error:
+        found, detail = None, str(error)
+    return Finding(
+        "5G-LENA",
+        found is not None,
+        detail if found is None else f"{found.release}, built {found.built}",
+        "emulation.air 'ns3' with radio.access 'nr', `trace --radio ns3-nr`",
+        "" if found else "; ".join([*nr_module.missing(), nr_module.GET]),
+    )
 
 
 def _examine_hosts(scheduler: str, key: Path | None, json_file: Path | None) -> None:

@@ -38,6 +38,7 @@ from orchestrator.cli.completion import words_of_bash
 from orchestrator.cli.console import log_to_stderr, say
 from orchestrator.cli.help import Application
 from orchestrator.cli.kernel import app as kernel_app
+from orchestrator.cli.radio import app as radio_app
 from orchestrator.cli.stopping import Stopped, stoppable
 from orchestrator.cli.validate import validate
 from testbed.core.errors import InputError, RunError
@@ -141,6 +142,7 @@ app.command(
 app.command("import", rich_help_panel="Channels")(exchange.import_)
 app.add_typer(campaign_app, name="campaign", rich_help_panel="Study")
 app.add_typer(kernel_app, name="kernel", rich_help_panel="Machine")
+app.add_typer(radio_app, name="radio", rich_help_panel="Machine")
 
 
 def _print_version(asked: bool) -> None:

@@ -22,7 +22,7 @@ from orchestrator.cli.options import (
 from testbed.core.errors import InputError
 
 _RADIO = "Options for rates of an ns-3 radio"
-RADIOS = ("ns3-lte", "ns3-wifi")
+RADIOS = ("ns3-lte", "ns3-nr", "ns3-wifi")
 TRACES = completion.files(".npz")
 
 
@@ -45,7 +45,7 @@ def trace(
         str | None,
         typer.Option(
             metavar="|".join(RADIOS),
-            help="Write the rates that the LTE or Wi-Fi model of ns-3 delivers, instead of gains.",
+            help="Write the rates that LTE, NR or Wi-Fi of ns-3 delivers, instead of gains.",
             autocompletion=completion.words(*RADIOS),
             rich_help_panel=_RADIO,
         ),

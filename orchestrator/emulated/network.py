@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
+from ns3_scenarios import nr_module
 from orchestrator.emulated.calibration import GAP_S, Trial, trial_of
 from orchestrator.emulated.radio_air import RadioAir
 from orchestrator.emulated.radio_calibration import RadioTrial
@@ -103,6 +104,8 @@ def check_machine(scenario: Scenario, hosts: Hosts | None) -> None:
             f"emulation.air: 'ns3' needs {TUN}, which cannot be opened here; see `testbed doctor`, "
             "or use emulation.clock 'virtual'"
         )
+    if emulation.air == "ns3" and scenario.radio.kind.ns3 == "nr":
+        nr_module.required()
     lacks = lacking(scenario.links.queue, scenario.emulation.congestion_control)
     if lacks is not None:
         field, there = lacks

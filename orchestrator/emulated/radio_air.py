@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ns3_scenarios import build
-from ns3_scenarios.radio import cell_settings
+from ns3_scenarios.radio import cell_settings, program_of
 from ns3_scenarios.trace import ChannelTrace, SlotTrace, SlotValues, both_ways
 from orchestrator.engine.plan import Array, fixed_allocation
 from orchestrator.engine.radio import of_gains
@@ -22,7 +21,7 @@ from testbed.network.taps import RadioProgram
 
 LOG = "radio.bin"
 """Name of the file of the radio's events in the folder of a run or session."""
-STEP_S = {"lte": 1e-3, "wifi": 1e-4}
+STEP_S = {"lte": 1e-3, "nr": 1e-3, "wifi": 1e-4}
 """Simulated time between two moments at which packets enter and leave ns-3: a TTI of LTE, and for
 Wi-Fi less than an exchange of frames takes."""
 CLEAR_GAIN, LEAST_GAIN = 1e-9, 1e-30
@@ -81,7 +80,7 @@ class RadioAir:
             "one_entry": scenario.emulation.clock == "virtual",
         }
         program = RadioProgram(
-            argv=(str(build.library("radio")),),
+            argv=(str(program_of(settings)),),
             settings=json.dumps(settings),
             first=tuple(np.concatenate([each.ravel() for each in clear]).tolist()),
         )
@@ -112,7 +111,7 @@ def typical_of(
     """
     middle = trace.slots // 2
     typical = trace.at(np.full(1, middle))
-    if scenario.radio.access != "lte" or scenario.radio.cells:
+    if scenario.radio.kind.cell is None or scenario.radio.cells:
         return typical, ()
     steady = trace.replaced(fading=None)
     rates = of_gains(scenario).link_rates(

@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.radio import LteSettings, simulate_lte
+from ns3_scenarios.radio import WifiSettings
 from orchestrator.emulated.radio_air import RadioAir
 from orchestrator.engine.lte import TTI_S
 from orchestrator.engine.plan import Array
-from orchestrator.rounds.ns3_radio import air_of, settings_of
-from orchestrator.scenario.channel import ns3_launch
+from orchestrator.rounds.ns3_radio import air_of, settings_of, simulated
 from orchestrator.scenario.schema import Emulation, ResolvedScenario
 from testbed.control.messages import Probe, Received
 from testbed.core.clock import EmulatedClock, next_tick
@@ -65,15 +64,13 @@ class RadioTrial:
         """The transfers for a scenario; None where ns-3 alone is no reference: on Wi-Fi,
         acknowledgements take airtime from the data, and between several cells they interfere."""
         settings = settings_of(scenario, f"ns3-{scenario.radio.access}")
-        if not isinstance(settings, LteSettings) or scenario.radio.cells:
+        assert settings is not None
+        if isinstance(settings, WifiSettings) or scenario.radio.cells:
             return None
         slots = max(1, round(ALONE_S / radio.typical.slot_s))
         constant = replace(radio.typical, fading=None).at(np.zeros(slots, int))
-        alone = simulate_lte(
-            air_of(scenario, constant, settings),
-            settings,
-            datagram_bytes=scenario.emulation.mtu,
-            launch=ns3_launch(),
+        alone = simulated(
+            air_of(scenario, constant, settings), settings, datagram_bytes=scenario.emulation.mtu
         )
         alone_bps = alone.bps.mean(axis=2)
         probes, at_s = [], 0.0

@@ -94,7 +94,7 @@ def impairments_of(
     """
     links, count = scenario.links, scenario.uavs.count
     delay_s = links.one_way_delay_s or scenario.emulation.one_way_delay_s
-    of_radio_s = idle_delays_s(scenario.radio.nr) if scenario.radio.kind.waits else (0.0, 0.0)
+    of_radio_s = idle_delays_s(scenario.radio.nr) if scenario.waits_for_slots else (0.0, 0.0)
 
     def way(down: bool) -> tuple[Impairment, ...]:
         side = "down" if down else "up"

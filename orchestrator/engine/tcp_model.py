@@ -74,9 +74,11 @@ from orchestrator.engine.core_library import (
     library,
 )
 from orchestrator.engine.links import impairments_of, shape_of
-from orchestrator.engine.lte import LTE_TIMES, GrantTimes, request_s
+from orchestrator.engine.lte import LTE_TIMES
+from orchestrator.engine.lte import request_s as scheduling_s
 from orchestrator.engine.plan import transfer_bytes
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments, lossless
+from orchestrator.scenario.duplex import grant_delays_s
 from orchestrator.scenario.schema import Scenario
 from testbed.core.clock import FILL_S
 from testbed.network.shaping import ACKNOWLEDGEMENT_BYTES, INITIAL_FRAMES, Shape
@@ -230,10 +232,7 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
     """The TCP model of a scenario; None if its links have neither delay nor loss, and frames and
     acknowledgements take no extra time."""
     if scenario.emulation.air == "ns3":
-        lte = scenario.radio.lte
-        if scenario.radio.access != "lte":
-            return None
-        return _over_grants(scenario, LTE_TIMES, request_s(lte.scheduling_request_s))
+        return _over_cell(scenario) if scenario.radio.kind.cell is not None else None
     choices, shape = scenario.emulation, shape_of(scenario)
     # The links of a shared band divide it among those that have something to send.
     is_shared = scenario.radio.dividing_key is not None
@@ -278,17 +277,24 @@ def tcp_model_of(scenario: Scenario) -> TcpModel | None:
     )
 
 
-def _over_grants(scenario: Scenario, times: GrantTimes, asks_s: float) -> TcpModel:
-    """The model of TCP over a radio of ns-3 whose scheduler grants resources; `asks_s`: mean time
-    of scheduling requests."""
+def _over_cell(scenario: Scenario) -> TcpModel:
+    """The model of TCP over a cell of ns-3, LTE or NR."""
     choices, shape, count = scenario.emulation, shape_of(scenario), scenario.uavs.count
-    request, learning, delivery = (
-        np.array(t) for t in (times.request, times.learning, times.delivery)
-    )
     kept = choices.connection == "kept"
-    request[UP] += asks_s / times.tti_s
+    learning_s, asks_s = np.zeros(2), 0.0
+    if scenario.radio.kind.cell == "nr":
+        nr = scenario.radio.nr
+        interval_s = nr.slot_s
+        request_s, delivery_s = map(np.array, grant_delays_s(nr))
+    else:
+        interval_s, times = LTE_TIMES.tti_s, LTE_TIMES
+        request_s, learning_s, delivery_s = (
+            np.array(t) * interval_s for t in (times.request, times.learning, times.delivery)
+        )
+        asks_s = scheduling_s(scenario.radio.lte.scheduling_request_s)
+        request_s[UP] += asks_s
     return TcpModel(
-        delay_s=np.repeat((request + 1 + delivery)[:, None] * times.tti_s, count, axis=1),
+        delay_s=np.repeat((request_s + interval_s + delivery_s)[:, None], count, axis=1),
         jitter_s=np.zeros((2, count)),
         losses=np.zeros((2, count, 4)),
         control=CONTROLS.get(choices.congestion_control, CUBIC),
@@ -299,8 +305,8 @@ def _over_grants(scenario: Scenario, times: GrantTimes, asks_s: float) -> TcpMod
         round_trips=0 if kept else choices.transport_kind.round_trips,
         seeds=np.zeros((2, count), np.uint64),
         grants=Grants(
-            tuple(((request + learning) * times.tti_s).tolist()),
-            np.repeat(delivery[:, None] * times.tti_s, count, axis=1),
+            tuple((request_s + learning_s).tolist()),
+            np.repeat(delivery_s[:, None], count, axis=1),
             (asks_s, 0.0),
         ),
     )

@@ -6,6 +6,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,14 @@ import pandas as pd
 from ns3_scenarios.radio import (
     WIFI_WIDTHS_MHZ,
     Air,
+    CellSettings,
     Delivery,
     LteSettings,
+    NrSettings,
     Progress,
     WifiSettings,
     simulate_lte,
+    simulate_nr,
     simulate_wifi,
 )
 from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace
@@ -26,14 +30,15 @@ from orchestrator.engine.plan import fixed_allocation
 from orchestrator.scenario.cells import left_blocks
 from orchestrator.scenario.channel import ns3_launch
 from orchestrator.scenario.combinations import check
-from orchestrator.scenario.schema import LTE_BLOCKS, Scenario
+from orchestrator.scenario.schema import LTE_BLOCKS, NR_BLOCKS, Scenario
 from orchestrator.scenario.unused import say_access_point_power
 from testbed.core.errors import InputError
 
 log = logging.getLogger(__name__)
 
-RADIOS: Mapping[str, type[LteSettings] | type[WifiSettings]] = {
+RADIOS: Mapping[str, type[CellSettings]] = {
     "ns3-lte": LteSettings,
+    "ns3-nr": NrSettings,
     "ns3-wifi": WifiSettings,
 }
 """Radio accesses that ns-3 simulates."""
@@ -50,7 +55,7 @@ def settings_of(
     *,
     rts: bool = False,
     access_point_w: float | None = None,
-) -> LteSettings | WifiSettings | None:
+) -> CellSettings | None:
     """The radio access of these options, otherwise of the scenario's keys; None: neither sets one.
 
     Raises:
@@ -68,7 +73,8 @@ def settings_of(
         if given and radio != "ns3-wifi":
             raise InputError(f"`{option}`: needs `radio` ns3-wifi")
     if radio != "ns3-wifi":
-        return None if radio is None else cell_of(scenario)
+        cell = nr_cell_of if radio == "ns3-nr" else cell_of
+        return None if radio is None else cell(scenario)
     if access_point_w is not None and not 0 < access_point_w <= MOST_W:
         raise InputError(
             f"`wifi_ap_w`: must be above 0 and at most {MOST_W:g}, not {access_point_w}"
@@ -97,7 +103,7 @@ def settings_of(
 def rate_trace(
     scenario: Scenario,
     channel: SlotTrace,
-    radio: LteSettings | WifiSettings,
+    radio: CellSettings,
     access_point_w: float | None = None,
     progress: Progress | None = None,
 ) -> tuple[RateTrace, Delivery]:
@@ -121,10 +127,7 @@ def rate_trace(
     """
     air = air_of(scenario, channel, radio, access_point_w)
     try:
-        if isinstance(radio, LteSettings):
-            made = simulate_lte(air, radio, launch=ns3_launch(), progress=progress)
-        else:
-            made = simulate_wifi(air, radio, launch=ns3_launch(), progress=progress)
+        made = simulated(air, radio, progress=progress)
     except ValueError as error:
         raise InputError(str(error)) from None
     for line in made.silent():
@@ -144,10 +147,21 @@ def rate_trace(
     return rates, made
 
 
+def simulated(air: Air, radio: CellSettings, **options: Any) -> Delivery:
+    """What ns-3's radio access delivers; see `simulate_lte` for options and errors."""
+    match radio:
+        case LteSettings():
+            return simulate_lte(air, radio, launch=ns3_launch(), **options)
+        case NrSettings():
+            return simulate_nr(air, radio, launch=ns3_launch(), **options)
+        case WifiSettings():
+            return simulate_wifi(air, radio, launch=ns3_launch(), **options)
+
+
 def air_of(
     scenario: Scenario,
     channel: SlotTrace,
-    radio: LteSettings | WifiSettings,
+    radio: CellSettings,
     access_point_w: float | None = None,
 ) -> Air:
     """The channel and the traffic over it, for ns-3; see `rate_trace`.
@@ -178,9 +192,9 @@ def air_of(
             gain_cells_down=channel.gain_cells_down,
             power_cells_w=powers_w,
         )
-    return (
-        air if isinstance(radio, LteSettings) else _placed(scenario, channel, air, access_point_w)
-    )
+    if isinstance(radio, WifiSettings):
+        return _placed(scenario, channel, air, access_point_w)
+    return air
 
 
 def slot_of(scenario: Scenario, channel: SlotTrace, slot: int) -> tuple[Array, Array, Array | None]:
@@ -254,15 +268,8 @@ def cell_of(scenario: Scenario) -> LteSettings:
     blocks = lte.resource_blocks or band
     own, own_down = None, None
     if lte.scheduler == "shares":
-        beta = fixed_allocation(scenario).beta
-        own_down = tuple(assigned(beta, blocks).tolist())
-        own = tuple(assigned(beta, left_blocks(blocks, lte.background.load)).tolist())
-        if 0 in own:
-            k = own.index(0)
-            raise InputError(
-                f"allocation.beta: must be at least {1 / blocks:g}, one resource block; "
-                f"UAV {k + 1} has {beta[k]:g}"
-            )
+        own_down = _own_blocks(scenario, blocks)
+        own = _own_blocks(scenario, left_blocks(blocks, lte.background.load))
     in_turns = scenario.scheme.gradient_transmission == "sequential"
     return LteSettings(
         resource_blocks=blocks,
@@ -281,6 +288,56 @@ def cell_of(scenario: Scenario) -> LteSettings:
         grants_per_tti=lte.grants_per_tti or 0,
         cell_loads=(0.0, *(cell.load for cell in radio.cells)) if radio.cells else (),
     )
+
+
+def nr_cell_of(scenario: Scenario) -> NrSettings:
+    """The scenario's NR cell.
+
+    Raises:
+        InputError: 5G-LENA lacks a feature of the cell.
+    """
+    radio, nr = scenario.radio, scenario.radio.nr
+    check(scenario, "ns3-nr")
+    known = NR_BLOCKS[nr.subcarrier_spacing_khz]
+    bandwidth_hz = radio.uplink_bandwidth_hz, radio.downlink_bandwidth_hz
+    for name, hz in zip(("uplink", "downlink"), bandwidth_hz, strict=True):
+        if hz not in known:
+            raise InputError(f"radio.{name}_bandwidth_hz: {hz:g} Hz is no bandwidth of NR")
+    band = known[bandwidth_hz[0]], known[bandwidth_hz[1]]
+    own, own_down = None, None
+    if nr.scheduler == "shares":
+        own, own_down = (_own_blocks(scenario, nr.resource_blocks or each) for each in band)
+    in_turns = scenario.scheme.gradient_transmission == "sequential"
+    return NrSettings(
+        bandwidth_hz=bandwidth_hz,
+        band_blocks=band,
+        resource_blocks=nr.resource_blocks,
+        subcarrier_spacing_khz=nr.subcarrier_spacing_khz,
+        tdd_pattern=nr.tdd_pattern if nr.duplex == "tdd" else "",
+        highest_modulation=nr.highest_modulation,
+        noise_figure_db=nr.noise_figure_db,
+        interference_margin_db=nr.interference_margin_db,
+        antenna_gain_db=nr.antenna_gain_db,
+        uplink_blocks=own,
+        downlink_blocks=None if in_turns else own_down,
+    )
+
+
+def _own_blocks(scenario: Scenario, blocks: int) -> tuple[int, ...]:
+    """The resource blocks that each UAV has for itself, of those of the cell, shape [K].
+
+    Raises:
+        InputError: A UAV has none.
+    """
+    beta = fixed_allocation(scenario).beta
+    own = tuple(assigned(beta, blocks).tolist())
+    if 0 in own:
+        k = own.index(0)
+        raise InputError(
+            f"allocation.beta: must be at least {1 / blocks:g}, one resource block; "
+            f"UAV {k + 1} has {beta[k]:g}"
+        )
+    return own
 
 
 def _faded(channel: ChannelTrace) -> tuple[Array, Array]:

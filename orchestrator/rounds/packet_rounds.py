@@ -23,7 +23,7 @@ from ns3_scenarios.packets import (
     PacketNetwork,
     PacketSettings,
 )
-from ns3_scenarios.radio import LteSettings, WifiSettings
+from ns3_scenarios.radio import CellSettings, LteSettings, NrSettings, WifiSettings
 from ns3_scenarios.radio_packets import RadioPacketNetwork
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.engine.faults import RoundFaults
@@ -131,7 +131,7 @@ def check_packets(scenario: Scenario, *, delays: bool) -> None:
     radio_of(scenario)
 
 
-def radio_of(scenario: Scenario) -> LteSettings | WifiSettings | None:
+def radio_of(scenario: Scenario) -> CellSettings | None:
     """The radio access of ns-3 that the scenario's packets pass; None: links at the model's rates.
 
     Raises:
@@ -148,6 +148,8 @@ def simulated_radio(scenario: Scenario) -> str:
             return ""
         case LteSettings():
             return "ns-3's LTE"
+        case NrSettings():
+            return "5G-LENA's NR"
         case WifiSettings():
             return "ns-3's Wi-Fi"
 
@@ -155,7 +157,7 @@ def simulated_radio(scenario: Scenario) -> str:
 def _links(
     scenario: Scenario,
     channel: Channel,
-    cell: LteSettings | WifiSettings | None,
+    cell: CellSettings | None,
     settings: PacketSettings,
 ) -> tuple[Network, ChangeLinks]:
     if cell is None:

@@ -48,6 +48,7 @@ from orchestrator.scenario.facts import (
     NS3,
     ON_LINKS,
     OVER_NS3_LTE,
+    OVER_NS3_NR,
     OWN_BATCHES,
     OWN_BLOCKS,
     OWN_CLIENTS,
@@ -107,6 +108,7 @@ COMMANDS = {
     "cross-check": "for ns-3's packets (`testbed cross-check`)",
     "--delay-ms": "with another delay of ns-3's packets",
     "ns3-lte": "for ns-3's LTE",
+    "ns3-nr": "for 5G-LENA's NR",
     "theory": "for closed forms (`testbed theory`)",
     "constant": "for closed forms",
     "validate": "for `testbed validate`",
@@ -115,8 +117,8 @@ COMMANDS = {
     "train": "for the training of an agent",
     "bound_rounds": "for the lower bound of a campaign",
 }
-"""By command of a row: the words for it. A scenario that is emulated over ns-3's LTE applies
-`ns3-lte` by itself."""
+"""By command of a row: the words for it. A scenario that is emulated over ns-3's LTE or NR applies
+`ns3-lte` or `ns3-nr` by itself."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,9 @@ def refusals(scenario: AnyScenario, *commands: str, channel: Channel = "") -> It
         channel: The kind of the trace whose rules are applied; empty: those of any trace.
     """
     applied = set(commands) or {""}
-    if not commands and OVER_NS3_LTE(scenario):
-        applied.add("ns3-lte")
+    if not commands:
+        over = {"ns3-lte": OVER_NS3_LTE, "ns3-nr": OVER_NS3_NR}
+        applied.update(name for name, is_over in over.items() if is_over(scenario))
     for row in sorted(COMBINATIONS, key=lambda row: row.where is not None and row.where.is_lack):
         of_channel = channel in row.channels if channel else not row.channels
         if row.command in applied and of_channel and (line := row.broken(scenario)):
@@ -719,7 +722,7 @@ COMBINATIONS: tuple[Combination, ...] = (
                 fact(
                     "radio.access",
                     "ns-3 does not simulate radio.access",
-                    "must be 'lte' or 'wifi'",
+                    "must be 'lte', 'nr' or 'wifi'",
                     lambda s: s.radio.kind.ns3 is None,
                 ),
                 NS3,
@@ -739,10 +742,13 @@ COMBINATIONS: tuple[Combination, ...] = (
                 DECIDES,
                 fact(
                     "emulation.air",
-                    "emulation.air is 'ns3' and radio.lte.scheduler is 'shares'",
+                    "emulation.air is 'ns3' and the scheduler is 'shares'",
                     "must be 'links'",
-                    lambda s: OVER_NS3_LTE(s) and s.radio.lte.scheduler == "shares",
+                    lambda s: (
+                        (OVER_NS3_LTE(s) or OVER_NS3_NR(s)) and s.radio.cell.scheduler == "shares"
+                    ),
                     "radio.lte.scheduler",
+                    "radio.nr.scheduler",
                 ),
                 "the shares of ns-3's scheduler stay the same",
             ),
@@ -801,6 +807,22 @@ COMBINATIONS: tuple[Combination, ...] = (
                 is_not("radio.lte.highest_snr_db", None),
                 None,
                 _NS3_LACKS,
+            ),
+        },
+    ),
+    *_rows(
+        MISSING,
+        "ns3-nr",
+        {
+            "ns3-nr-with-cells": (
+                CELLS,
+                None,
+                "after a handover, the uplink of 5G-LENA NR-v4.0 carries nothing",
+            ),
+            "ns3-nr-with-block-size": (
+                is_not("radio.nr.block_size", "lena"),
+                None,
+                "5G-LENA has a rule of its own for the size of transport blocks",
             ),
         },
     ),

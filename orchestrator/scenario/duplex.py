@@ -19,6 +19,8 @@ GRANT_SLOTS = 5
 """Least number of NR slots from a UAV's request to the data of the grant for it."""
 DELIVERY_SLOTS = 2
 """NR slots from the end of a transport block until its packets have arrived."""
+ENTRY_S = 0.5e-3
+"""Part of `FIXED_S` before the request: packets enter ns-3 at whole milliseconds."""
 
 
 def slot_shares(nr: Nr) -> tuple[float, float]:
@@ -41,6 +43,14 @@ def idle_delays_s(nr: Nr) -> tuple[float, float]:
     uplink = wait + granted + 1 + DELIVERY_SLOTS
     downlink = _waits(down, "DS", 0)[0] + 1 + DELIVERY_SLOTS
     return FIXED_S + nr.slot_s * uplink, FIXED_S + nr.slot_s * downlink
+
+
+def grant_delays_s(nr: Nr) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The delays of `idle_delays_s` in two parts, for uplink and downlink: until the NR slot of the
+    data begins, and from its end until they have arrived."""
+    after_s = FIXED_S - ENTRY_S + DELIVERY_SLOTS * nr.slot_s
+    up_s, down_s = (whole_s - nr.slot_s - after_s for whole_s in idle_delays_s(nr))
+    return (up_s, down_s), (after_s, after_s)
 
 
 def _waits(pattern: str, own: str, later: int) -> tuple[float, float]:

@@ -302,6 +302,7 @@ CONTENDS = fact(
 NS3 = is_value("emulation.air", "ns3", "links")
 ON_LINKS = is_value("emulation.air", "links", "ns3")
 OVER_NS3_LTE = over_ns3("lte")
+OVER_NS3_NR = over_ns3("nr")
 CELLS = given("radio.cells")
 OWN_BLOCKS = is_value("radio.lte.scheduler", "shares", "equal")
 SNR_LOSS = fact(

@@ -137,7 +137,7 @@ class RadioKind:
     """Whether `allocation.rho` changes the power of a downlink."""
     invertible: bool = False
     """Whether planners can compute the share of the band that a rate needs."""
-    ns3: Literal["lte", "wifi"] | None = None
+    ns3: Literal["lte", "nr", "wifi"] | None = None
     """The radio access of ns-3 that simulates it."""
     cell: Literal["lte", "nr"] | None = None
     """The section of `Radio` with a cell that assigns resource blocks."""
@@ -148,7 +148,7 @@ class RadioKind:
 RADIO_KINDS = {
     "shannon": RadioKind(invertible=True),
     "lte": RadioKind(has_rho=False, ns3="lte", cell="lte"),
-    "nr": RadioKind(has_rho=False, cell="nr", waits=True),
+    "nr": RadioKind(has_rho=False, ns3="nr", cell="nr", waits=True),
     "wifi": RadioKind(divides=True, has_rho=False, ns3="wifi"),
 }
 
@@ -2554,18 +2554,23 @@ class Scenario(Section):
         return self
 
     @property
-    def packet_radio(self) -> Literal["lte", "wifi"] | None:
+    def packet_radio(self) -> Literal["lte", "nr", "wifi"] | None:
         """The radio access of ns-3 that packets of `testbed cross-check` pass; None: links at the
-        model's rates, also if a policy decides shares, because those of ns-3's LTE scheduler are
-        the same in all rounds."""
-        access = self.radio.kind.ns3
-        return None if access == "lte" and self.allocation.kind.decides else access
+        model's rates, also if a policy decides shares, because those of a cell's scheduler in ns-3
+        are the same in all rounds."""
+        kind = self.radio.kind
+        return None if kind.cell is not None and self.allocation.kind.decides else kind.ns3
 
     @property
     def is_impaired(self) -> bool:
         """Whether any link delays or loses frames."""
         own = bool(self.emulation.one_way_delay_s) or self.links.are_impaired
-        return own or self.radio.kind.waits
+        return own or self.waits_for_slots
+
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether the links delay packets as the slots of the radio do. ns-3 does it itself."""
+        return self.radio.kind.waits and self.emulation.air == "links"
 
     @property
     def at_edges(self) -> "list[Self]":

@@ -169,10 +169,10 @@ class RadioProcess:
         start = {"parent": os.getpid(), "settings": settings}
         self.send(json.dumps(start), struct.pack(f"={len(first)}d", *first))
         missing = json.loads(self._line(START_S))["missing"]
-        if missing and settings["radio"] == "lte":
+        if missing and settings["radio"] != "wifi":
             names = ", ".join(f"UAV {k + 1}" for k in missing)
             raise RunError(
-                f"ns-3's LTE: did not attach to the base station within "
+                f"ns-3's {settings['radio'].upper()}: did not attach to the base station within "
                 f"{settings['attach_s']:g} s of simulated time: {names}"
             )
 

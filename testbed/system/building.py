@@ -45,6 +45,8 @@ FLAGS = ("-std=c++20", "-O2", "-ffp-contract=off")
 """No FMA and no -march: results must not depend on compiler or machine, not in the last bit."""
 LIBRARY = ("-fPIC", "-shared")
 NO_SPACE = os.strerror(errno.ENOSPC)
+_RUNNING: set["subprocess.Popen[str]"] = set()
+"""Compilers that run."""
 
 
 class BuildError(Exception):
@@ -155,7 +157,18 @@ def _identity(compiler: str) -> str:
     return _run(command).stdout
 
 
-def _run(command: Sequence[str], text: str = "") -> "subprocess.CompletedProcess[str]":
+def identity() -> str:
+    """Version and target of g++.
+
+    Raises:
+        BuildError: There is none.
+    """
+    return " ".join(_identity(compiler()).split())
+
+
+def _run(
+    command: Sequence[str], text: str = "", limit_s: float = BUILD_S
+) -> "subprocess.CompletedProcess[str]":
     """Run a compiler, which ends with this process, and its own processes with it."""
     with subprocess.Popen(
         linux.ending_together(command),
@@ -167,14 +180,23 @@ def _run(command: Sequence[str], text: str = "") -> "subprocess.CompletedProcess
         start_new_session=True,
         preexec_fn=lambda: linux.signal_at_parents_death(signal.SIGTERM),
     ) as process:
+        _RUNNING.add(process)
         try:
-            out, err = process.communicate(text, BUILD_S)
+            out, err = process.communicate(text, limit_s)
         except subprocess.TimeoutExpired:
-            raise BuildError(f"waited {BUILD_S:g} s for g++ to end") from None
+            raise BuildError(f"waited {limit_s:g} s for g++ to end") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
+            _RUNNING.discard(process)
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def stop() -> None:
+    """End all compilers that other threads of this process run."""
+    for process in tuple(_RUNNING):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _hold(lock: IO[str]) -> None:
@@ -198,8 +220,21 @@ def _build(command: Sequence[str], sources: Sequence[Path], target: Path) -> Non
 
     log.debug("building %s, once", target)
 
+    compile_whole(command, unit, target)
+
+
+def compile_whole(
+    command: Sequence[str], unit: str, target: Path, limit_s: float = BUILD_S
+) -> None:
+    """Compile a unit, given as text, or link; write the target atomically, with its digest.
+
+    Raises:
+        BuildError: g++ failed or took longer than `limit_s`.
+        OSError: The target cannot be written.
+    """
+
     def compile_into(path: Path) -> None:
-        made = _run([*command, "-o", str(path)], unit)
+        made = _run([*command, "-o", str(path)], unit, limit_s)
         if made.returncode:
             said = made.stderr.splitlines()
             if any(NO_SPACE in line and tempfile.gettempdir() not in line for line in said):

@@ -153,6 +153,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "memory-of-the-real-clock": {"emulation.memory_bytes": 1 << 31},
     # ns-3's radio.
     "ns3-of-another-radio": {"emulation.air": "ns3"},
+    "ns3-nr-with-cells": NR | {"radio.cells": CELLS["radio.cells"], "emulation.air": "ns3"},
+    "ns3-nr-with-block-size": NR | {"radio.nr.block_size": "3gpp", "emulation.air": "ns3"},
     "ns3-with-docker": NS3 | DOCKER,
     "ns3-on-several-machines": NS3 | {"emulation.placement": "spread"},
     "ns3-with-payload-rates": NS3 | PAYLOAD,

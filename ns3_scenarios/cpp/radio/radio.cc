@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 
 /*
- * The radio access of a base station and K UAVs in ns-3, on a channel that is given: LTE or
- * Wi-Fi. What it carries are the frames of devices of the kernel, or datagrams of senders that are
+ * The radio access of a base station and K UAVs in ns-3, on a channel that is given: LTE, Wi-Fi
+ * or, with 5G-LENA, NR. What it carries are the frames of devices of the kernel, or datagrams of senders that are
  * backlogged. A program and not a library: ns-3's LTE module needs symbols of GTK that
  * are never used, and ctypes binds all at once. See ns3_scenarios/radio.py for what it reads and
  * writes.
@@ -20,10 +20,15 @@
 #include "lte.h"
 #include "wifi.h"
 
+#ifdef RADIO_NR
+#include "../nr/nr.h"
+#endif
+
 #include "ns3/nstime.h"
 #include "ns3/rng-seed-manager.h"
 #include "ns3/simulator.h"
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -53,6 +58,30 @@ MakeStack(const Json& settings, const Air& air)
                                                    settings["uplink_power_dbm"].Numbers(),
                                                    settings["farthest_m"].Number()});
     }
+#ifdef RADIO_NR
+    if (settings["radio"].Text() == "nr")
+    {
+        auto twice = [&settings](const char* name) {
+            return std::array{settings[name].Numbers().at(UP), settings[name].Numbers().at(DOWN)};
+        };
+        const auto blocks = twice("band_blocks");
+        return std::make_unique<Nr>(
+            air,
+            NrSettings{twice("bandwidth_hz"),
+                       {static_cast<std::size_t>(blocks[UP]),
+                        static_cast<std::size_t>(blocks[DOWN])},
+                       static_cast<std::size_t>(settings["resource_blocks"].Number()),
+                       static_cast<unsigned>(settings["numerology"].Number()),
+                       settings["tdd_pattern"].Text(),
+                       settings["is_256qam"].Bool(),
+                       settings["noise_figure_db"].Number(),
+                       settings["noise_figure_db"].Number(),
+                       settings["downlink_power_dbm"].Number(),
+                       settings["uplink_power_dbm"].Numbers(),
+                       {settings["uplink_blocks"].Numbers(),
+                        settings["downlink_blocks"].Numbers()}});
+    }
+#endif
     return std::make_unique<Lte>(
         air,
         LteSettings{static_cast<std::size_t>(settings["resource_blocks"].Number()),

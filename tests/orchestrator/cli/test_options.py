@@ -241,6 +241,8 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     },
     "kernel build": {"--source": USED, "--jobs": USED},
     "kernel status": {"--json": USED},
+    "radio build": {"part": USED, "--source": USED, "--jobs": USED},
+    "radio status": {"--json": USED},
 }
 """By command and option: a call in which it would have no effect, and its refusal; or `USED`."""
 REFUSED = [

@@ -304,7 +304,7 @@ def trial(
         swing = np.array([0.5, 1.0, 1.5] + [1.0] * 7)
         return SimpleNamespace(bps=ALONE_BPS[:, :, None] * swing)
 
-    monkeypatch.setattr(radio_calibration, "simulate_lte", simulate)
+    monkeypatch.setattr(radio_calibration, "simulated", simulate)
     made = scenario(emulation=emulation)
     radio = RadioAir.of(made, trace(fading=FADING), folder)
     found = RadioTrial.of(made, radio)
@@ -432,7 +432,7 @@ def test_goodput_is_compared_with_ns3_alone_between_slow_start_and_the_end(
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"radio": {"access": "shannon"}}, r"radio\.access: must be 'lte' or 'wifi'"),
+        ({"radio": {"access": "shannon"}}, r"radio\.access: must be 'lte', 'nr' or 'wifi'"),
         ({"emulation": {"runtime": "docker"}}, r"emulation\.runtime: must be 'namespace'"),
         ({"emulation": {"placement": "spread"}}, r"emulation\.placement: must be absent"),
         ({"emulation": {"rate_counts": "payload"}}, r"emulation\.rate_counts: must be 'frame'"),

@@ -161,7 +161,7 @@ $ns_ at 14.0 "$node_(1) setdest -30 4.5 0.0"
 
 def by_ns3(movement: Path, nodes: int, slot_s: float, slots: int, folder: Path) -> np.ndarray:
     """Positions as ns-3's Ns2MobilityHelper reads them."""
-    version, wheel = build._wheel()
+    version, wheel = build.wheel()
     libraries = ("mobility", "network", "core")
     command = ["g++", *building.FLAGS, *build._options(version, wheel, (), libraries)]
     source = (ROOT / "tests" / "support" / "ns2_positions.cc").read_text()
