@@ -37,6 +37,7 @@ class Radio(StrEnum):
     """Radios other than the paper's."""
 
     LTE = "lte"
+    NR = "nr"
     FITTED = "fitted"
 
 
@@ -296,6 +297,7 @@ def reproduce(
         testbed reproduce table2 fig3
         testbed reproduce fig4 --rounds 20 --out results/fig4
         testbed reproduce all --radio lte --out results/lte
+        testbed reproduce all --radio nr --out results/nr
     """
     from orchestrator.campaign.folder import CAMPAIGN, CampaignFolder
     from orchestrator.campaign.spec import load_campaign
@@ -315,7 +317,7 @@ def reproduce(
             if name in what:
                 raise InputError(f"--radio: must be absent for {name}; it is for figures 3 to 7")
         _check_reproduced(output, what, overwrite=overwrite, resume=resume)
-        _judge(what, output, rounds, fit)
+        _judge(what, output, rounds, radio, fit)
         return
     if "fig8" in what:
         if what != ["fig8"]:
@@ -350,7 +352,9 @@ def _check_reproduced(output: Path, what: list[str], *, overwrite: bool, resume:
     check_new(output, [*REPRODUCE_FILES, *(f"{name}*.*" for name in figures)], overwrite=overwrite)
 
 
-def _judge(what: list[str], output: Path, rounds: int | None, fit: Path | None) -> None:
+def _judge(
+    what: list[str], output: Path, rounds: int | None, radio: Radio, fit: Path | None
+) -> None:
     from orchestrator.campaign.spec import load_campaign
     from orchestrator.scenario.loading import OWN, read_fit
     from orchestrator.studies.radio_figures import ROUNDS
@@ -363,6 +367,7 @@ def _judge(what: list[str], output: Path, rounds: int | None, fit: Path | None) 
             output,
             load_campaign(OWN / "campaigns" / "paper.yaml"),
             rounds=rounds or ROUNDS,
+            access=Radio.LTE if fit is not None else radio,
             fit=content,
             progress=lambda done, total: show("reproduce", done, total),
         )

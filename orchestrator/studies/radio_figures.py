@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""Which of the paper's statements remain true with LTE in place of Shannon's rates.
+"""Which of the paper's statements remain true with LTE or 5G NR in place of Shannon's rates.
 
 The points of `campaigns/paper.yaml` are predicted with each radio of `radios`, on the same channels
 with the same seeds. Every statement of `orchestrator.studies.radio_statements` gets one verdict per
@@ -26,7 +26,7 @@ from rich.text import Text
 from ns3_scenarios.trace import both_ways
 from orchestrator.campaign.cluster import POOL, Progress
 from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
-from orchestrator.engine.lte import Lte, turn
+from orchestrator.engine.lte import Cellular, assigned
 from orchestrator.engine.lte_tables import MCS_OF_CQI
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.engine.radio import radio_access
@@ -53,8 +53,26 @@ from testbed.core.timeline import CA, CM, SG, SM, Round, Timeline
 from testbed.host.dask_cluster import Cluster
 from testbed.system.files import write_csv, write_json
 
-SHANNON, LTE, FITTED = "shannon", "lte", "fitted"
-TITLES = {SHANNON: "Shannon", LTE: "LTE", FITTED: "LTE, fitted"}
+SHANNON, LTE, NR, FITTED = "shannon", "lte", "nr", "fitted"
+TITLES = {SHANNON: "Shannon", LTE: "LTE", NR: "5G NR", FITTED: "LTE, fitted"}
+ACCESS: dict[str, dict[str, Any]] = {
+    LTE: {"radio.access": "lte"},
+    NR: {
+        "radio.access": "nr",
+        "radio.nr.duplex": "tdd",
+        "radio.uplink_bandwidth_hz": 100e6,
+        "radio.downlink_bandwidth_hz": 100e6,
+    },
+}
+"""By radio that is compared with Shannon's rates: its scenario keys."""
+VARIANTS: dict[str, dict[str, dict[str, Any]]] = {
+    LTE: {"scheduler shares": ACCESS[LTE] | {"radio.lte.scheduler": "shares"}},
+    NR: {
+        "20 MHz FDD": {"radio.access": "nr"},
+        "scheduler shares": ACCESS[NR] | {"radio.nr.scheduler": "shares"},
+    },
+}
+"""By radio and name: scenario keys of further cells, at the paper's signal."""
 ROUNDS = 40
 """Rounds per mean; fewer than for the figures alone, since there are many radios."""
 SEEDS = (1, 2, 3)
@@ -81,7 +99,7 @@ MARKS: dict[Verdict, tuple[str, str]] = {
 """By verdict: its sign, and its colour on the page."""
 
 
-def radios(noise_dbm_per_mhz: float) -> dict[str, dict[str, Any]]:
+def radios(noise_dbm_per_mhz: float, access: str = LTE) -> dict[str, dict[str, Any]]:
     """The compared radios: by name, the scenario keys that they set.
 
     Less signal is more noise for both radios. Fading is constant over a slot, not over a TTI, which
@@ -89,6 +107,7 @@ def radios(noise_dbm_per_mhz: float) -> dict[str, dict[str, Any]]:
 
     Args:
         noise_dbm_per_mhz: Noise without a loss of signal.
+        access: The radio that is compared with Shannon's rates, a key of `ACCESS`.
     """
 
     def less(decibels: float) -> dict[str, Any]:
@@ -102,13 +121,12 @@ def radios(noise_dbm_per_mhz: float) -> dict[str, dict[str, Any]]:
         ", Rayleigh fading": fading,
         ", Rayleigh fading, 20 dB less": fading | less(20),
     }
-    access = {SHANNON: {}, LTE: {"radio.access": "lte"}}
     made = {
         name + condition: keys | more
-        for name, keys in access.items()
+        for name, keys in ((SHANNON, {}), (access, ACCESS[access]))
         for condition, more in conditions.items()
     }
-    return made | {f"{LTE}, scheduler shares": access[LTE] | {"radio.lte.scheduler": "shares"}}
+    return made | {f"{access}, {name}": keys for name, keys in VARIANTS[access].items()}
 
 
 def fitted_radios(fit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -124,7 +142,7 @@ def fitted_radios(fit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     link = fit.get("link") or {}
     if not isinstance(link, Mapping):
         raise InputError("--fit: link: must be an object with implementation_margin_db and others")
-    keys = {"radio.access": "lte", "radio.channel": "fitted", "radio.fitted": fit["channel"]}
+    keys = ACCESS[LTE] | {"radio.channel": "fitted", "radio.fitted": fit["channel"]}
     for name in ("implementation_margin_db", "highest_snr_db"):
         if link.get(name) is not None:
             keys[f"radio.lte.{name}"] = link[name]
@@ -132,7 +150,7 @@ def fitted_radios(fit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def condition_of(radio: str) -> str:
-    """The signal of a radio in words: its name without `shannon` or `lte`."""
+    """The signal of a radio in words: its name without `shannon`, `lte` or `nr`."""
     if radio == FITTED:
         return "fitted channel"
     return radio.partition(", ")[2] or "paper's signal"
@@ -220,7 +238,12 @@ class Verdicts:
     @property
     def main(self) -> str:
         """The radio that is compared with Shannon's rates first."""
-        return LTE if self.fitted is None else FITTED
+        return next(name for name in reversed(TITLES) if name in self.radios)
+
+    @property
+    def name(self) -> str:
+        """The words for that radio, without its channel."""
+        return "LTE" if self.fitted is not None else TITLES[self.main]
 
     @property
     def marks(self) -> dict[Verdict, tuple[str, str]]:
@@ -244,19 +267,19 @@ class Verdicts:
 
     def headline(self) -> str:
         """What came out, in one sentence."""
-        main, weak = self.main, f"{LTE}, 20 dB less"
-        lte, shannon, total = self.counts(main), self.counts(SHANNON), len(self.judged)
+        main, weak = self.main, f"{self.main}, 20 dB less"
+        cell, shannon, total = self.counts(main), self.counts(SHANNON), len(self.judged)
         where = "" if self.fitted is None else " on the fitted channel"
-        none = f", and {lte['not judged']} cannot be judged" if lte["not judged"] else ""
+        none = f", and {cell['not judged']} cannot be judged" if cell["not judged"] else ""
         said = (
-            f"Under LTE{where}, {lte['holds']} of the paper's {total} statements hold, "
-            f"{lte['weaker']} are weaker and {lte['fails']} fail{none}; with Shannon's rates, "
+            f"Under {self.name}{where}, {cell['holds']} of the paper's {total} statements hold, "
+            f"{cell['weaker']} are weaker and {cell['fails']} fail{none}; with Shannon's rates, "
             f"{shannon['holds']} hold"
         )
         found = {e.statement.text: e for e in self.judged if e.statement.figure == "fig4"}
         if found and found[GAIN].verdict(main) != "not judged":
             gain, order = (found[text].shown for text in (GAIN, ORDER))
-            with_less = f" and {gain(weak)} % with 20 dB less signal" if main == LTE else ""
+            with_less = f" and {gain(weak)} % with 20 dB less signal" if weak in self.radios else ""
             said += (
                 f": CPSFL's latency is {gain(main)} % below PipeSFL's (Shannon: {gain(SHANNON)} %)"
                 f"{with_less}, and priority scheduling saves {order(main)} % "
@@ -305,6 +328,7 @@ def run(
     *,
     seeds: Sequence[int] = SEEDS,
     rounds: int = ROUNDS,
+    access: str = LTE,
     fit: Mapping[str, Any] | None = None,
     cluster: Cluster = POOL,
     progress: Progress = lambda done, total: None,
@@ -312,8 +336,9 @@ def run(
     """Judge the paper's statements with each radio, and write the page.
 
     Writes `verdicts.json`, `verdicts.csv`, `radios.csv`, `report.html`, and for each figure a CSV,
-    and a PNG and a PDF with Shannon's rates and with LTE. A channel on which a UAV is out of
-    range with a radio is omitted from the means of a figure, and a sentence on the page reports it.
+    and a PNG and a PDF with Shannon's rates and with the other radio. A channel on which a UAV is
+    out of range with a radio is omitted from the means of a figure, and a sentence on the page
+    reports it.
 
     Args:
         names: Names from `FIGURES`, or `all`.
@@ -321,6 +346,7 @@ def run(
         paper: The campaign `campaigns/paper.yaml`.
         seeds: Seeds of the channel.
         rounds: Number of rounds per mean.
+        access: The radio that is compared with Shannon's rates, a key of `ACCESS`.
         fit: The content of the file of a fitted channel, for `fitted_radios`; None: `radios`.
         cluster: Workers.
         progress: Called with the number of finished points and of all points.
@@ -331,7 +357,8 @@ def run(
     """
     asked = [figure for figure in FIGURES if figure in named(names, FIGURES)]
     base = validate(cast("dict[str, Any]", paper.scenario), paper.name)
-    compared = radios(base.radio.noise_dbm_per_mhz) if fit is None else fitted_radios(fit)
+    compared = fitted_radios(fit) if fit is not None else None
+    compared = compared or radios(base.radio.noise_dbm_per_mhz, access)
     placed = {r: _cells(paper, keys, asked, seeds, rounds) for r, keys in compared.items()}
     make_folder(out)
     too_weak = {} if fit is None else _too_slow(placed[FITTED])
@@ -472,12 +499,14 @@ def _facts(scenario: Scenario, rounds: Sequence[Round]) -> dict[str, float]:
     rates = radio.link_rates(fixed_allocation(scenario), trace.values, in_turns=True)
     mbps = rates.uplink.mean(axis=1) / 1e6
     top = np.nan
-    if isinstance(radio, Lte):
+    if isinstance(radio, Cellular):
         up, _ = both_ways(trace.values)
         if (fading := getattr(trace.values, "fading", None)) is not None:
             up = up * fading[0, ..., 0]  # one block per slot
         clients = np.arange(trace.uavs)
-        blocks = np.full(trace.uavs, turn(radio.blocks[0], trace.uavs, radio.grants)[0])
+        blocks = assigned(fixed_allocation(scenario).beta, radio.blocks[0])
+        if radio.is_shared:
+            blocks = np.full(trace.uavs, radio.divided(0, trace.uavs)[0][0])
         schemes = radio.steps[0].mcs[radio.use(0, clients, blocks, up)[1]]
         top = 100 * float((schemes == MCS_OF_CQI["64QAM"][-1]).mean())
     cpsfl = next((round_ for round_ in rounds if round_.paradigm == "cpsfl"), None)

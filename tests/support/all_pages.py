@@ -104,6 +104,7 @@ def written(base: Path) -> dict[str, Path]:
         "cross-check": _cross_check(base / "cross-check"),
         "overhead": _overhead(base / "overhead"),
         "radio": _radio(base / "radio"),
+        "radio-nr": _radio(base / "radio-nr", "nr"),
         "validation": _validation(base / "validation"),
         "session": write_session_report(session),
         **_flights(base),
@@ -195,10 +196,10 @@ def _overhead(folder: Path) -> Path:
     return overhead_page.write(folder, "emulation.connection", outcomes, scenario)
 
 
-def _radio(folder: Path) -> Path:
+def _radio(folder: Path, access: str = "lte") -> Path:
     """All statements with all radios, and tables of numbers that are as long as can be."""
     folder.mkdir()
-    names = list(radio_figures.radios(-114))
+    names = list(radio_figures.radios(-114, access))
     judged = [
         radio_figures.Judged(statement, {name: -123.4567 + 70 * k for k, name in enumerate(names)})
         for statement in radio_figures.STATEMENTS
@@ -210,7 +211,7 @@ def _radio(folder: Path) -> Path:
     section = {
         "name": "fig4",
         "title": "Latency over u",
-        "images": {"shannon": "", "lte": ""},
+        "images": {"shannon": "", access: ""},
         "judged": judged,
         "savings": savings | {"rows": {name: [-1234.5] * 8 for name in names}},
     }

@@ -249,17 +249,25 @@ def test_radios_differ_in_access_noise_and_fading_alone() -> None:
     names = list(made)
     for name in names[:5]:
         assert f"lte{name.removeprefix('shannon')}" in names
+    nr = radios(-114.0, "nr")
+    assert [name.replace("lte", "nr") for name in names[:-1]] == list(nr)[:-2]
+    assert nr["nr"]["radio.nr.duplex"] == "tdd"
+    assert nr["nr"]["radio.uplink_bandwidth_hz"] == nr["nr"]["radio.downlink_bandwidth_hz"] == 100e6
+    assert nr["nr, 20 MHz FDD"] == {"radio.access": "nr"}
+    assert nr["nr, scheduler shares"] == nr["nr"] | {"radio.nr.scheduler": "shares"}
 
 
-def test_the_sentence_counts_verdicts_and_names_the_gains() -> None:
-    names = list(radios(-114))
+@pytest.mark.parametrize(("access", "name"), [("lte", "LTE"), ("nr", "5G NR")])
+def test_the_sentence_counts_verdicts_and_names_the_gains(access: str, name: str) -> None:
+    names = list(radios(-114, access))
     facts = pd.DataFrame(
         [{"radio": r} | dict.fromkeys(list(radio_figures.FACTS)[1:], 1.0) for r in names]
     )
 
     def judged(each: Statement, **values: float) -> Judged:
-        weak = values.get("weak", values["lte"])
-        own = {"shannon": values["shannon"], "lte": values["lte"], "lte, 20 dB less": weak}
+        weak = values.get("weak", values["cell"])
+        own = {"shannon": values["shannon"], access: values["cell"]}
+        own |= {f"{access}, 20 dB less": weak}
         return Judged(each, dict.fromkeys(names, 0.0) | own)
 
     gain, order, lowest, falls = (
@@ -267,18 +275,18 @@ def test_the_sentence_counts_verdicts_and_names_the_gains() -> None:
     )
     made = Verdicts(
         [
-            judged(gain, shannon=31.5, lte=29.1, weak=0.1),
-            judged(order, shannon=3.0, lte=0.07),
-            judged(lowest, shannon=1.0, lte=1.0),
-            judged(falls, shannon=15.0, lte=20.0),
+            judged(gain, shannon=31.5, cell=29.1, weak=0.1),
+            judged(order, shannon=3.0, cell=0.07),
+            judged(lowest, shannon=1.0, cell=1.0),
+            judged(falls, shannon=15.0, cell=20.0),
         ],
         facts,
         "some rounds",
     )
     assert made.headline() == (
-        "Under LTE, 2 of the paper's 4 statements hold, 1 are weaker and 1 fail; with Shannon's "
-        "rates, 4 hold: CPSFL's latency is 29.1 % below PipeSFL's (Shannon: 31.5 %) and 0.1 % "
-        "with 20 dB less signal, and priority scheduling saves 0.07 % (Shannon: 3.0 %)."
+        f"Under {name}, 2 of the paper's 4 statements hold, 1 are weaker and 1 fail; with "
+        "Shannon's rates, 4 hold: CPSFL's latency is 29.1 % below PipeSFL's (Shannon: 31.5 %) "
+        "and 0.1 % with 20 dB less signal, and priority scheduling saves 0.07 % (Shannon: 3.0 %)."
     )
     file = io.StringIO()
     Console(file=file, width=80).print(made)
@@ -286,10 +294,10 @@ def test_the_sentence_counts_verdicts_and_names_the_gains() -> None:
     assert max(map(len, file.getvalue().splitlines())) <= 80
     assert "paper's signal ≈ 29.1; 10 dB less ✕ 0.0; 20 dB less ✕ 0.1" in text
     assert "(some rounds)" in text
-    only = Verdicts([judged(statement("fig7", "Latency"), shannon=9.0, lte=9.0)], facts, "one")
+    only = Verdicts([judged(statement("fig7", "Latency"), shannon=9.0, cell=9.0)], facts, "one")
     assert only.headline() == (
-        "Under LTE, 1 of the paper's 1 statements hold, 0 are weaker and 0 fail; with Shannon's "
-        "rates, 1 hold."
+        f"Under {name}, 1 of the paper's 1 statements hold, 0 are weaker and 0 fail; with "
+        "Shannon's rates, 1 hold."
     )
 
 
@@ -337,6 +345,28 @@ def test_a_run_writes_one_verdict_per_statement_and_radio(tmp_path: Path) -> Non
     assert page.index(made.headline().split(":")[0].replace("'", "&#39;")) < page.index("<table>")
     for each in made.judged:
         assert each.cell("lte") in page
+
+
+def test_a_run_with_nr_is_judged_and_explained_by_its_own_numbers(tmp_path: Path) -> None:
+    made = radio_figures.run(
+        ["fig3"], tmp_path / "out", PAPER, seeds=(1,), rounds=1, access="nr", cluster=ALONE
+    )
+    names = list(radios(-114, "nr"))
+    rows = json.loads((tmp_path / "out" / "verdicts.json").read_text())
+    asked = [s for s in STATEMENTS if s.figure == "fig3"]
+    assert [(r["statement"], r["radio"]) for r in rows] == [
+        (s.text, name) for s in asked for name in names
+    ]
+    assert made.headline().startswith("Under 5G NR, ")
+    facts = made.facts.set_index("radio")
+    # One NR slot of four is the uplink's, with 13 times as many blocks as LTE has of 180 kHz.
+    assert facts.loc["nr", "uplink_used_percent"] > 2 * facts.loc["nr", "downlink_used_percent"]
+    assert facts.loc["nr, 20 MHz FDD", "highest_mcs_percent"] == 100
+    assert facts.loc["nr", "highest_mcs_percent"] > facts.loc["nr, 10 dB less"].iloc[2]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert f"is in use in {facts.loc['nr', 'uplink_used_percent']:.0f} % of the time" in page
+    assert "under 5G NR" in page
+    assert "LTE" not in page.split('id="provenance"')[0].split("<body")[1]
 
 
 # --- on a fitted channel -------------------------------------------------------------------------
