@@ -5,8 +5,8 @@
 
 `orchestrator.engine.lte.Cellular` is the part that NR and LTE have in common. The tables are those
 of 3GPP TS 38.214 (`orchestrator.engine.nr_tables`); headers of MAC, RLC and PDCP are subtracted.
-By default, the sizes of transport blocks are those of 5G-LENA, an NR module for ns-3. There are no
-block errors: the margin to Shannon's limit pays for them.
+By default, transport blocks are those of 5G-LENA, an NR module for ns-3: their sizes, and the few
+that are lost. With the sizes of TS 38.214, none is: the margin to Shannon's limit pays for it.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,13 @@ from orchestrator.engine import core_library
 from orchestrator.engine.arrays import Array, Ints
 from orchestrator.engine.lte import PACKET_BYTES, Cellular, Steps, climbing, turn
 from orchestrator.engine.lte_tables import Modulation
-from orchestrator.engine.nr_tables import BlockSize, block_bytes, cqi_efficiency, mcs_efficiency
+from orchestrator.engine.nr_tables import (
+    BlockSize,
+    block_bytes,
+    cqi_efficiency,
+    lena_losses,
+    mcs_efficiency,
+)
 from orchestrator.scenario.cells import band_blocks, block_hz, noise_w_per_hz
 from orchestrator.scenario.duplex import slot_shares
 from orchestrator.scenario.schema import Scenario
@@ -114,8 +120,12 @@ def _steps(
     packets = rule.packet_bytes / (rule.packet_bytes + PACKET_BYTES)
     bps = data_bits * (rule.slots_per_s * slot_share * packets)
     least_db = MARGIN_DB + 10 * np.log10(2**needed - 1)
-    found = [
-        (float(least), (1, int(scheme)), bps[scheme], np.zeros(blocks + 1))
-        for least, scheme in zip(least_db, mcs, strict=True)
-    ]
+    found = []
+    for least, scheme in zip(least_db.tolist(), mcs.tolist(), strict=True):
+        parts = [(least, np.zeros(blocks + 1))]
+        if rule.block_size == "lena":
+            parts = lena_losses(rule.modulation, scheme, least, sizes[scheme])
+        if direction == 0 and scheme == 0:
+            parts = parts[-1:]  # A UAV that has too little power for all blocks uses fewer.
+        found += [(db, (1, scheme), bps[scheme], lost / (1 - lost)) for db, lost in parts]
     return climbing(found, blocks)

@@ -75,6 +75,16 @@ BLOCK_ELEMENTS = 12 * (SYMBOLS - 1)
 """Resource elements of a resource block with data: one symbol has reference signals (DM-RS)."""
 LENA_CUT = 23
 """MCS of Table 5.1.3.1-2 whose code rate 5G-LENA cuts instead of rounding it."""
+LENA_LEAST_DB = (-0.96, -0.36)
+"""Signal-to-noise ratios from which 5G-LENA loses few, and none, of the blocks of the lowest
+scheme, as measured in steps of 0.02 dB; below the first, it loses most."""
+LENA_LOST = 0.075
+"""Part of these blocks that it loses between the two, with 106 resource blocks."""
+LENA_HIGHEST_DB, LENA_LOST_CODES = 26.15, 7e-4
+"""Signal-to-noise ratio up to which 5G-LENA loses code blocks of MCS 28 of Table 5.1.3.1-1, and the
+part of them, as measured."""
+CODE_BYTES = 1056
+"""Bytes of a long code block (TS 38.212, section 5.2.2)."""
 CHECKSUM_BYTES = 3
 """A checksum (CRC) of 24 bits, of a transport block or of a code block."""
 
@@ -110,9 +120,30 @@ def block_bytes(modulation: Modulation, block_size: BlockSize, blocks: Ints) -> 
     payload = np.floor(bits / 8 + 1e-9).astype(np.int64)
     # Code blocks of the two base graphs of LDPC, TS 38.212, sections 5.2.2 and 6.2.2.
     is_small = (8 * payload <= 292) | ((8 * payload <= 3824) & (rate <= 0.67)) | (rate <= 0.25)
-    code_bytes = np.where(is_small, 480, 1056)
+    code_bytes = np.where(is_small, 480, CODE_BYTES)
     checksums = np.maximum((payload - CHECKSUM_BYTES) // code_bytes, 1)
     return np.asarray(np.maximum(payload - CHECKSUM_BYTES * checksums, 0))
+
+
+def lena_losses(
+    modulation: Modulation, mcs: int, least_db: float, size_bytes: Ints
+) -> list[tuple[float, Array]]:
+    """The blocks that 5G-LENA loses with a scheme: signal-to-noise ratios in dB, each with the part
+    of the blocks that is lost from there on.
+
+    Args:
+        modulation: Highest modulation of the table.
+        mcs: The scheme.
+        least_db: Signal-to-noise ratio from which on it is chosen.
+        size_bytes: Bytes of the blocks.
+    """
+    none = np.zeros(size_bytes.shape)
+    if mcs == 0 and least_db < LENA_LEAST_DB[0]:
+        return [(LENA_LEAST_DB[0], none + LENA_LOST), (LENA_LEAST_DB[1], none)]
+    if modulation == "64QAM" and mcs == 28 and least_db < LENA_HIGHEST_DB:
+        lost = 1 - (1 - LENA_LOST_CODES) ** (size_bytes / CODE_BYTES)
+        return [(least_db, lost), (LENA_HIGHEST_DB, none)]
+    return [(least_db, none)]
 
 
 def transport_block_bits(information: Array, rate: Array) -> Ints:

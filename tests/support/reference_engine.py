@@ -337,17 +337,29 @@ class Nr(Lte):
         alone = self.power_w[k] * gain / self.noise_w
         fewest = min(blocks, 4)
         some = range(blocks, fewest - 1, -1) if blocks else ()
-        reached = next((n for n in some if self.scheme(self.efficiency(alone / n)) >= 0), 0)
+        reached = next((n for n in some if alone / n >= 10**-0.036), 0)
         if reached == 0:
             return 0.0
         mcs = self.scheme(self.efficiency(alone / reached)) if reached == blocks else 0
-        return self.bps(0, mcs, reached)
+        return self.bps(0, mcs, reached) * self.arriving(mcs, alone / reached, reached)
+
+    def arriving(self, mcs, snr, blocks):
+        """The part of the blocks that are not sent again: 5G-LENA loses some with its lowest scheme
+        below -0.36 dB, and with the highest up to 64QAM below 26.15 dB, by its size."""
+        if mcs == 0:
+            return 0.0 if snr < 10**-0.096 else 0.925 if snr < 10**-0.036 else 1.0
+        if mcs < 28 or snr >= 10**2.615:
+            return 1.0
+        return 0.9993 ** (self.block_bytes(mcs, blocks) / 1056)
 
     def downlink_bps(self, gain, blocks):
         cqi = [round(order * rate / 1024, 2) for order, rate in CODE_RATES[self.modulation]]
         snr = self.bs_power_w * gain / (self.band * self.noise_w)
         known = [each for each in cqi if each <= self.efficiency(snr)]
-        return self.bps(1, self.scheme(known[-1]), blocks) if known and blocks else 0.0
+        if not known or not blocks:
+            return 0.0
+        mcs = self.scheme(known[-1])
+        return self.bps(1, mcs, blocks) * self.arriving(mcs, snr, blocks)
 
     def shared_rate(self, way, k, gain, active, others=0):
         """While that many divide the blocks equally: each has one more in a part of the time."""
