@@ -22,6 +22,7 @@ from orchestrator.scenario.schema import BaseStation, ResolvedScenario, Scenario
 from testbed.control.messages import BaseStationReport, Evaluated, Keeping, RoundReport
 from testbed.core.node import NodeId, uav
 from testbed.system.machine import gpus
+from workloads.aggregation.privacy import Private, spent
 from workloads.aggregation.rules import Rule, rule_of
 from workloads.codecs.codec import DIRECTIONS
 from workloads.learning.settings import TrainingConfig
@@ -54,10 +55,42 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
     from workloads.learning.cached import backbone_file
 
     model = model_of(scenario)
+    return {
+        "model": asdict(model),
+        "training": asdict(_training(scenario)),
+        "data": asdict(data_of(scenario)),
+        "batch_size": workload.largest("batch_size"),
+        "batch_sizes": _if_they_differ(scenario, "batch_size"),
+        "clients": scenario.uavs.count,
+        "backbone": str(backbone_file(model, cache_folder())),
+        "wire_dtype": workload.wire_dtype,
+        "wire_parameters": workload.wire_parameters,
+        "codecs": {
+            direction: named
+            for direction in DIRECTIONS
+            if (named := workload.codecs.named(direction)) is not None
+        },
+        "error_feedback": workload.codecs.error_feedback,
+        "wire_error": workload.wire_error,
+        "clients_per_pass": workload.clients_per_pass,
+        "evaluate_samples": workload.evaluate_samples,
+        "shared_samples": workload.aggregated_samples,
+        "epoch_iterations": [
+            workload.of_client("local_iterations", client)
+            for client in range(1, scenario.uavs.count + 1)
+            if workload.sampling == "epochs"
+        ],
+        "keeps_last_batch": workload.last_batch == "keep",
+    }
+
+
+def _training(scenario: Scenario) -> TrainingConfig:
+    """The configuration of training."""
+    workload = scenario.workload
     rule = workload.aggregation, workload.aggregation_parameters
     if cloud_rule(scenario) is not None:
         rule = "fedavg", {}
-    training = TrainingConfig(
+    return TrainingConfig(
         learning_rate=float(workload.largest("learning_rate")),
         learning_rates=_if_they_differ(scenario, "learning_rate"),
         ranks=_if_they_differ(scenario, "lora_rank"),
@@ -85,33 +118,6 @@ def learning_settings(scenario: Scenario) -> dict[str, Any] | None:
         buffer=workload.asynchronous.buffer,
         server_learning_rate=workload.asynchronous.server_learning_rate,
     )
-    return {
-        "model": asdict(model),
-        "training": asdict(training),
-        "data": asdict(data_of(scenario)),
-        "batch_size": workload.largest("batch_size"),
-        "batch_sizes": _if_they_differ(scenario, "batch_size"),
-        "clients": scenario.uavs.count,
-        "backbone": str(backbone_file(model, cache_folder())),
-        "wire_dtype": workload.wire_dtype,
-        "wire_parameters": workload.wire_parameters,
-        "codecs": {
-            direction: named
-            for direction in DIRECTIONS
-            if (named := workload.codecs.named(direction)) is not None
-        },
-        "error_feedback": workload.codecs.error_feedback,
-        "wire_error": workload.wire_error,
-        "clients_per_pass": workload.clients_per_pass,
-        "evaluate_samples": workload.evaluate_samples,
-        "shared_samples": workload.aggregated_samples,
-        "epoch_iterations": [
-            workload.of_client("local_iterations", client)
-            for client in range(1, scenario.uavs.count + 1)
-            if workload.sampling == "epochs"
-        ],
-        "keeps_last_batch": workload.last_batch == "keep",
-    }
 
 
 def cloud_rule(scenario: Scenario) -> Rule | None:
@@ -280,6 +286,17 @@ def few_samples(
         f"({count}, and batches of {batch}), so their batches "
         + ("repeat samples" if sampling == "draws" else "are smaller")
     )
+
+
+def privacy(scenario: Scenario, learning: pd.DataFrame) -> str:
+    """A line about the accounted privacy of the UAV that took part most often; empty if no local
+    step hides data."""
+    steps = [step for _, step in _training(scenario).local_steps if isinstance(step, Private)]
+    batches = learning[learning["data"] == "train"]
+    if not steps or not len(batches):
+        return ""
+    rounds = int(batches.groupby("client")["round"].nunique().max())
+    return spent(steps[0], rounds * scenario.edge_rounds)
 
 
 def divergence(learning: pd.DataFrame, diverged: Mapping[int, Sequence[int]]) -> str:

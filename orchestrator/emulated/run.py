@@ -19,7 +19,7 @@ from orchestrator.analysis import frame_loss
 from orchestrator.analysis.error_budget import KEYS, calibration_summary
 from orchestrator.emulated.dilation import settle
 from orchestrator.emulated.inputs import inputs_of
-from orchestrator.emulated.learning import divergence, few_samples, whole_table
+from orchestrator.emulated.learning import divergence, few_samples, privacy, whole_table
 from orchestrator.emulated.network import check_machine
 from orchestrator.emulated.options import DEFAULTS, RunOptions
 from orchestrator.emulated.programs import containers_of
@@ -111,6 +111,10 @@ def run(
                     log.warning("%s", line)
                 if checkpoint is not None:
                     checkpoint.save(done)
+        assert done is not None
+        if done.learning and (line := privacy(done.scenario, whole_table(done.learning))):
+            about["remarks"].append(line)
+            log.info("%s", line)
         about["status"] = "complete"
     except BaseException as error:
         about["failure"] = str(error) or type(error).__name__

@@ -35,6 +35,7 @@ from orchestrator.emulated.learning import (
     few_samples,
     learning_settings,
     place,
+    privacy,
     whole_table,
 )
 from orchestrator.engine.plan import (
@@ -130,6 +131,7 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
                     learning.partition, scenario.workload.batch_size, scenario.workload.sampling
                 ),
             ),
+            ("remarks", privacy(scenario, table)),
             ("diverged", divergence(table, learning.diverged)),
         ):
             if line:

@@ -36,6 +36,7 @@ from orchestrator.scenario.facts import (
     FLIES,
     FROZEN_HEAD,
     GATED,
+    HIDES,
     IN_TURN,
     KEEPS_LAST,
     LOSSY,
@@ -389,6 +390,16 @@ COMBINATIONS: tuple[Combination, ...] = (
                 COMMON_SET,
                 "a common set of server-side adapters is not that of one client",
             ),
+            "privacy-with-common-adapters": (
+                HIDES,
+                COMMON_SET,
+                "a common set of server-side adapters has no change of one client",
+            ),
+            "privacy-with-vectors": (
+                HIDES,
+                TRAVELS,
+                "these vectors would be sent without noise",
+            ),
             "own-state-with-moving-splits": (
                 REMEMBERS,
                 MOVES_SPLITS,
@@ -658,6 +669,11 @@ COMBINATIONS: tuple[Combination, ...] = (
                 REMEMBERS,
                 ASYNCHRONOUS,
                 _STATE,
+            ),
+            "privacy-of-asynchronous-clients": (
+                HIDES,
+                ASYNCHRONOUS,
+                "noise is drawn once in each round, and not for each update",
             ),
             "own-state-at-edge-servers": (
                 OWN_CLIENTS,

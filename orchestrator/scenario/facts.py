@@ -352,6 +352,12 @@ REMEMBERS = Fact(
     ("workload.aggregation", "workload.local_step"),
     lambda s: _key_of_step(s, "stays"),
 )
+HIDES = fact(
+    "workload.local_step",
+    "workload.local_step hides the data of clients",
+    "must not be 'private'",
+    lambda s: s.workload.travelling.hides,
+)
 TRAVELS = Fact(
     "vectors of workload.aggregation or workload.local_step accompany adapters",
     "must send nothing but adapters",

@@ -1443,9 +1443,10 @@ class Workload(Section):
     """Parameters of the aggregation rule, by name."""
     local_step: str | None = Field(default=None, exclude_if=lambda step: step is None)
     """What clients do in addition to the steps of their optimiser: `proximal`, the proximal term of
-    `fedprox` with any rule; `personal`, tensors of which each client keeps its own; or a local step
-    that a package registers as `testbed.local_steps` (see docs/learning.md). Default: only what the
-    aggregation rule asks for."""
+    `fedprox` with any rule; `personal`, tensors of which each client keeps its own; `private`,
+    clipping and noise for differential privacy; or a local step that a package registers as
+    `testbed.local_steps` (see docs/learning.md). Default: only what the aggregation rule asks
+    for."""
     local_step_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )

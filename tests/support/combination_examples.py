@@ -41,6 +41,10 @@ SCAFFOLD = {
     "workload.optimiser": "sgd",
     "workload.momentum": 0.0,
 }
+PRIVATE = {
+    "workload.local_step": "private",
+    "workload.local_step_parameters": {"clip": 1.0, "noise": 1.0},
+}
 LOCAL = {"workload.batch_norm": "local"}
 VIRTUAL = {"emulation.clock": "virtual"}
 MEASURED = {"workload.compute_time": "measured"}
@@ -98,6 +102,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "steps-of-another-optimiser": {"workload.aggregation": "fednova"},
     "steps-with-momentum": SCAFFOLD | {"workload.momentum": 0.9},
     "own-state-with-common-adapters": SCAFFOLD | SHARED,
+    "privacy-with-common-adapters": PRIVATE | SHARED,
+    "privacy-with-vectors": PRIVATE | SCAFFOLD,
     "own-state-with-moving-splits": SCAFFOLD | PLANNER,
     "own-state-of-lost-clients": {"workload.aggregation": "feddyn", "faults.on_loss": "drop"},
     "own-vectors-with-codecs": SCAFFOLD | {"workload.codecs": {"adapters_up": "int8"}},
@@ -172,6 +178,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "ns3-lte-with-highest-snr": NS3 | {"radio.lte.highest_snr_db": 30.0},
     # Edge servers.
     "edge-servers-of-asynchronous-clients": TOPOLOGY | ASYNCHRONOUS,
+    "privacy-of-asynchronous-clients": PRIVATE | ASYNCHRONOUS,
     "own-state-at-edge-servers": TOPOLOGY | {"workload.aggregation": "q-fedavg"},
     "edge-servers-with-cells": TOPOLOGY | CELLS,
     "edge-servers-of-own-power-over-ns3": NS3

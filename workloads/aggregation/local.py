@@ -68,6 +68,9 @@ class LocalStep:
     """Names of vectors that clients send with their models."""
     remembers: bool = False
     """Whether it keeps state in `Part.state` from round to round."""
+    hides = False
+    """Whether it must see all that a client sends with its model, so that nothing else may be
+    sent."""
 
     def begin(self, part: Part) -> None:
         """Called at the beginning of the round; may change `values`."""
@@ -159,4 +162,10 @@ def kept(state: Mapping[str, Any], where: str, to: "dtype | None" = None) -> "di
     return found
 
 
-LOCAL_STEPS.add({"proximal": Proximal, "personal": Personal})
+LOCAL_STEPS.add(
+    {
+        "proximal": Proximal,
+        "personal": Personal,
+        "private": "workloads.aggregation.privacy:Private",
+    }
+)

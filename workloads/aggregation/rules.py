@@ -353,13 +353,20 @@ class Travelling:
     """With a client's adapters."""
     stays: bool = False
     """Whether clients keep state from round to round."""
+    hides: bool = False
+    """Whether clients may send nothing that local steps do not see."""
 
     @classmethod
     def of(cls, steps: Sequence[tuple[str, LocalStep]]) -> "Travelling":
         """The vectors of these local steps."""
         down = dict.fromkeys(name for _, step in steps for name in step.receives)
         up = dict.fromkeys(name for _, step in steps for name in step.sends)
-        return cls(tuple(down), tuple(up), any(step.remembers for _, step in steps))
+        return cls(
+            tuple(down),
+            tuple(up),
+            any(step.remembers for _, step in steps),
+            any(step.hides for _, step in steps),
+        )
 
 
 @lru_cache(maxsize=64)

@@ -46,7 +46,8 @@ class Local:
     at_uav: bool
     steps: Sequence[tuple[str, LocalStep]]
     received: Mapping[str, Tensor] = field(default_factory=dict)
-    """Elements of the vectors that came with the global model, like those of the model."""
+    """Elements of the vectors that came with the global model, like those of the model; zeros where
+    there are none."""
     state: Mapping[str, Tensor] = field(default_factory=dict)
     """State from the client's earlier rounds."""
 
@@ -167,8 +168,10 @@ class Trainees:
             values=self._gathered(self._global),
             gradient=self._gathered([run.grad for run in self._global if run.grad is not None]),
             received={
-                name: self._gathered([vector.to(self.values.device)[s] for s in self._spans])
-                for name, vector in local.received.items()
+                name: self._gathered([whole.to(self.values)[span] for span in self._spans])
+                for _, step in local.steps
+                for name in step.receives
+                for whole in (local.received.get(name, torch.zeros_like(self.values)),)
             },
             state={name: tensor.to(self.values.device) for name, tensor in local.state.items()},
             views=views,
@@ -463,6 +466,12 @@ class ServerLearner:
         self._memory: dict[str, Any] = {}
         self._local_steps = training.local_steps
         self._travelling = training.travelling
+        if self._travelling.hides and any(entry.is_statistic for entry in model.layout.entries):
+            raise InputError(
+                f"workload.batch_norm: must not be 'averaged' with local_step "
+                f"{training.local_step!r}, because {model.config.model} would send statistics that "
+                "it does not hide"
+            )
         self._states: dict[str, dict[int, dict[str, Any]]] = {
             kind: {client: {} for client in clients} for kind in (RULE_STATE, BS_STATE, UAV_STATE)
         }

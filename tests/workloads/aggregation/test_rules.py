@@ -189,3 +189,106 @@ def test_what_cannot_be_saved_is_refused_in_its_round(value: object) -> None:
     says = r"^memory\['note'\]: must be a number or a tensor, not "
     with pytest.raises(ValueError, match=says):
         applied(rule, update)
+
+
+def test_adaptive_optimisers_at_the_server() -> None:
+    for name, second in (
+        ("fedyogi", lambda v, d: v - 0.05 * d**2 * np.sign(v - d**2)),
+        ("fedadagrad", lambda v, d: v + d**2),
+    ):
+        m, v = np.zeros(SIZE), np.full(SIZE, 1e-2**2)
+
+        def step(w: np.ndarray, mean: np.ndarray, second: Any = second) -> np.ndarray:
+            nonlocal m, v
+            m, v = 0.8 * m + 0.2 * (mean - w), second(v, mean - w)
+            return w + 0.1 * m / (np.sqrt(v) + 1e-2)
+
+        about = {"learning_rate": 0.1, "beta_1": 0.8, "tau": 1e-2}
+        about |= {"beta_2": 0.95} if name == "fedyogi" else {}
+        np.testing.assert_allclose(rounds(name, about), repeated(step), rtol=1e-12)
+
+
+def outcome(name: str, parameters: Mapping[str, Any], models: np.ndarray) -> np.ndarray:
+    """The rule's model of these clients, whose claimed numbers of samples differ."""
+    weights = (np.arange(len(models)) + 1) / sum(range(len(models) + 1))
+    update = Update(
+        torch.tensor(start()),
+        lambda: zip(weights.tolist(), map(torch.tensor, models), strict=True),
+        views,
+        {},
+    )
+    return rule_of(name, parameters)(update).numpy()
+
+
+@pytest.mark.parametrize("count", [7, 10, 11])
+def test_robust_rules(count: int) -> None:
+    models = np.random.default_rng(count).normal(size=(count, SIZE))
+    models[[1, 4]] += 100.0
+    ordered = np.sort(models, axis=0)
+    cut = int(0.3 * count)
+    np.testing.assert_allclose(
+        outcome("trimmed-mean", {"share": 0.3}, models), ordered[cut : count - cut].mean(0)
+    )
+    np.testing.assert_allclose(outcome("median", {}, models), np.median(models, axis=0))
+    distances = ((models[:, None] - models[None]) ** 2).sum(2)
+    scores = [np.sort(row)[1 : count - 2 - 2 + 1].sum() for row in distances]
+    best = np.argsort(scores)
+    np.testing.assert_allclose(outcome("krum", {"attackers": 2}, models), models[best[0]])
+    for parameters, chosen in (({"attackers": 2}, count - 2), ({"attackers": 2, "chosen": 3}, 3)):
+        found = outcome("multi-krum", parameters, models)
+        np.testing.assert_allclose(found, models[best[:chosen]].mean(0))
+        assert not {1, 4} & set(best[:chosen].tolist())
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "says"),
+    [
+        ("trimmed-mean", {"share": 0.5}, "share: must be a number from 1e-06 and below 0.5"),
+        ("trimmed-mean", {"share": 0}, "share: must be a number from 1e-06"),
+        ("krum", {"attackers": -1}, "attackers: must be a whole number from 0 to 1e+06, not -1"),
+        ("krum", {"attackers": 1.5}, "attackers: must be a whole number"),
+        ("krum", {"chosen": 2}, "'krum' has no such parameter"),
+        ("multi-krum", {"chosen": 0}, "chosen: must be a whole number from 1"),
+        ("median", {"share": 1}, "'median' has no parameters"),
+        ("scaffold", {"learning_rate": -1}, "learning_rate: must be a number from 0, not -1"),
+        ("feddyn", {"alpha": 0}, "alpha: must be a number from 1e-12, not 0"),
+        ("feddyn", {"alpha": "x"}, "alpha: must be a number"),
+        ("fednova", {"tau": 1}, "'fednova' has no parameters"),
+        ("q-fedavg", {"q": -0.1}, "q: must be a number from 0, not -0.1"),
+        ("q-fedavg", {"q": float("nan")}, "q: must be a number from 0, not nan"),
+        ("fedyogi", {"beta_2": 1}, "beta_2: must be a number from 0 and below 1, not 1"),
+        ("fedadagrad", {"beta_2": 0.9}, "'fedadagrad' has no such parameter"),
+    ],
+)
+def test_wrong_parameters_of_further_rules(
+    name: str, parameters: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputError) as refusal:
+        rule_of(name, parameters)
+    assert says in str(refusal.value)
+
+
+def test_fewer_models_than_a_rule_needs_are_told_in_their_round() -> None:
+    with pytest.raises(ValueError, match="needs at least 7 models, and 6 arrived"):
+        outcome("krum", {"attackers": 2}, np.zeros((6, SIZE)))
+
+
+def test_a_wrong_state_or_model_is_told_in_its_round() -> None:
+    given: dict[str, Any] = {"value": 3, "model": torch.zeros(SIZE)}
+
+    def rule(update: Update) -> Tensor:
+        update.states[2]["note"] = given["value"]
+        model: Tensor = given["model"]
+        return model
+
+    states: dict[int, dict[str, Any]] = {1: {}, 2: {}}
+    update = Update(torch.zeros(SIZE), lambda: iter(()), views, {}, states=states)
+    applied(rule, update)
+    assert torch.equal(states[2]["note"], torch.tensor(3.0, dtype=torch.float64))
+    for given["value"] in ("x", None, [1, "a"]):
+        with pytest.raises(ValueError, match=r"^states\[2\]\['note'\]: must be a number or a te"):
+            applied(rule, update)
+    given["value"] = 1.0
+    for given["model"] in (torch.zeros(SIZE - 1), None, 3):
+        with pytest.raises(ValueError, match=f"must return a vector of {SIZE} numbers, not "):
+            applied(rule, update)
