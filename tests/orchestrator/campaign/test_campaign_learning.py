@@ -133,7 +133,7 @@ def test_the_report_begins_with_the_answer(played: CampaignFolder) -> None:
     assert "data:image/png" not in page
     charts = embedded(page)["charts"]
     assert list(charts) == ["split-accuracy-time", "split-loss-energy"]
-    assert list(charts["split-loss-energy"]["over"])[0] == "energy_j"
+    assert next(iter(charts["split-loss-energy"]["over"])) == "energy_j"
     (mean,) = [s for s in charts["split-accuracy-time"]["series"] if s["label"] == "CPSFL"][-1:]
     assert mean["y"] == [10.0, 40.0, 70.0, 80.0]
     alike = "Curves within 1 % of each other: CPSFL, SFL-PP."

@@ -197,6 +197,11 @@ def test_a_decision_that_is_not_possible_is_one_line(further, says):
             "batch_size must be None where gradients are aggregated",
         ),
         (
+            {"workload__sampling": "epochs", "workload__compute": "real"},
+            {"local_iterations": [2] * 3},
+            "local_iterations must be None with workload.sampling 'epochs'",
+        ),
+        (
             {"participation__clients": 2},
             {"clients": [1]},
             "clients must be None, because `participation` chooses them",
