@@ -6,8 +6,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from orchestrator.emulated.learning import evaluates
+from orchestrator.emulated.learning import evaluates, few_samples
 from orchestrator.records.manifest import plugins_of
+from orchestrator.scenario.epochs import natural_clients, shares_of
 from orchestrator.scenario.profiles import data_of, model_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.registry import MODELS
@@ -32,6 +33,8 @@ class Inputs:
     """Remarks that the run must print about its weights before the first round, in lines."""
     digests: dict[str, dict[str, str]] = field(default_factory=dict)
     """By the scenario's key: SHA-256 of files or folders, by their names."""
+    clients: list[str] = field(default_factory=list)
+    """Names of the UAVs' natural clients; empty if the data are not divided by them."""
 
 
 def inputs_of(scenario: Scenario) -> Inputs:
@@ -59,6 +62,15 @@ def inputs_of(scenario: Scenario) -> Inputs:
     if model.weights not in (None, "pretrained"):
         weights = Path(str(model.weights))
         digests |= {"workload.weights": {str(weights): content_digest(weights)}}
+    owners = natural_clients(scenario)
+    names = [] if owners is None else [owners.names[one] for one in owners.chosen]
+    if owners is not None:
+        remarks += [owners.line] * bool(owners.line)
+        from workloads.data.samples import holdings  # Imports torch.
+
+        held = [holdings(share) for share in shares_of(scenario)]
+        line = few_samples(held, sizes, scenario.workload.sampling)
+        remarks += [line] * bool(line)
     if data.source == "synthetic":
         return Inputs("", remarks, digests)
     has_texts = is_language(model.model) or model.model in MODELS.plugins
@@ -68,7 +80,7 @@ def inputs_of(scenario: Scenario) -> Inputs:
         digests["workload.data.tokenizer"] = {str(file): content_digest(file) for file in files}
     found = digests[FIELD] | digests.get("workload.data.tokenizer", {})
     line = data_line(model, data, found, evaluates(scenario), cache_folder())
-    return Inputs(line, remarks, digests)
+    return Inputs(line, remarks, digests, names)
 
 
 def _plugin_digests(scenario: Scenario) -> dict[str, dict[str, str]]:

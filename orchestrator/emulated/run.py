@@ -79,6 +79,7 @@ def run(
         log.info("%s", line)
     about = manifest(resolved, _data(scenario, inputs.data))
     about |= {"remarks": inputs.remarks, "diverged": None}
+    about |= {"clients": inputs.clients} if inputs.clients else {}
     if tried:
         about["dilation_foreseen"] = {
             "speeds": speeds and asdict(speeds),
@@ -103,7 +104,8 @@ def run(
         with contextlib.closing(rounds):
             for state in rounds:
                 done = state
-                if len(done.rounds) == 1 and (line := _few_samples(done)):
+                line = _few_samples(done) if len(done.rounds) == 1 else ""
+                if line and line not in about["remarks"]:
                     about["remarks"].append(line)
                     log.info("%s", line)
                 if about["diverged"] is None and (line := _divergence(done)):

@@ -112,6 +112,7 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
         "data": inputs.data,
         "inputs": inputs.digests,
         "remarks": inputs.remarks,
+        **({"clients": inputs.clients} if inputs.clients else {}),
     }
     checkpoint = Checkpoint(folder)
     checkpoint.check_inputs(inputs.digests)
@@ -134,7 +135,7 @@ def learn(scenario: Scenario, folder: Path, progress: Progress = silent) -> Traj
             ("remarks", privacy(scenario, table)),
             ("diverged", divergence(table, learning.diverged)),
         ):
-            if line:
+            if line and line not in about["remarks"]:
                 log.warning("%s", line)
                 about[key] = [*about["remarks"], line] if key == "remarks" else line
         table = table.drop(columns="time_s")

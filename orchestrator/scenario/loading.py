@@ -197,10 +197,14 @@ def with_epochs(tree: dict[str, Any], source: str) -> Scenario:
     workload = tree.get("workload")
     if not isinstance(workload, dict) or workload.get("local_epochs") is None:
         scenario = validate(tree, source)
-        # With a wrong number of samples, no round could begin.
-        if scenario.workload.sampling == "epochs" and scenario.workload.compute == "real":
+        # With too few samples or natural clients, no round could begin.
+        of_data = (
+            scenario.workload.sampling == "epochs",
+            scenario.workload.data.partition == "column",
+        )
+        if any(of_data) and scenario.workload.compute == "real":
             with _of(source):
-                _epochs().batches_per_epoch(scenario)
+                _epochs().shares_of(scenario)
         return scenario
     given = workload.get("local_iterations")
     free = {key: value for key, value in workload.items() if key != "local_iterations"}

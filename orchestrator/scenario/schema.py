@@ -1092,19 +1092,26 @@ class Data(Section):
     folder per class. The training part and the held-out part are recognised by the names of files
     and folders (see docs/learning.md). If there is no held-out part, a random tenth of each class,
     determined by the random seed, is held out. For language models, a file or folder with texts or
-    arrays of tokens (see docs/language-models.md)."""
+    arrays of tokens (see docs/language-models.md). A folder with the JSON files of LEAF or the HDF5
+    files of TensorFlow Federated has samples of named clients."""
     samples: Annotated[int, Field(ge=1, le=10**9)] = 2000
     """Size of the synthetic training set."""
     partition: str = "iid"
     """Distribution of the samples among the clients. `iid`: uniform; `dirichlet`: label skew, with
     a Dirichlet distribution for each class; `quantity`: quantity skew, with one Dirichlet
     distribution for all samples; `feature`: feature skew, uniform with noise that grows from client
-    to client; or a partition that a package registers as `testbed.partitions` (see
+    to client; `column`: each UAV has the samples of one natural client, such as a writer; or a
+    partition that a package registers as `testbed.partitions` (see
     docs/plugins.md)."""
     partition_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )
     """Parameters of a plug-in partition, by name."""
+    partition_column: str | None = Field(default=None, exclude_if=lambda name: name is None)
+    """With the partition `column`, the column of a table that names the client of each sample.
+    Default: the clients of LEAF or TensorFlow Federated, or one folder per client. If there are
+    more clients than UAVs, as many are chosen by the random seed, and the output names the others
+    (see docs/learning.md)."""
     concentration: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
     """Concentration of the Dirichlet distributions. Small values give uneven distributions."""
     noise: Annotated[float, Field(ge=0, le=1e3)] = Field(

@@ -61,6 +61,7 @@ OF_ADAPTERS = ("lora_rank", "lora_alpha", "lora_targets", "lora_dropout")
 OF_SCHEDULES = {"step": ("step",), "decay": ("step",), "last": ("cosine", "linear")}
 OF_DATA = (
     *("source", "samples", "partition", "partition_parameters", "concentration", "noise"),
+    "partition_column",
     *OF_TEXTS,
 )
 OF_CHANNEL = (
@@ -255,6 +256,8 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "workload.data.samples", "workload.data.source is not 'synthetic'"
     if data.partition not in ("dirichlet", "quantity"):
         yield "workload.data.concentration", f"workload.data.partition is {data.partition!r}"
+    if data.partition != "column":
+        yield "workload.data.partition_column", f"workload.data.partition is {data.partition!r}"
     if data.partition != "feature":
         yield "workload.data.noise", f"workload.data.partition is {data.partition!r}"
     if scenario.emulation.dilation != "auto":

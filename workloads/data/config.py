@@ -21,6 +21,8 @@ class DataConfig:
     """One of `testbed.core.registry.PARTITIONS`."""
     partition_parameters: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of a plug-in's partition."""
+    partition_column: str | None = None
+    """Column with the natural clients for the partition `column`; None: `client`."""
     concentration: float = 0.5
     """Concentration of the Dirichlet distribution; small values give uneven shares."""
     noise: float = 0.5

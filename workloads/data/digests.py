@@ -11,7 +11,7 @@ from testbed.system.files import sha256_of, walk
 from workloads.data.folders import SUFFIXES, picture_bytes
 from workloads.data.parts import FIELD
 
-TABLES = (".parquet", ".arrow", ".npy", ".bin", ".json")
+TABLES = (".parquet", ".arrow", ".npy", ".bin", ".json", ".h5", ".hdf5", ".csv")
 TEXTS = (".txt", ".jsonl")
 
 

@@ -3,19 +3,27 @@
 
 """Folders of pictures, one per class, and the folders of their parts."""
 
+import csv
 import errno
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from testbed.core.errors import InputError
 from testbed.core.words import by_number
 from testbed.system.files import read_regular, walk
+from workloads.data.clients import Metadata
+from workloads.data.partitions import NO_METADATA
 from workloads.data.parts import FIELD, Division, divided, names_only_a_part, part_of
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Endings of pictures' names; other files are not read."""
 MOST_BYTES = 256 << 20
 """Size limit of an encoded picture."""
+TABLE, FILE_NAME = "metadata.csv", "file_name"
+"""Table next to the pictures, as in Hugging Face's `datasets`, and its column of their paths."""
 
 
 def pictures_below(folder: Path) -> Iterator[str]:
@@ -139,3 +147,64 @@ def _check_classes(root: Path, classes: list[Path]) -> None:
             f"{FIELD}: {root} is ambiguous: {_listed(classes)} each have folders "
             f"{', '.join(names[:4])}, and either may be the classes"
         )
+
+
+def client_folders(root: Path) -> tuple[Path, Division[Path]]:
+    """As `picture_folders`, for folders of clients with the folders of classes in them."""
+    try:
+        children = _folders(root)
+        if not children:
+            raise InputError(f"{FIELD}: {root} has neither tables nor folders with pictures")
+        parts = [child for child in children if names_only_a_part(child.name)]
+        found = Division([root], None)
+        if len(parts) == len(children):
+            found = divided([(child, part_of(child.name)) for child in parts], root)
+        clients = [
+            client
+            for part in (found.train[0], *(found.held_out or ())[:1])
+            for client in _folders(part)
+        ]
+        for client in clients:
+            if own_pictures(client) or not _folders(client):
+                raise InputError(
+                    f"{FIELD}: {client} must be a client's folder with one folder per class; or "
+                    f"{root} needs a table {TABLE}"
+                )
+    except OSError as error:
+        raise InputError(f"{FIELD}: {root}: {error}".replace("\n", " ")) from None
+    return root, found
+
+
+def has_table(root: Path) -> bool:
+    """Whether a folder has a table that describes its pictures."""
+    return next(root.glob(f"**/{TABLE}"), None) is not None
+
+
+def pictures_metadata(root: Path, paths: Sequence[str]) -> Metadata:
+    """The columns of the tables `metadata.csv` in and below a folder for these pictures.
+
+    Raises:
+        InputError: A table is not valid, or has no row for a picture.
+    """
+    rows: dict[Path, dict[str, str]] = {}
+    for table in sorted(root.glob(f"**/{TABLE}")):
+        try:
+            text = read_regular(table, MOST_BYTES).decode("utf-8-sig")
+            read = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+            columns = set(read.fieldnames or ())
+            if FILE_NAME not in columns:
+                raise ValueError(f"has no column {FILE_NAME}")
+            for row in read:
+                if None in row or None in row.values():
+                    raise ValueError(f"line {read.line_num} lacks a column or has one too many")
+                rows[table.parent / row.pop(FILE_NAME)] = row
+        except (OSError, ValueError, csv.Error) as error:
+            why = " ".join(str(error).split())[:200]
+            raise InputError(f"{FIELD}: {table} cannot be read as a table ({why})") from None
+    if not rows:
+        return NO_METADATA
+    if missing := [path for path in paths if Path(path) not in rows]:
+        raise InputError(f"{FIELD}: {root} has no row in a {TABLE} for {missing[0]}")
+    found = [rows[Path(path)] for path in paths]
+    common = [name for name in found[0] if all(name in row for row in found)]
+    return {name: np.array([row[name] for row in found]) for name in common}

@@ -4,11 +4,14 @@
 """Partitions: how the samples of a data set are distributed to the clients.
 
 A partition is a function of the labels [N], the number of clients K, a random generator and its
-parameters. It returns K arrays with indices of samples, one for each client. Importing this module
-does not import torch, which is not needed to check a scenario.
+parameters. It returns K arrays with indices of samples, one for each client. A plug-in with a
+parameter `metadata` also gets the columns that describe the samples. Importing this module does not
+import torch, which is not needed to check a scenario.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,13 @@ import numpy.typing as npt
 
 from testbed.core.errors import InputError
 from testbed.core.registry import PARTITIONS, failures
+from workloads.data.clients import Metadata, owners_of
 from workloads.data.config import DataConfig
 
+NO_METADATA: Metadata = MappingProxyType({})
+METADATA = "metadata"
+"""Parameter with which a plug-in asks for the columns that describe the samples."""
+COLUMN = "column"
 Indices = npt.NDArray[np.int64]
 Partition = Callable[..., Sequence[Indices]]
 
@@ -67,6 +75,7 @@ BUILT_IN: dict[str, Partition] = {
     "iid": iid,
     "dirichlet": dirichlet,
     "quantity": quantity,
+    COLUMN: iid,  # Needs the metadata, see `partition`.
     "feature": iid,  # Clients' images differ by noise, see `workloads.data.samples.client_data`.
 }
 PARTITIONS.add(BUILT_IN)
@@ -83,16 +92,28 @@ def check_partition(name: str, parameters: Mapping[str, Any]) -> None:
             f"workload.data.partition_parameters: are those of a plug-in; {name!r} has the keys "
             "workload.data.concentration and workload.data.noise"
         )
-    PARTITIONS.check(name, parameters)
+    if METADATA in parameters:
+        raise InputError(f"workload.data.partition_parameters.{METADATA}: is given by the testbed")
+    PARTITIONS.check(name, dict(parameters, **_asked_for(name, NO_METADATA)))
 
 
-def partition(labels: Indices, clients: int, config: DataConfig) -> list[Indices]:
+def _asked_for(name: str, metadata: Metadata) -> dict[str, Metadata]:
+    """The metadata by the name of the parameter, if the partition has this parameter."""
+    if name in BUILT_IN or METADATA not in inspect.signature(PARTITIONS.function(name)).parameters:
+        return {}
+    return {METADATA: metadata}
+
+
+def partition(
+    labels: Indices, clients: int, config: DataConfig, metadata: Metadata = NO_METADATA
+) -> list[Indices]:
     """Indices of each client's samples, one array per client.
 
     Args:
         labels: Labels of the samples, shape [N].
         clients: Number of clients, K.
         config: Partition, its parameters and the seed.
+        metadata: Columns that describe the samples.
 
     Raises:
         InputError: There are too few samples for the number of clients, or a plug-in's partition
@@ -103,11 +124,14 @@ def partition(labels: Indices, clients: int, config: DataConfig) -> list[Indices
             f"workload.data: {len(labels)} samples cannot give each of {clients} clients 1"
         )
     random, name = np.random.default_rng([config.seed, 0x9A47]), config.partition
+    if name == COLUMN:
+        owners = owners_of(metadata, clients, config)
+        return [np.flatnonzero(owners.of_sample == one) for one in owners.chosen]
     if name in ("dirichlet", "quantity"):
         return list(BUILT_IN[name](labels, clients, random, config.concentration))
     if name in BUILT_IN:
         return list(BUILT_IN[name](labels, clients, random))
-    parameters = config.partition_parameters
+    parameters = dict(config.partition_parameters, **_asked_for(name, metadata))
     parts = PARTITIONS.make(name, parameters, labels.copy(), clients, random)
     with failures(f"workload.data.partition: {name!r}", InputError):
         return _checked(parts, len(labels), clients)

@@ -13,7 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from testbed.core.errors import InputError
+from workloads.data.clients import Metadata
 from workloads.data.decoding import UnreadableError, decoded
+from workloads.data.partitions import NO_METADATA
 from workloads.data.parts import FIELD
 from workloads.models.chain import Images
 
@@ -34,6 +36,7 @@ class Pictures:
     """Names of the classes; a range if they only have numbers."""
     part: str
     """The part of the source with these samples; empty if the source has no parts."""
+    metadata: Metadata = NO_METADATA
     unused: Sequence[str] = ()
     """Parts of the source that are neither for training nor held out."""
 

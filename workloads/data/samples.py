@@ -19,15 +19,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from testbed.core.errors import InputError
+from testbed.core.words import by_number
+from workloads.data.arrays import ArrayPictures, ArrayTexts, array_files
+from workloads.data.clients import CLIENT, Metadata
 from workloads.data.config import DataConfig
 from workloads.data.folders import (
     classes_in,
+    client_folders,
     has_pictures,
+    has_table,
     picture_bytes,
     picture_folders,
     pictures_below,
+    pictures_metadata,
 )
-from workloads.data.partitions import partition
+from workloads.data.partitions import COLUMN, NO_METADATA, partition
 from workloads.data.parts import FIELD
 from workloads.data.pictures import EncodedPictures, Indices, Pictures, is_held_out, normalised
 from workloads.data.tokens import TokenSequences, open_tokens, shifted
@@ -51,6 +57,8 @@ class Dataset(Protocol):
     classes: int
     labels: Indices
     """Labels for the partition among clients, shape [N]."""
+    metadata: Metadata
+    """Columns that describe the samples."""
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Samples as inputs of the model, float32 images or int64 tokens, and the targets: labels
@@ -113,6 +121,7 @@ class Cifar100(Pictures):
         self.labels = self._records[:, 1].astype(np.int64)
         if self.labels.max() >= self.classes:
             raise InputError(f"workload.data.source: {file} has labels above 99; not CIFAR-100")
+        self.metadata = {"coarse_label": self._records[:, 0].astype(np.int64)}
         self._to = images
 
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
@@ -126,11 +135,14 @@ class Folder(EncodedPictures):
     """Images in one folder per class; classes are in the order of the training folders' names.
 
     The classes are in the folders of parts such as `train/` and `test/`; or directly in `root`, and
-    one image in ten is held out at random by seed.
+    one image in ten is held out at random by seed. With `by_client`, there is one folder per client
+    in their place, and the folders of classes are in it.
     """
 
-    def __init__(self, root: Path, images: Images, seed: int, train: bool) -> None:
-        root, files = picture_folders(root)
+    def __init__(
+        self, root: Path, images: Images, seed: int, train: bool, by_client: bool = False
+    ) -> None:
+        root, files = (client_folders if by_client else picture_folders)(root)
         fit = chosen = files.train[0]
         if files.held_out is not None and not train:
             chosen = files.held_out[0]
@@ -139,19 +151,29 @@ class Folder(EncodedPictures):
                 f"{FIELD}: {root} has {fit.name}/, but no part such as test/ or val/, so nothing "
                 "is held out to evaluate on"
             )
-        self.names = names = classes_in(fit)
-        if empty := [name for name in names if train and not has_pictures(fit / name)]:
+        here = {each: classes_in(each) if by_client else [""] for each in {fit, chosen}}
+
+        def classes(folder: Path) -> list[str]:
+            found = {name for client in here[folder] for name in classes_in(folder / client)}
+            return sorted(found, key=by_number)
+
+        self.names = names = classes(fit)
+        if empty := [
+            name for name in names if train and not by_client and not has_pictures(fit / name)
+        ]:
             raise InputError(f"{FIELD}: {fit} has the class {empty[0]!r}, but no pictures of it")
-        if strange := sorted(set(classes_in(chosen)) - set(names)):
+        if strange := sorted(set(classes(chosen)) - set(names)):
             raise InputError(
                 f"{FIELD}: {chosen} has the class {strange[0]!r}, which {fit.name}/ lacks"
             )
         listing = [
-            (path, label)
+            (path, label, client)
             for label, name in enumerate(names)
-            for path in pictures_below(chosen / name)
+            for client in here[chosen]
+            if not by_client or (chosen / client / name).is_dir()
+            for path in pictures_below(chosen / client / name)
         ]
-        labels = np.array([label for _, label in listing], dtype=np.int64)
+        labels = np.array([label for _, label, _ in listing], dtype=np.int64)
         if fit == root:
             held_out = is_held_out(labels, seed)
             listing = [listing[index] for index in np.flatnonzero(held_out != train)]
@@ -159,8 +181,10 @@ class Folder(EncodedPictures):
         if not len(labels):
             use = "train" if train else "evaluate"
             raise InputError(f"{FIELD}: {root} has no image to {use} on")
-        self._paths = [path for path, _ in listing]
+        self._paths = [path for path, _, _ in listing]
         self.labels = labels
+        owners = np.array([client for *_, client in listing])
+        self.metadata = {CLIENT: owners} if by_client else pictures_metadata(root, self._paths)
         self.classes = len(names)
         self.folder = chosen
         self.part = "" if fit == root else f"{chosen.name}/"
@@ -181,6 +205,8 @@ class SyntheticTokens:
     The followers are random by seed, topic and token, so a model has to infer the topic from the
     previous tokens, and can then predict the next one with probability 1 / `FOLLOWERS`.
     """
+
+    metadata = NO_METADATA
 
     def __init__(self, samples: int, tokens: Tokens, seed: int, train: bool) -> None:
         self.classes = tokens.vocabulary
@@ -232,6 +258,8 @@ def _open_data(config: DataConfig, classes: int, input_: Images | Tokens, train:
             return SyntheticTokens(samples, input_, config.seed, train)
         return Synthetic(samples, classes, input_.size, config.seed, train)
     if isinstance(input_, Tokens):
+        if (root := Path(config.source).expanduser()).is_dir() and (files := array_files(root)):
+            return ArrayTexts(root, files, input_, config, train)
         return open_tokens(config, input_, train)
     for name in ("tokenizer", "text_column"):
         if getattr(config, name) is not None:
@@ -255,8 +283,11 @@ def _open_data(config: DataConfig, classes: int, input_: Images | Tokens, train:
 
         if table_files(root) is not None:
             data = PictureTable(root, input_, config, train)
+        elif (files := array_files(root)) is not None:
+            return ArrayPictures(root, files, input_, classes, config.seed, train)
         else:
-            data = Folder(root, input_, config.seed, train)
+            by_client = config.partition == COLUMN and not has_table(root)
+            data = Folder(root, input_, config.seed, train, by_client)
     if data.classes != classes:
         raise InputError(
             f"{FIELD}: {root} has {classes_in_words(data)} and workload.classes is {classes}"
@@ -380,7 +411,9 @@ def client_data(
     sizes = [batch_size] * clients if isinstance(batch_size, int) else batch_size
     return [
         ClientData(dataset, indices, client, sizes[client - 1], config.seed, client * noise)
-        for client, indices in enumerate(partition(dataset.labels, clients, config), start=1)
+        for client, indices in enumerate(
+            partition(dataset.labels, clients, config, dataset.metadata), start=1
+        )
     ]
 
 

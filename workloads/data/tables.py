@@ -7,7 +7,7 @@ Only pyarrow is used. Arrow files are memory-mapped; the recently used row group
 are cached.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,8 @@ class PictureTable(EncodedPictures):
         self.unused = [str(file.relative_to(root)) for file in files.unused]
         schema = _opened(fit[0]).schema_arrow
         self._column = _column("image_column", config.image_column, schema, _holds_pictures)
-        label = _column("label_column", config.label_column, schema, _holds_labels)
+        others = [field for field in schema if field.name != config.partition_column]
+        label = _column("label_column", config.label_column, pa.schema(others), _holds_labels)
         known, found = _labels(fit, label), _labels(chosen, label)
         if (known.dtype.kind in "iu") != (found.dtype.kind in "iu"):
             raise InputError(
@@ -139,6 +140,7 @@ class PictureTable(EncodedPictures):
         if files.held_out is None:
             self._rows = np.flatnonzero(is_held_out(labels, config.seed) != train)
         self.labels = labels[self._rows]
+        self.metadata = _Columns(fit[0], chosen, self._rows)
         if not len(self.labels):
             raise InputError(f"{FIELD}: {root} has no images to {'train' if train else 'test'} on")
         self._groups = [
@@ -173,6 +175,27 @@ class PictureTable(EncodedPictures):
     def _read(self, group: int) -> pa.ChunkedArray:
         file, number = self._groups[group]
         return _cells(file, number, self._column)
+
+
+class _Columns(Mapping[str, npt.NDArray[Any]]):
+    """The columns of numbers and texts of table files, for some of the rows; read on demand."""
+
+    def __init__(self, first: Path, files: Sequence[Path], rows: npt.NDArray[np.int64]) -> None:
+        schema = _opened(first).schema_arrow
+        self._names = [field.name for field in schema if _holds_labels(field.type)]
+        self._files, self._rows = files, rows
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        values = _column_values(self._files, name)
+        return values[self._rows]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def texts_of(file: Path, column: str | None) -> Iterator[str]:
@@ -265,6 +288,21 @@ def _labels(files: Sequence[Path], column: str) -> npt.NDArray[Any]:
     Raises:
         InputError: A label is missing, below 0 or above the largest int64, or files differ.
     """
+    labels, where = _column_values(files, column), f"{FIELD}: {files[0].parent}"
+    if labels.dtype.kind != "U" and len(labels) and not 0 <= labels.min() <= labels.max() < MOST:
+        value = labels.min() if labels.min() < 0 else labels.max()
+        raise InputError(
+            f"{where}: column {column!r} has the label {value}; labels are class numbers from 0"
+        )
+    return labels
+
+
+def _column_values(files: Sequence[Path], column: str) -> npt.NDArray[Any]:
+    """All values of a column as numbers or texts, shape [N].
+
+    Raises:
+        InputError: A value is missing, or files differ.
+    """
     where = f"{FIELD}: {files[0].parent}"
     parts = []
     for file in files:
@@ -276,18 +314,13 @@ def _labels(files: Sequence[Path], column: str) -> npt.NDArray[Any]:
     chunks = [chunk for part in parts for chunk in part.chunks]
     if len({pa.types.is_integer(chunk.type) for chunk in chunks}) > 1:
         raise InputError(f"{where}: column {column!r} has numbers in one file, and text in another")
-    labels: npt.NDArray[Any] = np.concatenate([_values(chunk, column, where) for chunk in chunks])
-    if labels.dtype.kind != "O" and len(labels) and not 0 <= labels.min() <= labels.max() < MOST:
-        value = labels.min() if labels.min() < 0 else labels.max()
-        raise InputError(
-            f"{where}: column {column!r} has the label {value}; labels are class numbers from 0"
-        )
-    return labels.astype(str) if labels.dtype.kind == "O" else labels
+    values: npt.NDArray[Any] = np.concatenate([_values(chunk, column, where) for chunk in chunks])
+    return values.astype(str) if values.dtype.kind == "O" else values
 
 
 def _values(chunk: pa.Array, column: str, where: str) -> npt.NDArray[Any]:
     if chunk.null_count:
-        raise InputError(f"{where}: a label is missing in column {column!r}")
+        raise InputError(f"{where}: a value is missing in column {column!r}")
     return chunk.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 

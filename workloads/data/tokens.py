@@ -36,7 +36,9 @@ from testbed.system.files import (
     write_whole,
 )
 from testbed.system.folders import cache_folder
+from workloads.data.clients import Metadata
 from workloads.data.config import DataConfig
+from workloads.data.partitions import NO_METADATA
 from workloads.data.parts import FIELD, Division, divided, part_of_file, shown_names
 from workloads.data.pictures import HELD_OUT_SHARE, Indices
 from workloads.models.chain import Tokens
@@ -60,6 +62,7 @@ class TokenSequences:
     """Zeros, because sequences have no labels; shape [N]."""
     described: str
     """Description of the source of the sequences."""
+    metadata: Metadata = NO_METADATA
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
         """Tokens [n, length] and the next tokens [n, length]."""

@@ -23,6 +23,7 @@ from testbed.core.errors import InputError
 from testbed.system.files import write_json
 from workloads.data.config import DataConfig
 from workloads.data.folders import other_files, own_pictures
+from workloads.data.partitions import COLUMN
 from workloads.data.parts import FIELD
 from workloads.models.config import ModelConfig, plugin_model
 
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 """Version of the examination; raise it when data are read differently."""
-KEPT_APART = ("source", "partition", "partition_parameters")
+KEPT_APART = ("source", "partition", "partition_parameters", "partition_column")
 """Keys of the data that do not affect their examination."""
 MANY = 5000
 """Number of pictures from which their decoding is announced."""
@@ -60,6 +61,7 @@ def data_line(
         "digests": dict(digests),
         "data": {k: v for k, v in asdict(data).items() if k not in KEPT_APART},
         "model": [model.model, model.classes, model.image_size],
+        "by_column": data.partition == COLUMN,  # Folders may be those of clients then.
         "evaluates": evaluates,
         "pillow": version("pillow"),
         **plugin_model(model.model, model.parameters),

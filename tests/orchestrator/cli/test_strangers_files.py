@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import fuzz
+import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -126,6 +127,19 @@ def of_table(path: Path) -> object:
     return data
 
 
+def of_clients(path: Path) -> object:
+    """Samples of named clients, in a folder of a part or not."""
+    root = path.parent.parent if path.parent.name == "train" else path.parent
+    return open_data(DataConfig(str(root), partition="column"), 3, Images(4))
+
+
+def described_pictures(path: Path) -> object:
+    for name in ("a", "b"):
+        (folder := path.parent / name).mkdir(exist_ok=True)
+        Image.new("RGB", (16, 16)).save(folder / "x.png")
+    return pictures_of(path.parent)
+
+
 def of_import(kind: str) -> Callable[[Path], object]:
     return lambda path: imported(kind, [path], Options())
 
@@ -174,6 +188,9 @@ DOORS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "picture": ("a/x.png", picture),
     "pictures in a table": ("train.parquet", of_table),
     "list of tables": ("state.json", of_table),
+    "clients in JSON": ("train/a.json", of_clients),
+    "clients in HDF5": ("fed_train.h5", of_clients),
+    "table of pictures": ("metadata.csv", described_pictures),
     **{name: (f"x.{name}", of_import(name)) for name in ("csv", "kml", "gpx", "ulog", "qgc")},
     **{name: (f"x.{name}", of_import(name)) for name in ("mahimahi", "ns2")},
 }
@@ -216,6 +233,7 @@ TAKEN = {
     *(("numbers", kind) for kind in ("nulls", "brackets", "objects", "bytes")),
     *((f"{what}", kind) for what in ("file of a campaign", "digest of weights") for kind in KINDS),
     *(("other file of a tokenizer", kind) for kind in KINDS),
+    ("table of pictures", "loop"),
     *((what, "folder") for what in ("picture", "configuration of a tokenizer")),
 }
 """Readers, and what is right for them: they take any bytes, or leave out what is no file."""
@@ -278,6 +296,15 @@ def tensors() -> bytes:
     return safetensors.torch.save({"a": torch.ones(3), "b": torch.zeros(2, 2)})
 
 
+def hdf5() -> bytes:
+    out = io.BytesIO()
+    with h5py.File(out, "w") as file:
+        file["examples/u/pixels"] = np.full((12, 4, 4), 0.5, np.float32)
+        file["examples/u/label"] = LEAF["y"]
+    return out.getvalue()
+
+
+LEAF = {"x": [[0.5] * 16] * 12, "y": [0, 1, 2] * 4}
 MODEL = {"model_type": "gpt2", "vocab_size": 64, "n_layer": 3, "weight_map": {"a": "w.safetensors"}}
 PLACE = "<coordinates>7,46,100 7.01,46,100</coordinates>"
 KML = (
@@ -305,6 +332,9 @@ VALID: dict[str, Callable[[], bytes]] = {
     "texts in a table": lambda: parquet(pa.table({"text": ["abcdefghijklmn"] * 9})),
     "picture": png,
     "pictures in a table": lambda: parquet(TABLE),
+    "clients in JSON": lambda: json.dumps({"users": ["u"], "user_data": {"u": LEAF}}).encode(),
+    "clients in HDF5": hdf5,
+    "table of pictures": lambda: b"file_name,writer\na/x.png,u\nb/x.png,v\n",
     "csv": lambda: b"time,x,y,z\n0,1,2,3\n1,2,3,4\n",
     "kml": KML.encode,
     "gpx": GPX.encode,
@@ -406,6 +436,7 @@ CONTENTS: dict[str, tuple[str, bytes | Callable[[], bytes], str]] = {
     "twice by value": ("scenario", b"{16: 1, 0x10: 2}", "'0x10' occurs twice"),
     "flow of questions": ("scenario", b"? " * 10**5, "not YAML: maximum recursion depth"),
     "long line": ("scenario", b"a: '" + b"x" * 4 * 10**6 + b"'", "longer than 4000000"),
+    "twice the users": ("clients in JSON", b'{"users": [], "users": []}', "two keys 'users'"),
     "twice in a manifest": ("manifest", b'{"valid": 1, "valid": 2}', "two keys 'valid'"),
     "twice in a fit": ("fit of a scenario", b'{"a": 1, "a": 2}', "has an object with two keys 'a'"),
     "number in a manifest": ("manifest", b'{"a": ' + b"1" * 5000 + b"}", "Exceeds the limit"),

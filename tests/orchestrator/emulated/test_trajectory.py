@@ -24,6 +24,7 @@ import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
 from orchestrator.cli.main import app
 from orchestrator.emulated import trajectory
+from orchestrator.emulated.inputs import inputs_of
 from orchestrator.emulated.trajectory import check, learn, learn_into, learned_once
 from orchestrator.records.learned import (
     STATE,
@@ -531,3 +532,51 @@ def test_changed_data_change_the_iterations_of_epochs(cnn: Any) -> None:
     assert sum(other.workload.local_iterations) > 1.7 * sum(made.workload.local_iterations)
     assert varied(made, {"workload.batch_size": 2}) == other
     assert varied(made, {"rounds": 5}).workload == made.workload
+
+
+def writers_of_leaf(root: Path, count: int, samples: int) -> None:
+    """LEAF's folder of FEMNIST in small: writers with pictures of 8 by 8 pixels in 5 classes."""
+    random = np.random.default_rng(5)
+    for part, number in (("train", samples), ("test", 1)):
+        (root / part).mkdir(parents=True)
+        data = {
+            f"f{writer:04}_{writer % 7}": {
+                "x": random.random((number, 64)).round(3).tolist(),
+                "y": random.integers(0, 5, number).tolist(),
+            }
+            for writer in range(count)
+        }
+        tree = {"users": list(data), "num_samples": [number] * count, "user_data": data}
+        (root / part / "all_data_niid_0_keep_0_9.json").write_text(json.dumps(tree))
+
+
+def test_a_folder_of_writers_trains_with_one_client_per_writer(tmp_path: Path, cnn: Any) -> None:
+    writers_of_leaf(tmp_path / "femnist", 50, 6)
+    keys = {
+        "uavs.count": 50,
+        "uavs.tx_power_w": 0.1,
+        "participation.clients": 10,
+        "participation.rule": "random",
+        "workload.data.source": str(tmp_path / "femnist"),
+        "workload.data.partition": "column",
+        "workload.data.concentration": 0.5,
+        "workload.data.samples": 2000,
+        "workload.local_epochs": 1,
+        "workload.last_batch": "keep",
+    }
+    made = tb.load("quickstart", KEYS | cnn | keys)
+    assert made.workload.local_iterations == 2, "6 samples in batches of 4"
+    (tmp_path / "out").mkdir()
+    learn(made, tmp_path / "out")
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["clients"] == [f"f{writer:04}_{writer % 7}" for writer in range(50)]
+    assert [sum(n for _, n in own) for own in manifest["partition"]] == [6] * 50
+    table = read_trajectory(tmp_path / "out").table
+    train = table[table["data"] == "train"]
+    assert [own["client"].nunique() for _, own in train.groupby("round")] == [10, 10]
+    few = tb.load("quickstart", KEYS | cnn | keys | {"uavs.count": 10, "participation": {}})
+    assert [line[:62] for line in inputs_of(few).remarks if "partition_column" in line] == [
+        "workload.data.partition_column: 10 of 50 clients are UAVs, cho"
+    ]
+    with pytest.raises(InputError, match="'client' names 50 clients, fewer than the 51 UAVs"):
+        tb.load("quickstart", KEYS | cnn | keys | {"uavs.count": 51})
