@@ -58,11 +58,11 @@ def build(
 ) -> None:
     """Build 5G-LENA for NR over packets, and store it in the user's cache.
 
-    The build takes about five minutes of CPU time on a fast machine, and up to an hour on a slow
-    one. If it is interrupted, the next build continues it.
+    Its source is the branch 5g-lena-v4.0.y of https://gitlab.com/cttc-lena/nr. The build takes
+    about five minutes of CPU time on a fast machine, and up to an hour on a slow one. If it is
+    interrupted, the next build continues it.
 
     Examples:
-        git clone --branch 5g-lena-v4.0.y https://gitlab.com/cttc-lena/nr.git 5g-lena
         testbed radio build nr --source 5g-lena
     """
     from ns3_scenarios import nr_module

@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from ns3_scenarios import nr_module
 from orchestrator.engine.faults import planned
 from orchestrator.scenario.schema import Scenario
 from testbed.core.registry import ANALYTICAL_MODELS, CHANNELS, GROUPS, METRICS, ORDERS, Registry
@@ -116,8 +117,12 @@ def environment() -> dict[str, Any]:
 
 def manifest(scenario: Scenario, data: str) -> dict[str, Any]:
     """The manifest of a run that starts now."""
+    about = environment()
+    if scenario.emulation.air == "ns3" and scenario.radio.kind.ns3 == "nr":
+        module = nr_module.required()
+        about["packages"]["5g-lena"] = f"{module.release}, sha256 {module.source_sha256}"
     return {
-        **environment(),
+        **about,
         **invocation(),
         "started": now(),
         "finished": None,

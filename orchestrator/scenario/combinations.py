@@ -78,6 +78,7 @@ from orchestrator.scenario.facts import (
     fact,
     first,
     given,
+    half_frame_slots,
     is_not,
     is_value,
     over_ns3,
@@ -835,6 +836,17 @@ COMBINATIONS: tuple[Combination, ...] = (
                 None,
                 "after a handover, the uplink of 5G-LENA NR-v4.0 carries nothing",
             ),
+            "ns3-nr-with-uplink-at-a-half-frame": (
+                fact(
+                    "radio.nr.tdd_pattern",
+                    "radio.nr.tdd_pattern has 'U' at a multiple of 5 ms",
+                    "must have 'D' or 'S' at multiples of 5 ms",
+                    lambda s: "U" in half_frame_slots(s.radio.nr),
+                    "radio.nr.subcarrier_spacing_khz",
+                ),
+                is_value("radio.nr.duplex", "tdd", "fdd"),
+                "5G-LENA sends system information in them, and fails in an uplink slot",
+            ),
             "ns3-nr-with-block-size": (
                 is_not("radio.nr.block_size", "lena"),
                 None,
@@ -975,14 +987,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 is_not("links.ecn", False),
                 None,
                 "the simulated links do not mark packets",
-            ),
-            "packets-on-a-shared-band-of-nr": (
-                replace(
-                    SHARED_CELL,
-                    find=lambda s: None if s.radio.kind.ns3 else SHARED_CELL.find(s),
-                ),
-                None,
-                "packets do not pass NR in ns-3, and the simulated links do not divide a band",
             ),
             "packets-of-another-congestion-control": (
                 is_not("emulation.congestion_control", *CONGESTION_CONTROLS),

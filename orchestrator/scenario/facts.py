@@ -214,6 +214,12 @@ def over_ns3(access: str) -> Fact:
     )
 
 
+def half_frame_slots(nr: Any) -> set[str]:
+    """Directions of the NR slots of a TDD pattern that begin at multiples of 5 ms."""
+    count, half_frame = len(nr.tdd_pattern), nr.subcarrier_spacing_khz // 3
+    return {nr.tdd_pattern[half_frame * k % count] for k in range(count)}
+
+
 def unequal(name: str) -> Fact:
     """The fact that shares are given for all clients, and differ."""
     key = f"allocation.{name}"

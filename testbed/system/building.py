@@ -167,9 +167,10 @@ def identity() -> str:
 
 
 def _run(
-    command: Sequence[str], text: str = "", limit_s: float = BUILD_S
+    command: Sequence[str], text: str = "", limit_s: float | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run a compiler, which ends with this process, and its own processes with it."""
+    limit_s = BUILD_S if limit_s is None else limit_s
     with subprocess.Popen(
         linux.ending_together(command),
         stdin=subprocess.PIPE,
@@ -224,12 +225,12 @@ def _build(command: Sequence[str], sources: Sequence[Path], target: Path) -> Non
 
 
 def compile_whole(
-    command: Sequence[str], unit: str, target: Path, limit_s: float = BUILD_S
+    command: Sequence[str], unit: str, target: Path, limit_s: float | None = None
 ) -> None:
     """Compile a unit, given as text, or link; write the target atomically, with its digest.
 
     Raises:
-        BuildError: g++ failed or took longer than `limit_s`.
+        BuildError: g++ failed or took longer than `limit_s`; None: than `BUILD_S`.
         OSError: The target cannot be written.
     """
 

@@ -160,6 +160,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     # ns-3's radio.
     "ns3-of-another-radio": {"emulation.air": "ns3"},
     "ns3-nr-with-cells": NR | {"radio.cells": CELLS["radio.cells"], "emulation.air": "ns3"},
+    "ns3-nr-with-uplink-at-a-half-frame": NR
+    | {
+        "radio.nr.duplex": "tdd",
+        "radio.nr.subcarrier_spacing_khz": 15,
+        "emulation.air": "ns3",
+    },
     "ns3-nr-with-block-size": NR | {"radio.nr.block_size": "3gpp", "emulation.air": "ns3"},
     "ns3-with-docker": NS3 | DOCKER,
     "ns3-on-several-machines": NS3 | {"emulation.placement": "spread"},
@@ -214,7 +220,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "packets-with-edge-servers": TOPOLOGY,
     "packets-with-queue": {"links.queue": "fq_codel"},
     "packets-with-ecn": {"links.ecn": True},
-    "packets-on-a-shared-band-of-nr": NR,
     "packets-of-another-congestion-control": {"emulation.congestion_control": "vegas"},
     "packets-with-payload-rates": PAYLOAD | LTE,
     "packets-of-varying-links": {"links.one_way_delay_s": {"model": "distance"}},

@@ -155,15 +155,24 @@ NrScheduler::Divide(Direction direction, std::vector<Part>& parts) const
     {
         return;
     }
+    // One more for those whose claims are the oldest, so that all have as many on average.
     const std::size_t equal = left / open.size();
     const std::size_t more = left % open.size();
-    std::size_t& turn = m_moreTurn[direction];
+    auto claim = [this, direction](const Part* part) -> double& {
+        return m_known[part->ue->m_rnti].claim[direction];
+    };
+    for (Part* part : open)
+    {
+        claim(part) += static_cast<double>(more) / static_cast<double>(open.size());
+    }
+    std::stable_sort(open.begin(), open.end(), [&claim](const Part* one, const Part* other) {
+        return claim(one) > claim(other);
+    });
     for (std::size_t i = 0; i < open.size(); ++i)
     {
-        const std::size_t place = (i + open.size() - turn % open.size()) % open.size();
-        open[i]->blocks = equal + (place < more);
+        open[i]->blocks = equal + (i < more);
+        claim(open[i]) -= i < more;
     }
-    turn = (turn + more) % open.size();
 }
 
 NrScheduler::BeamSymbolMap

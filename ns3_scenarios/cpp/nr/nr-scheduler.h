@@ -41,9 +41,10 @@ class NrScheduler : public ns3::NrMacSchedulerOfdmaRR
   private:
     struct Ue
     {
-        double alone{0};               // SINR of the uplink in a single block
-        int64_t measured{INT64_MIN};   // and when it was measured, ns
+        double alone{0};             // SINR of the uplink in a single block
+        int64_t measured{INT64_MIN}; // and when it was measured, ns
         int64_t tried[2]{INT64_MIN, INT64_MIN}; // last grant while it was out of range, ns
+        double claim[2]{0, 0};                  // of blocks that remain after equal parts
     };
 
     /// A UE that gets resource blocks in this slot.
@@ -80,8 +81,7 @@ class NrScheduler : public ns3::NrMacSchedulerOfdmaRR
     Own m_own;
     // 5G-LENA's methods that assign resources are const.
     mutable std::map<uint16_t, Ue> m_known;
-    mutable std::array<uint16_t, 2> m_lastTurn{0, 0};    // RNTI of the last UE that was served
-    mutable std::array<std::size_t, 2> m_moreTurn{0, 0}; // place of the next one that gets one more
+    mutable std::array<uint16_t, 2> m_lastTurn{0, 0}; // RNTI of the last UE that was served
 };
 
 } // namespace radio

@@ -35,6 +35,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ["theory", "s.yaml"],
         ["combinations"],
         ["kernel", "status"],
+        ["radio", "status"],
         ["doctor"],
     ],
     ids=" ".join,

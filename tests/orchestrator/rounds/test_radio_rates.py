@@ -253,7 +253,7 @@ def test_the_command_writes_a_trace_of_rates(folder: Path, words: str, total_mbp
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("--radio lte", "--radio: must be one of ns3-lte, ns3-wifi, not 'lte'"),
+        ("--radio lte", "--radio: must be one of ns3-lte, ns3-nr, ns3-wifi, not 'lte'"),
         ("--radio ns3-lte --trace g.npz --slots 5", "--slots: g.npz has 4 slots"),
         ("--radio ns3-wifi --trace g.npz", "--trace: has no positions; UAVs with Wi-Fi hear"),
         ("--radio ns3-wifi --wifi-standard be", "--wifi-standard: must be one of n, ac, ax, not"),

@@ -20,7 +20,9 @@ from orchestrator.scenario.combinations import COMBINATIONS, Combination, check,
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
 
-AT_LOAD = [row for row in COMBINATIONS if not row.channels and row.command in ("", "ns3-lte")]
+AT_LOAD = [
+    row for row in COMBINATIONS if not row.channels and row.command in ("", "ns3-lte", "ns3-nr")
+]
 LATER = [row for row in COMBINATIONS if row not in AT_LOAD]
 
 
