@@ -146,7 +146,7 @@ class Cellular(Radio):
     block_hz: float = BLOCK_HZ
     """Bandwidth of a resource block."""
     grants: int = 0
-    """Largest number of uplinks in a TTI; 0: any number."""
+    """Largest number of uplinks in a TTI, with NR of links in each direction; 0: any number."""
 
     @property
     def decides(self) -> frozenset[str]:

@@ -25,7 +25,7 @@ from orchestrator.engine.nr_tables import (
     lena_losses,
     mcs_efficiency,
 )
-from orchestrator.scenario.cells import band_blocks, block_hz, noise_w_per_hz
+from orchestrator.scenario.cells import band_blocks, block_hz, left_blocks, noise_w_per_hz
 from orchestrator.scenario.duplex import slot_shares
 from orchestrator.scenario.schema import Scenario
 
@@ -60,23 +60,24 @@ class Nr(Cellular):
     def of(cls, scenario: Scenario) -> "Nr":
         """The scenario's cell."""
         nr, band = scenario.radio.nr, band_blocks(scenario)
-        blocks = (nr.resource_blocks or band[0], nr.resource_blocks or band[1])
+        up, down = (left_blocks(nr.resource_blocks or each, nr.background.load) for each in band)
         rule = Rule(nr.highest_modulation, nr.block_size, scenario.emulation.mtu, 1 / nr.slot_s)
-        up, down = slot_shares(nr)
+        of_slots = slot_shares(nr)
         return cls(
             uplink_power_w=scenario.fleet.tx_power_w,
             downlink_power_w=scenario.base_station.tx_power_w,
             noise_w_per_hz=noise_w_per_hz(scenario),
-            blocks=blocks,
+            blocks=(up, down),
             band_blocks=band[1],
-            steps=(uplink_steps(rule, blocks[0], up), downlink_steps(rule, blocks[1], down)),
+            steps=(uplink_steps(rule, up, of_slots[0]), downlink_steps(rule, down, of_slots[1])),
             is_shared=nr.scheduler == "equal",
             block_hz=block_hz(scenario),
+            grants=nr.grants_per_tti or 0,
         )
 
     def divided(self, direction: int, active: int) -> list[tuple[int, float]]:
         """See `Cellular.divided`: the blocks that remain are given to each link in turn."""
-        at_a_time, part = turn(self.blocks[direction], active)
+        at_a_time, part = turn(self.blocks[direction], active, self.grants)
         at_once = round(part * active)
         more = (self.blocks[direction] - at_a_time * at_once) / at_once
         return [(at_a_time, (1 - more) * part), (at_a_time + 1, more * part)][: 2 if more else 1]

@@ -46,8 +46,7 @@ def cells_of(scenario: Scenario) -> Cells | None:
         return None
     band = band_blocks(scenario)
     block_w = block_hz(scenario) * noise_w_per_hz(scenario)
-    load = radio.lte.background.load if radio.kind.cell == "lte" else 0.0
-    uplink_blocks = left_blocks(radio.cell.resource_blocks or band[0], load)
+    uplink_blocks = left_blocks(radio.cell.resource_blocks or band[0], radio.cell.background.load)
     return Cells(
         power_w=(scenario.base_station.tx_power_w, *(cell.tx_power_w for cell in radio.cells)),
         uav_power_w=tuple(scenario.fleet.tx_power_w.tolist()),

@@ -54,6 +54,7 @@ from orchestrator.scenario.facts import (
     OWN_BLOCKS,
     OWN_CLIENTS,
     OWN_ITERATIONS,
+    OWN_NR_BLOCKS,
     OWN_RANKS,
     OWN_RATES,
     OWN_SPLITS,
@@ -719,6 +720,11 @@ COMBINATIONS: tuple[Combination, ...] = (
                 given("radio.lte.grants_per_tti"),
                 OWN_BLOCKS,
                 "each UAV has resource blocks of its own in every TTI",
+            ),
+            "limited-nr-grants-of-own-blocks": (
+                given("radio.nr.grants_per_tti"),
+                OWN_NR_BLOCKS,
+                "each UAV has resource blocks of its own in every NR slot",
             ),
             "background-users-of-own-blocks": (
                 given("radio.lte.background.users"),

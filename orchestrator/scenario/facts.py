@@ -311,6 +311,7 @@ OVER_NS3_LTE = over_ns3("lte")
 OVER_NS3_NR = over_ns3("nr")
 CELLS = given("radio.cells")
 OWN_BLOCKS = is_value("radio.lte.scheduler", "shares", "equal")
+OWN_NR_BLOCKS = is_value("radio.nr.scheduler", "shares", "equal")
 SNR_LOSS = fact(
     "links.loss",
     "links.loss is 'snr'",

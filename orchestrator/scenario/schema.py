@@ -401,11 +401,16 @@ REQUEST_PERIODS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08)
 """Periods of scheduling requests, TS 36.213, table 10.1.5-1."""
 
 
-class Background(Section):
-    """Users of an LTE cell that are not simulated."""
+class Load(Section):
+    """Users of a cell that are not simulated."""
 
     load: Annotated[float, Field(ge=0, le=0.95)] = 0.0
     """Share of the resource blocks of each direction that they have, in all cells."""
+
+
+class Background(Load):
+    """Users of an LTE cell that are not simulated."""
+
     users: Annotated[int, Field(ge=0, le=100)] = 0
     """Number of users who have this share on average. Their data arrive in Poisson bursts. Users
     with data divide the resource blocks equally with the UAVs that send. 0: the share is constant.
@@ -418,7 +423,7 @@ class Background(Section):
         return self
 
 
-NO_BACKGROUND = Background()
+NO_LOAD, NO_BACKGROUND = Load(), Background()
 
 
 class Lte(Section):
@@ -528,6 +533,12 @@ class Nr(Section):
     antenna_gain_db: Annotated[float, Field(ge=-30, le=40)] = 0.0
     """Sum of the antenna gains of the base station and a UAV, in addition to those in the channel
     gain."""
+    background: Load = Field(default=NO_LOAD, exclude_if=lambda background: background == NO_LOAD)
+    grants_per_tti: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None, exclude_if=lambda grants: grants is None
+    )
+    """Largest number of UAVs that get grants in an NR slot in each direction, because the control
+    channel (PDCCH) has no room for more. Default: no limit."""
     block_size: Literal["lena", "3gpp"] = "lena"
     """Rule for the size of transport blocks: `lena`, that of 5G-LENA; `3gpp`, that of TS 38.214,
     section 5.1.3.2."""
@@ -841,6 +852,12 @@ class Radio(Section):
                 raise ValueError(
                     f"{self.kind.cell}.resource_blocks: {name} has {known[hertz]}, "
                     f"not {self.cell.resource_blocks}"
+                )
+            blocks, load = self.cell.resource_blocks or known[hertz], self.cell.background.load
+            if blocks * (1 - load) < 1 - 1e-9:
+                raise ValueError(
+                    f"{self.kind.cell}.background.load: must leave one of {blocks} resource "
+                    f"blocks, at most {1 - 1 / blocks:.3g}, not {load:g}"
                 )
         return self
 

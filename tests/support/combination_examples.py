@@ -138,6 +138,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "cells-with-fading": CELLS | {"radio.fading": "rayleigh"},
     "limited-grants-of-own-blocks": LTE
     | {"radio.lte.scheduler": "shares", "radio.lte.grants_per_tti": 2},
+    "limited-nr-grants-of-own-blocks": NR
+    | {"radio.nr.scheduler": "shares", "radio.nr.grants_per_tti": 2},
     "background-users-of-own-blocks": LTE
     | {"radio.lte.scheduler": "shares", "radio.lte.background": {"load": 0.2, "users": 3}},
     "jitter-without-delay": {"links.jitter_s": 0.1},

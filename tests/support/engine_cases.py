@@ -170,7 +170,10 @@ def random_nr_case(rng, scheme):
         "scheduler": scheduler,
         "noise_figure_db": float(rng.choice([0.0, 7.0])),
         "highest_modulation": str(rng.choice(["64QAM", "256QAM"])),
+        "background": {"load": float(rng.choice([0.0, 0.3]))},
     }
+    if scheduler == "equal" and rng.random() < 0.3:
+        nr["grants_per_tti"] = int(rng.choice([1, 3]))
     scenario = validate(
         {
             "uavs": {"tx_power_w": radio.uplink_power_w.tolist()},

@@ -294,8 +294,10 @@ class Nr(Lte):
         blocks = {15: {5: 25, 20: 106}, 30: {5: 11, 20: 51}, 60: {10: 11, 20: 24}}
         known = blocks[nr.subcarrier_spacing_khz]
         self.band = known[radio.downlink_bandwidth_hz / 1e6]
-        self.up_blocks = nr.resource_blocks or known[radio.uplink_bandwidth_hz / 1e6]
-        self.down_blocks = nr.resource_blocks or self.band
+        left = 1 - nr.background.load + 1e-12
+        self.up_blocks = int(left * (nr.resource_blocks or known[radio.uplink_bandwidth_hz / 1e6]))
+        self.down_blocks = int(left * (nr.resource_blocks or self.band))
+        self.grants = nr.grants_per_tti or 1000
         self.slots_per_s = 1000 * nr.subcarrier_spacing_khz / 15
         self.parts = (1, 1)
         if nr.duplex == "tdd":
@@ -364,7 +366,7 @@ class Nr(Lte):
     def shared_rate(self, way, k, gain, active, others=0):
         """While that many divide the blocks equally: each has one more in a part of the time."""
         number = self.down_blocks if way == "down" else self.up_blocks
-        at_a_time = max(1, min(active, number // 4))
+        at_a_time = max(1, min(active, number // 4, self.grants))
         blocks, more = divmod(number, at_a_time)
 
         def bps(n):

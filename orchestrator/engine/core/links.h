@@ -53,7 +53,7 @@ struct Bands {
   double downlink_snr;
   Steps up, down;
   double (*curve)(double snr, double hz);
-  int64_t grants;  // LTE: most uplinks in a TTI; 0: any number
+  int64_t grants;  // LTE: most uplinks in a TTI, NR: most links of a direction; 0: any number
 };
 
 // One link of a round.
@@ -65,7 +65,7 @@ struct Link {
   double part;         // GIVEN: of the slots' values
   int64_t blocks;      // LTE, NR: resource blocks; of a shared band, all
   int64_t all;         // WIFI: links of its direction while all send
-  int64_t grants;      // LTE: most uplinks in a TTI; 0: any number
+  int64_t grants;      // LTE: most uplinks in a TTI, NR: most links; 0: any number
   Steps steps;
   double (*curve)(double snr, double hz);
 };

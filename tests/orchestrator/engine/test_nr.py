@@ -99,6 +99,26 @@ def test_a_uav_that_is_alone_has_the_carrier_and_blocks_that_remain_go_round():
     assert radio.divided(UP, 40) == [(4, pytest.approx(0.3 * 9 / 12)), (5, pytest.approx(0.3 / 4))]
 
 
+def test_background_users_leave_whole_blocks_and_the_base_station_its_power():
+    plain, loaded = (Nr.of(scenario(**more)) for more in ({}, {"background": {"load": 0.31}}))
+    assert (loaded.blocks, loaded.band_blocks) == ((35, 35), 51)
+    assert loaded.unit_snr[DOWN] == pytest.approx(plain.unit_snr[DOWN])
+    assert loaded.unit_snr[UP] == pytest.approx(plain.unit_snr[UP] * 51 / 35)
+
+
+def test_a_limit_of_grants_holds_in_both_directions():
+    radio = Nr.of(scenario(10, grants_per_tti=4))
+    for way in (UP, DOWN):
+        assert radio.divided(way, 3) == [(17, 1.0)]
+        # Four at a time have 12 blocks each, three of them one more.
+        assert radio.divided(way, 10) == [(12, pytest.approx(0.1)), (13, pytest.approx(0.3))]
+    gain = np.full((10, 1), 1e-9)
+    found = radio.link_rates(equal(10), gain, in_turns=False)
+    of_one = Nr.of(scenario(1)).link_rates(equal(1), gain[:1], in_turns=False)
+    for many, one in ((found.uplink, of_one.uplink), (found.gradient, of_one.gradient)):
+        assert many.sum() == pytest.approx(one.sum(), rel=0.01)
+
+
 def test_tdd_divides_the_rates_of_fdd():
     gain = np.full((3, 1), 1e-9)
     whole = Nr.of(scenario()).link_rates(equal(3), gain, in_turns=False)
@@ -297,6 +317,14 @@ def test_both_directions_fade_alike_on_one_carrier_in_each_nr_slot():
         (20, {"duplex": "tdd", "tdd_pattern": "DDU"}, r"radio\.nr\.tdd_pattern: a whole .* 40 NR"),
         (20, {"duplex": "half"}, r"radio\.nr\.duplex: .*'fdd' or 'tdd'"),
         (20, {"highest_modulation": "1024QAM"}, r"radio\.nr\.highest_modulation: "),
+        (20, {"background": {"load": 0.96}}, r"radio\.nr\.background\.load: "),
+        (20, {"background": {"users": 3}}, r"radio\.nr\.background\.users: no such key"),
+        (
+            20,
+            {"background": {"load": 0.95}, "resource_blocks": 11},
+            r"nr\.background\.load: must leave one of 11 resource blocks, at most 0.909, not 0.95",
+        ),
+        (20, {"grants_per_tti": 0}, r"radio\.nr\.grants_per_tti: "),
         (20, {"block_size": "ns3"}, r"radio\.nr\.block_size: .*'lena' or '3gpp'"),
         (20, {"layers": 2}, r"radio\.nr\.layers: no such key"),
         (20, {"noise_figure_db": -1}, r"radio\.nr\.noise_figure_db: "),

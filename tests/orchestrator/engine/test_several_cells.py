@@ -182,6 +182,10 @@ def test_an_outage_stays_one() -> None:
         ({"background": {"users": 3}}, "users: needs a load above 0, not 0"),
         ({"background": {"load": 0.96}}, "load"),
         ({"background": {"load": -0.1}}, "load"),
+        (
+            {"background": {"load": 0.95}, "resource_blocks": 6},
+            "lte.background.load: must leave one of 6 resource blocks, at most 0.833, not 0.95",
+        ),
         ({"grants_per_tti": 0}, "grants_per_tti"),
     ],
 )
