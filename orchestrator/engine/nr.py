@@ -126,7 +126,5 @@ def _steps(
         parts = [(least, np.zeros(blocks + 1))]
         if rule.block_size == "lena":
             parts = lena_losses(rule.modulation, scheme, least, sizes[scheme])
-        if direction == 0 and scheme == 0:
-            parts = parts[-1:]  # A UAV that has too little power for all blocks uses fewer.
         found += [(db, (1, scheme), bps[scheme], lost / (1 - lost)) for db, lost in parts]
     return climbing(found, blocks)

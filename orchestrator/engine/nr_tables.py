@@ -75,11 +75,10 @@ BLOCK_ELEMENTS = 12 * (SYMBOLS - 1)
 """Resource elements of a resource block with data: one symbol has reference signals (DM-RS)."""
 LENA_CUT = 23
 """MCS of Table 5.1.3.1-2 whose code rate 5G-LENA cuts instead of rounding it."""
-LENA_LEAST_DB = (-0.96, -0.36)
-"""Signal-to-noise ratios from which 5G-LENA loses few, and none, of the blocks of the lowest
-scheme, as measured in steps of 0.02 dB; below the first, it loses most."""
-LENA_LOST = 0.075
-"""Part of these blocks that it loses between the two, with 106 resource blocks."""
+LENA_LEAST_DB = -0.36
+"""Signal-to-noise ratio from which 5G-LENA loses none of the blocks of the lowest scheme, as
+measured in steps of 0.04 dB; below -0.96 dB, it loses most. A retransmission takes the whole cell,
+so a scheduler serves no link below."""
 LENA_HIGHEST_DB, LENA_LOST_CODES = 26.15, 7e-4
 """Signal-to-noise ratio up to which 5G-LENA loses code blocks of MCS 28 of Table 5.1.3.1-1, and the
 part of them, as measured."""
@@ -138,8 +137,8 @@ def lena_losses(
         size_bytes: Bytes of the blocks.
     """
     none = np.zeros(size_bytes.shape)
-    if mcs == 0 and least_db < LENA_LEAST_DB[0]:
-        return [(LENA_LEAST_DB[0], none + LENA_LOST), (LENA_LEAST_DB[1], none)]
+    if mcs == 0:
+        return [(max(least_db, LENA_LEAST_DB), none)]
     if modulation == "64QAM" and mcs == 28 and least_db < LENA_HIGHEST_DB:
         lost = 1 - (1 - LENA_LOST_CODES) ** (size_bytes / CODE_BYTES)
         return [(least_db, lost), (LENA_HIGHEST_DB, none)]

@@ -346,10 +346,10 @@ class Nr(Lte):
         return self.bps(0, mcs, reached) * self.arriving(mcs, alone / reached, reached)
 
     def arriving(self, mcs, snr, blocks):
-        """The part of the blocks that are not sent again: 5G-LENA loses some with its lowest scheme
-        below -0.36 dB, and with the highest up to 64QAM below 26.15 dB, by its size."""
+        """The part of the blocks that are not sent again: none is sent below -0.36 dB, and 5G-LENA
+        loses some with the highest scheme up to 64QAM below 26.15 dB, by their size."""
         if mcs == 0:
-            return 0.0 if snr < 10**-0.096 else 0.925 if snr < 10**-0.036 else 1.0
+            return 1.0 if snr >= 10**-0.036 else 0.0
         if mcs < 28 or snr >= 10**2.615:
             return 1.0
         return 0.9993 ** (self.block_bytes(mcs, blocks) / 1056)
