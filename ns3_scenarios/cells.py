@@ -193,7 +193,7 @@ class Service:
 
 
 def _sum(values: Array, axis: int) -> Array:
-    """The sum along an axis in the order of its values, whatever the number of slots is."""
+    """The sum along an axis in the order of its values, for any number of slots."""
     return np.asarray(np.add.accumulate(values, axis=axis).take(-1, axis=axis))
 
 

@@ -110,6 +110,11 @@ class Ns3Channel(Kept):
         """See `ChannelSource.horizon`: that of the flight; ns-3's own model knows all of it."""
         return None if self._track is None else self._track.horizon
 
+    @property
+    def flight(self) -> Flight | None:
+        """See `Kept.flight`."""
+        return self._track
+
     def following(self, slots: int) -> ChannelTrace:
         """The next slots, which the caller keeps; see `Located.following`.
 

@@ -117,7 +117,7 @@ class Fading:
 
 @dataclass(frozen=True)
 class Turned:
-    """What the fading of a slot needs to know of the slots before it."""
+    """The part of the earlier slots on which the fading of the next one depends."""
 
     last_m: Array | None
     """Positions in the last of them, shape [K, 1, 3]; None: not known."""

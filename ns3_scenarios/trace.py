@@ -878,6 +878,11 @@ class Kept:
         """See `ChannelSource.horizon`."""
         raise NotImplementedError
 
+    @property
+    def flight(self) -> object:
+        """The flight of the UAVs, if it is not that of ns-3."""
+        return None
+
     def following(self, slots: int) -> ChannelTrace:
         """The next slots, which the caller keeps; see `Located.following`.
 
@@ -984,6 +989,11 @@ class Derived(Kept):
     def horizon(self) -> int | None:
         """See `ChannelSource.horizon`."""
         return self._source.horizon
+
+    @property
+    def flight(self) -> object:
+        """See `Kept.flight`."""
+        return getattr(self._source, "flight", None)
 
     def close(self) -> None:
         """Close the source, e.g. the process of ns-3. Returned traces stay valid."""

@@ -331,7 +331,7 @@ def play_session(
         raise InputError(f"`until`: {idle[0]} has no command that could end")
     with (
         _hosts(resolved, options, learns=False) as hosts,
-        _channel(resolved, trace) as source,
+        _channel(resolved, trace, by_slot=True) as source,
     ):
         done = play(resolved, source, out, named, replace(options, until=awaited, hosts=hosts))
     report_session(out)
@@ -523,11 +523,14 @@ def _changed(scenario: Scenario, changes: Mapping[str, Any], argument: str) -> S
 
 
 @contextmanager
-def _channel(scenario: Scenario, trace: Trace | None) -> Iterator[ChannelSource]:
-    """The channel, until the context ends; errors of ns-3 become `RunError`."""
+def _channel(
+    scenario: Scenario, trace: Trace | None, *, by_slot: bool = False
+) -> Iterator[ChannelSource]:
+    """The channel, until the context ends; errors of ns-3 become `RunError`. See `ns3_source`."""
     try:
         if trace is None or isinstance(trace, str | Path):
-            with open_source(scenario, None if trace is None else Path(trace)) as source:
+            file = None if trace is None else Path(trace)
+            with open_source(scenario, file, by_slot=by_slot) as source:
                 yield source
         else:
             yield replay(scenario, _trace(trace))

@@ -94,7 +94,7 @@ class Network:
             folder = self._out
             if folder is None:
                 folder = cleanup.enter_context(temporary_folder("session")) / "out"
-            source = cleanup.enter_context(api._channel(self.scenario, self._trace))
+            source = cleanup.enter_context(api._channel(self.scenario, self._trace, by_slot=True))
             self._session, self._about = cleanup.enter_context(
                 held(self.scenario, source, folder, self._options, commands)
             )

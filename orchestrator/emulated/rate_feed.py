@@ -25,8 +25,8 @@ from orchestrator.engine.radio import radio_access
 from orchestrator.engine.rates import impaired_slots, link_rates, on_channel
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments
 from orchestrator.engine.tcp_model import TcpModel
-from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.schema import ResolvedScenario
+from orchestrator.scenario.channel import Channel, region
+from orchestrator.scenario.schema import STEERED, ResolvedScenario
 from testbed.core.timeline import Round
 from testbed.network.airtime import SlotRates
 from testbed.network.injector import DividedRates, Injector
@@ -38,6 +38,9 @@ WARN_SLOTS = 20
 AHEAD_S = 30.0
 """Minimum length of the rates that the injector of a session has, in emulated seconds; twice this
 length is added."""
+LEAD_S = {"virtual": 2e-3, "real": 20e-3}
+"""By clock: the time before a slot at which its channel is asked for where UAVs react to the
+session, in emulated seconds. In real time the rates of the slot are computed in it."""
 _BLOCK_SLOTS = 10_000
 """Number of slots whose rates are computed together."""
 
@@ -255,6 +258,13 @@ class SessionRates(RateFeed):
         self.shared = shape.shared_downlink
         self._varying = scenario if scenario.links.vary_by_slot else None
         self._repeats = scenario.links.at_trace_end == "repeat"
+        self._region = None
+        """Channel of the places where UAVs may fly that programs steer, on links."""
+        on_links = scenario.emulation.air == "links"
+        if channel.horizon is not None and scenario.mobility.model == STEERED and on_links:
+            self._region = region(scenario, self.slot_s)
+        self._at_once = channel.horizon or max(1, round(2 * AHEAD_S / self.slot_s))
+        self._ahead_s = LEAD_S[scenario.emulation.clock] if channel.horizon else AHEAD_S
         self._given = 0
         self.highest_given_bps: Array = np.zeros((scenario.uavs.count, 2))
         """The highest rate of each link that the injector has been given, shape [K, 2]."""
@@ -276,12 +286,15 @@ class SessionRates(RateFeed):
 
     def ahead(self) -> LinkRates:
         """Rates of the first `2 * AHEAD_S`, or of the whole trace if it is shorter; broadcast rates
-        are 0. Where active links divide the band: rates of links alone, then of all together."""
-        slots = max(1, round(2 * AHEAD_S / self.slot_s))
-        slots = min(slots, self.channel.trace(slots).slots)
-        up, down = self.rates(0, slots)
+        are 0. Where programs steer UAVs: rates in their region. Where active links divide the band:
+        rates of links alone, then of all together."""
+        made = self._region
+        if made is None:
+            made = self.channel.trace(self._at_once)
+            made = made.first(self._at_once)
+        up, down = (self._open(way) for way in self._of_trace(made))
         if self.radio.is_shared:
-            together = self._of_channel(0, slots, len(up))
+            together = self._of_trace(made, len(up))
             up, down = (np.hstack(both) for both in zip((up, down), together, strict=True))
         return LinkRates(up, np.zeros_like(down), down)
 
@@ -291,14 +304,20 @@ class SessionRates(RateFeed):
 
     def follow(self, injector: Injector, time_s: float) -> None:
         """Ensure that rates are available for some time after this moment."""
-        if self.slots is None and self._given < (time_s + AHEAD_S) / self.slot_s:
+        while self.due_s <= time_s:
             self._extend(injector, self._given, 0)
 
+    @property
+    def due_s(self) -> float:
+        """Emulated time of the next call of `follow` that does something."""
+        return math.inf if self.slots is not None else self._given * self.slot_s - self._ahead_s
+
     def _extend(self, injector: Injector, first: int, closed: int) -> None:
-        end = first + max(1, round(2 * AHEAD_S / self.slot_s))
+        end = first + self._at_once
+        if self.channel.horizon is not None:
+            self.channel.trace(end)
         # One slot more, since a trace may end here, and its links have to close.
-        there = self.channel.trace(end + 1).slots
-        if there <= end and not self._repeats:
+        elif (there := self.channel.trace(end + 1).slots) <= end and not self._repeats:
             self.slots = end = there
         if self.air is not None:
             self._give_channel(injector, first, end, closed)
@@ -318,7 +337,8 @@ class SessionRates(RateFeed):
         if self._varying is not None:
             # Slots before 0 are like slot 0; nothing is sent after the end of a trace.
             trace = self.channel.now
-            around = trace.at(np.arange(first - closed, end + 1).clip(0) % trace.slots)
+            last = end + (self.channel.horizon is None)
+            around = trace.at(np.arange(first - closed, last).clip(0) % trace.slots)
             slots = self._impairments(self._varying, around)
             up, broadcast, down = slots.given(0, around.slots, self.dilation)
             given = up, broadcast if self.shared else down
@@ -342,7 +362,11 @@ class SessionRates(RateFeed):
         out.
         """
         up, down = self._of_channel(first, end)
-        return np.where(up < self.floor_bps, 0, up), np.where(down < self.floor_bps, 0, down)
+        return self._open(up), self._open(down)
+
+    def _open(self, bps: Array) -> Array:
+        """Rates, which are 0 where the link is out."""
+        return np.where(bps < self.floor_bps, 0, bps)
 
     def used(self, first: int, carried_bytes: Array) -> Array:
         """Fraction of each slot's capacity that links have used; of the cell's capacity if they
@@ -387,7 +411,10 @@ class SessionRates(RateFeed):
         links if active links divide the band."""
         trace = self.channel.trace(end)
         # Only these slots, so that the effort per call does not grow with the session.
-        trace = trace.at(np.arange(first, end) % trace.slots)
+        return self._of_trace(trace.at(np.arange(first, end) % trace.slots), active)
+
+    def _of_trace(self, trace: SlotTrace, active: int = 1) -> tuple[Array, Array]:
+        """The same for all slots of a trace."""
         in_turns = self.shared and active == 1
         rates = self.radio.link_rates(self._shares, trace.values, in_turns=in_turns, active=active)
         up, down = rates.uplink, rates.gradient

@@ -111,5 +111,5 @@ def _why_not(done: Outcome, out: Path) -> str:
 def play_job(job: dict[str, Any]) -> None:
     """Play the session of a job of `play_request`, inside the guest."""
     scenario = validate(job["scenario"], "session")
-    with open_source(scenario, job["trace"] and Path(job["trace"])) as source:
+    with open_source(scenario, job["trace"] and Path(job["trace"]), by_slot=True) as source:
         _play(scenario, source, Path(job["out"]), SessionRequest.model_validate(job["request"]))

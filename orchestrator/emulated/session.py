@@ -51,6 +51,7 @@ from orchestrator.emulated.session_notes import (
 )
 from orchestrator.emulated.session_request import downlink_of
 from orchestrator.emulated.session_table import Recorder
+from orchestrator.emulated.steering import Steering
 from orchestrator.emulated.visits import Visits
 from orchestrator.engine.access import LinkRates
 from orchestrator.engine.links import shape_of
@@ -121,6 +122,9 @@ class Session:
         self._late: list[str] = []
         self._full: set[NodeId] = set()
         """Nodes whose logs have reached `LOG_BYTES`."""
+        homes = [self.home(node) for node in uavs(self.scenario.uavs.count)]
+        self.steering = Steering.of(self.scenario, feed, homes)
+        """The UAVs that programs fly; None: there are none."""
         self._running: dict[int, Program] = {}
         self._news = threading.Condition()
         self._counting = threading.Lock()
@@ -166,6 +170,11 @@ class Session:
         return self.network.calibration
 
     @property
+    def reacts(self) -> bool:
+        """Whether the flight depends on the session."""
+        return self._feed.channel.horizon is not None
+
+    @property
     def notes(self) -> list[str]:
         """Remarks on facts that the results do not show, one line each; complete after the end."""
         late = []
@@ -173,6 +182,7 @@ class Session:
             early = [p.node for p in self.programs if p.given and p.ended_before(self.epoch_ns)]
             late = [
                 *outage_notes(self._feed, self.recorder.totals),
+                *([] if self.steering is None else self.steering.notes),
                 *too_early_notes(early),
                 *(str(program) for program in self.programs if program.exceeded),
                 *endless_notes(),
@@ -228,6 +238,8 @@ class Session:
         epoch_ns = None if held else self._world.moment_at(node, self.epoch_ns)
         far = bool(self._world.places)
         own = environment_of(node, self.home(node), epoch_ns, image=image, far=far)
+        if self.steering is not None:
+            own |= self.steering.environment(node)
         own |= dict(self.scenario.programs_of(node).env) | dict(env or {})
         where = folder or Path.cwd()
         shown = tuple(shown_to(argv, own, where))
@@ -329,6 +341,8 @@ class Session:
             self._finish_thread()
             self.network.close()
             self.recorder.close()
+            if self.steering is not None:
+                self.steering.close()
             self._give_up_programs()
 
     def count(self) -> None:
@@ -363,11 +377,11 @@ class Session:
             counted_s = time.monotonic()
             while not self._visits.closed:
                 heard: list[HasFileno] = [self._world, *self._visits.files]
-                ready = _readable(heard, ROUND_S)
+                ready = _readable(heard, min(ROUND_S, max(self._next_slot_s(), 0.0)))
                 if self._world in ready:
                     self._handle_events()
                 self._visits.serve(ready)
-                self._feed.follow(self._world.injector, self.clock.now())
+                self._follow()
                 if time.monotonic() - counted_s >= COUNT_EVERY_S:
                     counted_s = time.monotonic()
                     self.count()
@@ -383,6 +397,20 @@ class Session:
             self._visits.close()
         finally:
             self._visits.dismiss()
+
+    def _next_slot_s(self) -> float:
+        """Real seconds until `_follow` has something to do."""
+        due_s = self._feed.due_s
+        if self.steering is not None:
+            due_s = min(due_s, self.steering.due_s)
+        return (due_s - self.clock.now()) * self.scenario.dilation
+
+    def _follow(self) -> None:
+        """Make the slots that are due."""
+        now_s = self.clock.now()
+        self._feed.follow(self._world.injector, now_s)
+        if self.steering is not None:
+            self.steering.follow(now_s)
 
     def _limit_logs(self) -> None:
         """Cut logs that are too long; programs append to their ends."""

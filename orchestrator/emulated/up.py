@@ -169,6 +169,8 @@ def _finish(out: Path, session: Session, channel: Channel, about: dict[str, Any]
         for client in range(session.scenario.uavs.count)
         for way, direction in enumerate(("up", "down"))
     ]
+    if session.steering is not None:
+        about["steered"] = session.steering.to_json()
     epoch_ns = session.epoch_ns
     about["programs"] = [
         {

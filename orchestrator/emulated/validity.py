@@ -499,7 +499,11 @@ def _in_all(counts: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
 
 
 def _session_exhausted(session: Session) -> Observed:
-    yield session.recorder.exhausted, ""
+    missed, where = session.recorder.exhausted, ""
+    if session.reacts and missed:
+        share = missed / max(1, session.recorder.totals.slots)
+        where = f"{share:.2%} of the slots: UAVs react, so rates are computed just before each slot"
+    yield missed, where
 
 
 def _session_unaccounted(session: Session) -> Observed:

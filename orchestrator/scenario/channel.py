@@ -46,6 +46,7 @@ from ns3_scenarios.rma_av import (
     ground_los_path_loss_db,
     los_path_loss_db,
 )
+from ns3_scenarios.steered import Limits, SteeredFlight
 from ns3_scenarios.trace import (
     Array,
     ChannelSource,
@@ -67,6 +68,7 @@ from orchestrator.scenario.schema import (
     GAUSS_MARKOV,
     PLAIN,
     RMA,
+    STEERED,
     ByDistance,
     OfTrace,
     Scenario,
@@ -84,6 +86,10 @@ CELL = 0xCE11
 NOISE = 0x0B5
 """The number of the random stream for the noise of observations, among those drawn by the
 scenario's seed."""
+START = 0x57A7
+"""The number of the random stream for places where steered UAVs start."""
+PLACES = 24
+"""Number of places for which rates of the region of steered UAVs are computed."""
 LOWEST_PLAIN_M = 1e-3
 """Smallest height of a UAV where the channel itself has no limit."""
 SAME_CARRIER = 0.05
@@ -137,6 +143,11 @@ class Channel:
         """Number of slots for which the channel can be asked beyond those that it has made; None:
         any number, which is also that of a source that does not say it."""
         return getattr(self._source, "horizon", None)
+
+    @property
+    def flight(self) -> object:
+        """The flight of the UAVs, if it is neither that of ns-3 nor that of a given trace."""
+        return getattr(self._source, "flight", None)
 
     @property
     def now(self) -> SlotTrace:
@@ -307,12 +318,17 @@ def _stations(scenario: Scenario) -> tuple[list[Scenario], list[int]]:
 
 
 def ns3_source(
-    scenario: Scenario,
+    scenario: Scenario, *, by_slot: bool = False
 ) -> FlownChannel | FadingChannel | CellsChannel | EdgesChannel:
     """A channel that ns-3 makes on demand, or a model on the positions of ns-3; close it after use.
 
+    Args:
+        scenario: The scenario.
+        by_slot: Whether its slots are asked for one by one, as late as possible, as in a session.
+
     Raises:
-        InputError: A mobility or channel model refuses its parameters.
+        InputError: A mobility or channel model refuses its parameters, or reacts to a session where
+            there is none.
         ChannelError: ns-3 cannot be started, or the mobility model left the region where the
             channel holds.
     """
@@ -322,7 +338,13 @@ def ns3_source(
         made = [ns3_source(there) for there in stations]
         return made[0] if len(made) == 1 else EdgesChannel(made, station)
     gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
-    flight = Ns3Channel(channel_settings(scenario), _track(scenario), ns3_launch())
+    track = _track(scenario)
+    if track is not None and track.horizon is not None and not by_slot:
+        raise InputError(
+            f"mobility.model: {scenario.mobility.model!r} reacts to the programs of a session "
+            "(`testbed up`), and there is none here; give the trace.npz of a session as `trace`"
+        )
+    flight = Ns3Channel(channel_settings(scenario), track, ns3_launch())
     source = _on(scenario, gain, flight)
     fading, cells = fading_of(scenario), cells_of(scenario)
     if cells is not None:
@@ -549,12 +571,65 @@ def ns3_launch() -> Launch:
     return Launch(("testbed.system.confined",), leftovers.marked())
 
 
-def _track(scenario: Scenario) -> Track | None:
-    """The flight of a plug-in mobility model; None for ns-3's own."""
+def steered_flight(scenario: Scenario) -> SteeredFlight:
+    """The flight of UAVs that programs steer.
+
+    Raises:
+        InputError: A UAV must not be where it starts.
+    """
+    steered, fleet = scenario.mobility.steered, scenario.fleet
+    limits = Limits(
+        speed_m_s=steered.speed_m_s,
+        climb_m_s=steered.climb_m_s,
+        distance_m=steered.distance_m,
+        height_m=steered.height_m,
+        known=_known(scenario),
+        station_m=list(scenario.station_m.values()),
+    )
+    key = "mobility.steered.start_m"
+    if steered.start_m is not None:
+        start_m = np.array(steered.start_m, float)
+    else:
+        rng = np.random.default_rng((scenario.seed, START))
+        inner, outer = np.array(scenario.uavs.ring_m).T
+        share, turn = rng.random((scenario.uavs.count, 2)).T
+        far_m = np.sqrt(inner**2 + share * (outer**2 - inner**2))
+        across_m = far_m * np.array([np.cos(2 * np.pi * turn), np.sin(2 * np.pi * turn)])
+        at_m = np.array(scenario.base_station.position_m[:2])[:, None]
+        start_m, key = np.column_stack([*(at_m + across_m), fleet.height_m]), "uavs.rings_m"
+    for k, at in enumerate(start_m):
+        if limits.excludes(at):
+            raise InputError(
+                f"{key}: UAV {k + 1} would start at {np.round(at, 1).tolist()}, which is outside "
+                "of mobility.steered.distance_m or height_m, or where radio.channel does not hold"
+            )
+    return SteeredFlight(start_m, limits)
+
+
+def region(scenario: Scenario, slot_s: float) -> SlotTrace:
+    """The channel on a line through the region of UAVs that programs steer: a slot per place, from
+    the nearest to the farthest one, at the heights at which they start."""
+    flight = steered_flight(scenario)
+    at_m = np.array(scenario.base_station.position_m)
+    steered, known = scenario.mobility.steered, flight.limits.known
+    farthest_m = min(steered.distance_m[1], known.farthest_m, known.farthest_low_m)
+    away_m = np.geomspace(max(steered.distance_m[0], 1.0), farthest_m, PLACES)
+    position_m = np.repeat(flight.start_m[:, None], PLACES, axis=1)
+    position_m[..., 0], position_m[..., 1] = at_m[0] + away_m, at_m[1]
+    return flown(scenario, position_m, slot_s)
+
+
+def _track(scenario: Scenario) -> Track | SteeredFlight | None:
+    """The flight by programs, or by a plug-in mobility model; None for ns-3's own."""
     name = scenario.mobility.model
     if name == GAUSS_MARKOV:
         return None
+    if name == STEERED:
+        return steered_flight(scenario)
     model: Model = MOBILITY.function(name)
+    horizon = getattr(model, "horizon", None)
+    if horizon not in (None, 1):
+        raise MOBILITY.unfit(name, f"has a `horizon` of {horizon!r}; it must be 1 or None")
     height_m = scenario.fleet.height_m
     space = Airspace(
         ring_m=tuple(scenario.uavs.ring_m),
@@ -564,7 +639,8 @@ def _track(scenario: Scenario) -> Track | None:
         seed=scenario.seed,
     )
     try:
-        return Track(name, model(space, **scenario.mobility.parameters), space, _known(scenario))
+        updates = model(space, **scenario.mobility.parameters)
+        return Track(name, updates, space, _known(scenario), horizon)
     except ValueError as error:
         raise MOBILITY.refused(name, error) from error
     except (InputError, ChannelError):
@@ -590,14 +666,21 @@ def _known(scenario: Scenario) -> Known:
 
 
 @contextmanager
-def open_source(scenario: Scenario, trace_file: Path | None) -> Iterator[ChannelSource]:
+def open_source(
+    scenario: Scenario, trace_file: Path | None, *, by_slot: bool = False
+) -> Iterator[ChannelSource]:
     """The scenario's channel: the given trace, or ns-3 until the context ends.
+
+    Args:
+        scenario: The scenario.
+        trace_file: The trace; None: ns-3 makes the channel.
+        by_slot: See `ns3_source`.
 
     Raises:
         InputError: The trace does not fit the scenario.
     """
     if trace_file is None:
-        with ns3_source(scenario) as source:
+        with ns3_source(scenario, by_slot=by_slot) as source:
             yield source
         return
     trace = read_trace(trace_file)

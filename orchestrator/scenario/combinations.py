@@ -68,6 +68,7 @@ from orchestrator.scenario.facts import (
     SOME_CLIENTS,
     SPLITS_CLIENTS,
     STAYS,
+    STEERED,
     SVD,
     TOPOLOGY,
     TRAINED,
@@ -894,6 +895,17 @@ COMBINATIONS: tuple[Combination, ...] = (
         "up",
         {
             "session-with-edge-servers": (TOPOLOGY, None, "a session has one base station"),
+            "steered-uavs-with-dilation": (
+                fact(
+                    "emulation.dilation",
+                    "emulation.dilation is not 1 and the clock is real",
+                    "must be 1",
+                    lambda s: s.emulation.dilation != 1 and not VIRTUAL(s),
+                    "emulation.clock",
+                ),
+                STEERED,
+                "programs that fly UAVs live in real time",
+            ),
             "session-with-faults": (
                 first("faults are given", "must be absent", EVENTS, RANDOM),
                 None,
@@ -928,6 +940,11 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "the computing speed is forecast for one machine",
             ),
             "hosts-over-ns3": (NS3, None, "the devices of ns-3 are in one network namespace"),
+            "hosts-with-steered-uavs": (
+                STEERED,
+                None,
+                "the files in which programs publish their flight must be on this machine",
+            ),
             "hosts-with-contention": (
                 CONTENDS,
                 None,

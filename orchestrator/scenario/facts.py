@@ -418,6 +418,7 @@ LOSSY = fact(
 DROPS = is_value("faults.on_loss", "drop", "wait", "abort")
 TOPOLOGY = given("topology")
 FLIES = is_not("propulsion.model", "none")
+STEERED = is_value("mobility.model", "steered", otherwise="must not be 'steered'")
 DEADLINE = given("participation.deadline_s")
 SOME_CLIENTS = fact(
     "participation",

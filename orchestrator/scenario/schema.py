@@ -97,9 +97,10 @@ LOADS = PER_CLIENT[:3]
 """Those of them on which the times of a round depend."""
 SWIN_STAGES = 4
 GAUSS_MARKOV = "gauss-markov"
+STEERED = "steered"
 RMA = "rma-av"
 PLAIN = ("free-space", "two-ray")
-MOBILITY.add({GAUSS_MARKOV: None})
+MOBILITY.add({GAUSS_MARKOV: None, STEERED: None})
 FITTED = "fitted"
 CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN), FITTED: None})
 RADIOS.add(dict.fromkeys(("shannon", "lte", "nr", "wifi")))
@@ -358,13 +359,47 @@ class Uavs(Section):
         ]
 
 
+Reach = Annotated[float, Field(ge=0, le=FARTHEST_M)]
+Coordinate = Annotated[float, Field(ge=-FARTHEST_M, le=FARTHEST_M)]
+
+
+class Steered(Section):
+    """Limits of UAVs that programs fly, for `mobility.model: steered` (see docs/steered.md)."""
+
+    start_m: list[tuple[Coordinate, Coordinate, Coordinate]] | None = None
+    """Positions in slot 0, one per UAV. A UAV that no program flies hovers there. Default: a random
+    place in the ring of each UAV, at `uavs.height_m`."""
+    speed_m_s: Annotated[float, Field(gt=0, le=500)] = 30.0
+    """Highest horizontal speed."""
+    climb_m_s: Annotated[float, Field(gt=0, le=500)] = 10.0
+    """Highest vertical speed."""
+    distance_m: tuple[Reach, Reach] = (0.0, 5000.0)
+    """Smallest and largest horizontal distance from the base station. Links are calibrated for the
+    rates at these distances."""
+    height_m: tuple[Reach, Reach] = (1.5, 300.0)
+    """Lowest and highest height."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Steered":
+        for name in ("distance_m", "height_m"):
+            low, high = getattr(self, name)
+            if low >= high:
+                raise ValueError(
+                    f"{name}: the first must be below the second, not {low:g}, {high:g}"
+                )
+        return self
+
+
+NOT_STEERED = Steered()
+
+
 class Mobility(Section):
-    """Mobility of the UAVs: a Gauss–Markov process inside the ring, with reflection at its edges,
-    or the model of a plug-in."""
+    """Mobility of the UAVs: a Gauss–Markov process inside the ring, with reflection at its edges;
+    programs in the nodes; or the model of a plug-in."""
 
     model: str = GAUSS_MARKOV
-    """`gauss-markov`, or a model that a package registers as `testbed.mobility` (see
-    docs/plugins.md)."""
+    """`gauss-markov`; `steered`: programs of a session fly the UAVs (see docs/steered.md); or a
+    model that a package registers as `testbed.mobility` (see docs/plugins.md)."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of a plug-in model. The parameters of `gauss-markov` are the keys below."""
     speed_m_s: tuple[Speed, Speed] | list[tuple[Speed, Speed]] = (0.1, 4.0)
@@ -381,15 +416,17 @@ class Mobility(Section):
     independent from update to update."""
     update_s: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Time between two updates of speed and heading, or between two steps of a plug-in model."""
+    steered: Steered = Field(default=NOT_STEERED, exclude_if=lambda given: given == NOT_STEERED)
 
     @model_validator(mode="after")
     def _model_known(self) -> "Mobility":
         with _within("mobility"):
             MOBILITY.check(self.model, self.parameters)
         for name, field in Mobility.model_fields.items():
-            of_all = name in {"model", "parameters", "update_s"} or self.model == GAUSS_MARKOV
+            owner = STEERED if name == "steered" else GAUSS_MARKOV
+            of_all = name in {"model", "parameters", "update_s"} or self.model == owner
             if not of_all and getattr(self, name) != field.default:
-                raise ValueError(f"{name}: belongs to {GAUSS_MARKOV!r}, not to {self.model!r}")
+                raise ValueError(f"{name}: belongs to {owner!r}, not to {self.model!r}")
         return self
 
 
@@ -2425,6 +2462,16 @@ class Scenario(Section):
                 f"uavs.rings_m: must lie within {farthest_m:g} m {where} without line of sight, "
                 f"not {far_m:g}"
             )
+
+    @model_validator(mode="after")
+    def _start_per_uav(self) -> "Scenario":
+        start_m = self.mobility.steered.start_m
+        if start_m is not None and len(start_m) != self.uavs.count:
+            raise ValueError(
+                f"mobility.steered.start_m: must have one position per UAV: {self.uavs.count}, "
+                f"not {len(start_m)}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _speeds_fit_the_fleet(self) -> "Scenario":
