@@ -115,6 +115,9 @@ class Ns3Channel(Kept):
         """See `Kept.flight`."""
         return self._track
 
+    def _rewound(self, slots: int) -> None:
+        self._asked = slots
+
     def following(self, slots: int) -> ChannelTrace:
         """The next slots, which the caller keeps; see `Located.following`.
 

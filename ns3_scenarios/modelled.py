@@ -18,6 +18,7 @@ import numpy as np
 
 from ns3_scenarios import ground
 from ns3_scenarios.aerial import Aerial, log_distance_db
+from ns3_scenarios.channel import Ns3Channel
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import LEAST_GAIN, MOST_GAIN, Array, ChannelTrace, Derived, Located
 from testbed.core.registry import failures
@@ -58,6 +59,11 @@ class ModelledChannel(Derived):
         """Number of slots for which the model was asked."""
         self._ways = 0
         """Number of arrays that the model returns; 0 before its first call."""
+
+    def _rewound(self, slots: int) -> None:
+        assert isinstance(self._source, Ns3Channel)
+        self._slots = slots
+        self._source._rewound(slots)
 
     def following(self, slots: int) -> ChannelTrace:
         """The next slots, which the caller keeps; see `Located.following`.

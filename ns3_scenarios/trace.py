@@ -878,11 +878,6 @@ class Kept:
         """See `ChannelSource.horizon`."""
         raise NotImplementedError
 
-    @property
-    def flight(self) -> object:
-        """The flight of the UAVs, if it is not that of ns-3."""
-        return None
-
     def following(self, slots: int) -> ChannelTrace:
         """The next slots, which the caller keeps; see `Located.following`.
 
@@ -912,6 +907,23 @@ class Kept:
             ahead = max(slots, 1 if self.horizon else int(have * _GROWTH), 1)
             self._kept = kept = self._extended(self.following(ahead - have))
         return kept
+
+    @property
+    def flight(self) -> object:
+        """The flight of the UAVs, if it is not that of ns-3."""
+        return None
+
+    def rewind(self, slots: int) -> None:
+        """Forget all slots but the first ones, so that the next ones are made again. Only for a
+        source without memory. Returned traces stay as they are."""
+        if self._kept is not None and self._kept.slots > slots:
+            kept, self._grown = self._kept.first(slots), {}
+            self._kept = self._extended(kept.at(np.arange(slots)))
+            self._rewound(slots)
+
+    def _rewound(self, slots: int) -> None:
+        """Let the next slot that is made be this one."""
+        raise NotImplementedError
 
     def _extended(self, piece: ChannelTrace) -> ChannelTrace:
         """The kept trace and its next slots."""
@@ -1023,6 +1035,18 @@ class Replay:
         if slots > self.whole.slots:
             raise TraceExhausted(self.whole.slots)
         return self.whole
+
+
+class Held(Replay):
+    """A trace that stays as in its last slot."""
+
+    def trace(self, slots: int) -> SlotTrace:
+        """The trace from slot 0 with at least `slots` slots."""
+        whole = self.whole
+        more = max(slots, whole.slots)
+        return (
+            whole if more == whole.slots else whole.at(np.minimum(np.arange(more), whole.slots - 1))
+        )
 
 
 class GivenTrace(Replay):

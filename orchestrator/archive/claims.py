@@ -36,6 +36,7 @@ from orchestrator.records.emulation import Emulation
 from orchestrator.records.manifest import source_sha256
 from orchestrator.records.reader import KINDS, Run, read_object, read_run
 from orchestrator.records.tables import ANY, CLIENT, ROUND, STEP, WAY, Absent, read_table
+from orchestrator.records.timelines import TARGET
 from orchestrator.reporting.report import render
 from orchestrator.scenario.loading import OWN
 from orchestrator.scenario.schema import LIMITS_OF_REAL_CLOCK, Scenario
@@ -61,7 +62,7 @@ _BYTES = (
     "framing_bytes tls_bytes grpc_bytes quic_bytes header_bytes ack_bytes resent_lost_bytes "
     "resent_dropped_bytes resent_spurious_bytes handshake_bytes other_bytes"
 )
-_DECIDED = " ".join(("split alpha beta rho", *LOADED))
+_DECIDED = " ".join(("split alpha beta rho", *LOADED, *TARGET))
 COLUMNS: dict[str, dict[str, How]] = {
     "predicted": _table(again=_SPANS),
     "predicted_wire": _table(again=_SPANS),
@@ -160,7 +161,7 @@ MANIFEST: dict[str, How] = {
             *("kernel", "cpu", "host_cpu", "cores", "memory_bytes", "sysctls", "argv", "command"),
             *("started", "finished", "plugins", "air", "virtual_kernel", "dilation_foreseen"),
             *("remarks", "diverged", "sessions", "server_passes", "partition", "hosts"),
-            *("host", "process", "wall_s", "containers"),
+            *("host", "process", "wall_s", "containers", "flight"),
         ),
         COPIED,
     ),

@@ -122,7 +122,7 @@ class _Remade:
         self.tables, self.scenario = tables, scenario
         self.channel = Channel.of(Replay(run.trace))
         self.rounds = [round_.index for round_ in run.measured]
-        self.stored = list(run.measured)
+        self.stored, self.is_guided = list(run.measured), run.is_guided
         profile = profile_of(scenario)
         self.payload, self.wire = (
             ShadowPrediction(EngineBackend(scenario, self.channel, profile, sizing))
@@ -169,7 +169,10 @@ class _Remade:
         index, scenario, slot_s = decision.index, self.scenario, self.channel.slot_s
         radio = powered(self.radio, decision.allocation)
         predicted, wire = (
-            shadow.next_round(decision, wrong) for shadow in (self.payload, self.wire)
+            shadow.flown_round(decision, wrong, stored.end_s)
+            if self.is_guided
+            else shadow.next_round(decision, wrong)
+            for shadow in (self.payload, self.wire)
         )
         payload_plan, plan = (
             shadow.engine.plan(decision.allocation) for shadow in (self.payload, self.wire)

@@ -310,7 +310,11 @@ def predicted_again(run: Run, progress: Progress = silent) -> dict[str, Timeline
             continue
         wrong = faults.round(measured.index, measured.start_s, allocation.clients)
         for kind, engine in engines.items():
-            rounds[kind].append(engine.next_round(decision, wrong))
+            rounds[kind].append(
+                engine.flown_round(decision, wrong, measured.end_s)
+                if run.is_guided
+                else engine.next_round(decision, wrong)
+            )
         faults.played(measured)
     return {kind: Timeline(list_) for kind, list_ in rounds.items()}
 

@@ -283,6 +283,11 @@ class EmulatedRounds:
         self._take_losses(decision.start_s)
         faults = self._faults.round(index, decision.start_s, decision.allocation.clients)
         of_round = decided(scenario, decision.allocation)
+        channel = self.record.channel
+        channel.fly(decision.start_s, decision.allocation.position_m)
+        if channel.is_guided:
+            # A prediction of its own time would need slots of which the flight is not known yet.
+            self.begin(decision.start_s, decision.start_s)
         staged = StagedRound(
             decision=decision,
             predicted=self._payload.next_round(decision, faults),
@@ -297,6 +302,7 @@ class EmulatedRounds:
             radio=self._wire.engine.radio(decision.allocation),
             faults=faults,
             with_fault=self._with_fault,
+            flown=self._flown if channel.is_guided else None,
             is_last=self._ends_run and (scenario.updates > 0 or index + 1 == scenario.rounds),
         )
         if scenario.updates and not np.isfinite(staged.predicted_wire.spans["end_s"]).all():
@@ -335,6 +341,14 @@ class EmulatedRounds:
             shadow.repeat_round(decision, faults) for shadow in (self._payload, self._wire)
         )
         return replace(staged, predicted=predicted, predicted_wire=predicted_wire, faults=faults)
+
+    def _flown(self, staged: StagedRound, end_s: float) -> StagedRound:
+        """A guided round with its predictions on the flight until its measured end."""
+        predicted, predicted_wire = (
+            shadow.flown_round(staged.decision, staged.faults, end_s)
+            for shadow in (self._payload, self._wire)
+        )
+        return replace(staged, predicted=predicted, predicted_wire=predicted_wire)
 
     def _take_losses(self, start_s: float) -> None:
         """Make the nodes of hosts that were lost since the last round absent from now on."""

@@ -38,7 +38,7 @@ from orchestrator.records.timelines import (
 )
 from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import GUIDED, Scenario
 from testbed.core.timeline import Loss, Timeline
 from testbed.system.files import write_json, write_whole
 from workloads.data.parts import FIELD
@@ -80,6 +80,8 @@ def run(
     about = manifest(resolved, _data(scenario, inputs.data))
     about |= {"remarks": inputs.remarks, "diverged": None}
     about |= {"clients": inputs.clients} if inputs.clients else {}
+    if channel.is_guided:
+        about["flight"] = GUIDED
     if tried:
         about["dilation_foreseen"] = {
             "speeds": speeds and asdict(speeds),

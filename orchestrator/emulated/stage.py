@@ -153,6 +153,9 @@ class StagedRound:
     faults: RoundFaults | None
     with_fault: Callable[["StagedRound", Fault], "StagedRound"]
     """Returns the round with an additional, unplanned fault."""
+    flown: Callable[["StagedRound", float], "StagedRound"] | None
+    """Returns the round with its predictions on the flight until its measured end; None: the flight
+    does not depend on decisions."""
     is_last: bool
     """Whether no further round is played on these nodes."""
 
@@ -467,6 +470,8 @@ class Stage:
                 qlog.write(self.traces, traces)
         lost = node_faults.lost(bs.lost)
         measured = with_flight(scenario, _measured(round_, reports, lost), channel.now)
+        if round_.flown is not None:
+            round_ = round_.flown(round_, measured.end_s)
         if round_.faults is not None:
             counted = [loss for loss in lost if loss.lost_s <= measured.end_s]
             round_.faults.check(round_.index, measured.end_s, counted)

@@ -57,6 +57,9 @@ class Allocation:
     """Samples per batch of each UAV, shape [K]."""
     local_iterations: npt.NDArray[np.int64] | None = None
     """Number of local iterations of each UAV, shape [K]."""
+    position_m: Array | None = None
+    """Way points to which UAVs fly from the start of the round on, shape [K, 3] or [K, n, 3], with
+    `mobility.model: guided`. None: they go on to those of earlier rounds, and then hover."""
 
     def __post_init__(self) -> None:
         """Replace equal split points by one number."""

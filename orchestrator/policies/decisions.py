@@ -13,10 +13,14 @@ import numpy as np
 from orchestrator.engine.plan import LOADED, OF_WORKLOAD, Allocation, Array, decided
 from orchestrator.rounds.length import check_steps
 from orchestrator.rounds.selection import selection
+from orchestrator.scenario.channel import excluded
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import data_of, model_of
-from orchestrator.scenario.schema import BatchSize, Flops, Iterations, Scenario, Watts
+from orchestrator.scenario.schema import GUIDED, BatchSize, Flops, Iterations, Scenario, Watts
 from testbed.core.errors import InputError, RunError
+
+MOST_POINTS = 1000
+"""Largest number of way points of a UAV in a round."""
 
 
 class Range(NamedTuple):
@@ -118,6 +122,8 @@ class DecisionCheck:
         }
         if allocation.clients is not None:
             given["clients"] = self._clients(allocation.clients, where, members)
+        if allocation.position_m is not None:
+            given["position_m"] = self._way_points(allocation.position_m, where)
         if not given:
             return allocation
         allocation = replace(allocation, **given)
@@ -152,6 +158,33 @@ class DecisionCheck:
                 f"{where}: {name} of UAV {k + 1} must be {whole}{most}, not {found[k]:.12g}"
             )
         return found.astype(np.int64) if is_whole else found
+
+    def _way_points(self, value: Any, where: str) -> Array:
+        """Way points [K, n, 3] where the UAVs may be."""
+        scenario, count = self._scenario, self._scenario.uavs.count
+        model, guided = scenario.mobility.model, scenario.mobility.guided
+        if model != GUIDED:
+            raise RunError(f"{where}: position_m must be None where mobility.model is {model!r}")
+        try:
+            found = np.array(value, dtype=float)
+        except (TypeError, ValueError, OverflowError):
+            found = np.empty(0)
+        fits = found.ndim in (2, 3) and found.shape[0] == count and found.shape[-1] == 3
+        if not fits or not 1 <= found.size <= count * 3 * MOST_POINTS:
+            raise RunError(
+                f"{where}: position_m must have shape [{count}, 3] or [{count}, n, 3] with 1 to "
+                f"{MOST_POINTS} way points, not {shown(value)}"
+            )
+        points = found.reshape(count, -1, 3)
+        if (outside := excluded(scenario, points)).any():
+            k, n = np.argwhere(outside)[0]
+            low, high = guided.height_m
+            raise RunError(
+                f"{where}: position_m of UAV {k + 1} must be at most {guided.distance_m:g} m from "
+                f"the base station and {low:g} to {high:g} m high, where the channel holds, not at "
+                f"{[float(f'{c:.6g}') for c in points[k, n]]}"
+            )
+        return points
 
     def _clients(self, given: Any, where: str, members: Collection[int] | None) -> tuple[int, ...]:
         """Indices of the UAVs that take part: in the given order if it is that of uploads."""

@@ -36,7 +36,7 @@ from orchestrator.scenario.channel import Channel, ns3_source, observed
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.loading import PAPER, load
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import GUIDED, Scenario
 from testbed.core.errors import InputError, RunEnds
 from testbed.core.timeline import Round
 
@@ -152,14 +152,46 @@ def action_space(
     weights = {name: spaces.Box(0.0, 1.0, (clients,), np.float32) for name in shares}
     further: dict[str, spaces.Space[Any]] = {}
     for name in decides:
+        if name == "position_m":
+            further[name] = _region(scenario)
+            continue
         if name not in LOADED:
-            raise InputError(f"`decides`: {name!r} is not one of {', '.join(LOADED)}")
+            known = ", ".join((*LOADED, "position_m"))
+            raise InputError(f"`decides`: {name!r} is not one of {known}")
         low, high, _, _, is_whole = allowed(name)
         further[name] = spaces.Box(np.full(clients, low), high, dtype=np.float64)
         if is_whole:
             counts = (high - low + 1).astype(np.int64)
             further[name] = spaces.MultiDiscrete(counts, start=np.full(clients, int(low)))
     return spaces.Dict({"split": _split_space(scenario), **weights, **further})
+
+
+def _region(scenario: Scenario) -> spaces.Box:
+    """The positions around the base station that an action may have; those beyond the largest
+    distance are brought in.
+
+    Raises:
+        InputError: No decision flies the UAVs.
+    """
+    if scenario.mobility.model != GUIDED:
+        raise InputError(
+            f"`decides`: position_m needs mobility.model 'guided', not {scenario.mobility.model!r}"
+        )
+    guided, (x, y, _) = scenario.mobility.guided, scenario.base_station.position_m
+    far, heights = guided.distance_m, guided.height_m
+    low, high = [x - far, y - far, heights[0]], [x + far, y + far, heights[1]]
+    each = (scenario.uavs.count, 1)
+    return spaces.Box(np.tile(low, each), np.tile(high, each), dtype=np.float64)
+
+
+def _brought_in(scenario: Scenario, position_m: Array) -> Array:
+    """Positions within the largest horizontal distance from the base station."""
+    at_m = np.array(scenario.base_station.position_m[:2])
+    away = position_m[..., :2] - at_m
+    far = np.linalg.norm(away, axis=-1, keepdims=True)
+    most = scenario.mobility.guided.distance_m * (1 - 1e-12)
+    position_m[..., :2] = at_m + away * np.minimum(1.0, most / np.maximum(far, 1e-9))
+    return position_m
 
 
 def allocation_of(scenario: Scenario, action: Action, radio: RadioAccess) -> Allocation:
@@ -179,6 +211,8 @@ def allocation_of(scenario: Scenario, action: Action, radio: RadioAccess) -> All
     least_beta = min(radio.least_beta, 1 / scenario.uavs.count)
     beta = shares("beta", least_beta)
     further = {name: action[name] for name in LOADED if name in action}
+    if "position_m" in action:
+        further["position_m"] = _brought_in(scenario, np.array(action["position_m"], float))
     return Allocation(int(action["split"]), shares("alpha"), beta, shares("rho"), **further)
 
 
@@ -199,7 +233,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         trajectories: Whether to observe the trajectories in all slots of the last round; otherwise,
             only the last distances.
         decides: What an action decides in addition to split points and shares: names of `LOADED`
-            in `orchestrator.engine.plan`, such as `tx_power_w`.
+            in `orchestrator.engine.plan`, such as `tx_power_w`, and `position_m`.
         source: Function that generates the channel of a scenario (default: ns-3).
         backend: Function that creates the backend that executes the rounds (default: the engine).
     """

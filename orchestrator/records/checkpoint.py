@@ -197,6 +197,8 @@ class Checkpoint:
                 )
             done.set_ups += kept["set_ups"]
             done.rounds.append(played)
+            decision = played.decision
+            done.channel.fly(decision.start_s, decision.allocation.position_m)
             slots = _slots(played.measured, done.channel.slot_s).stop
             if _digest(done.channel.trace(slots), played.measured) != kept["channel_sha256"]:
                 raise InputError("`trace`: not the channel with which the run began")

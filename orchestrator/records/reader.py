@@ -23,7 +23,7 @@ from orchestrator.records.directory import MANIFEST, SCENARIO
 from orchestrator.records.tables import TABLES, Absent, read_table
 from orchestrator.records.timelines import timeline_of
 from orchestrator.scenario.loading import explain, validate
-from orchestrator.scenario.schema import Scenario
+from orchestrator.scenario.schema import GUIDED, Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import Timeline
 from testbed.system.files import MOST_JSON_BYTES, read_json
@@ -131,6 +131,12 @@ class Run:
         """Whether every check is within its limit; None if the run was not checked."""
         verdict = self.manifest.get("valid")
         return verdict if isinstance(verdict, bool) else None
+
+    @property
+    def is_guided(self) -> bool:
+        """Whether the flight followed from the decisions during the run, and not from a trace; its
+        rounds were then predicted on the flight, each from its measured start."""
+        return self.manifest.get("flight") == GUIDED
 
     @property
     def checks(self) -> pd.DataFrame:

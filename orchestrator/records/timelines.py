@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -96,12 +97,27 @@ def decision_table(decision: Decision) -> pd.DataFrame:
             "beta": shares.beta * here,
             "rho": shares.rho * here,
             **{name: v for name in LOADED if (v := getattr(shares, name)) is not None},
+            **_target(shares),
         }
     )
 
 
+TARGET = ("to_x_m", "to_y_m", "to_z_m")
+"""Columns of the last way point of a guided UAV."""
+
+
+def _target(allocation: Allocation) -> dict[str, Any]:
+    """The last way points of a round, if it has some."""
+    if allocation.position_m is None:
+        return {}
+    return dict(zip(TARGET, allocation.position_m[:, -1].T, strict=True))
+
+
 def with_own_values(scenario: Scenario, table: pd.DataFrame) -> pd.DataFrame:
-    """A table of decisions in which the scenario's own values are where a round has none."""
+    """A table of decisions in which the scenario's own values are where a round has none, and way
+    points are those of the last round that has some."""
+    for name in table.columns.intersection([*TARGET]):
+        table = table.assign(**{name: table.groupby("client")[name].ffill()})
     for name in table.columns.intersection([*LOADED]):
         own = (
             getattr(scenario.fleet, name)

@@ -15,6 +15,7 @@ import pandas as pd
 from orchestrator.analysis.error_budget import calibration_summary
 from orchestrator.analysis.learned import Outcome
 from orchestrator.emulated.validity import remedies
+from orchestrator.engine.plan import LOADED
 from orchestrator.engine.radio import describe_radio
 from orchestrator.records.learned import measure_of
 from orchestrator.records.reader import Run, read_run
@@ -238,9 +239,37 @@ def reading(run: Run, short: Headline) -> str:
             share = f"{part_title(largest)} ({milliseconds(parts[largest])})"
             sentence += f"; the largest part of the difference is {share}"
         sentences.append(sentence + ".")
+    if run.is_guided:
+        sentences.append(GUIDED_FLIGHT)
+    sentences += _decided_in_words(run)
     if (outcome := _outcome(run)) is not None:
         sentences.append(outcome.sentence())
     return " ".join(sentences)
+
+
+GUIDED_FLIGHT = (
+    "The policy flew the UAVs, so the flight depends on the measured times: each round was "
+    "predicted afterwards on the flight, from its measured start."
+)
+"""Sentence about a run in which decisions fly the UAVs."""
+
+
+def _decided_in_words(run: Run) -> list[str]:
+    """Sentences with the ranges of what the policy decided in addition to split points and shares,
+    and with the energy of flight."""
+    table, sentences = run.tables.get("decisions", pd.DataFrame()), []
+    ranges = [
+        f"{name} {table[name].min():g} to {table[name].max():g}" for name in LOADED if name in table
+    ]
+    if ranges:
+        sentences.append(f"The policy decided {', '.join(ranges)}.")
+    flown_j = [r.flight_energy_j.max() for r in run.measured if r.flight_energy_j is not None]
+    if flown_j:
+        sentences.append(
+            f"Flight took at most {max(flown_j):.0f} J per UAV and round, in addition to the "
+            "energy of computing and sending."
+        )
+    return sentences
 
 
 def _outcome(run: Run) -> Outcome | None:

@@ -9,6 +9,7 @@ the kernel's links in real time. `play_rounds` is the loop; `predict` is the loo
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Protocol
@@ -343,6 +344,7 @@ class EngineBackend:
         """
         if self._scenario.updates:
             return self._next_of_session(decision)
+        self._channel.fly(decision.start_s, decision.allocation.position_m)
         return self.play_whole(decision)
 
     def _next_of_session(self, decision: Decision) -> Round:
@@ -400,6 +402,15 @@ class EngineBackend:
     def tcp(self, index: int) -> TcpModel | None:
         """Model of delay and loss for a round's transfers; None: there are neither."""
         return self._tcp and self._tcp.of_round(index)
+
+    @contextmanager
+    def on(self, end_s: float) -> Iterator[None]:
+        """Predict on the channel as it is held from a moment on; see `Channel.held`."""
+        whole, self._channel = self._channel, self._channel.held(end_s)
+        try:
+            yield
+        finally:
+            self._channel = whole
 
     def add_fault(self, fault: Fault) -> None:
         """Add an unplanned fault; see `FaultSchedule.add_fault`."""
@@ -525,6 +536,19 @@ class ShadowPrediction:
             round_ = self.engine.play_with(decision, faults)
         self._end_s = round_.end_s
         return round_
+
+    def flown_round(self, decision: Decision, faults: RoundFaults | None, end_s: float) -> Round:
+        """The round as in `next_round`, from its measured start, on the channel as it was flown
+        until its measured end; if the prediction lasts longer, the channel stays as it was then.
+
+        Args:
+            decision: Decision of the measured round.
+            faults: Faults of the measured round.
+            end_s: End of the measured round.
+        """
+        self.begin(decision.start_s)
+        with self.engine.on(end_s):
+            return self.next_round(decision, faults)
 
     def repeat_round(self, decision: Decision, faults: RoundFaults | None) -> Round:
         """The last round again, after a fault has been added; see `next_round`."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ns3_scenarios.aerial import (
     AERIAL,
@@ -30,6 +31,7 @@ from ns3_scenarios.edges import EdgesChannel
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.fading import Fading, FadingChannel
 from ns3_scenarios.fitted import Direction, FittedChannel
+from ns3_scenarios.guided import GuidedFlight
 from ns3_scenarios.mobility import (
     FARTHEST_M,
     HIGHEST_M,
@@ -53,6 +55,8 @@ from ns3_scenarios.trace import (
     ChannelTrace,
     DownlinkIs,
     GivenTrace,
+    Held,
+    Kept,
     RateTrace,
     Replay,
     SlotTrace,
@@ -66,6 +70,7 @@ from orchestrator.scenario.combinations import Channel as ChannelKind
 from orchestrator.scenario.combinations import check
 from orchestrator.scenario.schema import (
     GAUSS_MARKOV,
+    GUIDED,
     PLAIN,
     RMA,
     STEERED,
@@ -83,6 +88,8 @@ log = logging.getLogger(__name__)
 
 CELL = 0xCE11
 """The number of the random stream for seeds of further base stations."""
+START = 0x57A7
+"""The number of the random stream for places where guided UAVs start."""
 NOISE = 0x0B5
 """The number of the random stream for the noise of observations, among those drawn by the
 scenario's seed."""
@@ -145,11 +152,6 @@ class Channel:
         return getattr(self._source, "horizon", None)
 
     @property
-    def flight(self) -> object:
-        """The flight of the UAVs, if it is neither that of ns-3 nor that of a given trace."""
-        return getattr(self._source, "flight", None)
-
-    @property
     def now(self) -> SlotTrace:
         """All slots that have been made so far, or `FIRST_SLOTS` if there were none; fewer, if
         these would take long or fill the memory, or are beyond the horizon."""
@@ -210,6 +212,38 @@ class Channel:
         if made is None or isinstance(self._source, Replay):
             return sys.maxsize
         return MOST_BYTES // math.ceil(made.bytes / made.slots)
+
+    @property
+    def flight(self) -> object:
+        """The flight of the UAVs, if it is neither that of ns-3 nor that of a given trace."""
+        return getattr(self._source, "flight", None)
+
+    @property
+    def is_guided(self) -> bool:
+        """Whether decisions fly the UAVs."""
+        return isinstance(self.flight, GuidedFlight)
+
+    def fly(self, since_s: float, position_m: Array | None) -> None:
+        """Let UAVs fly to way points from a moment on; without effect on a channel that is given.
+
+        Args:
+            since_s: The moment. The slot that contains it is the last one that stays.
+            position_m: See `GuidedFlight.fly`. None: UAVs go on.
+        """
+        flight = self.flight
+        if position_m is None or not isinstance(flight, GuidedFlight):
+            return
+        slots = self.until(since_s).slots
+        flight.fly(since_s, position_m)
+        if self.now.slots > slots:
+            assert isinstance(self._source, Kept)
+            self._source.rewind(slots)
+            self._trace = self._source.trace(slots)
+
+    def held(self, end_s: float) -> "Channel":
+        """The channel as it was flown until a moment, which then stays as in the slot of this
+        moment."""
+        return Channel(Held(self.until(end_s)))
 
     def until(self, time_s: float) -> SlotTrace:
         """The slots up to the one that contains this moment, i.e. those that can be known then.
@@ -571,6 +605,50 @@ def ns3_launch() -> Launch:
     return Launch(("testbed.system.confined",), leftovers.marked())
 
 
+def starts(scenario: Scenario) -> Array:
+    """Positions of guided UAVs in slot 0, shape [K, 3]."""
+    given = scenario.mobility.guided.start_m
+    if given is not None:
+        return np.array(given, float)
+    rng = np.random.default_rng((scenario.seed, START))
+    inner, outer = np.array(scenario.uavs.ring_m).T
+    share, turn = rng.random((scenario.uavs.count, 2)).T
+    away_m = np.sqrt(inner**2 + share * (outer**2 - inner**2))
+    x, y, _ = scenario.base_station.position_m
+    at = x + away_m * np.cos(2 * np.pi * turn), y + away_m * np.sin(2 * np.pi * turn)
+    return np.column_stack([*at, scenario.fleet.height_m])
+
+
+def excluded(scenario: Scenario, position_m: Array) -> npt.NDArray[np.bool_]:
+    """Whether guided UAVs must not be at positions, shape [..., 3]."""
+    guided = scenario.mobility.guided
+    away_m = position_m[..., :2] - np.array(scenario.base_station.position_m[:2])
+    far_m, height_m = np.hypot(away_m[..., 0], away_m[..., 1]), position_m[..., 2]
+    lowest, highest = guided.height_m
+    # NaN is nowhere.
+    inside = (far_m <= guided.distance_m) & (height_m >= lowest) & (height_m <= highest)
+    return np.asarray(~inside | _known(scenario).excludes(height_m, far_m))
+
+
+def guided_flight(scenario: Scenario) -> GuidedFlight:
+    """The flight of UAVs that a policy guides.
+
+    Raises:
+        InputError: A UAV must not be where it starts.
+    """
+    start_m, guided = starts(scenario), scenario.mobility.guided
+    key = "uavs.rings_m" if guided.start_m is None else "mobility.guided.start_m"
+    if (outside := excluded(scenario, start_m)).any():
+        k = int(outside.argmax())
+        raise InputError(
+            f"{key}: UAV {k + 1} would start at {np.round(start_m[k], 1).tolist()}, which is "
+            "outside of mobility.guided.distance_m or height_m, or where radio.channel does not "
+            "hold"
+        )
+    horizon = 1 if scenario.radio.remembers else None
+    return GuidedFlight(start_m, guided.speed_m_s, guided.climb_m_s, horizon)
+
+
 def steered_flight(scenario: Scenario) -> SteeredFlight:
     """The flight of UAVs that programs steer.
 
@@ -619,13 +697,15 @@ def region(scenario: Scenario, slot_s: float) -> SlotTrace:
     return flown(scenario, position_m, slot_s)
 
 
-def _track(scenario: Scenario) -> Track | SteeredFlight | None:
-    """The flight by programs, or by a plug-in mobility model; None for ns-3's own."""
+def _track(scenario: Scenario) -> Track | SteeredFlight | GuidedFlight | None:
+    """The flight by programs, of a policy, or by a plug-in mobility model; None for ns-3's own."""
     name = scenario.mobility.model
     if name == GAUSS_MARKOV:
         return None
     if name == STEERED:
         return steered_flight(scenario)
+    if name == GUIDED:
+        return guided_flight(scenario)
     model: Model = MOBILITY.function(name)
     horizon = getattr(model, "horizon", None)
     if horizon not in (None, 1):

@@ -38,6 +38,7 @@ from orchestrator.scenario.facts import (
     GATED,
     HIDES,
     IN_TURN,
+    IS_GUIDED,
     KEEPS_LAST,
     LOSSY,
     MAC_ORDER,
@@ -241,6 +242,7 @@ _FORMS_PLAIN = "the paper's equations are those of its own protocol"
 _BOUND = "the lower bound is that of the paper's synchronous protocol"
 _ONE_STATION = "only one base station is considered"
 _AGENT_PLAIN = "an agent decides for the paper's synchronous rounds of all UAVs"
+_MADE_AGAIN = "links need slots ahead of time, which a new decision replaces"
 _FLIGHT_OF_ROUNDS = "the energy of flight is that of the rounds of one base station"
 _NS3_LACKS = "ns-3's model of LTE lacks this"
 
@@ -797,6 +799,11 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "a session has one base station",
             ),
             "edge-servers-with-an-agent": (TRAINED, TOPOLOGY, _TRAINED_ON_ALL),
+            "guided-flight-with-edge-servers": (
+                IS_GUIDED,
+                TOPOLOGY,
+                "each edge server decides at its own times, and the flight has one pilot",
+            ),
             "flight-with-edge-servers": (FLIES, TOPOLOGY, _FLIGHT_OF_ROUNDS),
             "flight-of-asynchronous-clients": (FLIES, ASYNCHRONOUS, _FLIGHT_OF_ROUNDS),
         },
@@ -877,12 +884,18 @@ COMBINATIONS: tuple[Combination, ...] = (
         "run",
         {
             "cells-on-links": (ON_LINKS, CELLS, "the emulated links are those of one cell"),
+            "guided-run-with-memory": (REMEMBERS, IS_GUIDED, _MADE_AGAIN),
         },
     ),
     *_rows(
         CONTRADICTION,
         "up",
         {
+            "session-with-guided-flight": (
+                IS_GUIDED,
+                None,
+                "a session has no rounds, for which a policy decides",
+            ),
             "session-with-decisions": (
                 DECIDES,
                 None,
@@ -990,6 +1003,7 @@ COMBINATIONS: tuple[Combination, ...] = (
         MISSING,
         "cross-check",
         {
+            "guided-packets-with-memory": (REMEMBERS, IS_GUIDED, _MADE_AGAIN),
             "packets-of-another-transport": (
                 is_not("emulation.transport", "tcp"),
                 None,

@@ -417,6 +417,14 @@ LOSSY = fact(
 )
 DROPS = is_value("faults.on_loss", "drop", "wait", "abort")
 TOPOLOGY = given("topology")
+IS_GUIDED = is_value("mobility.model", "guided", otherwise="must not be 'guided'")
+REMEMBERS = fact(
+    "radio",
+    "the channel depends on earlier positions",
+    "must have a built-in channel without fading, chance, fit and further cells",
+    lambda s: s.radio.remembers,
+    shows=False,
+)
 FLIES = is_not("propulsion.model", "none")
 STEERED = is_value("mobility.model", "steered", otherwise="must not be 'steered'")
 DEADLINE = given("participation.deadline_s")

@@ -96,11 +96,10 @@ PER_CLIENT = ("batch_size", "local_iterations", "lora_rank", "learning_rate", "l
 LOADS = PER_CLIENT[:3]
 """Those of them on which the times of a round depend."""
 SWIN_STAGES = 4
-GAUSS_MARKOV = "gauss-markov"
-STEERED = "steered"
+GAUSS_MARKOV, STEERED, GUIDED = "gauss-markov", "steered", "guided"
 RMA = "rma-av"
 PLAIN = ("free-space", "two-ray")
-MOBILITY.add({GAUSS_MARKOV: None, STEERED: None})
+MOBILITY.add({GAUSS_MARKOV: None, STEERED: None, GUIDED: None})
 FITTED = "fitted"
 CHANNELS.add({RMA: None, **AERIAL, **dict.fromkeys(PLAIN), FITTED: None})
 RADIOS.add(dict.fromkeys(("shannon", "lte", "nr", "wifi")))
@@ -393,13 +392,40 @@ class Steered(Section):
 NOT_STEERED = Steered()
 
 
+class Guided(Section):
+    """Limits of UAVs that a policy guides, for `mobility.model: guided` (see docs/plugins.md)."""
+
+    start_m: list[tuple[Metres, Metres, Metres]] | None = None
+    """Positions in slot 0, one per UAV. Default: a random place in the ring of each UAV, at
+    `uavs.height_m`."""
+    speed_m_s: Annotated[float, Field(gt=0, le=500)] = 20.0
+    """Highest horizontal speed; a UAV flies at this speed unless it climbs or sinks for longer."""
+    climb_m_s: Annotated[float, Field(gt=0, le=500)] = 5.0
+    """Highest vertical speed."""
+    distance_m: Radius = 5000.0
+    """Largest horizontal distance from the base station."""
+    height_m: tuple[Height, Height] = (10.0, 300.0)
+    """Lowest and highest height."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Guided":
+        low, high = self.height_m
+        if low > high:
+            raise ValueError(f"height_m: the first must not be above the second: {low:g}, {high:g}")
+        return self
+
+
+NOT_GUIDED = Guided()
+
+
 class Mobility(Section):
     """Mobility of the UAVs: a Gauss–Markov process inside the ring, with reflection at its edges;
     programs in the nodes; or the model of a plug-in."""
 
     model: str = GAUSS_MARKOV
-    """`gauss-markov`; `steered`: programs of a session fly the UAVs (see docs/steered.md); or a
-    model that a package registers as `testbed.mobility` (see docs/plugins.md)."""
+    """`gauss-markov`; `steered`: programs of a session fly the UAVs (see docs/steered.md);
+    `guided`: UAVs fly where the policy of `allocation` sends them (see docs/plugins.md); or a model
+    that a package registers as `testbed.mobility`."""
     parameters: dict[str, JsonValue] = {}
     """Parameters of a plug-in model. The parameters of `gauss-markov` are the keys below."""
     speed_m_s: tuple[Speed, Speed] | list[tuple[Speed, Speed]] = (0.1, 4.0)
@@ -417,13 +443,14 @@ class Mobility(Section):
     update_s: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Time between two updates of speed and heading, or between two steps of a plug-in model."""
     steered: Steered = Field(default=NOT_STEERED, exclude_if=lambda given: given == NOT_STEERED)
+    guided: Guided = Field(default=NOT_GUIDED, exclude_if=lambda given: given == NOT_GUIDED)
 
     @model_validator(mode="after")
     def _model_known(self) -> "Mobility":
         with _within("mobility"):
             MOBILITY.check(self.model, self.parameters)
         for name, field in Mobility.model_fields.items():
-            owner = STEERED if name == "steered" else GAUSS_MARKOV
+            owner = name if name in (STEERED, GUIDED) else GAUSS_MARKOV
             of_all = name in {"model", "parameters", "update_s"} or self.model == owner
             if not of_all and getattr(self, name) != field.default:
                 raise ValueError(f"{name}: belongs to {owner!r}, not to {self.model!r}")
@@ -830,6 +857,14 @@ class Radio(Section):
     def model(self) -> str:
         """The name of the model that gives the path loss: the channel, or that which is fitted."""
         return self.channel if self.fitted is None else self.fitted.model
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the gains of a slot may depend on earlier positions, so that no slot can be made
+        again."""
+        known = self.model in (RMA, *PLAIN, *AERIAL, LOG_DISTANCE)
+        random = self.shadow_fading or self.line_of_sight == "probability"
+        return not known or random or self.fading != "none" or bool(self.fitted or self.cells)
 
     @property
     def model_parameters(self) -> dict[str, JsonValue]:
@@ -2471,6 +2506,7 @@ class Scenario(Section):
                 f"mobility.steered.start_m: must have one position per UAV: {self.uavs.count}, "
                 f"not {len(start_m)}"
             )
+        _one_per_uav("mobility.guided.start_m", self.mobility.guided.start_m, self.uavs.count)
         return self
 
     @model_validator(mode="after")

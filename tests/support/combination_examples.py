@@ -71,6 +71,7 @@ PROFILE = {
 }
 MAC = {"radio.lte.downlink_order": "mac"}
 
+GUIDED = {"mobility.model": "guided"}
 EXAMPLES: dict[str, dict[str, Any]] = {
     # Policies, shares and split points.
     "shares-of-another-policy": {"allocation.policy": "equal", "allocation.rho": UNEQUAL},
@@ -193,6 +194,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     | {"topology": TOPOLOGY["topology"] | {"edges": [{"uavs": [1, 2, 3], "tx_power_w": 1.0}]}},
     "edge-servers-with-programs": TOPOLOGY | {"nodes": {"bs": {"command": "true"}}},
     "edge-servers-with-an-agent": TOPOLOGY | AGENT,
+    "guided-flight-with-edge-servers": TOPOLOGY | GUIDED,
+    "session-with-guided-flight": GUIDED,
+    "guided-run-with-memory": GUIDED | {"radio.shadow_fading": True},
+    "guided-packets-with-memory": GUIDED | {"radio.fading": "rayleigh"},
     "flight-with-edge-servers": TOPOLOGY | {"propulsion.model": "rotary-wing"},
     "flight-of-asynchronous-clients": {
         "paradigm": "asfl-pp",
