@@ -55,7 +55,7 @@ from orchestrator.engine.flight import with_flight
 from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.lte import Cellular
 from orchestrator.engine.plan import RoundPlan, decided, fixed_allocation
-from orchestrator.engine.radio import ACCESS, power_share
+from orchestrator.engine.radio import of_gains, power_share
 from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.tcp_model import TcpModel
 from orchestrator.records.asynchronous import in_rounds
@@ -375,7 +375,7 @@ class Stage:
         count = self.scenario.uavs.count
         clear_channel, equal = np.full((count, 1), 1e-9), np.full(count, 1 / count)
         shares = replace(fixed_allocation(self.scenario), beta=equal, rho=equal)
-        radio = ACCESS[self.scenario.radio.access].of(self.scenario)
+        radio = of_gains(self.scenario)
         rates = radio.link_rates(shares, clear_channel, in_turns=False)
         self.network.open_links(rates.uplink)
         port = next(self.ports)

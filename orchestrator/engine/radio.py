@@ -17,7 +17,7 @@ from ns3_scenarios.trace import RateTrace, SlotTrace
 from orchestrator.engine.access import Radio, RadioAccess
 from orchestrator.engine.arrays import Ints
 from orchestrator.engine.core_library import GIVEN, Bands
-from orchestrator.engine.fdma import ShannonFdma
+from orchestrator.engine.fdma import Fdma, ShannonFdma
 from orchestrator.engine.lte import Lte
 from orchestrator.engine.nr import Nr
 from orchestrator.engine.plan import Allocation, Array
@@ -77,7 +77,7 @@ ACCESS: Mapping[str, type[ShannonFdma] | type[Lte] | type[Nr] | type[Wifi]] = {
 """The built-in radios that compute rates from gains, by `radio.access`."""
 
 
-def of_gains(scenario: Scenario) -> RadioAccess:
+def of_gains(scenario: Scenario) -> Fdma | Lte | Nr | Wifi:
     """The radio of a scenario whose trace has gains.
 
     Raises:

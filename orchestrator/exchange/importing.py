@@ -24,7 +24,7 @@ from ns3_scenarios.trace import (
     describe,
     trace_of,
 )
-from orchestrator.engine.radio import ACCESS
+from orchestrator.engine.radio import of_gains
 from orchestrator.exchange import csv_files, mahimahi, ns2, srsran
 from orchestrator.exchange.bounds import (
     Bounds,
@@ -602,7 +602,7 @@ def _with_gains_of_snr(table: csv_files.Table, options: Options) -> csv_files.Ta
             f"`scenario`: uavs.count is {scenario.uavs.count}; the table's number of UAVs is "
             f"{len(table.uavs)}"
         )
-    unit_snr = ACCESS[scenario.radio.access].of(scenario).unit_snr
+    unit_snr = of_gains(scenario).unit_snr
     uavs = []
     for k, rows in enumerate(table.uavs):
         gains = {}

@@ -369,7 +369,7 @@ TRAVELS = Fact(
     "vectors of workload.aggregation or workload.local_step accompany adapters",
     "must send nothing but adapters",
     ("workload.aggregation", "workload.local_step"),
-    lambda s: _key_of_step(s, "down", "up"),
+    lambda s: _key_of_step(s, "is_sent"),
 )
 OWN_CLIENTS = Fact(
     "workload.aggregation or workload.local_step needs each client by itself",
@@ -378,7 +378,7 @@ OWN_CLIENTS = Fact(
     lambda s: (
         Found("workload.aggregation", s.workload.aggregation)
         if s.workload.algorithm.needs_clients
-        else _key_of_step(s, "stays", "down", "up")
+        else _key_of_step(s, "stays", "is_sent")
     ),
 )
 

@@ -48,8 +48,7 @@ UNUSED: Mapping[Use, Mapping[str, tuple[str, ...]]] = {
 """By use: the keys that it does not consider, by the reason."""
 OF_TEXTS = ("tokenizer", "text_column")
 OF_LEARNING = (
-    *("evaluate_every", "evaluate_samples", "wire_error", "aggregation", "aggregation_parameters"),
-    *("local_step", "local_step_parameters"),
+    *("evaluate_every", "evaluate_samples", "wire_error"),
     *("learning_rate", "optimiser", "weight_decay", "dtype", "recompute", "weights"),
     *("lora_alpha", "lora_dropout", "clients_per_pass", "server_adapters"),
     *("codecs.error_feedback", "last_batch"),
@@ -57,6 +56,7 @@ OF_LEARNING = (
     *("learning_rate_schedule", *(f"learning_rate_{name}" for name in ("warmup", "step"))),
     *("learning_rate_decay", "learning_rate_last"),
 )
+OF_RULES = ("aggregation", "aggregation_parameters", "local_step", "local_step_parameters")
 OF_ADAPTERS = ("lora_rank", "lora_alpha", "lora_targets", "lora_dropout")
 OF_SCHEDULES = {"step": ("step",), "decay": ("step",), "last": ("cosine", "linear")}
 OF_DATA = (
@@ -232,8 +232,9 @@ def _in_combination(scenario: Scenario) -> Iterator[tuple[str, str]]:
         yield "workload.split", f"allocation.policy {policy!r} decides split points"
     if workload.compute == "none":
         of_evaluation = (f"asynchronous.{name}" for name in OF_EVALUATION)
+        of_rules = () if workload.travelling.is_sent else OF_RULES
         of_data = (f"data.{name}" for name in OF_DATA if workload.local_epochs is None)
-        for name in (*OF_LEARNING, *of_data, *of_evaluation):
+        for name in (*OF_LEARNING, *of_rules, *of_data, *of_evaluation):
             yield f"workload.{name}", "workload.compute is 'none'"
     elif workload.evaluate_every == 0 and not scenario.evaluates_within_rounds:
         yield "workload.evaluate_samples", "workload.evaluate_every is 0"

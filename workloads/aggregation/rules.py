@@ -356,6 +356,11 @@ class Travelling:
     hides: bool = False
     """Whether clients may send nothing that local steps do not see."""
 
+    @property
+    def is_sent(self) -> bool:
+        """Whether vectors accompany adapters in a direction."""
+        return bool(self.down or self.up)
+
     @classmethod
     def of(cls, steps: Sequence[tuple[str, LocalStep]]) -> "Travelling":
         """The vectors of these local steps."""

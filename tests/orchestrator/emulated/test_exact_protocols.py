@@ -71,6 +71,12 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         "workload": SMALL["workload"] | {"local_iterations": [1, 3, 2]},
         "uploads": {"adapters_wait_for_all": True, "sharing": "sequential"},
     },
+    "control-variates": SMALL
+    | {
+        "paradigm": "cpsfl",
+        "workload": SMALL["workload"]
+        | {"aggregation": "scaffold", "optimiser": "sgd", "momentum": 0.0},
+    },
     "fedcs": WITHOUT_SPLIT,
     "some": aggregating(0.5),
     "all": aggregating(1.0),
@@ -90,7 +96,7 @@ def runs() -> Iterator[Run]:
         yield name, tree, []
 
 
-LONG = {"in-turn", "all", "some-in-turn", "asynchronous-by-order", "lost"}
+LONG = {"control-variates", "in-turn", "all", "some-in-turn", "asynchronous-by-order", "lost"}
 """What `make test` leaves to `full`."""
 
 

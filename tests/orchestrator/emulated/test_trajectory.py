@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import safetensors.numpy
 import safetensors.torch
 import torch
 import yaml
@@ -120,6 +121,27 @@ def test_a_codec_makes_the_split_matter_and_its_errors_are_noted(
     need = "must be 'fixed' or 'equal' where the split point affects what is learned"
     assert why.startswith(f"allocation.policy: {need}")
     assert not why_inexact(scenario(allocation__policy="planner"))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"aggregation": "scaffold", "optimiser": "sgd", "momentum": 0.0},
+        {"local_step": "private", "local_step_parameters": {"clip": 1.0, "noise": 1.0}},
+    ],
+)
+def test_vectors_and_states_go_to_uavs_and_back(
+    learned: Path, tmp_path: Path, keys: dict[str, Any]
+) -> None:
+    own = {f"workload__{name}": value for name, value in keys.items()}
+    found = learn(scenario(**own), tmp_path)
+    assert found.table["loss"].notna().all()
+    assert state(tmp_path) != state(learned)
+    remarks = json.loads((tmp_path / "manifest.json").read_text())["remarks"]
+    assert any("a UAV has sent in 2 rounds" in line for line in remarks) == ("local_step" in keys)
+    names = safetensors.numpy.load(state(tmp_path)).keys()
+    due = {f"clients.{k}.@{side}.control" for k in (1, 2, 3) for side in ("uav", "bs")}
+    assert {n for n in names if "@" in n} == (due if "aggregation" in keys else set())
 
 
 def test_some_clients_a_round_are_those_that_the_rule_chooses(tmp_path: Path) -> None:
