@@ -55,7 +55,13 @@ from testbed.core.registry import (
 from testbed.core.words import not_one_of
 from testbed.transport import kind_of
 from testbed.transport.interface import TransportKind
-from workloads.aggregation.rules import Algorithm, Travelling, algorithm_of, travelling
+from workloads.aggregation.rules import (
+    Algorithm,
+    Travelling,
+    algorithm_of,
+    local_steps,
+    travelling,
+)
 from workloads.codecs.codec import DIRECTIONS, Codec, Direction
 from workloads.codecs.formats import TopK
 from workloads.codecs.registry import codec_of
@@ -1675,7 +1681,10 @@ class Workload(Section):
         with _within("workload"):
             if self.local_step is None and self.local_step_parameters:
                 raise InputError("workload.local_step_parameters: there is no local_step")
-            _ = self.travelling
+            local_steps(
+                *(self.aggregation, self.aggregation_parameters),
+                *(self.local_step, self.local_step_parameters),
+            )
         return self
 
     @property

@@ -32,27 +32,41 @@ CONFIG = ModelConfig("small", 4, adapters="full", seed=3)
 
 
 class Small(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, norm: nn.Module) -> None:
         super().__init__()
+        self.norm = norm
         self.one, self.two, self.head = nn.Linear(48, 8), nn.Linear(8, 6), nn.Linear(6, 4)
 
     def first(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.one(x.flatten(1)))
+        return torch.tanh(self.norm(self.one(x.flatten(1))))
 
     def second(self, x: Tensor) -> Tensor:
         return torch.tanh(self.two(x))
 
 
-@pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SplitModel:
-    def chain(config: ModelConfig) -> Chain:
-        net = Small()
-        parts = [(net.first,), (net.second,)]
-        return Chain(net, Images(4), lambda x: x, parts, lambda x: net.head(x), head="head")
+Load = Callable[..., SplitModel]
 
-    monkeypatch.setattr(models, "chain_of", chain)
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Load:
+    """Makes the small network, with or without batch normalisation."""
     torch.set_num_threads(1)
-    return load_model(CONFIG, backbone_file(CONFIG, tmp_path))
+
+    def made(config: ModelConfig = CONFIG, norm: Callable[[], nn.Module] = nn.Identity) -> Any:
+        def chain(config: ModelConfig) -> Chain:
+            net = Small(norm())
+            parts = [(net.first,), (net.second,)]
+            return Chain(net, Images(4), lambda x: x, parts, lambda x: net.head(x), head="head")
+
+        monkeypatch.setattr(models, "chain_of", chain)
+        return load_model(config, backbone_file(config, tmp_path))
+
+    return made
+
+
+@pytest.fixture
+def model(load: Load) -> SplitModel:
+    return load()
 
 
 def batches(client: int, round_: int) -> list[tuple[Tensor, Tensor]]:
@@ -255,3 +269,43 @@ def test_only_scaffold_doubles_what_travels() -> None:
     for name in ("scaffold", "feddyn", "fednova", "q-fedavg", "fedprox", "krum"):
         step = algorithm_of(name, {}).local_step or LocalStep()
         assert len(step.receives) == len(step.sends) == (name == "scaffold")
+
+
+@pytest.mark.parametrize("rule", ["scaffold", "feddyn"])
+@pytest.mark.parametrize(
+    ("config", "norm", "ranks"),
+    [
+        (CONFIG, lambda: nn.BatchNorm1d(8), ()),
+        (replace(CONFIG, adapters="lora", rank=4), nn.Identity, (2,)),
+    ],
+)
+def test_statistics_and_smaller_ranks_have_no_part_in_it(
+    load: Load, rule: str, config: ModelConfig, norm: Any, ranks: tuple[int, ...]
+) -> None:
+    """The control variate of a single client is that of the server, so SCAFFOLD changes nothing."""
+    model = load(config, norm)
+    found = {}
+    for name in ("fedavg", rule):
+        training = replace(SGD, aggregation=name, ranks=ranks)
+        client, server = ClientLearner(model, training, 1), ServerLearner(model, [1], training)
+        down = training.travelling.down
+        for round_ in range(3):
+            server.begin_round(1, round_)
+            received = dict(zip(down, server.accompanying(1), strict=True))
+            assert all(len(vector) == client.layout.cuts[1] for vector in received.values())
+            client.begin_round(1, server.part(1), round_, received)
+            for images, labels in batches(1, round_):
+                smashed = client.forward(images)
+                client.backward(server.forward_backward(1, smashed, labels).gradient)
+            sent = client.end_round()
+            server.aggregate({1: client.adapters()}, {1: 5}, {1: sent})
+        found[name] = server._vector.clone()
+    if rule == "scaffold":
+        torch.testing.assert_close(found[rule], found["fedavg"], rtol=0, atol=1e-5)
+    assert torch.isfinite(found[rule]).all()
+    parameters = sum(
+        entry.stop - entry.start for entry in model.layout.entries if not entry.is_statistic
+    )
+    vectors = [tensor for n, tensor in server.state().items() if n.startswith("aggregation.")]
+    assert [len(vector) for vector in vectors] == [parameters]
+    assert (parameters < model.layout.size) == (norm is not nn.Identity)

@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[3]
 CONFIG = ModelConfig("prophet", 50, rank=4, parameters={"length": 16, "width": 32})
 TRAINING = TrainingConfig(learning_rate=2e-2)
 ENTRIES = "[testbed.models]\nprophet = prophet:prophet\n"
-RULES = "[testbed.aggregators]\nmidway = prophet:midway\n"
+RULES = "[testbed.aggregators]\nmidway = prophet:midway\nlively = prophet:lively\n"
+STEPS = "[testbed.local_steps]\ndrag = prophet:Drag\n"
 CODECS = "[testbed.codecs]\nsigns = prophet:Signs\n"
 
 
@@ -38,7 +39,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     code = re.search(r"```python prophet/prophet\.py\n(.*?)```", page, re.DOTALL)
     assert code
     folder = tmp_path / "packages"
-    write_package(folder, "prophet", code[1], f"{ENTRIES}\n{RULES}\n{CODECS}")
+    write_package(folder, "prophet", code[1], f"{ENTRIES}\n{RULES}\n{STEPS}\n{CODECS}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     torch.set_num_threads(1)
     with importable(folder, "prophet", monkeypatch):
@@ -136,6 +137,26 @@ def test_its_rule_of_aggregation(tmp_path: Path) -> None:
     before = server.begin_round(4).clone()
     server.aggregate({1: before + 1}, {1: 3})
     torch.testing.assert_close(server.begin_round(4), before + 0.25)
+
+
+def test_its_rule_and_local_step_with_state(tmp_path: Path) -> None:
+    """Clients whose loss falls count twice; each side keeps where it ended."""
+    made = scenario(workload__aggregation="lively", workload__local_step="drag")
+    assert made.workload.travelling.stays
+    assert not made.workload.travelling.is_sent
+    with pytest.raises(InputError, match=r"local_step_parameters\.x: 'drag' has no such"):
+        scenario(workload__local_step="drag", workload__local_step_parameters={"x": 1})
+    model = load_model(CONFIG, backbone_file(CONFIG, tmp_path))
+    server = ServerLearner(model, [1, 2], TrainingConfig(aggregation="lively", local_step="drag"))
+    for losses, share in (({1: [1.0], 2: [2.0]}, 0.5), ({1: [1.5], 2: [0.5]}, 1 / 3)):
+        before = server.begin_round(4, 0).clone()
+        server._losses = losses
+        server.aggregate({1: before + 1, 2: before}, {1: 3, 2: 3})
+        torch.testing.assert_close(server.begin_round(4), before + share)
+        saved = server.state()
+        for k, own in losses.items():
+            assert float(saved[f"aggregation.@{k}.loss"]) == own[0]
+            assert len(saved[f"clients.{k}.@bs.end"]) == model.layout.size - model.layout.cuts[4]
 
 
 def test_its_codec() -> None:
