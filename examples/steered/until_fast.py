@@ -20,7 +20,8 @@ import time
 
 from testbed.pilot import Pilot
 
-STEP_S = 0.1
+START_S, STEP_S = 0.3, 0.1
+"""The time of the first step, and between steps. Fixed times give equal flights in all sessions."""
 WINDOW_STEPS = 10
 BYTES_ACKED = struct.Struct("Q")
 AT = 120
@@ -31,12 +32,12 @@ def main(wanted_mbps: float, speed_m_s: float, *at_m: float) -> None:
     """Fly."""
     pilot, (x, y, z) = Pilot(), at_m
     pilot.publish((x, y, z))
-    time.sleep(max(0.0, -pilot.now()) + 0.2)
+    time.sleep(max(0.0, START_S - STEP_S - pilot.now()))
     link = socket.create_connection((os.environ["TESTBED_BS"], 5001))
     link.setblocking(False)
-    start_s, data, moving, acked = pilot.now(), bytes(1 << 16), False, []
+    data, moving, acked = bytes(1 << 16), False, []
     for step in range(1, 1_000_000):
-        while (left_s := start_s + STEP_S * step - pilot.now()) > 0:
+        while (left_s := START_S + STEP_S * step - pilot.now()) > 0:
             try:
                 link.send(data)
             except BlockingIOError:
@@ -49,10 +50,10 @@ def main(wanted_mbps: float, speed_m_s: float, *at_m: float) -> None:
         mbps = 8e-6 * (acked[-1] - acked[0]) / (STEP_S * max(1, len(acked) - 1))
         moving = mbps < wanted_mbps and len(acked) > WINDOW_STEPS // 2 and far_m > 50
         away = speed_m_s / far_m if moving else 0.0
-        pilot.publish((x, y, z), (-away * x, -away * y, 0.0), start_s + STEP_S * step)
+        pilot.publish((x, y, z), (-away * x, -away * y, 0.0), START_S + STEP_S * step)
         modem = pilot.link()
         rate_mbps = modem.uplink_bps / 1e6
-        numbers = start_s + STEP_S * step, math.hypot(x, y), mbps, rate_mbps, modem.uplink_snr_db
+        numbers = START_S + STEP_S * step, math.hypot(x, y), mbps, rate_mbps, modem.uplink_snr_db
         print(*(f"{number:.3f}" for number in numbers), flush=True)
 
 

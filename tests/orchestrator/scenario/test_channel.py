@@ -3,11 +3,16 @@
 
 """A channel grows and caches itself, and never more than its source has."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
-from orchestrator.scenario.channel import FIRST_SLOTS, Channel
+from orchestrator.scenario.channel import FIRST_SLOTS, Channel, ns3_source
+from orchestrator.scenario.loading import validate
+from testbed.core.errors import InputError
+from testbed.core.registry import MOBILITY
 
 SLOT_S = 0.1
 
@@ -61,3 +66,47 @@ def test_a_channel_is_shared_not_wrapped() -> None:
     channel = Channel(Source())
     assert Channel.of(channel) is channel
     assert Channel.of(Source()) is not channel
+
+
+def test_a_mobility_model_may_react_and_is_then_asked_as_late_as_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at a file, which the session writes between the slots."""
+    (tmp_path / "x.txt").write_text("500")
+
+    def stick(space, file):
+        while True:
+            yield [[float(Path(file).read_text()), 0.0, 20.0]]
+
+    monkeypatch.setitem(MOBILITY.built_in, "stick", stick)
+    tree = {
+        "name": "stick",
+        "uavs": {"count": 1, "tx_power_w": 0.1},
+        "mobility": {
+            "model": "stick",
+            "parameters": {"file": str(tmp_path / "x.txt")},
+            "update_s": 0.1,
+        },
+    }
+    scenario = validate(tree, "stick")
+    with ns3_source(scenario) as source:
+        assert Channel(source).horizon is None
+        assert Channel(source).now.slots == FIRST_SLOTS
+    stick.horizon = 1
+    with pytest.raises(
+        InputError, match=r"mobility.model: 'stick' reacts .* and there is none here"
+    ):
+        ns3_source(scenario)
+    with ns3_source(scenario, by_slot=True) as source:
+        channel = Channel(source)
+        for slot in range(20):
+            if slot == 10:
+                (tmp_path / "x.txt").write_text("300")
+            channel.trace(slot + 1)
+        assert channel.now.position_m is not None
+        x_m = channel.now.position_m[0, :, 0]
+    # The update of 1.1 s is that for which it is asked at 1 s.
+    assert x_m.tolist() == [500.0] * 11 + [300.0] * 9
+    stick.horizon = 5
+    with pytest.raises(InputError, match="has a `horizon` of 5; it must be 1 or None"):
+        ns3_source(scenario, by_slot=True)
