@@ -186,7 +186,7 @@ def _cut(text: bytes, length: int) -> npt.NDArray[np.uint8]:
     """Sequences [n, length + 1] of a text; the remainder at its end is not used."""
     data = np.frombuffer(text, np.uint8)
     starts = np.arange(max(0, (len(data) - 1) // length)) * length
-    return data[starts[:, None] + np.arange(length + 1)]
+    return data[starts[:, None] + np.arange(length + 1)]  # type: ignore[no-any-return]
 
 
 def _clients(file: Path) -> Iterator[tuple[str, Samples]]:
