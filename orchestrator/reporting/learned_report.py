@@ -100,7 +100,8 @@ def learned_lines(folder: Path) -> list[str]:
     if len(learned) == 1:
         return [outcome.line() for _, outcome in outcomes]
     lines = [f"seed {seed}: {outcome.line()}" for seed, outcome in outcomes]
-    return [*lines, sentences(learned, _seed_rows(learned), None)[0]] if lines else []
+    said = sentences(learned, _seed_rows(learned), None)
+    return [*lines, " ".join(said)] if lines else []
 
 
 def render(name: str, learned: Sequence[Learned]) -> str:
@@ -164,15 +165,20 @@ def sentences(
 ) -> list[str]:
     """What came out: the measure at the end, its costs, and its spread over clients."""
     first, overall = learned[0].outcome, _overall(seeds)
-    if first is None or overall["last"] is None or overall["best"] is None:
+    if first is None:
         return ["Nothing was evaluated on held-out data."]
     measure, several = first.measure, len(seeds) > 1
     found = [first.sentence()]
     if several:
+        last, best = overall["last"], overall["best"]
         found = [
-            f"Over {len(seeds)} seeds, the held-out {measure} is {_span(overall['last'], measure)} "
-            f"{first.last.when}. The best value of a seed is {_span(overall['best'], measure)}."
+            f"Over {len(seeds)} seeds, the held-out {measure} is "
+            f"{_span(last, measure)} {first.last.when}."
         ]
+        if (lost := sum(row["last"] is None for row in seeds)) and last is not None:
+            found.append(f"In {lost} of them, it is not finite.")
+        if best is not None:
+            found.append(f"The best value of a seed is {_span(best, measure)}.")
     if overall["time_s"] is not None:
         found.append(
             f"The rounds take {number(overall['time_s']['mean'], 3)} s{' (mean)' * several}, as "
@@ -193,8 +199,10 @@ def shown(value: float | None, measure: str) -> str:
     return f"{100 * value:.1f} %" if measure == "accuracy" else f"{value:.4g}"
 
 
-def _span(found: Mapping[str, float], measure: str) -> str:
-    """A mean over seeds with its extremes."""
+def _span(found: Mapping[str, float] | None, measure: str) -> str:
+    """A mean over seeds with its extremes; None: no seed has a value."""
+    if found is None:
+        return shown(None, measure)
     low, high = shown(found["low"], measure), shown(found["high"], measure)
     return shown(found["mean"], measure) + f" ({low} to {high})" * (low != high)
 
@@ -203,21 +211,14 @@ def _seed_rows(learned: Sequence[Learned]) -> list[dict[str, Any]]:
     """One row per seed: its last and best evaluations, and the costs until the last."""
     rows = []
     for each in learned:
-        outcome, curve = each.outcome, each.curve
-        costs = {name: _finite(curve[name].iloc[-1]) if len(curve) else None for name in
-                 ("time_s", "energy_j", "bytes")}  # fmt: skip
-        if outcome is None:
-            rows.append({"seed": each.seed, "outcome": None, "last": None, "best": None, **costs})
-            continue
-        rows.append(
-            {
-                "seed": each.seed,
-                "outcome": outcome,
-                "last": outcome.last.value(outcome.measure),
-                "best": outcome.best.value(outcome.measure),
-                **costs,
-            }
-        )
+        outcome = each.outcome
+        row: dict[str, Any] = {"seed": each.seed, "outcome": outcome, "last": None, "best": None}
+        if outcome is not None:
+            row["last"] = _finite(outcome.last.value(outcome.measure))
+            row["best"] = _finite(outcome.best.value(outcome.measure))
+        for name in ("time_s", "energy_j", "bytes"):
+            row[name] = _finite(each.curve[name].iloc[-1]) if len(each.curve) else None
+        rows.append(row)
     return rows
 
 
@@ -309,7 +310,8 @@ def _training(learned: Sequence[Learned], over: Sequence[str]) -> pd.DataFrame:
         joined = means.join(costs[places], how="inner") if len(costs) else means
         parts.append(joined.rename_axis("round").reset_index())
     found = pd.concat(parts).groupby("round", as_index=False).mean()
-    return found[np.isfinite(found[list(over)]).all(axis=1)]
+    known = np.isfinite(found[list(over)].to_numpy(float)).all(axis=1)
+    return pd.DataFrame(found[known])
 
 
 def _client_rows(learned: Sequence[Learned]) -> list[dict[str, Any]]:
@@ -330,12 +332,12 @@ def _client_rows(learned: Sequence[Learned]) -> list[dict[str, Any]]:
                     "by_classes": by_classes(recall, held) if len(recall) else math.nan,
                 }
             )
-    made = []
+    made: list[dict[str, Any]] = []
     for client, seeds in sorted(rows.items()):
         table = pd.DataFrame(seeds).astype(float)
         made.append(
             {"client": client}
-            | {name: _finite(table[name].mean()) for name in table}
+            | {str(name): _finite(table[name].mean()) for name in table}
             | {"low": _finite(table["accuracy"].min()), "high": _finite(table["accuracy"].max())}
         )
     return made
@@ -418,23 +420,35 @@ def _facts(learned: Sequence[Learned]) -> dict[str, str]:
         adapters += f" ({first.appraised.trained:,} values)"
     chosen = f", {part.clients} per round ({part.rule})" if part.clients else ""
     parameters = workload.aggregation_parameters
+    iterations = f"{workload.local_iterations} iterations"
+    if workload.local_epochs is not None:
+        iterations = f"{workload.local_epochs} epochs"
+    step = ", ".join(filter(None, [workload.local_step, _keys(workload.local_step_parameters)]))
+    skew = f"concentration {data.concentration:g}" if data.partition == "dirichlet" else ""
+    column = data.partition_column or ""
     versions = first.manifest.get("packages") or {}
     return {
         "Model": workload.model,
         "Trained": adapters,
         "Data": str(first.manifest.get("data") or f"{data.source}, {data.samples} samples"),
-        "Partition": data.partition
-        + (f", concentration {data.concentration:g}" if data.partition == "dirichlet" else ""),
+        "Partition": ", ".join(
+            filter(None, [data.partition, skew, column, _keys(data.partition_parameters)])
+        ),
         "UAVs": f"{scenario.uavs.count}{chosen}",
         "Rounds": str(scenario.rounds),
-        "Local training": f"{workload.local_iterations} iterations of {workload.batch_size} "
-        "samples per round",
+        "Local training": f"{iterations} per round, batches of {workload.batch_size} samples"
+        + (f"; local step: {step}" if step else ""),
         "Optimiser": f"{workload.optimiser}, learning rate {workload.learning_rate} "
         f"({workload.learning_rate_schedule})",
-        "Aggregation": workload.aggregation + (f" {parameters}" if parameters else ""),
+        "Aggregation": ", ".join(filter(None, [workload.aggregation, _keys(parameters)])),
         "Seeds": ", ".join(str(each.seed) for each in learned),
         "Versions": ", ".join(f"{n} {versions[n]}" for n in ("torch", "timm") if n in versions),
     }
+
+
+def _keys(parameters: Mapping[str, Any]) -> str:
+    """Parameters in words."""
+    return ", ".join(f"{name} {value}" for name, value in parameters.items())
 
 
 def _remarks(learned: Sequence[Learned]) -> list[str]:

@@ -64,11 +64,20 @@ def learning_chart(
         if len(curves) > 1:
             low, high = scale * of["low"], scale * of["high"]
             series.append(xy.band(name, places, low, high, style.colour, holds=True))
-            for curve in curves:
+            for seed, curve in group.curves.items():
                 own = {x: _factor(x) * curve[x].to_numpy(float) for x in over}
                 values = scale * curve[y].to_numpy(float)
                 series.append(
-                    xy.line(name, own, values, style.colour, width=1, holds=True, faint=True)
+                    xy.line(
+                        name,
+                        own,
+                        values,
+                        style.colour,
+                        width=1,
+                        holds=True,
+                        faint=True,
+                        name=f"{name}, seed {seed}",
+                    )
                 )
         held_out.append(
             xy.line(

@@ -137,6 +137,8 @@ def write_mlflow(result: Result, folder: Path, about: dict[str, Any]) -> Path:
     if run.exists():
         raise InputError(f"`out`: {folder} has this result already: {run}")
     start_ms = _started_ms(about)
+    times_s = [value.time_s for value in values]
+    end_s = result.timeline.end_s if result.timeline.rounds else max(times_s, default=0.0)
     run.mkdir(parents=True)
     if not (experiment / "meta.yaml").exists():
         _write_yaml(
@@ -163,7 +165,7 @@ def write_mlflow(result: Result, folder: Path, about: dict[str, Any]) -> Path:
     _write_yaml(  # Last: a run without it is none.
         run / "meta.yaml",
         artifact_uri=(run / "artifacts").resolve().as_uri(),
-        end_time=start_ms + round(1e3 * max((value.time_s for value in values), default=0.0)),
+        end_time=start_ms + round(1e3 * end_s),
         entry_point_name="",
         experiment_id=EXPERIMENT,
         lifecycle_stage="active",

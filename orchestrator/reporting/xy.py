@@ -84,6 +84,7 @@ def line(
     marker: str = "",
     holds: bool = False,
     faint: bool = False,
+    name: str = "",
 ) -> Series:
     """A line through points, shape [n] each; it has a gap where y is NaN.
 
@@ -96,7 +97,8 @@ def line(
         width: Width in pixels.
         marker: Marker of matplotlib at each point; empty: none.
         holds: Whether a value holds until the next one.
-        faint: Whether the line is in the background, with a tooltip of its own.
+        faint: Whether the line is in the background, without a row in tooltips.
+        name: Name in a CSV file, if it is not `label`.
     """
     return _series("line", label, x, {"y": y}, colour) | {
         "dash": dash,
@@ -104,6 +106,7 @@ def line(
         "marker": marker,
         "holds": holds,
         "faint": faint,
+        **({"name": name} if name else {}),
     }
 
 

@@ -21,6 +21,13 @@ CONFUSION = [(0, 0, 8), (0, 1, 2), (1, 1, 5), (2, 1, 1), (2, 2, 3)]
 PARTITION = [[[0, 30], [1, 10]], [[1, 20]]]
 
 
+def small_scenario(seed: int, **keys: Any) -> tb.Scenario:
+    """A scenario of two UAVs and three rounds."""
+    given = {"seed": seed, "rounds": 3, "uavs.count": 2, "uavs.tx_power_w": 1}
+    given |= {"workload.evaluate_every": 1, "workload.local_iterations": 2}
+    return tb.load("quickstart", given | keys)
+
+
 def write_learned(
     folder: Path,
     accuracies: Sequence[float] = ACCURACIES[1],
@@ -36,9 +43,7 @@ def write_learned(
     A round takes 2 s, 3 J and 1 MB. Losses are 1 - accuracy, and training losses 1 / (round + 1).
     """
     rounds = len(accuracies) - 1
-    given = {"seed": seed, "rounds": rounds, "uavs.count": 2, "uavs.tx_power_w": 1}
-    given |= {"workload.evaluate_every": 1, "workload.local_iterations": 2}
-    scenario = tb.load("quickstart", given | keys)
+    scenario = small_scenario(seed, rounds=rounds, **keys)
     nan, rows = float("nan"), []
     for done, accuracy in enumerate(accuracies):
         rows += [

@@ -17,7 +17,7 @@ from torch.nn import functional
 from workloads.data.pictures import Pictures
 from workloads.data.samples import ClientData, Dataset, open_data
 from workloads.learning.learner import initial_own, own_tensors
-from workloads.learning.model import MEMORY, OWN, SplitModel
+from workloads.learning.model import SplitModel
 from workloads.learning.real import Opened, Settings, evaluated_samples
 from workloads.models.seeds import generator
 
@@ -68,8 +68,7 @@ def appraise(settings: Settings, state: bytes) -> Appraisal:
     """
     opened = Opened.of(settings)
     model, tensors = opened.model, safetensors.torch.load(state)
-    whole = {n: t for n, t in tensors.items() if not n.startswith((MEMORY, OWN))}
-    model.attach(model.layout.views(model.layout.vector(whole).to(model.device)))
+    model.attach(model.layout.views(model.layout.vector(tensors).to(model.device)))
     clients = [
         _of_client(model, settings, share, own_tensors(tensors, share.client))
         for share in opened.shares
@@ -108,8 +107,9 @@ def _attach_own(model: SplitModel, own: dict[str, Tensor]) -> None:
     """Attach the tensors that stay with a client, if there are any."""
     if model.own.size:
         views = model.own.views(initial_own(model))
-        for name, tensor in own.items():
-            views[name].copy_(tensor)
+        for name, view in views.items():
+            if name in own:  # A state may have more, such as what a local step keeps.
+                view.copy_(own[name])
         model.attach(views)
 
 

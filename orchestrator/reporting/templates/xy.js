@@ -196,7 +196,7 @@ function csvOf(chart, visible, xOf, xLabel, inside) {
   const rows = [["series", xLabel, chart.y.label, "low", "high"]];
   for (const series of visible)
     xOf(series).forEach((at, i) => {
-      if (inside(at)) rows.push([series.label, at, series.y?.[i], series.low?.[i], series.high?.[i]]);
+      if (inside(at)) rows.push([series.name ?? series.label, at, series.y?.[i], series.low?.[i], series.high?.[i]]);
     });
   return csvText(rows);
 }

@@ -3,21 +3,28 @@
 
 """What is learned is appraised by class and client, and timed by the predicted rounds."""
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from page_parts import Page
+from small_trajectories import small_scenario, write_learned
 from typer.testing import CliRunner
 
 import orchestrator as tb
 from orchestrator.analysis.learned import curve_of
 from orchestrator.cli.main import app
-from orchestrator.emulated.appraisal import time_by_prediction
+from orchestrator.emulated import appraisal
+from orchestrator.emulated.appraisal import learn_seeds, time_by_prediction
 from orchestrator.emulated.learning import learning_settings, place
+from orchestrator.emulated.trajectory import learn_into
 from orchestrator.records.appraised import read_appraised
-from orchestrator.records.learned import STATE, read_trajectories
+from orchestrator.records.directory import part_of
+from orchestrator.records.learned import STATE, read_trajectories, read_trajectory
+from testbed.core.errors import InputError
 
 pytest.importorskip("torch")
 
@@ -131,3 +138,58 @@ def test_predict_takes_the_folder_of_all_seeds(learned: Path, tmp_path: Path) ->
     done = CliRunner().invoke(app, [*given, "--json", str(tmp_path / "p.json")])
     assert done.exit_code == 0, done.output
     assert "accuracy" in done.stdout
+
+
+class Stopped(Exception):
+    """What interrupts a training."""
+
+
+def test_seeds_that_are_complete_are_kept_and_others_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, bool, bool]] = []
+    stops = {"seed-3"}
+
+    def pretend(
+        folder: Path, scenario: Any, *, overwrite: bool, resume: bool, progress: Any
+    ) -> Any:
+        calls.append((folder.name, overwrite, resume))
+        if folder.name in stops:
+            part_of(folder).mkdir(parents=True)
+            raise Stopped
+        shutil.rmtree(folder, ignore_errors=True)
+        return read_trajectory(write_learned(folder, seed=scenario.seed))
+
+    monkeypatch.setattr(appraisal, "learn_into", pretend)
+    out = tmp_path / "out"
+    given = [small_scenario(seed) for seed in (1, 2, 3, 4)]
+    with pytest.raises(Stopped):
+        learn_seeds(out, given)
+    assert calls == [("seed-1", False, False), ("seed-2", False, False), ("seed-3", False, False)]
+    calls.clear()
+    stops.clear()
+    folders = learn_seeds(out, given, resume=True)
+    assert calls == [("seed-3", False, True), ("seed-4", False, False)]
+    assert [folder.name for folder in folders] == [f"seed-{seed}" for seed in (1, 2, 3, 4)]
+    assert [each.scenario.seed for each in read_trajectories(out)] == [1, 2, 3, 4]
+    other = [small_scenario(seed, rounds=2) for seed in (1, 2)]
+    with pytest.raises(InputError, match=r"^`resume`: .*seed-1 has learned another scenario$"):
+        learn_seeds(out, other, resume=True)
+    calls.clear()
+    learn_seeds(out, given[:2], overwrite=True)
+    assert calls == [("seed-1", True, False), ("seed-2", True, False)]
+    calls.clear()
+    # Nothing was begun there: what resumes says so.
+    learn_seeds(tmp_path / "new", given[:2], resume=True)
+    assert calls[0] == ("seed-1", False, True)
+
+
+def test_where_statistics_stay_each_client_is_judged_with_its_own(tmp_path: Path) -> None:
+    keys = {"rounds": 1, "workload.model": "resnet_nano_32", "workload.batch_norm": "local"}
+    scenario = tb.load("quickstart", KEYS | keys | {"workload.split": 2})
+    made = learn_into(tmp_path / "out", scenario)
+    found = appraisal.appraise(made)
+    assert found is not None
+    assert found.matrix.sum() == 3 * 15  # The held-out samples, once with the model of each UAV.
+    accuracy = made.table.loc[made.table["data"] == "held-out", "accuracy"].iloc[-1]
+    assert np.trace(found.matrix) / found.matrix.sum() == pytest.approx(accuracy)

@@ -6,6 +6,7 @@
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,13 @@ def test_a_loss_that_diverged_is_no_number(tmp_path: Path) -> None:
     html = page_of(folder)
     assert "NaN" not in html.split('id="data">')[1].split("</script>")[0]
     assert "The held-out accuracy is not finite after 3 rounds" in Page(html).words("overview")
+    seeds = tmp_path / "seeds"
+    shutil.copytree(folder, seeds / "seed-1")
+    write_learned(seeds / "seed-2", ACCURACIES[2], 2)
+    lead = Page(page_of(seeds)).words("overview")
+    assert (
+        "Over 2 seeds, the held-out accuracy is 70.0 % after 3 rounds. In 1 of them, it is" in lead
+    )
 
 
 def test_the_command_writes_the_page_again(seeds: Path, tmp_path: Path) -> None:

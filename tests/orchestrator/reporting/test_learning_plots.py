@@ -133,7 +133,11 @@ def test_a_paradigm_has_the_colour_of_its_page_in_figures(
     own = [style_of(paradigm) for paradigm in paradigms]
     expected = [style.colour for style in own for _ in seeds]
     assert [each["colour"] for each in page["timelines"]] == expected
-    assert [each["colour"] for each in page["curves"]] == expected
+    series = page["charts"]["accuracy"]["series"]
+    marked = [each for each in series if each["kind"] == "line" and each["marker"]]
+    assert [(each["colour"], each["marker"]) for each in marked] == [
+        (style.colour, style.marker) for style in own
+    ]
     assert group_styles(found) == own
     figure = curves(found.groups, "time_s", "accuracy", None, group_styles(found))
     assert figure is not None
