@@ -393,7 +393,7 @@ class _Learning:
             )
 
     def _begin(self, index: int, clients: Sequence[int], splits: Any, sizes: Any) -> None:
-        self._at_server(lambda: self.server.begin_round(index, splits, sizes))
+        self._at_server(lambda: self.server.begin_round(index, splits, sizes, clients))
         for client in clients:
             work = self._clients[client]
             work.begin_round(index, splits[client - 1], sizes[client - 1])

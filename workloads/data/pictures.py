@@ -21,6 +21,8 @@ from workloads.models.chain import Images
 
 Indices = npt.NDArray[np.int64]
 
+KEPT_BYTES = 64 << 20
+"""Most memory for samples that are kept as the model takes them, per data set and process."""
 READ_AHEAD = 256
 """Encoded pictures in memory while all are decoded."""
 HELD_OUT_SHARE = 0.1
@@ -40,8 +42,28 @@ class Pictures:
     unused: Sequence[str] = ()
     """Parts of the source that are neither for training nor held out."""
 
+    _kept: dict[int, Tensor] | None = None
+
     def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S] in the model's size, float32, normalised."""
+        """Images [n, 3, S, S] in the model's size, float32, normalised.
+
+        The first samples that are asked for are kept, up to `KEPT_BYTES`: in many rounds of a small
+        network, decoding them again would take most of the time.
+        """
+        if self._kept is None:
+            self._kept = {}
+        images = []
+        for index in map(int, indices):
+            image = self._kept.get(index)
+            if image is None:
+                image = self._image(index)
+                if (len(self._kept) + 1) * image.nbytes <= KEPT_BYTES:
+                    self._kept[index] = image
+            images.append(image)
+        return torch.stack(images)
+
+    def _image(self, index: int) -> Tensor:
+        """One sample, [3, S, S]."""
         raise NotImplementedError
 
     def batch(self, indices: Indices) -> tuple[Tensor, Tensor]:
@@ -58,15 +80,12 @@ class EncodedPictures(Pictures):
         """The name of a sample for messages, and its encoded picture."""
         raise NotImplementedError
 
-    def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S]: the shorter side is resized to S, then the centre is cropped."""
-        images = []
-        for index in indices:
-            try:
-                images.append(self._normalised(*self._encoded(int(index))))
-            except OSError as error:
-                raise InputError(f"{FIELD}: {error}") from None
-        return torch.stack(images)
+    def _image(self, index: int) -> Tensor:
+        """A picture whose shorter side is resized to S, and whose centre is cropped."""
+        try:
+            return self._normalised(*self._encoded(index))
+        except OSError as error:
+            raise InputError(f"{FIELD}: {error}") from None
 
     def _normalised(self, name: str, data: bytes) -> Tensor:
         try:

@@ -81,10 +81,6 @@ class Synthetic(Pictures):
         self._part = "train" if train else "test"
         self._seed = seed
 
-    def images(self, indices: Sequence[int] | Indices) -> Tensor:
-        """Images [n, 3, S, S]."""
-        return torch.stack([self._image(int(index)) for index in indices])
-
     def _image(self, index: int) -> Tensor:
         random = generator(self._seed, f"{self._part} {index}")
         down, right = torch.randint(self._size, (2,), generator=random).tolist()
@@ -194,9 +190,6 @@ class Folder(EncodedPictures):
     def _encoded(self, index: int) -> tuple[str, bytes]:
         path = self._paths[index]
         return path, picture_bytes(Path(path))
-
-    def _image(self, path: str) -> Tensor:
-        return self._normalised(path, picture_bytes(Path(path)))
 
 
 class SyntheticTokens:

@@ -9,7 +9,7 @@ client) the result does not depend on how and when these are transferred.
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -489,12 +489,18 @@ class ServerLearner:
         self.diverged: list[int] = []
         """Clients of the last round whose model had values that are not finite."""
 
-    def begin_round(self, split: int | Mapping[int, int], round_: int = 0) -> Tensor:
+    def begin_round(
+        self,
+        split: int | Mapping[int, int],
+        round_: int = 0,
+        clients: Collection[int] | None = None,
+    ) -> Tensor:
         """Split the global state after `split` parts, and reset the optimisers.
 
         Args:
             split: Split point u of all clients, or u_k by client.
             round_: The round, which the learning rate may depend on.
+            clients: Clients that take part; None: all may.
 
         Returns:
             The vector to broadcast, float32, contiguous, on the CPU: the longest of the clients'
@@ -513,7 +519,8 @@ class ServerLearner:
             first = self._clients[0]
             self._trainees = dict.fromkeys(self._clients, copy(first, points[first]))
         else:
-            self._trainees = {client: copy(client, points[client]) for client in self._clients}
+            here = self._clients if clients is None else clients
+            self._trainees = {client: copy(client, points[client]) for client in here}
         self._splits = points
         self._buffer.clear()
         self.diverged = []

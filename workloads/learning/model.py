@@ -347,6 +347,7 @@ class SplitModel(nn.Module):
         super().__init__()
         self.config = config
         self.recompute = False
+        self._device: torch.device | None = None
         chain = chain_of(config)
         self.net = net = chain.net
         self.input = chain.input
@@ -563,8 +564,10 @@ class SplitModel(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Device of the frozen weights."""
-        return next(self.parameters()).device
+        """Device of the frozen weights, which are loaded as a whole."""
+        if self._device is None or self._device.type == "meta":
+            self._device = next(self.parameters()).device
+        return self._device
 
     def attach(self, tensors: Mapping[str, Tensor], batches: Sequence[str] = ()) -> None:
         """Use these tensors, by reference: adapters or parameters, statistics, the head.

@@ -4,9 +4,10 @@
 """Real learning for node programs: computes with torch and exchanges plain bytes."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -197,6 +198,7 @@ class RealClient:
     """
 
     def __init__(self, settings: Settings, client: int, opened: Opened | None = None):
+        reads_ahead = opened is None
         if opened is None:
             opened = Opened.of(settings)
             self._warm_up(opened.model, settings.training, client)
@@ -213,7 +215,8 @@ class RealClient:
         self._uploads = (
             None if up_codec is None else AdapterUploads(up_codec, settings.error_feedback)
         )
-        self._reader = ThreadPoolExecutor(1)
+        # Other clients would read the same data at the same time.
+        self._reader = ThreadPoolExecutor(1) if reads_ahead else None
         self._watch = Stopwatch(model.device)
 
     @staticmethod
@@ -236,16 +239,21 @@ class RealClient:
         self._down_shared = self._settings.receiver("gradient")
         self._samples = sizes.labels // self._labels_of_sample
         self._fetch(1)
-        self._batch.result()
+        self._batch()
 
     def _name(self, iteration: int) -> str:
         return batch_name(self._data.client, self._round, iteration)
 
     def _fetch(self, iteration: int) -> None:
-        """Load a batch in the background, because reading data is not part of a computing step."""
-        self._batch: Future[tuple[Tensor, Tensor]] = self._reader.submit(
-            self._data.batch, self._round, iteration, self._samples
-        )
+        """Load a batch, in the background if a step is timed, because reading data is not part of
+        it."""
+        read = partial(self._data.batch, self._round, iteration, self._samples)
+        self._batch: Callable[[], tuple[Tensor, Tensor]]
+        if self._reader is not None:
+            self._batch = self._reader.submit(read).result
+            return
+        batch = read()
+        self._batch = lambda: batch
 
     def adapters_header(self) -> bytes:
         """The safetensors header of the adapters."""
@@ -267,7 +275,7 @@ class RealClient:
 
     def forward(self, iteration: int) -> None:
         """Do the forward pass of the iteration's batch."""
-        images, labels = self._batch.result()
+        images, labels = self._batch()
         with self._watch:
             smashed = self._learner.forward(images, self._name(iteration)).cpu()
             self._shape = smashed.shape
@@ -347,7 +355,8 @@ class RealClient:
 
     def close(self) -> None:
         """Stop loading batches."""
-        self._reader.shutdown(cancel_futures=True)
+        if self._reader is not None:
+            self._reader.shutdown(cancel_futures=True)
 
 
 class RealServer:
@@ -387,36 +396,50 @@ class RealServer:
         self._learner.forward_backward(1, smashed, labels)
         self._learner.load_state(state)
 
-    def begin_round(self, round_: int, splits: Sequence[int], sizes: Sequence[RoundSizes]) -> None:
-        """Split the global state and allocate buffers for every client's frames."""
+    def begin_round(
+        self,
+        round_: int,
+        splits: Sequence[int],
+        sizes: Sequence[RoundSizes],
+        clients: Collection[int] | None = None,
+    ) -> None:
+        """Split the global state and allocate buffers for every client's frames.
+
+        Args:
+            round_: Index of the round.
+            splits: Split point of each client.
+            sizes: Sizes of each client's frames.
+            clients: Clients that take part; None: all may.
+        """
         self._round, self._served = round_, Counter[int]()
         self._splits = dict(enumerate(splits, start=1))
+        here = self._samples.keys() if clients is None else clients
         same = splits[0] if len(set(splits)) == 1 else None
-        self._learner.begin_round(self._splits, round_)
         together = min(self._settings.clients_per_pass, len(self._samples))
         if together > 1 and same is not None and same not in self._pass_times:
+            self._learner.begin_round(self._splits, round_)
             self._pass_times[same] = self._learner.pass_times(
                 together, self._settings.batch_size, self._feature_shapes[same - 1]
             )
         # If split points differ, clients are served separately.
         self._times = None if same is None else self._pass_times.get(same)
-        self._learner.begin_round(self._splits, round_)
+        self._learner.begin_round(self._splits, round_, here)
         self._sent: dict[int, memoryview] = {}
         self._starts: dict[int, Tensor] = {}
-        for client in self._samples:
+        for client in here:
             self._prepare_broadcast(client, self._learner.part(client))
         self._passes: list[int] = []
         self._kept: list[dict[str, Tensor]] = []
         settings = self._settings
-        self._up = {k: settings.receiver("smashed") for k in self._samples}
-        self._down = {k: settings.sender("gradient") for k in self._samples}
+        self._up = {k: settings.receiver("smashed") for k in here}
+        self._down = {k: settings.sender("gradient") for k in here}
         self._down_shared = settings.sender("gradient")
         self._first_gradients: dict[int, Tensor] = {}
         """Gradients of the first samples of each client's last batch, which are aggregated."""
         of_client = dict(enumerate(sizes, start=1))
-        self._smashed = {k: memoryview(bytearray(of_client[k].smashed)) for k in self._samples}
-        self._labels = {k: np.zeros(of_client[k].labels, dtype="<u4") for k in self._samples}
-        self._adapters = {k: memoryview(bytearray(of_client[k].adapters_up)) for k in self._samples}
+        self._smashed = {k: memoryview(bytearray(of_client[k].smashed)) for k in here}
+        self._labels = {k: np.zeros(of_client[k].labels, dtype="<u4") for k in here}
+        self._adapters = {k: memoryview(bytearray(of_client[k].adapters_up)) for k in here}
 
     def _prepare_broadcast(self, client: int, part: Tensor) -> None:
         """Encode a client's part of the global adapters, and keep the values that the client
