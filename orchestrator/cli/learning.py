@@ -231,13 +231,22 @@ def evaluate(
         out.print(f"  objective of the best common split point {common:.4f}: gain {gain:.1%}")
 
 
-PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors", "model.safetensors")
+PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
+WEIGHT_FILES = ("model.safetensors", "config.json", "generation_config.json")
+
+
+class State(StrEnum):
+    """States of a training that can be exported."""
+
+    LAST = "last"
+    BEST = "best"
 
 
 class Format(StrEnum):
     """Formats to which results are exported."""
 
     PEFT = "peft"
+    WEIGHTS = "weights"
     TENSORBOARD = "tensorboard"
     MLFLOW = "mlflow"
 
@@ -265,10 +274,28 @@ def export(
         Format,
         typer.Option(
             metavar="|".join(Format),
-            help="Format. peft: the trained adapters and head, or the parameters. tensorboard, "
-            "mlflow: the rounds and the learning curves.",
+            help="Format. peft: the trained adapters and head, or all weights if the network's own "
+            "are trained. weights: all weights, with adapters merged, for timm and transformers. "
+            "tensorboard, mlflow: the rounds and the learning curves.",
         ),
     ] = Format.PEFT,
+    state: Annotated[
+        State,
+        typer.Option(
+            metavar="|".join(State),
+            help="State of the model: after the last round, or of the best evaluation of "
+            "`testbed learn`.",
+        ),
+    ] = State.LAST,
+    client: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="K",
+            help="UAV whose own tensors are exported, with workload.batch_norm local or "
+            "per-client.",
+        ),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Export the trained model of a run, or its rounds and learning curves.
@@ -280,12 +307,13 @@ def export(
     from testbed.system.files import check_no_link
 
     check_no_link(folder)
-    if overwrite and to is not Format.PEFT:
-        raise InputError(f"--overwrite: has no effect with --to {to.value}")
-    if to is Format.PEFT:
-        _export_peft(run_dir, folder, overwrite)
-    else:
-        _export_series(run_dir, folder, to)
+    if to in (Format.PEFT, Format.WEIGHTS):
+        _export_model(run_dir, folder, to, state, client, overwrite)
+        return
+    given = {"overwrite": overwrite, "state": state is not State.LAST, "client": client}
+    for name in (name for name, value in given.items() if value):
+        raise InputError(f"--{name}: has no effect with --to {to.value}")
+    _export_series(run_dir, folder, to)
 
 
 def _export_series(run_dir: Path, folder: Path, to: Format) -> None:
@@ -326,27 +354,60 @@ def _export_learned(run_dir: Path, folder: Path, to: Format) -> None:
             out.print(f"run of MLflow: {write_mlflow(result, folder, each.manifest)}")
 
 
-def _export_peft(run_dir: Path, folder: Path, overwrite: bool) -> None:
+def _export_model(
+    run_dir: Path, folder: Path, to: Format, state: State, client: int | None, overwrite: bool
+) -> None:
+    from orchestrator.records.learned import (
+        BEST,
+        STATE,
+        has_trajectories,
+        is_trajectory,
+        read_trajectory,
+    )
     from orchestrator.records.reader import read_run
     from orchestrator.scenario.profiles import model_of
 
-    run = read_run(run_dir)
-    state = run_dir / "adapters.safetensors"
-    if not state.is_file():
-        raise InputError(f"{run_dir}: has no trained model: adapters.safetensors is missing")
-    exported = any((folder / name).is_file() for name in PEFT_FILES)
+    learned = is_trajectory(run_dir)
+    if not learned and has_trajectories(run_dir):
+        raise InputError(f"{run_dir}: has several seeds; name the folder of one")
+    scenario = (read_trajectory if learned else read_run)(run_dir).scenario
+    if state is State.BEST and not learned:
+        raise InputError(
+            f"--state: must be last, because {run_dir} is no folder of `testbed learn`"
+        )
+    file = run_dir / (BEST if state is State.BEST else STATE)
+    if not file.is_file():
+        raise InputError(f"{run_dir}: has no trained model: {file.name} is missing")
+    from workloads.learning.settings import OWN
+    from workloads.learning.tensors import read_tensors
+
+    tensors, count = read_tensors(file, "export"), scenario.uavs.count
+    staying = any(name.startswith(OWN) for name in tensors)
+    if staying and client is None:
+        raise InputError(
+            f"--client: is needed, because with workload.batch_norm "
+            f"{scenario.workload.batch_norm!r} each UAV has tensors of its own; give 1 to {count}"
+        )
+    if client is not None and not staying:
+        raise InputError("--client: has no effect, because all UAVs have the same tensors")
+    if client is not None and client > count:
+        raise InputError(f"--client: must be from 1 to {count}, not {client}")
+    exported = any((folder / name).is_file() for name in PEFT_FILES + WEIGHT_FILES)
     _check_empty(folder, replaces=overwrite and exported)
     from testbed.system.folders import cache_folder
     from workloads.learning.cached import backbone_file
-    from workloads.learning.export import export_peft
-    from workloads.learning.tensors import read_tensors
+    from workloads.learning.export import BASE, export_peft, export_weights
     from workloads.models.language import is_language
 
-    model = model_of(run.scenario)
+    model = model_of(scenario)
     backbone = backbone_file(model, cache_folder())
-    remove_results(folder, PEFT_FILES)
-    export_peft(read_tensors(state, "export"), folder, model, backbone)
-    trained = {"full": "parameters", "none": "head"}.get(model.adapters, "adapters and head")
-    out.print(f"{trained}: {folder}")
     whose = "transformers'" if is_language(model.model) else "timm's"
+    if to is Format.WEIGHTS or model.adapters in ("full", "none"):
+        export_weights(tensors, folder, model, backbone, client)
+        remove_results(folder, (*PEFT_FILES, *(f"{BASE}/{name}" for name in WEIGHT_FILES)))
+        out.print(f"all weights, with {whose} names: {folder}")
+        return
+    export_peft(tensors, folder, model, backbone, client)
+    remove_results(folder, WEIGHT_FILES)
+    out.print(f"adapters and head: {folder}")
     out.print(f"frozen weights, with {whose} names: {backbone}")

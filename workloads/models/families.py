@@ -99,6 +99,17 @@ OWN_MODELS: dict[str, dict[str, Any]] = {
 }
 """Small models that timm does not have, for tests and the quick start."""
 
+TIMM_BASES = {
+    "swin": "swin_tiny_patch4_window7_224",
+    "swinv2": "swinv2_tiny_window8_256",
+    "vit": "vit_tiny_patch16_224",
+    "beit": "beit_base_patch16_224",
+    "eva": "eva02_tiny_patch14_224",
+    "convnext": "convnext_tiny",
+    "resnet": "resnet18",
+}
+"""Models of timm that are a model of `OWN_MODELS` with its arguments, by the first word."""
+
 
 def chain_of(config: ModelConfig) -> Chain:
     """Create the network with parameters on the meta device, which need no memory, and real
@@ -221,6 +232,33 @@ def timm_model(config: ModelConfig, pretrained: bool = False) -> nn.Module:
         options.pop("img_size", None)
         net = timm.create_model(config.model, **options)
     return net
+
+
+def timm_description(config: ModelConfig, images: Images) -> dict[str, Any]:
+    """The `config.json` with which `timm.create_model("local-dir:FOLDER")` makes the network."""
+    options = _options(config)
+    classes = options.pop("num_classes")
+    architecture = config.model
+    if config.model in OWN_MODELS:
+        prefix = config.model.partition("_")[0]
+        architecture = TIMM_BASES[prefix]
+        # The base of EVA has another ratio.
+        given = {"mlp_ratio": 4.0} if prefix == "eva" else {}
+        options = given | OWN_MODELS[config.model] | options
+        options.pop("block", None)  # A class; the base has the same one.
+    if not hasattr(chain_of(config).net, "patch_embed"):
+        options.pop("img_size", None)
+    return {
+        "architecture": architecture,
+        "num_classes": classes,
+        "model_args": options,
+        "pretrained_cfg": {
+            "input_size": [3, images.size, images.size],
+            "mean": images.mean,
+            "std": images.deviation,
+            "num_classes": classes,
+        },
+    }
 
 
 def _images(net: nn.Module, config: ModelConfig) -> Images:

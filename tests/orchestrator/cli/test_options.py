@@ -178,10 +178,11 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
     | {"--json": USED},
     "export": {"run_dir": USED, "--out": USED, "--to": USED}
     | {
-        "--overwrite": (
-            "export session --to mlflow --out o --overwrite",
-            "--overwrite: has no effect with --to mlflow",
+        option: (
+            f"export session --to mlflow --out o {option} {value}".strip(),
+            f"{option}: has no effect with --to mlflow",
         )
+        for option, value in (("--overwrite", ""), ("--state", "best"), ("--client", "1"))
     },
     "doctor": {"--json": USED, "--scheduler": USED, "--key": ("doctor --key k", NO_SCHEDULER)},
     "clean": {},
