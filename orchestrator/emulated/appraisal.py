@@ -56,6 +56,8 @@ def learn_seeds(
     Raises:
         InputError: See `learn_into`; or a seed that is complete has another scenario.
     """
+    if resume and overwrite:
+        raise InputError("`resume`: does not go together with `overwrite`")
     several = len(scenarios) > 1
     folders = [out / f"{OF_SEED}{one.seed}" if several else out for one in scenarios]
     begun = any(is_trajectory(folder) or part_of(folder).exists() for folder in folders)

@@ -169,8 +169,9 @@ OPTIONS: dict[str, dict[str, str | tuple[str, str]]] = {
             "--fit: must be absent without --radio fitted",
         ),
     },
+    "index": {"folder": USED, "--json": USED},
     "learn": {"scenario": USED, "--out": USED, "--rounds": USED, "--set": USED}
-    | {"--overwrite": USED, "--seeds": USED},
+    | {"--overwrite": USED, "--resume": USED, "--seeds": USED},
     "train": {"scenario": USED, "--out": USED, "--variant": USED, "--rounds": USED, "--set": USED}
     | {"--tensorboard": USED, "--emulated": USED}
     | resumed("train s.yaml", "trained agent"),

@@ -179,6 +179,8 @@ def test_seeds_that_are_complete_are_kept_and_others_continue(
     learn_seeds(out, given[:2], overwrite=True)
     assert calls == [("seed-1", True, False), ("seed-2", True, False)]
     calls.clear()
+    with pytest.raises(InputError, match=r"^`resume`: does not go together with `overwrite`$"):
+        learn_seeds(out, given[:2], overwrite=True, resume=True)
     # Nothing was begun there: what resumes says so.
     learn_seeds(tmp_path / "new", given[:2], resume=True)
     assert calls[0] == ("seed-1", False, True)
