@@ -52,7 +52,7 @@ class Network:
         out: Output folder, as with `testbed up`. Default: a temporary one.
         downlink: `dedicated`: each downlink has its share of W_D and P_S; `shared`: each transfer
             uses all of W_D and P_S, in the airtime that is not used by other transfers. Default:
-            `shared` if `radio.lte.scheduler` is `equal`, otherwise `dedicated`.
+            `shared` if the scheduler of the cell is `equal`, otherwise `dedicated`.
         capture: Whether to capture the packets on every link and write them to `out`.
         overwrite: Whether an earlier session in `out` is replaced.
 

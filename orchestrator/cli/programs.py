@@ -86,7 +86,7 @@ def up(
             metavar="|".join(Downlink),
             help="Division of the downlink. dedicated: each UAV has its own shares of bandwidth "
             "and power. shared: a UAV that is receiving uses the full bandwidth and power.",
-            show_default="shared if radio.lte.scheduler is equal, otherwise dedicated",
+            show_default="shared if the scheduler of the cell is equal, otherwise dedicated",
         ),
     ] = None,
     capture: Annotated[

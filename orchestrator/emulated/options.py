@@ -87,7 +87,7 @@ class SessionOptions(Placing):
 
     downlink: Downlink | None = None
     """Whether each downlink has its share of W_D and P_S, or all share the airtime of the cell.
-    Default: they share it where `radio.lte.scheduler` is `equal`."""
+    Default: they share it where the scheduler of the cell is `equal`."""
     seconds: float | None = None
     """Largest duration of the session in emulated seconds."""
     until: Sequence[NodeId] = ()
