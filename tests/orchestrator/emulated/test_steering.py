@@ -344,7 +344,7 @@ def test_a_flight_by_programs_is_replayed_to_the_byte(tmp_path: Path) -> None:
         pilot.TOO_FAR: 1,
         pilot.TOO_FAST: 1,
     }
-    assert "note: uav2: a number is not finite (1 slot, at 0.3 s first: t 0.25 s" in made["printed"]
+    assert "note: uav2: a number is not finite (1 slot, at 0.3 s first: t 0.25" in made["printed"]
     table = pd.read_parquet(tmp_path / "a/session.parquet")
     assert (np.diff(table[(table.client == 1) & (table.direction == "up")].rate_bps) > 0).all()
     # The program is told the rates of the slot before.
