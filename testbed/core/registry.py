@@ -182,7 +182,10 @@ class Registry:
             InputError: A parameter is not valid; the message names it.
         """
         if name in self.built_in and not parameters:
-            return
+            return  # Nothing is imported for it before it is used.
+        self._check_signature(name, parameters)
+
+    def _check_signature(self, name: str, parameters: Mapping[str, Any]) -> None:
         found = self.find(name) if name in self.built_in else self.function(name)
         signature = inspect.signature(found).parameters.values() if callable(found) else ()
         taken = list(signature)[self._given :]
@@ -209,7 +212,7 @@ class Registry:
         Raises:
             InputError: See `check`; or the function refuses these values, or fails.
         """
-        self.check(name, parameters)
+        self._check_signature(name, parameters)
         function = self.function(name)
         try:
             return function(*given, **parameters)

@@ -10,7 +10,7 @@ keeps on that side. Importing this module does not import torch.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,13 @@ class LocalStep:
     """Whether it must see all that a client sends with its model, so that nothing else may be
     sent."""
 
+    def check(self, names: Collection[str]) -> None:
+        """Refuse a model whose trained tensors have these names.
+
+        Raises:
+            ValueError: The local step does not fit the model.
+        """
+
     def begin(self, part: Part) -> None:
         """Called at the beginning of the round; may change `values`."""
 
@@ -119,6 +126,15 @@ class Personal(LocalStep):
             self._pattern = re.compile(tensors)
         except (re.error, TypeError) as error:
             raise ValueError(f"tensors: is not a regular expression: {error}") from None
+
+    def check(self, names: Collection[str]) -> None:
+        """Refuse a model in which no tensor is personal."""
+        if not any(map(self._pattern.search, names)):
+            last = list(names)[-1:]
+            raise ValueError(
+                f"tensors: {self._pattern.pattern!r} matches none of the {len(names)} trained "
+                f"tensors; the last one is {', '.join(last)}"
+            )
 
     def begin(self, part: Part) -> None:
         """Put the client's own tensors in place of the global ones."""

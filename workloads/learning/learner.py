@@ -472,6 +472,12 @@ class ServerLearner:
                 f"{training.local_step!r}, because {model.config.model} would send statistics that "
                 "it does not hide"
             )
+        names = [entry.name for entry in model.layout.entries if not entry.is_statistic]
+        for where, step in self._local_steps:
+            try:
+                step.check(names)
+            except ValueError as error:
+                raise InputError(f"{where}: {error}") from None
         self._states: dict[str, dict[int, dict[str, Any]]] = {
             kind: {client: {} for client in clients} for kind in (RULE_STATE, BS_STATE, UAV_STATE)
         }

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from testbed.core.errors import InputError
 from workloads.aggregation.local import LocalStep
 from workloads.aggregation.rules import algorithm_of
 from workloads.learning import model as models
@@ -309,3 +310,27 @@ def test_statistics_and_smaller_ranks_have_no_part_in_it(
     vectors = [tensor for n, tensor in server.state().items() if n.startswith("aggregation.")]
     assert [len(vector) for vector in vectors] == [parameters]
     assert (parameters < model.layout.size) == (norm is not nn.Identity)
+
+
+def test_personal_tensors_stay_with_their_client(model: SplitModel) -> None:
+    """A client continues with its own head, whatever the global one is."""
+    training = replace(SGD, local_step="personal", learning_rate=0.0)
+    server = ServerLearner(model, [1, 2], training)
+    heads: dict[int, list[Tensor]] = {1: [], 2: []}
+    for round_ in range(2):
+        server.begin_round(1, round_)
+        adapters = {}
+        for k in heads:
+            client = ClientLearner(model, training, k)
+            client.begin_round(1, server.part(k), round_)
+            head = server._trainees[k].tensors["head.bias"]
+            heads[k].append(head.detach().clone())
+            with torch.no_grad():
+                head += k
+            client.end_round()
+            adapters[k] = client.adapters()
+        server.aggregate(adapters, {1: 1, 2: 1})
+    torch.testing.assert_close(heads[1][1], heads[1][0] + 1)
+    torch.testing.assert_close(heads[2][1], heads[2][0] + 2)
+    with pytest.raises(InputError, match=r"'personal': tensors: '\^body' matches none of the 6 "):
+        ServerLearner(model, [1], replace(training, local_step_parameters={"tensors": "^body"}))

@@ -79,6 +79,7 @@ def test_without_the_library_the_line_says_so(monkeypatch: pytest.MonkeyPatch) -
         ({"clip": 0, "noise": 1}, "clip: must be a number from 1e-12, not 0"),
         ({"clip": -1, "noise": 1}, "clip: must be a number from 1e-12, not -1"),
         ({"clip": math.inf, "noise": 1}, "clip: must be a number from 1e-12, not inf"),
+        ({}, "workload.local_step_parameters.clip: is missing; 'private' needs it"),
         ({"noise": 1}, "workload.local_step_parameters.clip: is missing; 'private' needs it"),
         ({"clip": 1}, "workload.local_step_parameters.noise: is missing; 'private' needs it"),
         ({"clip": 1, "noise": 0}, "noise: must be a number from 1e-06 and below 1e+06, not 0"),
