@@ -382,7 +382,7 @@ def _export_model(
     from workloads.learning.tensors import read_tensors
 
     tensors, count = read_tensors(file, "export"), scenario.uavs.count
-    staying = any(name.startswith(OWN) for name in tensors)
+    staying = scenario.workload.statistics_stay and any(n.startswith(OWN) for n in tensors)
     if staying and client is None:
         raise InputError(
             f"--client: is needed, because with workload.batch_norm "

@@ -66,7 +66,7 @@ def export_weights(
         trained = dict(model.layout.views(vector))
     else:
         model.layout.vector(state)  # Checks that the state fits.
-        trained = _trained(state, client)
+        trained = _trained(model, state, client)
         for name in model.loras:
             tensors[f"{name}.weight"] = _merged(model, name, trained)
     if not config.train_head:
@@ -98,14 +98,18 @@ def _save_configuration(model: SplitModel, config: ModelConfig, folder: Path) ->
     made.save_pretrained(folder)
 
 
-def _trained(state: Mapping[str, Tensor], client: int | None) -> dict[str, Tensor]:
+def _trained(
+    model: SplitModel, state: Mapping[str, Tensor], client: int | None
+) -> dict[str, Tensor]:
     """The tensors of a model in a state, with those that stay with a client."""
     common = {
         name: tensor.contiguous()
         for name, tensor in state.items()
         if not name.startswith((MEMORY, OWN))
     }
-    return common | ({} if client is None else own_tensors(state, client))
+    own = {} if client is None else own_tensors(state, client)
+    # Local steps keep tensors at a client that are no part of its model.
+    return common | {entry.name: own[entry.name] for entry in model.own.entries if own}
 
 
 def _merged(model: SplitModel, name: str, trained: Mapping[str, Tensor]) -> Tensor:
@@ -159,7 +163,7 @@ def export_peft(
     layout, head = model.layout, model.head_name
     layout.vector(state)  # Checks that the state fits.
     folder.mkdir(parents=True, exist_ok=True)
-    trained = _trained(state, client)
+    trained = _trained(model, state, client)
     if config.adapters in ("full", "none"):
         safetensors.torch.save_file(trained, folder / "model.safetensors")
         return

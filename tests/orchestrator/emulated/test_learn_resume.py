@@ -36,6 +36,11 @@ KEYS = {
     "workload.local_iterations": 2,
 }
 WORDS = [f"--set={key}={json.dumps(value)}" for key, value in KEYS.items()]
+SCAFFOLD = {
+    "workload__aggregation": "scaffold",
+    "workload__optimiser": "sgd",
+    "workload__momentum": 0,
+}
 FILES = "learned.parquet", STATE, BEST, "scenario.json"
 
 
@@ -77,7 +82,8 @@ def learn_into(
         {"workload__batch_norm": "local"},
         {"workload__batch_norm": "per-client", "participation__clients": 2},
         {"workload__aggregation": "fedadam", "workload__learning_rate_schedule": "cosine"},
-        {"workload__aggregation": "fedavgm", "participation__clients": 1},
+        SCAFFOLD,
+        {"workload__aggregation": "feddyn", "workload__sampling": "epochs"},
         {"workload__codecs": {"adapters_up": "int8"}, "workload__optimiser": "sgd"},
         {"workload__codecs": {"adapters_up": {"name": "top-k", "share": 0.1}}},
         {

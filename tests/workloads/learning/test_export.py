@@ -155,6 +155,9 @@ def test_adapters_of_convolutions_with_groups_cannot_be_merged(tmp_path: Path) -
 def test_what_stays_with_a_client_is_exported_for_it(adapters: str, tmp_path: Path) -> None:
     keys = {
         "rounds": 2,
+        "workload.aggregation": "scaffold",
+        "workload.optimiser": "sgd",
+        "workload.momentum": 0,
         "workload.model": "resnet_nano_32",
         "workload.adapters": adapters,
         "workload.batch_norm": "local",
