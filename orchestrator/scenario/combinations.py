@@ -866,6 +866,16 @@ COMBINATIONS: tuple[Combination, ...] = (
                 None,
                 "5G-LENA has a rule of its own for the size of transport blocks",
             ),
+            "ns3-nr-with-background": (
+                is_not("radio.nr.background.load", 0.0),
+                None,
+                "there are no background users in 5G-LENA's cell",
+            ),
+            "ns3-nr-with-limited-grants": (
+                given("radio.nr.grants_per_tti"),
+                None,
+                "the scheduler in 5G-LENA has no limit of grants",
+            ),
         },
     ),
     *_rows(

@@ -169,6 +169,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "radio.nr.subcarrier_spacing_khz": 15,
         "emulation.air": "ns3",
     },
+    "ns3-nr-with-background": NR | {"radio.nr.background": {"load": 0.2}, "emulation.air": "ns3"},
+    "ns3-nr-with-limited-grants": NR | {"radio.nr.grants_per_tti": 2, "emulation.air": "ns3"},
     "ns3-nr-with-block-size": NR | {"radio.nr.block_size": "3gpp", "emulation.air": "ns3"},
     "ns3-with-docker": NS3 | DOCKER,
     "ns3-on-several-machines": NS3 | {"emulation.placement": "spread"},
