@@ -5,7 +5,7 @@
 
 import importlib.util
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,56 @@ def test_rates_are_those_of_5g_lena(benchmark: ModuleType) -> None:
     assert found["median"] < 7e-4
     assert found["largest"] < 0.03
     assert found["largest_of_sums"] < 0.01
+
+
+def test_rates_of_many_cells_are_those_of_5g_lena(benchmark: ModuleType) -> None:
+    """229 cells of all spacings, patterns, bandwidths and tables; see docs/nr.md for the rest."""
+    found = benchmark.summary(benchmark.LENA_CELLS, benchmark.duplex_of)["all"]
+    assert (found["rates"], found["sums"]) == (2022, 456)
+    assert found["median"] < 1e-4
+    assert found["within_2_percent"] >= 1981
+    assert found["sums_within_1_percent"] >= 440
+
+
+def test_the_list_covers_what_a_cell_may_be(benchmark: ModuleType) -> None:
+    cells = benchmark.listed_cells()
+    assert len(cells) == 300
+    assert {len(cell["snr_db"]) for cell in cells} == set(benchmark.UAVS)
+    for spacing_khz, blocks in benchmark.NR_BLOCKS.items():
+        own = [cell for cell in cells if cell["spacing_khz"] == spacing_khz]
+        assert {1e6 * float(cell["bandwidth_mhz"]) for cell in own} == set(blocks)
+        assert len({cell["slots"] for cell in own}) == 5
+    ratios = np.concatenate([cell["snr_db"] for cell in cells])
+    assert (ratios.min(), ratios.max()) == pytest.approx((-4, 35), abs=0.1)
+    key = ("spacing_khz", "bandwidth_mhz", "resource_blocks", "slots", "modulation")
+    listed = {tuple(str(cell[name]) for name in key) for cell in cells}
+    for cell in benchmark.lena(benchmark.LENA_CELLS):
+        is_cut = (cell["bandwidth_mhz"], cell["slots"]) == ("100", "FDD")
+        known = cell | {"resource_blocks": "273"} if is_cut else cell
+        assert tuple(known[name] for name in key) in listed or is_cut
+
+
+def test_a_cell_is_measured_by_its_transport_blocks(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = {"spacing_khz": 60, "bandwidth_mhz": "20", "resource_blocks": 24, "slots": "DDDU"}
+    cell |= {"modulation": "64QAM", "snr_db": np.array([34.0, 34.0])}
+    given = []
+
+    def simulate(air: Any, radio: Any, datagram_bytes: int) -> Any:
+        given.append((air, radio, datagram_bytes))
+        sent = np.full((2, 2, air.slots), 100.0)
+        bits = sent * 8 * np.array([110.0, 105.0])[:, None, None]
+        return SimpleNamespace(blocks=sent, block_bits=bits, lost_blocks=0.25 * sent)
+
+    monkeypatch.setattr(benchmark, "simulate_nr", simulate)
+    found = benchmark.measured(cell)
+    # 75 blocks of 100 B every 0.1 s
+    assert found == pytest.approx(np.full((2, 2), 75 * 800 / 0.1 / 1e6 * 1400 / 1403.5))
+    ((air, radio, datagram_bytes),) = given
+    assert (radio.band_blocks, radio.tdd_pattern, datagram_bytes) == ((24, 24), "DDDU", 1400)
+    noise_w = 10**-20.4 * 24 * 720e3
+    assert 10 * np.log10(air.uplink_gain / noise_w) == pytest.approx(np.full((2, 12), 34.0))
 
 
 def test_the_cell_is_divided_as_in_5g_lena(benchmark: ModuleType) -> None:
