@@ -37,7 +37,7 @@ def scenario(uavs: int, **keys: Any) -> dict[str, Any]:
     return {
         "name": "steered",
         "uavs": {"count": uavs, "tx_power_w": 0.1},
-        "mobility": {"model": "steered", "steered": {"start_m": start_m, "speed_m_s": 60}},
+        "mobility": {"model": "steered", "start_m": start_m, "limits": {"speed_m_s": 60}},
         "radio": {"uplink_bandwidth_hz": 1e6 * uavs},
         "emulation": {"clock": "virtual"},
         "nodes": nodes,

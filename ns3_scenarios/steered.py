@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from ns3_scenarios.mobility import Known
 from ns3_scenarios.trace import Array
@@ -37,9 +38,9 @@ REASONS = {
     NO_RECORD: "the file has no record of 56 bytes",
     NOT_NUMBERS: "a number is not finite",
     WRONG_TIME: "the time is in the future, or before that of an earlier record",
-    TOO_FAST: "the velocity is above mobility.steered.speed_m_s or climb_m_s",
+    TOO_FAST: "the velocity is above mobility.limits.speed_m_s or climb_m_s",
     TOO_FAR: f"the position is more than {HOVER_S:g} s of flight away",
-    OUTSIDE: "the position is outside of mobility.steered.distance_m or height_m, or where "
+    OUTSIDE: "the position is outside of mobility.limits.distance_m or height_m, or where "
     "radio.channel does not hold",
     SILENT: f"nothing was published for {HOVER_S:g} s while the UAV moved, so it hovered",
 }
@@ -62,13 +63,15 @@ class Limits:
     station_m: Sequence[tuple[float, float, float]]
     """Positions of the base stations, the first one that of `distance_m`."""
 
-    def excludes(self, position_m: Array) -> bool:
-        """Whether a UAV must not be at a position [3]."""
-        far_m = [math.dist(position_m[:2], station[:2]) for station in self.station_m]
-        height_m = float(position_m[2])
+    def excludes(self, position_m: Array) -> npt.NDArray[np.bool_]:
+        """Whether a UAV must not be at positions, shape [..., 3]; NaN is nowhere."""
+        across_m = position_m[..., None, :2] - np.array(self.station_m)[:, :2]
+        far_m, height_m = np.hypot(across_m[..., 0], across_m[..., 1]), position_m[..., 2]
         (nearest, farthest), (lowest, highest) = self.distance_m, self.height_m
-        outside = not (nearest <= far_m[0] <= farthest and lowest <= height_m <= highest)
-        return outside or bool(self.known.excludes(np.array(height_m), np.array(far_m)).any())
+        inside = (nearest <= far_m[..., 0]) & (far_m[..., 0] <= farthest)
+        inside &= (lowest <= height_m) & (height_m <= highest)
+        beyond = self.known.excludes(height_m[..., None], far_m).any(axis=-1)
+        return np.asarray(~inside | beyond)
 
     def are_exceeded(self, way_m: Array, seconds: float) -> bool:
         """Whether a way [3] is longer than a UAV can fly in a time."""

@@ -66,7 +66,7 @@ def _objective(scenario: Scenario, radius_m: float, height_m: float, *, hover: b
     assert loss_db is not None
     far_m = np.hypot(radius_m, height_m - scenario.base_station.position_m[2])
     gain = 10 ** (-loss_db(np.array([height_m]), np.array([far_m]))[0] / 10)
-    speed = 0.0 if hover else scenario.mobility.guided.speed_m_s
+    speed = 0.0 if hover else scenario.mobility.limits.speed_m_s
     watts = power_w(scenario.propulsion, np.array([speed]), np.zeros(1))[0]
     outlook = Outlook(
         split_costs(scenario, profile_of(scenario)),

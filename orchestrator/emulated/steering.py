@@ -170,7 +170,7 @@ class Steering:
                 lines.append(f"{uav(k + 1)}: {REASONS[status]} ({_of(slots)}{found})")
             if account.behind:
                 lines.append(
-                    f"{uav(k + 1)}: it was to fly faster than mobility.steered allows, and came "
+                    f"{uav(k + 1)}: it was to fly faster than mobility.limits allows, and came "
                     f"later ({_of(account.behind)})"
                 )
             if self.is_given and self._off_m[k] > NEAR_M:

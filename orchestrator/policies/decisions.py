@@ -13,7 +13,7 @@ import numpy as np
 from orchestrator.engine.plan import LOADED, OF_WORKLOAD, Allocation, Array, decided
 from orchestrator.rounds.length import check_steps
 from orchestrator.rounds.selection import selection
-from orchestrator.scenario.channel import excluded
+from orchestrator.scenario.channel import flight_limits
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import data_of, model_of
 from orchestrator.scenario.schema import GUIDED, BatchSize, Flops, Iterations, Scenario, Watts
@@ -162,7 +162,7 @@ class DecisionCheck:
     def _way_points(self, value: Any, where: str) -> Array:
         """Way points [K, n, 3] where the UAVs may be."""
         scenario, count = self._scenario, self._scenario.uavs.count
-        model, guided = scenario.mobility.model, scenario.mobility.guided
+        model, limits = scenario.mobility.model, scenario.mobility.limits
         if model != GUIDED:
             raise RunError(f"{where}: position_m must be None where mobility.model is {model!r}")
         try:
@@ -176,11 +176,11 @@ class DecisionCheck:
                 f"{MOST_POINTS} way points, not {shown(value)}"
             )
         points = found.reshape(count, -1, 3)
-        if (outside := excluded(scenario, points)).any():
+        if (outside := flight_limits(scenario).excludes(points)).any():
             k, n = np.argwhere(outside)[0]
-            low, high = guided.height_m
+            (near, far), (low, high) = limits.distance_m, limits.height_m
             raise RunError(
-                f"{where}: position_m of UAV {k + 1} must be at most {guided.distance_m:g} m from "
+                f"{where}: position_m of UAV {k + 1} must be {near:g} to {far:g} m from "
                 f"the base station and {low:g} to {high:g} m high, where the channel holds, not at "
                 f"{[float(f'{c:.6g}') for c in points[k, n]]}"
             )

@@ -177,8 +177,8 @@ def _region(scenario: Scenario) -> spaces.Box:
         raise InputError(
             f"`decides`: position_m needs mobility.model 'guided', not {scenario.mobility.model!r}"
         )
-    guided, (x, y, _) = scenario.mobility.guided, scenario.base_station.position_m
-    far, heights = guided.distance_m, guided.height_m
+    limits, (x, y, _) = scenario.mobility.limits, scenario.base_station.position_m
+    far, heights = limits.distance_m[1], limits.height_m
     low, high = [x - far, y - far, heights[0]], [x + far, y + far, heights[1]]
     each = (scenario.uavs.count, 1)
     return spaces.Box(np.tile(low, each), np.tile(high, each), dtype=np.float64)
@@ -189,7 +189,7 @@ def _brought_in(scenario: Scenario, position_m: Array) -> Array:
     at_m = np.array(scenario.base_station.position_m[:2])
     away = position_m[..., :2] - at_m
     far = np.linalg.norm(away, axis=-1, keepdims=True)
-    most = scenario.mobility.guided.distance_m * (1 - 1e-12)
+    most = scenario.mobility.limits.distance_m[1] * (1 - 1e-12)
     position_m[..., :2] = at_m + away * np.minimum(1.0, most / np.maximum(far, 1e-9))
     return position_m
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ns3_scenarios.aerial import (
     AERIAL,
@@ -88,13 +87,11 @@ log = logging.getLogger(__name__)
 
 CELL = 0xCE11
 """The number of the random stream for seeds of further base stations."""
-START = 0x57A7
-"""The number of the random stream for places where guided UAVs start."""
 NOISE = 0x0B5
 """The number of the random stream for the noise of observations, among those drawn by the
 scenario's seed."""
 START = 0x57A7
-"""The number of the random stream for places where steered UAVs start."""
+"""The number of the random stream for places where UAVs start that programs or a policy fly."""
 PLACES = 24
 """Number of places for which rates of the region of steered UAVs are computed."""
 LOWEST_PLAIN_M = 1e-3
@@ -605,29 +602,41 @@ def ns3_launch() -> Launch:
     return Launch(("testbed.system.confined",), leftovers.marked())
 
 
-def starts(scenario: Scenario) -> Array:
-    """Positions of guided UAVs in slot 0, shape [K, 3]."""
-    given = scenario.mobility.guided.start_m
+def flight_limits(scenario: Scenario) -> Limits:
+    """The limits of UAVs that programs or a policy fly."""
+    return Limits(
+        **dict(scenario.mobility.limits),
+        known=_known(scenario),
+        station_m=list(scenario.station_m.values()),
+    )
+
+
+def _start_m(scenario: Scenario, limits: Limits) -> Array:
+    """Positions in slot 0 of UAVs that programs or a policy fly, shape [K, 3].
+
+    Raises:
+        InputError: A UAV must not be where it starts.
+    """
+    key, given = "mobility.start_m", scenario.mobility.start_m
     if given is not None:
-        return np.array(given, float)
-    rng = np.random.default_rng((scenario.seed, START))
-    inner, outer = np.array(scenario.uavs.ring_m).T
-    share, turn = rng.random((scenario.uavs.count, 2)).T
-    away_m = np.sqrt(inner**2 + share * (outer**2 - inner**2))
-    x, y, _ = scenario.base_station.position_m
-    at = x + away_m * np.cos(2 * np.pi * turn), y + away_m * np.sin(2 * np.pi * turn)
-    return np.column_stack([*at, scenario.fleet.height_m])
-
-
-def excluded(scenario: Scenario, position_m: Array) -> npt.NDArray[np.bool_]:
-    """Whether guided UAVs must not be at positions, shape [..., 3]."""
-    guided = scenario.mobility.guided
-    away_m = position_m[..., :2] - np.array(scenario.base_station.position_m[:2])
-    far_m, height_m = np.hypot(away_m[..., 0], away_m[..., 1]), position_m[..., 2]
-    lowest, highest = guided.height_m
-    # NaN is nowhere.
-    inside = (far_m <= guided.distance_m) & (height_m >= lowest) & (height_m <= highest)
-    return np.asarray(~inside | _known(scenario).excludes(height_m, far_m))
+        start_m = np.array(given, float)
+    else:
+        rng = np.random.default_rng((scenario.seed, START))
+        inner, outer = np.array(scenario.uavs.ring_m).T
+        share, turn = rng.random((scenario.uavs.count, 2)).T
+        far_m = np.sqrt(inner**2 + share * (outer**2 - inner**2))
+        across_m = far_m * np.array([np.cos(2 * np.pi * turn), np.sin(2 * np.pi * turn)])
+        at_m = np.array(scenario.base_station.position_m[:2])[:, None]
+        start_m = np.column_stack([*(at_m + across_m), scenario.fleet.height_m])
+        key = "uavs.rings_m"
+    if (outside := limits.excludes(start_m)).any():
+        k = int(outside.argmax())
+        raise InputError(
+            f"{key}: UAV {k + 1} would start at {np.round(start_m[k], 1).tolist()}, which is "
+            "outside of mobility.limits.distance_m or height_m, or where radio.channel does not "
+            "hold"
+        )
+    return start_m
 
 
 def guided_flight(scenario: Scenario) -> GuidedFlight:
@@ -636,17 +645,10 @@ def guided_flight(scenario: Scenario) -> GuidedFlight:
     Raises:
         InputError: A UAV must not be where it starts.
     """
-    start_m, guided = starts(scenario), scenario.mobility.guided
-    key = "uavs.rings_m" if guided.start_m is None else "mobility.guided.start_m"
-    if (outside := excluded(scenario, start_m)).any():
-        k = int(outside.argmax())
-        raise InputError(
-            f"{key}: UAV {k + 1} would start at {np.round(start_m[k], 1).tolist()}, which is "
-            "outside of mobility.guided.distance_m or height_m, or where radio.channel does not "
-            "hold"
-        )
+    limits = flight_limits(scenario)
     horizon = 1 if scenario.radio.remembers else None
-    return GuidedFlight(start_m, guided.speed_m_s, guided.climb_m_s, horizon)
+    start_m = _start_m(scenario, limits)
+    return GuidedFlight(start_m, limits.speed_m_s, limits.climb_m_s, horizon)
 
 
 def steered_flight(scenario: Scenario) -> SteeredFlight:
@@ -655,33 +657,8 @@ def steered_flight(scenario: Scenario) -> SteeredFlight:
     Raises:
         InputError: A UAV must not be where it starts.
     """
-    steered, fleet = scenario.mobility.steered, scenario.fleet
-    limits = Limits(
-        speed_m_s=steered.speed_m_s,
-        climb_m_s=steered.climb_m_s,
-        distance_m=steered.distance_m,
-        height_m=steered.height_m,
-        known=_known(scenario),
-        station_m=list(scenario.station_m.values()),
-    )
-    key = "mobility.steered.start_m"
-    if steered.start_m is not None:
-        start_m = np.array(steered.start_m, float)
-    else:
-        rng = np.random.default_rng((scenario.seed, START))
-        inner, outer = np.array(scenario.uavs.ring_m).T
-        share, turn = rng.random((scenario.uavs.count, 2)).T
-        far_m = np.sqrt(inner**2 + share * (outer**2 - inner**2))
-        across_m = far_m * np.array([np.cos(2 * np.pi * turn), np.sin(2 * np.pi * turn)])
-        at_m = np.array(scenario.base_station.position_m[:2])[:, None]
-        start_m, key = np.column_stack([*(at_m + across_m), fleet.height_m]), "uavs.rings_m"
-    for k, at in enumerate(start_m):
-        if limits.excludes(at):
-            raise InputError(
-                f"{key}: UAV {k + 1} would start at {np.round(at, 1).tolist()}, which is outside "
-                "of mobility.steered.distance_m or height_m, or where radio.channel does not hold"
-            )
-    return SteeredFlight(start_m, limits)
+    limits = flight_limits(scenario)
+    return SteeredFlight(_start_m(scenario, limits), limits)
 
 
 def region(scenario: Scenario, slot_s: float) -> SlotTrace:
@@ -689,9 +666,9 @@ def region(scenario: Scenario, slot_s: float) -> SlotTrace:
     the nearest to the farthest one, at the heights at which they start."""
     flight = steered_flight(scenario)
     at_m = np.array(scenario.base_station.position_m)
-    steered, known = scenario.mobility.steered, flight.limits.known
-    farthest_m = min(steered.distance_m[1], known.farthest_m, known.farthest_low_m)
-    away_m = np.geomspace(max(steered.distance_m[0], 1.0), farthest_m, PLACES)
+    (nearest_m, farthest_m), known = flight.limits.distance_m, flight.limits.known
+    farthest_m = min(farthest_m, known.farthest_m, known.farthest_low_m)
+    away_m = np.geomspace(max(nearest_m, 1.0), farthest_m, PLACES)
     position_m = np.repeat(flight.start_m[:, None], PLACES, axis=1)
     position_m[..., 0], position_m[..., 1] = at_m[0] + away_m, at_m[1]
     return flown(scenario, position_m, slot_s)

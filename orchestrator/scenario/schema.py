@@ -368,24 +368,23 @@ Reach = Annotated[float, Field(ge=0, le=FARTHEST_M)]
 Coordinate = Annotated[float, Field(ge=-FARTHEST_M, le=FARTHEST_M)]
 
 
-class Steered(Section):
-    """Limits of UAVs that programs fly, for `mobility.model: steered` (see docs/steered.md)."""
+class FlightLimits(Section):
+    """Limits of UAVs that programs or a policy fly: `mobility.model: steered` (see docs/steered.md)
+    and `guided` (see docs/plugins.md)."""
 
-    start_m: list[tuple[Coordinate, Coordinate, Coordinate]] | None = None
-    """Positions in slot 0, one per UAV. A UAV that no program flies hovers there. Default: a random
-    place in the ring of each UAV, at `uavs.height_m`."""
     speed_m_s: Annotated[float, Field(gt=0, le=500)] = 30.0
-    """Highest horizontal speed."""
+    """Highest horizontal speed. A guided UAV flies at this speed unless it climbs or sinks for
+    longer."""
     climb_m_s: Annotated[float, Field(gt=0, le=500)] = 10.0
     """Highest vertical speed."""
     distance_m: tuple[Reach, Reach] = (0.0, 5000.0)
-    """Smallest and largest horizontal distance from the base station. Links are calibrated for the
-    rates at these distances."""
+    """Smallest and largest horizontal distance from the base station. Links of sessions are
+    calibrated for the rates at these distances."""
     height_m: tuple[Reach, Reach] = (1.5, 300.0)
     """Lowest and highest height."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> "Steered":
+    def _in_order(self) -> "FlightLimits":
         for name in ("distance_m", "height_m"):
             low, high = getattr(self, name)
             if low >= high:
@@ -395,33 +394,9 @@ class Steered(Section):
         return self
 
 
-NOT_STEERED = Steered()
-
-
-class Guided(Section):
-    """Limits of UAVs that a policy guides, for `mobility.model: guided` (see docs/plugins.md)."""
-
-    start_m: list[tuple[Metres, Metres, Metres]] | None = None
-    """Positions in slot 0, one per UAV. Default: a random place in the ring of each UAV, at
-    `uavs.height_m`."""
-    speed_m_s: Annotated[float, Field(gt=0, le=500)] = 20.0
-    """Highest horizontal speed; a UAV flies at this speed unless it climbs or sinks for longer."""
-    climb_m_s: Annotated[float, Field(gt=0, le=500)] = 5.0
-    """Highest vertical speed."""
-    distance_m: Radius = 5000.0
-    """Largest horizontal distance from the base station."""
-    height_m: tuple[Height, Height] = (10.0, 300.0)
-    """Lowest and highest height."""
-
-    @model_validator(mode="after")
-    def _in_order(self) -> "Guided":
-        low, high = self.height_m
-        if low > high:
-            raise ValueError(f"height_m: the first must not be above the second: {low:g}, {high:g}")
-        return self
-
-
-NOT_GUIDED = Guided()
+NO_LIMITS = FlightLimits()
+DECIDED = (STEERED, GUIDED)
+"""Models of mobility in which somebody decides where UAVs fly."""
 
 
 class Mobility(Section):
@@ -448,18 +423,23 @@ class Mobility(Section):
     independent from update to update."""
     update_s: Annotated[float, Field(ge=1e-3, le=1e6)] = 1.0
     """Time between two updates of speed and heading, or between two steps of a plug-in model."""
-    steered: Steered = Field(default=NOT_STEERED, exclude_if=lambda given: given == NOT_STEERED)
-    guided: Guided = Field(default=NOT_GUIDED, exclude_if=lambda given: given == NOT_GUIDED)
+    start_m: list[tuple[Coordinate, Coordinate, Coordinate]] | None = Field(
+        default=None, exclude_if=lambda given: given is None
+    )
+    """Positions in slot 0, one per UAV, for `steered` and `guided`. A UAV that is not told where to
+    fly hovers there. Default: a random place in the ring of each UAV, at `uavs.height_m`."""
+    limits: FlightLimits = Field(default=NO_LIMITS, exclude_if=lambda given: given == NO_LIMITS)
 
     @model_validator(mode="after")
     def _model_known(self) -> "Mobility":
         with _within("mobility"):
             MOBILITY.check(self.model, self.parameters)
         for name, field in Mobility.model_fields.items():
-            owner = name if name in (STEERED, GUIDED) else GAUSS_MARKOV
-            of_all = name in {"model", "parameters", "update_s"} or self.model == owner
+            owners = DECIDED if name in ("start_m", "limits") else (GAUSS_MARKOV,)
+            of_all = name in {"model", "parameters", "update_s"} or self.model in owners
             if not of_all and getattr(self, name) != field.default:
-                raise ValueError(f"{name}: belongs to {owner!r}, not to {self.model!r}")
+                belongs = " and ".join(map(repr, owners))
+                raise ValueError(f"{name}: belongs to {belongs}, not to {self.model!r}")
         return self
 
 
@@ -2509,13 +2489,7 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _start_per_uav(self) -> "Scenario":
-        start_m = self.mobility.steered.start_m
-        if start_m is not None and len(start_m) != self.uavs.count:
-            raise ValueError(
-                f"mobility.steered.start_m: must have one position per UAV: {self.uavs.count}, "
-                f"not {len(start_m)}"
-            )
-        _one_per_uav("mobility.guided.start_m", self.mobility.guided.start_m, self.uavs.count)
+        _one_per_uav("mobility.start_m", self.mobility.start_m, self.uavs.count)
         return self
 
     @model_validator(mode="after")

@@ -61,7 +61,8 @@ def test_jsbsim_flies_an_aircraft(tmp_path: Path) -> None:
         "uavs": {"count": 1, "tx_power_w": 0.1},
         "mobility": {
             "model": "steered",
-            "steered": {"start_m": [[1000, 0, 198]], "speed_m_s": 80},
+            "start_m": [[1000, 0, 198]],
+            "limits": {"speed_m_s": 80},
         },
         "radio": {"uplink_bandwidth_hz": 1e6},
         "emulation": {"clock": "virtual"},

@@ -35,7 +35,7 @@ START_M = [[1000.0, 0.0, 20.0], [0.0, 500.0, 20.0]]
 TREE: dict[str, Any] = {
     "name": "steered",
     "uavs": {"count": 2, "tx_power_w": 0.1},
-    "mobility": {"model": "steered", "steered": {"start_m": START_M}},
+    "mobility": {"model": "steered", "start_m": START_M},
     "radio": {"uplink_bandwidth_hz": 2e6, "downlink_bandwidth_hz": 2e6},
     "emulation": {"clock": "virtual"},
 }
@@ -197,29 +197,30 @@ def test_a_c_program_has_the_same_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"start_m": [[0, 0, 20]]}, "start_m: must have one position per UAV: 2, not 1"),
+        ({"start_m": [[0, 0, 20]]}, "start_m: must have one entry per UAV: 2"),
         ({"start_m": [[0, 0, 20], [0, 0, math.nan]]}, "start_m"),
-        ({"speed_m_s": 0}, "mobility.steered.speed_m_s"),
-        ({"climb_m_s": -1}, "mobility.steered.climb_m_s"),
+        ({"speed_m_s": 0}, "mobility.limits.speed_m_s"),
+        ({"climb_m_s": -1}, "mobility.limits.climb_m_s"),
         ({"distance_m": [200, 100]}, "distance_m: the first must be below the second"),
-        ({"distance_m": [0, 1e9]}, "mobility.steered.distance_m"),
+        ({"distance_m": [0, 1e9]}, "mobility.limits.distance_m"),
         ({"height_m": [5, 5]}, "height_m: the first must be below the second"),
     ],
 )
 def test_limits_that_cannot_be_are_refused(keys: Any, says: str) -> None:
-    tree = TREE | {"mobility": {"model": "steered", "steered": keys}}
+    own = keys if "start_m" in keys else {"limits": keys}
+    tree = TREE | {"mobility": {"model": "steered"} | own}
     with pytest.raises(InputError, match=says):
         validate(tree, "steered")
 
 
 def test_keys_of_another_model_and_impossible_starts_are_refused() -> None:
-    for mobility in ({"steered": {"speed_m_s": 9}}, {"model": "steered", "memory": 0.5}):
+    for mobility in ({"limits": {"speed_m_s": 9}}, {"model": "steered", "memory": 0.5}):
         with pytest.raises(InputError, match="belongs to"):
             validate(TREE | {"mobility": mobility}, "steered")
     real = TREE | {"emulation": {"dilation": 2}}
     with pytest.raises(InputError, match=r"emulation.dilation: must be 1 .*live in real time"):
         check(validate(real, "steered"), "up")
-    low = {"model": "steered", "steered": {"height_m": [50, 60]}}
+    low = {"model": "steered", "limits": {"height_m": [50, 60]}}
     with pytest.raises(InputError, match=r"uavs.rings_m: UAV 1 would start at .* outside"):
         steered_flight(validate(TREE | {"mobility": low}, "steered"))
     with pytest.raises(InputError, match="reacts to the programs of a session"):
@@ -366,7 +367,7 @@ def test_a_steered_uav_hands_over_over_ns3(tmp_path: Path) -> None:
     (tmp_path / "fly.py").write_text(flown.replace("(-20, 0, 0)", "(200, 0, 0)"))
     tree = TREE | {
         "uavs": {"count": 1, "tx_power_w": 0.1},
-        "mobility": {"model": "steered", "steered": {"start_m": [[600, 0, 20]], "speed_m_s": 210}},
+        "mobility": {"model": "steered", "start_m": [[600, 0, 20]], "limits": {"speed_m_s": 210}},
         "radio": {
             "access": "lte",
             "uplink_bandwidth_hz": 5e6,

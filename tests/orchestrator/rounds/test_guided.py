@@ -33,9 +33,9 @@ def scenario(uavs=3, **more):
         "workload.compute": "none",
         "uavs.tx_power_w": [1.0, 0.4, 0.1][:uavs],
         "mobility.model": "guided",
-        "mobility.guided.start_m": START[:uavs].tolist(),
-        "mobility.guided.speed_m_s": SPEED,
-        "mobility.guided.climb_m_s": CLIMB,
+        "mobility.start_m": START[:uavs].tolist(),
+        "mobility.limits.speed_m_s": SPEED,
+        "mobility.limits.climb_m_s": CLIMB,
         "radio.channel": "free-space",
     }
     return tb.load("quickstart", keys | {k.replace("__", "."): v for k, v in more.items()})
@@ -144,7 +144,7 @@ def test_slots_that_are_made_one_by_one_are_the_same(wire, monkeypatch):
     "keys",
     [
         {"radio__channel": "rma-av"},
-        {"radio__channel": "uma-av", "mobility__guided__height_m": [20, 60]},
+        {"radio__channel": "uma-av", "mobility__limits__height_m": [20, 60]},
         {"radio__channel": "rma-av", "radio__shadow_fading": True},
         {"radio__channel": "rma-av", "radio__line_of_sight": "probability"},
         {"radio__fading": "rayleigh", "radio__fading_block": "slot"},
@@ -243,10 +243,13 @@ def test_only_guided_uavs_have_way_points():
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"mobility__guided__start_m": [[0, 0, 20]]}, "start_m: must have one entry per UAV: 3"),
-        ({"mobility__guided__height_m": [50, 20]}, "the first must not be above the second"),
-        ({"mobility__guided__speed_m_s": 0}, "mobility.guided.speed_m_s"),
-        ({"mobility__model": "gauss-markov"}, "guided: belongs to 'guided', not to 'gauss-markov'"),
+        ({"mobility__start_m": [[0, 0, 20]]}, "start_m: must have one entry per UAV: 3"),
+        ({"mobility__limits__height_m": [50, 20]}, "the first must be below the second"),
+        ({"mobility__limits__speed_m_s": 0}, "mobility.limits.speed_m_s"),
+        (
+            {"mobility__model": "gauss-markov"},
+            "start_m: belongs to 'steered' and 'guided', not to 'gauss-markov'",
+        ),
         ({"mobility__mean_speed_m_s": 3}, "mean_speed_m_s: belongs to 'gauss-markov'"),
     ],
 )
@@ -257,8 +260,8 @@ def test_limits_that_cannot_be_right_are_one_line(keys, says):
 
 
 def test_a_uav_starts_within_the_limits():
-    outside = scenario(mobility__guided__distance_m=450)
-    with pytest.raises(InputError, match=r"mobility\.guided\.start_m: UAV 2 would start at \[0"):
+    outside = scenario(mobility__limits__distance_m=[0, 450])
+    with pytest.raises(InputError, match=r"mobility\.start_m: UAV 2 would start at \[0"):
         tb.predict(outside)
     drawn = tb.load("quickstart", {"mobility.model": "guided", "workload.compute": "none"})
     inner, outer = np.array(drawn.uavs.ring_m).T
