@@ -370,7 +370,8 @@ def ns3_source(
         return made[0] if len(made) == 1 else EdgesChannel(made, station)
     gain = _gain(scenario, scenario.uavs.count, scenario.slot_s)
     track = _track(scenario)
-    if track is not None and track.horizon is not None and not by_slot:
+    guided = isinstance(track, GuidedFlight)  # predictions ask for its slots one by one
+    if track is not None and track.horizon is not None and not (by_slot or guided):
         raise InputError(
             f"mobility.model: {scenario.mobility.model!r} reacts to the programs of a session "
             "(`testbed up`), and there is none here; give the trace.npz of a session as `trace`"
