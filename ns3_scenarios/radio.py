@@ -116,6 +116,9 @@ class NrSettings:
     """Directions of the NR slots of a TDD carrier, such as DDDU; empty: FDD."""
     highest_modulation: Literal["64QAM", "256QAM"] = "64QAM"
     """Highest modulation, of both directions."""
+    least_snr_db: float = -0.36
+    """Signal-to-noise ratio below which the scheduler serves no UAV, because 5G-LENA would lose its
+    blocks; in the uplink, a UAV has so few resource blocks that it reaches this ratio."""
     noise_figure_db: float = 0.0
     """Noise figure of the base station and of the UAVs."""
     interference_margin_db: float = 0.0
@@ -465,6 +468,7 @@ def _nr_settings(air: Air, nr: NrSettings) -> dict[str, Any]:
         "numerology": (nr.subcarrier_spacing_khz // 15).bit_length() - 1,
         "tdd_pattern": nr.tdd_pattern,
         "is_256qam": nr.highest_modulation == "256QAM",
+        "least_snr_db": nr.least_snr_db,
         "noise_figure_db": _noise_figure_db(air, nr),
         "antenna_gain_db": nr.antenna_gain_db,
         "uplink_blocks": nr.uplink_blocks or (),

@@ -26,6 +26,7 @@ from ns3_scenarios.radio import (
 )
 from ns3_scenarios.trace import Array, ChannelTrace, RateTrace, SlotTrace
 from orchestrator.engine.lte import assigned
+from orchestrator.engine.nr_tables import LENA_LEAST_DB
 from orchestrator.engine.plan import fixed_allocation
 from orchestrator.scenario.cells import left_blocks
 from orchestrator.scenario.channel import ns3_launch
@@ -315,6 +316,7 @@ def nr_cell_of(scenario: Scenario) -> NrSettings:
         subcarrier_spacing_khz=nr.subcarrier_spacing_khz,
         tdd_pattern=nr.tdd_pattern if nr.duplex == "tdd" else "",
         highest_modulation=nr.highest_modulation,
+        least_snr_db=LENA_LEAST_DB,
         noise_figure_db=nr.noise_figure_db,
         interference_margin_db=nr.interference_margin_db,
         antenna_gain_db=nr.antenna_gain_db,

@@ -59,13 +59,14 @@ def delivered(
 
 CELLS: dict[str, tuple[list[float], dict[str, Any]]] = {
     "a block remains, given to each in turn": ([30, 20, 10, 5], {}),
-    "served in turns": ([float(snr) for snr in range(30, 16, -1)], {}),
+    "served in turns": ([30, 28, 26, 24, 22, 20, 18], {"mhz": 10}),
     "served in turns, and a block remains": ([20, 10, 8, 6], {"mhz": 5}),
     "own blocks": ([30, 20, 10, 25], {"scheduler": "shares", "beta": [0.5, 0.3, 0.1, 0.1]}),
     "fewer blocks than the band": ([30, 20], {"resource_blocks": 25}),
     "15 kHz": ([30, 20], {"subcarrier_spacing_khz": 15}),
     "60 kHz": ([30, 20, 12], {"subcarrier_spacing_khz": 60}),
     "256QAM": ([34, 25], {"highest_modulation": "256QAM"}),
+    "fewer blocks than their own": ([30, 3, 1], {}),
     "TDD": ([30, 20, 10], TDD),
     "TDD with a gap": ([30, 20], TDD | {"tdd_pattern": "DDDSU"}),
     "100 MHz": ([34], {"mhz": 100}),
@@ -78,15 +79,18 @@ def test_rates_are_those_of_the_model(name: str) -> None:
     made, model_bps = delivered(snr_db, **keys)
     bps = made.bps[:, :, SKIPPED:].mean(axis=2)
     np.testing.assert_allclose(bps.sum(axis=1), model_bps.sum(axis=1), rtol=0.01)
-    np.testing.assert_allclose(bps, model_bps, rtol=0.02)
+    # Whole packets are counted.
+    two_bps = 2 * 8 * 1400 / ((SLOTS - SKIPPED) * 0.1)
+    np.testing.assert_allclose(bps, model_bps, rtol=0.01, atol=two_bps)
 
 
 def test_a_uav_out_of_range_leaves_its_part_to_the_others() -> None:
     made, model_bps = delivered([30, 20, -8])
     bps = made.bps[:, :, SKIPPED:].mean(axis=2)
-    assert (model_bps[:, 2] == 0).all()
+    # In the uplink, it has its power in few resource blocks.
+    assert (model_bps[:, 2] > 0).tolist() == [True, False]
     np.testing.assert_allclose(bps[:, :2], model_bps[:, :2], rtol=0.02)
-    assert (bps[:, 2] < 1e5).all()
+    assert bps[0, 2] > 1e5 > bps[1, 2]
 
 
 def test_a_uav_with_a_single_block_is_heard() -> None:

@@ -37,18 +37,19 @@ NrScheduler::GetTypeId()
 }
 
 void
-NrScheduler::Use(std::size_t blocks, Own own)
+NrScheduler::Use(std::size_t blocks, double leastSinr, Own own)
 {
     m_blocks = blocks;
+    m_leastSinr = leastSinr;
     m_own = std::move(own);
 }
 
 void
-NrScheduler::Measured(uint16_t rnti, double sinr, std::size_t blocks)
+NrScheduler::Measured(Direction direction, uint16_t rnti, double sinr, std::size_t blocks)
 {
-    // A UE divides its power among its blocks.
-    m_known[rnti].alone = sinr * static_cast<double>(blocks);
-    m_known[rnti].measured = Simulator::Now().GetNanoSeconds();
+    // A UE divides its power among its blocks; the gNB has the same power in all of the band.
+    m_known[rnti].alone[direction] = direction == UP ? sinr * static_cast<double>(blocks) : sinr;
+    m_known[rnti].measured[direction] = Simulator::Now().GetNanoSeconds();
 }
 
 NrScheduler::BeamSymbolMap
@@ -64,27 +65,26 @@ NrScheduler::AssignULRBG(uint32_t symbols, const ActiveUeMap& active) const
 }
 
 bool
-NrScheduler::IsMeasured(const Ue& ue) const
+NrScheduler::IsMeasured(const Ue& ue, Direction direction)
 {
-    return ue.measured != INT64_MIN &&
-           Simulator::Now().GetNanoSeconds() - ue.measured < NR_MEMORY;
+    const int64_t measured = ue.measured[direction];
+    return measured != INT64_MIN &&
+           Simulator::Now().GetNanoSeconds() - measured < NR_MEMORY;
 }
 
 std::size_t
 NrScheduler::Used(Direction direction, const NrMacSchedulerUeInfo& ue, std::size_t blocks) const
 {
-    if (direction == DOWN)
-    {
-        return ue.m_dlCqi.m_timer > 0 && ue.m_dlCqi.m_wbCqi == 0 ? 0 : blocks;
-    }
     const Ue& known = m_known[ue.m_rnti];
-    if (!IsMeasured(known))
+    if (!IsMeasured(known, direction))
     {
         return blocks;
     }
-    const double least =
-        m_ulAmc->GetSinrFromSpectralEfficiency(m_ulAmc->GetSpectralEfficiencyForCqi(1));
-    return lte::used(static_cast<int64_t>(blocks), known.alone / least);
+    if (direction == DOWN)
+    {
+        return known.alone[DOWN] < m_leastSinr ? 0 : blocks;
+    }
+    return lte::used(static_cast<int64_t>(blocks), known.alone[UP] / m_leastSinr);
 }
 
 uint8_t
@@ -95,12 +95,12 @@ NrScheduler::Scheme(Direction direction,
 {
     const auto& amc = direction == UP ? m_ulAmc : m_dlAmc;
     const Ue& known = m_known[ue.m_rnti];
-    if (direction == UP ? IsMeasured(known) : ue.m_dlCqi.m_timer > 0)
+    if (direction == UP ? IsMeasured(known, UP) : ue.m_dlCqi.m_timer > 0)
     {
         return direction == DOWN ? ue.m_dlMcs
                                  : amc->GetMcsFromSpectralEfficiency(
                                        amc->GetSpectralEfficiencyForSinr(
-                                           known.alone / static_cast<double>(blocks)));
+                                           known.alone[UP] / static_cast<double>(blocks)));
     }
     // In a block that is too small to be sent, a UE would never be measured.
     uint8_t mcs = 0;

@@ -32,17 +32,18 @@ class NrScheduler : public ns3::NrMacSchedulerOfdmaRR
     /// Number of resource blocks of a UE's own; 0: it shares all blocks with the others.
     using Own = std::function<std::size_t(Direction direction, uint16_t rnti)>;
 
-    /// Set how many resource blocks are given to UEs, in each direction, and which are their own.
-    void Use(std::size_t blocks, Own own);
+    /// Set how many resource blocks are given to UEs, in each direction, which are their own, and the
+    /// least SINR of blocks that are sent, linear.
+    void Use(std::size_t blocks, double leastSinr, Own own);
 
-    /// Take note of the SINR of a UE's uplink in so many resource blocks, linear.
-    void Measured(uint16_t rnti, double sinr, std::size_t blocks);
+    /// Take note of the SINR of a UE's signal in so many resource blocks, linear.
+    void Measured(Direction direction, uint16_t rnti, double sinr, std::size_t blocks);
 
   private:
     struct Ue
     {
-        double alone{0};             // SINR of the uplink in a single block
-        int64_t measured{INT64_MIN}; // and when it was measured, ns
+        double alone[2]{0, 0};                     // SINR in a single block, by direction
+        int64_t measured[2]{INT64_MIN, INT64_MIN}; // and when it was measured, ns
         int64_t tried[2]{INT64_MIN, INT64_MIN}; // last grant while it was out of range, ns
         double claim[2]{0, 0};                  // of blocks that remain after equal parts
     };
@@ -64,7 +65,7 @@ class NrScheduler : public ns3::NrMacSchedulerOfdmaRR
     std::size_t Used(Direction direction,
                      const ns3::NrMacSchedulerUeInfo& ue,
                      std::size_t blocks) const;
-    bool IsMeasured(const Ue& ue) const;
+    static bool IsMeasured(const Ue& ue, Direction direction);
     /// The scheme of a UE in so many resource blocks and symbols.
     uint8_t Scheme(Direction direction,
                    const ns3::NrMacSchedulerUeInfo& ue,
@@ -78,6 +79,7 @@ class NrScheduler : public ns3::NrMacSchedulerOfdmaRR
     void Divide(Direction direction, std::vector<Part>& parts) const;
 
     std::size_t m_blocks{0};
+    double m_leastSinr{0};
     Own m_own;
     // 5G-LENA's methods that assign resources are const.
     mutable std::map<uint16_t, Ue> m_known;

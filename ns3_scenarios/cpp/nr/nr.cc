@@ -236,6 +236,7 @@ Nr::UseParts(const NrSettings& settings, const NetDeviceContainer& devices)
                     [this](RxPacketTraceParams each) { Received(DOWN, each); }));
         }
         SchedulerOf(direction)->Use(settings.resourceBlocks ? settings.resourceBlocks : blocks,
+                                    std::pow(10, settings.leastSnr / 10),
                                     settings.ownBlocks[UP].empty() ? NrScheduler::Own() : own);
         m_logged[direction] =
             NR_LOG_BLOCKS / static_cast<double>(blocks * (1 << settings.numerology));
@@ -409,10 +410,7 @@ Nr::Number(uint16_t rnti) const
 void
 Nr::Received(Direction direction, const RxPacketTraceParams& block)
 {
-    if (direction == UP)
-    {
-        SchedulerOf(UP)->Measured(block.m_rnti, block.m_sinr, block.m_rbAssignedNum);
-    }
+    SchedulerOf(direction)->Measured(direction, block.m_rnti, block.m_sinr, block.m_rbAssignedNum);
     const std::size_t uav = Number(block.m_rnti);
     if (uav >= m_ues.size())
     {

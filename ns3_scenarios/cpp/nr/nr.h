@@ -35,6 +35,7 @@ struct NrSettings
     unsigned numerology;        // 0: 15 kHz, 1: 30 kHz, 2: 60 kHz
     std::string pattern;        // directions of the slots of TDD, such as "DDSU"; empty: FDD
     bool is256Qam;
+    double leastSnr;                 // dB, of transport blocks that are sent
     double uplinkNoiseFigure;        // dB over -174 dBm/Hz, at the base station
     double downlinkNoiseFigure;      // and at the UAVs
     double downlinkPower;            // dBm

@@ -74,6 +74,7 @@ MakeStack(const Json& settings, const Air& air)
                        static_cast<unsigned>(settings["numerology"].Number()),
                        settings["tdd_pattern"].Text(),
                        settings["is_256qam"].Bool(),
+                       settings["least_snr_db"].Number(),
                        settings["noise_figure_db"].Number(),
                        settings["noise_figure_db"].Number(),
                        settings["downlink_power_dbm"].Number(),
