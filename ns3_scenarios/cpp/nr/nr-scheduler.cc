@@ -22,7 +22,8 @@ namespace
 constexpr std::size_t NR_LEAST_BYTES[2] = {12, 10}; // 5G-LENA sends no smaller block, by direction
 constexpr std::size_t NR_HEADERS[2] = {10, 5}; // bytes of a block that carry no packets
 constexpr int64_t NR_MEMORY = 1'000'000'000;         // of measurements, ns; as 5G-LENA's of reports
-constexpr int64_t NR_BETWEEN_TRIALS = 20'000'000;    // ns, of UEs that are out of range
+// Of UEs that are out of range, ns: each lost block is sent three times more, in the whole cell.
+constexpr int64_t NR_BETWEEN_TRIALS = 200'000'000;
 } // namespace
 
 NS_OBJECT_ENSURE_REGISTERED(NrScheduler);
