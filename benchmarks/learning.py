@@ -57,7 +57,7 @@ Counts = dict[str, Any]
 
 def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Images [1797, 8, 8] as bytes, labels, and which samples are for training."""
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # type: ignore[import-not-found]
 
     found = load_digits()
     images = (found.images * 15.9375).round().astype(np.uint8)
@@ -123,7 +123,7 @@ def testbed(folder: Path, counts: Counts) -> dict[str, Any]:
 def plain(folder: Path, counts: Counts) -> dict[str, Any]:
     """Train with a loop of PyTorch: one network, into which each client's start is loaded."""
     import torch
-    from digits_cnn import Digits
+    from digits_cnn import Digits  # type: ignore[import-not-found]
     from torch.nn import functional
 
     from workloads.data.pictures import normalised
@@ -141,17 +141,19 @@ def plain(folder: Path, counts: Counts) -> dict[str, Any]:
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     ends_s = []
     for _ in range(counts["rounds"]):
-        chosen = random.choice(counts["clients"], counts["per_round"], replace=False)
+        chosen: list[int] = random.choice(
+            counts["clients"], counts["per_round"], replace=False
+        ).tolist()
         mean = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
         total = sum(len(shares[client]) for client in chosen)
         for client in chosen:
             net.load_state_dict(state)
             optimiser = torch.optim.SGD(net.parameters(), RATE)
             for _ in range(ITERATIONS):
-                own = shares[client]
+                own: Any = shares[client]
                 batch = random.choice(own, BATCH, replace=len(own) < BATCH)
                 optimiser.zero_grad()
-                functional.cross_entropy(net(samples[batch]), targets[batch]).backward()
+                functional.cross_entropy(net(samples[batch]), targets[batch]).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
             for name, tensor in net.state_dict().items():
                 mean[name] += len(shares[client]) / total * tensor

@@ -49,7 +49,7 @@ def listed(items: Iterable[str]) -> str:
 
 
 def equal_curves(groups: Iterable[Iterable[str]], within: float) -> str:
-    """A sentence on curves that cannot be told apart, by name; empty if there are none."""
+    """A sentence on curves that cannot be distinguished, by name; empty if there are none."""
     lists = [", ".join(names) for names in groups]
     return f"Curves within {100 * within:g} % of each other: {'; '.join(lists)}." if lists else ""
 

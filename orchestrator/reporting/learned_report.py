@@ -44,7 +44,7 @@ COLUMNS = {"round": Column("integer", 0)} | {name: ANY for name in CURVE if name
 
 @dataclass(frozen=True)
 class Learned:
-    """What one seed has learned."""
+    """The result of one seed."""
 
     trajectory: Trajectory
     manifest: dict[str, Any]
@@ -64,7 +64,7 @@ class Learned:
 
 
 def read_learned(folder: Path) -> list[Learned]:
-    """What the seeds in a folder of `testbed learn` have learned.
+    """The results of the seeds in a folder of `testbed learn`.
 
     Raises:
         InputError: The folder is none of `testbed learn`, or a file is broken.
@@ -109,7 +109,7 @@ def render(name: str, learned: Sequence[Learned]) -> str:
 
     Args:
         name: Name of the folder.
-        learned: What each seed has learned, by seed.
+        learned: The result of each seed.
     """
     first = learned[0]
     scenario, manifest = first.trajectory.scenario, dict.fromkeys(SHOWN) | first.manifest

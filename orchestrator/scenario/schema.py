@@ -396,7 +396,7 @@ class FlightLimits(Section):
 
 NO_LIMITS = FlightLimits()
 DECIDED = (STEERED, GUIDED)
-"""Models of mobility in which somebody decides where UAVs fly."""
+"""Models of mobility in which programs or a policy decide where UAVs fly."""
 
 
 class Mobility(Section):
@@ -426,8 +426,8 @@ class Mobility(Section):
     start_m: list[tuple[Coordinate, Coordinate, Coordinate]] | None = Field(
         default=None, exclude_if=lambda given: given is None
     )
-    """Positions in slot 0, one per UAV, for `steered` and `guided`. A UAV that is not told where to
-    fly hovers there. Default: a random place in the ring of each UAV, at `uavs.height_m`."""
+    """Positions in slot 0, one per UAV, for `steered` and `guided`. A UAV for which there is no
+    decision hovers there. Default: a random place in the ring of each UAV, at `uavs.height_m`."""
     limits: FlightLimits = Field(default=NO_LIMITS, exclude_if=lambda given: given == NO_LIMITS)
 
     @model_validator(mode="after")

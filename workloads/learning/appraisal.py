@@ -56,8 +56,8 @@ class Appraisal:
 def appraise(settings: Settings, state: bytes) -> Appraisal:
     """Appraise a state of the server.
 
-    The held-out samples are those of an evaluation. Of each client's training samples, at most
-    `evaluate_samples` are used; they are drawn by the seed.
+    The held-out samples are those of an evaluation. At most `evaluate_samples` of each client's
+    training samples are used; they are drawn by the seed.
 
     Args:
         settings: Settings of learning at the base station.
