@@ -141,9 +141,7 @@ def plain(folder: Path, counts: Counts) -> dict[str, Any]:
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     ends_s = []
     for _ in range(counts["rounds"]):
-        chosen: list[int] = random.choice(
-            counts["clients"], counts["per_round"], replace=False
-        ).tolist()
+        chosen: Any = random.choice(counts["clients"], counts["per_round"], replace=False)
         mean = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
         total = sum(len(shares[client]) for client in chosen)
         for client in chosen:
