@@ -43,21 +43,24 @@ from testbed.transport.framing import ETHERNET_BYTES
 
 RADIO_PARTS = ("grant", "request", "harq", "recovery", "handover", "outage", "radio")
 """Parts that exist only where packets pass through ns3's radio, which has a log."""
+CODEC = "codec"
+"""Part that exists only with codecs whose sizes depend on the data."""
 PARTS = (
-    *("start", "framing", "delay", "loss", "compute", "injection", "order"),
+    *("start", "framing", CODEC, "delay", "loss", "compute", "injection", "order"),
     *(*RADIO_PARTS, "clock", "rest"),
 )
 """Causes of the difference between a measured and a predicted round, in order of evaluation.
 
 start: the round began at another time, and therefore in other slots. framing: headers, labels and
 frames around the payload; with `emulation.air: ns3` also that each UAV is sent a copy of the
-broadcast of its own. delay: the links' delay, including TCP windows that wait for it; with
-`emulation.air: ns3` that of grants. loss: lost frames, as drawn by the engine. compute: deviations
-of computing steps from their model. injection: late rate changes. order: sequential resources
-served clients in another order, because they were ready at almost the same time; in a round with a
-lost client this is part of the rest. clock: clock offsets between hosts, which make transfers seem
-longer in one direction and shorter in the other; a round's latency has no such part, because it is
-measured with the base station's clock. rest: unexplained.
+broadcast of its own. codec: the real sizes of encoded tensors, which are below the predicted bounds
+where a codec's sizes depend on the data. delay: the links' delay, including TCP windows that wait
+for it; with `emulation.air: ns3` that of grants. loss: lost frames, as drawn by the engine.
+compute: deviations of computing steps from their model. injection: late rate changes. order:
+sequential resources served clients in another order, because they were ready at almost the same
+time; in a round with a lost client this is part of the rest. clock: clock offsets between hosts,
+which make transfers seem longer in one direction and shorter in the other; a round's latency has no
+such part, because it is measured with the base station's clock. rest: unexplained.
 
 With the log of a radio, there are `RADIO_PARTS`: the activity of the radio during each transfer,
 in comparison with the prediction; see `orchestrator.analysis.radio_log.Activity` for the times on
@@ -77,8 +80,8 @@ these parts and the rest add up to its measured duration less its duration in th
 simulation. For a round, the simulation is repeated with the transfers' durations of that stage and
 one part more each time.
 """
-PARTS_OF_LATENCY = tuple(part for part in PARTS if part not in ("clock", *RADIO_PARTS))
-"""Parts of a round's latency without the log of a radio."""
+PARTS_OF_LATENCY = tuple(part for part in PARTS if part not in ("clock", CODEC, *RADIO_PARTS))
+"""Parts of a round's latency without the log of a radio, and with codecs of fixed sizes."""
 
 _TRANSFERS = (SM, CA, SG, CM)
 _GIVEN_BPS = 8e9
@@ -146,6 +149,7 @@ def error_budget(
     ahead_s: Array | None = None,
     radio_log: RadioLog | None = None,
     accounts: pd.DataFrame | None = None,
+    real_plan: RoundPlan | None = None,
 ) -> Budget:
     """Split a round's difference by repeating the simulation with more and more measured data.
 
@@ -164,7 +168,9 @@ def error_budget(
             their assumed values, shape [1 + K]; None: there is one clock.
         radio_log: Log of the radio's grants; None: there are no `RADIO_PARTS`.
         accounts: The round's accounts; see `radio_stages`.
+        real_plan: `link_plan` with the real sizes; None: they are those of the plan.
     """
+    framed, link_plan = link_plan, real_plan or link_plan
     computed = measured_plan(measured, link_plan)
     service_order = measured_service_order(measured, link_plan)
     start_s = measured.start_s
@@ -178,14 +184,17 @@ def error_budget(
 
     stages: list[RoundTimes] = [
         played(payload_plan, faults=faults),
-        played(link_plan, faults=faults),
+        played(framed, faults=faults),
+        *([] if real_plan is None else [played(real_plan, faults=faults)]),
         played(link_plan, faults=faults, tcp=tcp and tcp.without_loss()),
         played(link_plan, faults=faults, **impairments),
         played(computed, faults=rest, **impairments),
         played(computed, **edges, **impairments),
         played(computed, **edges, **impairments, service_order=service_order),
     ]
-    parts = PARTS if radio_log is not None else tuple(p for p in PARTS if p not in RADIO_PARTS)
+    absent: tuple[str, ...] = () if radio_log is not None else RADIO_PARTS
+    absent += () if real_plan is not None else (CODEC,)
+    parts = tuple(part for part in PARTS if part not in absent)
     durations = [_by_step(s) for s in (predicted.spans, *(s.spans for s in stages))]
     if radio_log is not None:
         assert tcp is not None

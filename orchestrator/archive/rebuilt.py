@@ -8,7 +8,7 @@ parts of latencies, and the values of validity checks. The same code computes it
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -25,7 +25,14 @@ from orchestrator.emulated.stage import SPARE_SLOTS
 from orchestrator.engine.faults import FaultSchedule, RoundFaults
 from orchestrator.engine.flight import with_flight
 from orchestrator.engine.lte import Cellular
-from orchestrator.engine.plan import link_bytes, payload_bytes
+from orchestrator.engine.plan import (
+    DIRECTION_OF,
+    decided,
+    link_bytes,
+    payload_bytes,
+    round_sizes,
+    with_measured_bytes,
+)
 from orchestrator.engine.radio import powered, radio_access
 from orchestrator.records.emulation import Emulation, RoundRecord, SetUp
 from orchestrator.records.reader import Run
@@ -37,6 +44,7 @@ from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import ResolvedScenario, Scenario
 from testbed.core.errors import InputError
 from testbed.core.timeline import SPAN, STEPS, Round, S
+from testbed.transport.wire import RoundSizes
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -123,7 +131,7 @@ class _Remade:
         self.channel = Channel.of(Replay(run.trace))
         self.rounds = [round_.index for round_ in run.measured]
         self.stored, self.is_guided = list(run.measured), run.is_guided
-        profile = profile_of(scenario)
+        self.profile = profile = profile_of(scenario)
         self.payload, self.wire = (
             ShadowPrediction(EngineBackend(scenario, self.channel, profile, sizing))
             for sizing in (payload_bytes, link_bytes)
@@ -177,7 +185,12 @@ class _Remade:
         payload_plan, plan = (
             shadow.engine.plan(decision.allocation) for shadow in (self.payload, self.wire)
         )
-        spans = _with_bytes(stored.spans, predicted)
+        of_round = decided(scenario, decision.allocation)
+        sizes = [
+            round_sizes(of_round, self.profile, split, client)
+            for client, split in enumerate(decision.allocation.splits.tolist(), start=1)
+        ]
+        spans = _with_bytes(stored.spans, predicted, sizes)
         measured = round_of_spans(index, plan, radio, decision.start_s, spans, stored.lost, wrong)
         measured = with_flight(scenario, measured, self.channel.now)
         first = math.floor(decision.start_s / slot_s + 1e-9)
@@ -187,9 +200,14 @@ class _Remade:
         )
         rates.grow(math.ceil(max(measured.end_s, wire.end_s) / slot_s) + SPARE_SLOTS)
         accounts = _of(self.tables["accounts"], index).pipe(_with_payload, measured)
-        budget, parts = self._explained(
-            predicted, measured, (payload_plan, plan), rates, wrong, accounts, changes
-        )
+        ended = measured.spans[~measured.cut]
+        varies = any(each.varying for each in sizes)
+        real_payload, real = payload_plan, plan
+        if varies:
+            real_payload = with_measured_bytes(payload_plan, ended, sizes)
+            real = with_measured_bytes(plan, ended, sizes, scenario.emulation)
+        plans = payload_plan, plan, real_payload, real if varies else None
+        budget, parts = self._explained(predicted, measured, plans, rates, wrong, accounts, changes)
         return RoundRecord(
             decision=decision,
             predicted=predicted,
@@ -199,7 +217,7 @@ class _Remade:
             waterfall=parts,
             transfers=_errors(_of(self.tables["transfers"], index), measured)
             if has_log(scenario)
-            else transfer_errors(measured, plan, radio, rates.gain, slot_s, rates.tcp),
+            else transfer_errors(measured, real, radio, rates.gain, slot_s, rates.tcp),
             rates=rates.frame(measured),
             injector=pd.DataFrame(columns=["slot", "boundary_s", "lateness_s"])
             if changes is None
@@ -231,7 +249,7 @@ class _Remade:
         changes: pd.DataFrame | None,
     ) -> tuple[Budget, dict[str, float]]:
         """The error budget, and the parts of the latency; see `Stage._explained`."""
-        payload_plan, plan = plans
+        payload_plan, plan, real_payload, real = plans
         if has_log(self.scenario):
             return self._copied_budget(predicted, measured)
         edges_s = np.arange(rates.gain.shape[1] + 1, dtype=np.float64) * rates.slot_s
@@ -245,9 +263,10 @@ class _Remade:
             None if is_ns3 else edges_s,
             wrong,
             rates.tcp,
+            real_plan=real,
         )
         (parts,) = waterfalls(
-            *(measured, payload_plan, accounts, rates.radio, *at, edges_s),
+            *(measured, real_payload, accounts, rates.radio, *at, edges_s),
             charges_headers=self.scenario.emulation.rate_counts == "frame",
             faults=wrong,
             tcp=rates.tcp,
@@ -294,12 +313,19 @@ def _of(table: pd.DataFrame, index: int) -> pd.DataFrame:
     return table[table["round"] == index]
 
 
-def _with_bytes(spans: npt.NDArray[np.void], predicted: Round) -> npt.NDArray[np.void]:
-    """The steps of a measured round with the sizes that were planned."""
-    sizes = {_place(span): span["bytes"] for span in predicted.spans}
+def _with_bytes(
+    spans: npt.NDArray[np.void], predicted: Round, sizes: Sequence[RoundSizes]
+) -> npt.NDArray[np.void]:
+    """The steps of a measured round with the sizes that were planned. Stored sizes that depend on
+    the data are kept within their bounds."""
+    bounds = {_place(span): int(span["bytes"]) for span in predicted.spans}
     planned = spans.copy()
     for span in planned:
-        span["bytes"] = sizes.get(_place(span), -1)
+        most = bounds.get(_place(span), -1)
+        varying = sizes[int(span["client"]) - 1].varying
+        depends = DIRECTION_OF.get(int(span["step"]), "") in varying
+        if not (depends and 0 < span["bytes"] <= most):
+            span["bytes"] = most
     return planned.astype(SPAN)
 
 

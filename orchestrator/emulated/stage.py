@@ -54,7 +54,12 @@ from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.flight import with_flight
 from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.lte import Cellular
-from orchestrator.engine.plan import RoundPlan, decided, fixed_allocation
+from orchestrator.engine.plan import (
+    RoundPlan,
+    decided,
+    fixed_allocation,
+    with_measured_bytes,
+)
 from orchestrator.engine.radio import of_gains, power_share
 from orchestrator.engine.rates import ahead_of, first_gradient_s
 from orchestrator.engine.tcp_model import TcpModel
@@ -64,7 +69,7 @@ from orchestrator.rounds.loop import Decision, simulate_on
 from orchestrator.rounds.simulation import cut, round_of, round_of_spans
 from orchestrator.rounds.windows import rounds_of
 from orchestrator.scenario.channel import Channel
-from orchestrator.scenario.schema import ResolvedScenario, Scenario
+from orchestrator.scenario.schema import Emulation, ResolvedScenario, Scenario
 from testbed.cluster.machines import Machines
 from testbed.control.messages import (
     Accept,
@@ -163,6 +168,14 @@ class StagedRound:
     def index(self) -> int:
         """Index of the round, starting from 0."""
         return self.decision.index
+
+    def real(
+        self, plan: RoundPlan, measured: Round, emulation: Emulation | None = None
+    ) -> RoundPlan:
+        """See `with_measured_bytes`."""
+        if not any(sizes.varying for sizes in self.sizes):
+            return plan
+        return with_measured_bytes(plan, measured.spans[~measured.cut], self.sizes, emulation)
 
     @property
     def start_s(self) -> float:
@@ -489,7 +502,14 @@ class Stage:
             predicted_wire=round_.predicted_wire,
             measured=measured,
             transfers=transfer_errors(
-                measured, plan, round_.radio, table.gain, slot_s, table.tcp, radio_log, accounts
+                measured,
+                round_.real(plan, measured, scenario.emulation),
+                round_.radio,
+                table.gain,
+                slot_s,
+                table.tcp,
+                radio_log,
+                accounts,
             ),
             grants=None
             if radio_log is None
@@ -654,10 +674,13 @@ class Stage:
             self._clocks_ahead_s(),
             radio_log,
             accounts,
+            round_.real(round_.link_plan, measured, self.scenario.emulation)
+            if any(sizes.varying for sizes in round_.sizes)
+            else None,
         )
         made_of = waterfalls(
             measured,
-            round_.payload_plan,
+            round_.real(round_.payload_plan, measured),
             accounts,
             round_.radio,
             table.gain,

@@ -397,7 +397,8 @@ class _Learning:
         for client in clients:
             work = self._clients[client]
             work.begin_round(index, splits[client - 1], sizes[client - 1])
-            work.adapters_buffer()[:] = self.server.broadcast(client)
+            sent = self.server.broadcast(client)
+            work.adapters_buffer(len(sent))[:] = sent
             work.load_adapters()
 
     def _trained(self, index: int, clients: Sequence[int], workload: Workload) -> pd.DataFrame:
@@ -412,10 +413,11 @@ class _Learning:
             if workload.aggregated_samples:
                 shared = self.server.shared_gradient(here)
                 for client in here:
-                    self._clients[client].shared_gradient_buffer()[:] = shared
+                    self._clients[client].shared_gradient_buffer(len(shared))[:] = shared
                     rows.append((*row, client, iteration, math.nan, *self._backward(client)))
         for client in clients:
-            self.server.adapters_buffer(client)[:] = self._clients[client].adapters()
+            trained = self._clients[client].adapters()
+            self.server.adapters_buffer(client, len(trained))[:] = trained
         with failures(f"round {index}: workload.aggregation {workload.aggregation!r}"):
             self._at_server(lambda: self.server.aggregate(clients))
         notes = self.server.notes()
@@ -438,8 +440,8 @@ class _Learning:
         work, server = self._clients[client], self.server
         work.forward(iteration)
         smashed, labels = work.smashed()
-        # The last batch of an epoch may be smaller than the buffers.
-        server.smashed_buffer(client)[: len(smashed)] = smashed
+        # The last batch of an epoch, or what a codec made, may be smaller than the buffers.
+        server.smashed_buffer(client, len(smashed))[:] = smashed
         server.labels_buffer(client)[: len(labels)] = labels
         self._at_server(lambda: server.forward_backward([client]))
 
@@ -448,7 +450,7 @@ class _Learning:
         work = self._clients[client]
         gradient, result = self.server.served(client)
         assert result is not None
-        work.gradient_buffer()[: len(gradient)] = gradient
+        work.gradient_buffer(len(gradient))[:] = gradient
         work.backward()
         return result.loss, result.accuracy
 

@@ -16,7 +16,7 @@ from orchestrator.scenario.schema import LOADS, Emulation, Scenario, Workload
 from testbed.core.orders import Ahead, Prospects
 from testbed.core.paradigm import Paradigm
 from testbed.core.registry import failures
-from testbed.core.timeline import SG, SM
+from testbed.core.timeline import CA, CM, SG, SM
 from testbed.transport import wire
 from testbed.transport.framing import ETHERNET_BYTES, Framing
 from testbed.transport.wire import GREETING_BYTES, RoundSizes
@@ -347,7 +347,45 @@ def round_sizes(
         encoded_up=payload.adapters_up,
         encoded_gradient=payload.gradient - payload.shared,
         shared_gradient=payload.shared,
+        varying=() if workload.compute == "none" else workload.varying_sizes,
     )
+
+
+def with_measured_bytes(
+    plan: RoundPlan,
+    spans: npt.NDArray[np.void],
+    sizes: Sequence[RoundSizes],
+    emulation: Emulation | None = None,
+) -> RoundPlan:
+    """The plan of a round with the real sizes of the transfers that have ended, where codecs make
+    sizes that depend on the data.
+
+    Args:
+        plan: The plan, with bounds of these sizes.
+        spans: The measured steps that were finished, with payload bytes.
+        sizes: Sizes of each client's messages.
+        emulation: Choices on which the bytes on the link depend; None: only the payload counts.
+    """
+    names = {SM: "sm_bytes", CA: "ca_bytes", SG: "sg_bytes", CM: "cm_bytes"}
+    real = {name: getattr(plan, name).copy() for name in names.values()}
+    for client, iteration, step, _, _, size in spans.tolist():
+        own = sizes[client - 1]
+        if step not in names or DIRECTION_OF[step] not in own.varying:
+            continue
+        extra = {CA: own.labels * wire.LABEL_BYTES, SG: 0}.get(step, own.adapters_header)
+        array = real[names[step]]
+        place = client - 1 if array.ndim == 1 else (client - 1, iteration - 1)
+        array[place] = size if emulation is None else transfer_bytes(emulation, extra, size)
+    return replace(plan, **real)
+
+
+DIRECTION_OF: dict[int, Direction] = {
+    SM: "adapters_down",
+    CA: "smashed",
+    SG: "gradient",
+    CM: "adapters_up",
+}
+"""By transfer: the direction of its codec."""
 
 
 def transfer_bytes(

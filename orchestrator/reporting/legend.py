@@ -32,6 +32,7 @@ STEP_COLOURS = {
 PART_TITLES = {
     "start": "start of the round",
     "framing": "protocol bytes",
+    "codec": "sizes of encoded data",
     "compute": "computing",
     "injection": "rate injection",
     "order": "order of service",
@@ -50,10 +51,10 @@ on the link except for the payload."""
 
 IMPAIRMENT_PARTS = (
     *("delay", "loss", "grant", "request", "harq", "recovery", "handover", "outage", "radio"),
-    "backhaul",
+    *("backhaul", "codec"),
 )
 """Parts of the error budget that exist only if links delay or lose frames, if packets pass through
-ns-3's radio, or if there are edge servers."""
+ns-3's radio, if there are edge servers, or if the sizes of codecs depend on the data."""
 
 PURPOSES = {
     "payload": "tensors",

@@ -62,7 +62,7 @@ from workloads.aggregation.rules import (
     local_steps,
     travelling,
 )
-from workloads.codecs.codec import DIRECTIONS, Codec, Direction
+from workloads.codecs.codec import DIRECTIONS, Codec, Direction, varies
 from workloads.codecs.formats import TopK
 from workloads.codecs.registry import codec_of
 from workloads.data.partitions import check_partition
@@ -1688,7 +1688,12 @@ class Workload(Section):
     @model_validator(mode="after")
     def _codec_known(self) -> "Workload":
         with _within("workload"):
-            _ = self.codec
+            varying = self.varying_sizes
+        if self.gradient_aggregation and "gradient" in varying:
+            raise ValueError(
+                "gradient_aggregation: must be 0, because the sizes of the codec of gradients "
+                "depend on the data"
+            )
         return self
 
     @property
@@ -1701,6 +1706,11 @@ class Workload(Section):
         if (named := self.codecs.named(direction)) is not None:
             return codec_of(*named)
         return None if direction in ADAPTERS else self.codec
+
+    @property
+    def varying_sizes(self) -> tuple[Direction, ...]:
+        """The directions whose codec makes sizes that depend on the data."""
+        return tuple(each for each in DIRECTIONS if varies(self.codec_for(each)))
 
     @property
     def keeps_feedback(self) -> bool:

@@ -92,6 +92,11 @@ def say_unused(scenario: Scenario, use: Use | None = None) -> None:
         if CONTENDS(scenario):
             say_access_point_power(scenario)
         workload = scenario.workload
+        if use is None and (varying := workload.varying_sizes):
+            _log_once(
+                f"workload.codecs: sizes of {', '.join(varying)} depend on the data; predictions "
+                "use their bounds"
+            )
         if workload.compute == "real" and workload.learning_rate_warmup >= scenario.rounds:
             _log_once(
                 f"workload.learning_rate_warmup: lasts {workload.learning_rate_warmup} rounds and "

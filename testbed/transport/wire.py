@@ -191,6 +191,8 @@ class RoundSizes:
     the smashed data."""
     shared_gradient: int = 0
     """Aggregated gradients of a batch, which all clients are sent; 0: none are aggregated."""
+    varying: tuple[str, ...] = ()
+    """Directions of codecs whose sizes depend on the data; the sizes are bounds for them."""
 
     @property
     def adapters_up(self) -> int:

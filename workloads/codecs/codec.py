@@ -29,14 +29,24 @@ class Stream:
 
 
 class Codec(Protocol):
-    """Encoding of smashed data, gradients and adapters."""
+    """Encoding of smashed data, gradients and adapters.
+
+    A codec whose sizes depend on the content of the values, such as lossless compression, has the
+    attribute `size_is_bound` with the value True.
+    """
 
     def size(self, values: int) -> int:
-        """Size in bytes of this number of values after encoding; it must not depend on their
-        content."""
+        """Size in bytes of this number of values after encoding. It must not depend on their
+        content; with `size_is_bound`, it is the largest possible size."""
 
     def encode(self, values: "Tensor", stream: Stream) -> "Buffer":
-        """Encode values [N], float32 on the CPU."""
+        """Encode values [N], float32 on the CPU, to `size` bytes; with `size_is_bound`, to at least
+        1 and at most this number of bytes."""
 
     def decode(self, data: memoryview, values: int, stream: Stream) -> "Tensor":
         """Decode values [N], float32 on the CPU, from writable memory aligned to 4 bytes."""
+
+
+def varies(codec: Codec | None) -> bool:
+    """Whether the sizes of a codec depend on the content of the values; None: there is no codec."""
+    return bool(getattr(codec, "size_is_bound", False))

@@ -35,7 +35,7 @@ def main() -> None:
     client.load_adapters()
     client.forward(FIRST)
     smashed, labels = client.smashed()
-    server.smashed_buffer(FIRST)[:] = smashed
+    server.smashed_buffer(FIRST, len(smashed))[:] = smashed
     server.labels_buffer(FIRST)[:] = labels
     _say({})
     for line in sys.stdin:

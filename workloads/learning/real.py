@@ -232,8 +232,9 @@ class RealClient:
         self._round, self._split, self._batches = round_, split, sizes.batches
         self._received = torch.empty((1 + len(self._names)) * self._layout.cuts[split])
         self._encoded = memoryview(bytearray(0 if self._down_codec is None else sizes.adapters))
-        self._gradient = memoryview(bytearray(sizes.gradient))
-        self._shared = memoryview(bytearray(sizes.shared_gradient))
+        self._encoded_place = self._encoded
+        self._gradient = self._gradient_place = memoryview(bytearray(sizes.gradient))
+        self._shared = self._shared_place = memoryview(bytearray(sizes.shared_gradient))
         self._up = self._settings.sender("smashed")
         self._down = self._settings.receiver("gradient")
         self._down_shared = self._settings.receiver("gradient")
@@ -259,15 +260,16 @@ class RealClient:
         """The safetensors header of the adapters."""
         return self._layout.header(self._split)
 
-    def adapters_buffer(self) -> memoryview:
+    def adapters_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received broadcast."""
-        return as_bytes(self._received) if self._down_codec is None else self._encoded
+        self._encoded_place = self._encoded[:size]
+        return as_bytes(self._received) if self._down_codec is None else self._encoded_place
 
     def load_adapters(self) -> None:
         """Start the round from the received broadcast."""
         if self._down_codec is not None:
             down = Receiver(self._down_codec, "adapters")
-            received = down.decode(self._encoded, self._received.shape)
+            received = down.decode(self._encoded_place, self._received.shape)
             self._received = self._layout.decoded(received)
         adapters, *vectors = _apart(self._received, 1 + len(self._names))
         came = dict(zip(self._names, vectors, strict=True))
@@ -294,13 +296,15 @@ class RealClient:
         """Real seconds of the last pass; on a GPU, measured by its events."""
         return self._watch.seconds
 
-    def gradient_buffer(self) -> memoryview:
+    def gradient_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received gradient."""
-        return self._gradient
+        self._gradient_place = self._gradient[:size]
+        return self._gradient_place
 
-    def shared_gradient_buffer(self) -> memoryview:
+    def shared_gradient_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received aggregated gradients."""
-        return self._shared
+        self._shared_place = self._shared[:size]
+        return self._shared_place
 
     def backward(self) -> None:
         """Do the backward pass and the optimiser step."""
@@ -311,11 +315,10 @@ class RealClient:
         """The gradient of the whole batch, whose first samples may have aggregated ones."""
         count, (batch, *of_sample) = self._settings.shared_samples, self._shape
         if not count:
-            size = self._down.size(self._shape)
-            return self._down.decode(self._gradient[:size], self._shape)
-        parts = [self._down_shared.decode(self._shared, (count, *of_sample))]
+            return self._down.decode(self._gradient_place, self._shape)
+        parts = [self._down_shared.decode(self._shared_place, (count, *of_sample))]
         if count < batch:
-            parts.append(self._down.decode(self._gradient, (batch - count, *of_sample)))
+            parts.append(self._down.decode(self._gradient_place, (batch - count, *of_sample)))
         return torch.cat(parts)
 
     def adapters(self) -> memoryview:
@@ -440,6 +443,7 @@ class RealServer:
         self._smashed = {k: memoryview(bytearray(of_client[k].smashed)) for k in here}
         self._labels = {k: np.zeros(of_client[k].labels, dtype="<u4") for k in here}
         self._adapters = {k: memoryview(bytearray(of_client[k].adapters_up)) for k in here}
+        self._smashed_place, self._adapters_place = dict(self._smashed), dict(self._adapters)
 
     def _prepare_broadcast(self, client: int, part: Tensor) -> None:
         """Encode a client's part of the global adapters, and keep the values that the client
@@ -458,7 +462,7 @@ class RealServer:
 
     def _trained(self, client: int) -> Tensor:
         """The adapters that a client has sent, and the vectors that accompany them."""
-        start, data = self._starts[client], self._adapters[client]
+        start, data = self._starts[client], self._adapters_place[client]
         if self._up_codec is None:
             if not len(data):  # With `adapters: none`, which `frombuffer` refuses.
                 return torch.empty(0)
@@ -474,9 +478,10 @@ class RealServer:
         """The global adapters of that client's part."""
         return self._sent[client]
 
-    def smashed_buffer(self, client: int) -> memoryview:
+    def smashed_buffer(self, client: int, size: int | None = None) -> memoryview:
         """Buffer for that client's received smashed data."""
-        return self._smashed[client]
+        self._smashed_place[client] = self._smashed[client][:size]
+        return self._smashed_place[client]
 
     def labels_buffer(self, client: int) -> memoryview:
         """Buffer for that client's received labels."""
@@ -517,8 +522,8 @@ class RealServer:
 
     def _arrived(self, client: int) -> tuple[Tensor, Tensor]:
         """The smashed data and labels of a client's batch."""
-        shape, up = self._shape(client), self._up[client]
-        smashed = up.decode(self._smashed[client][: up.size(shape)], shape)
+        shape = self._shape(client)
+        smashed = self._up[client].decode(self._smashed_place[client], shape)
         labels = self._labels[client][: shape[0] * self._input.labels]
         return smashed, torch.from_numpy(labels.astype(np.int64))
 
@@ -544,9 +549,10 @@ class RealServer:
             batch = share.size(self._round, self._served[client])
         return (batch, *self._feature_shapes[self._splits[client] - 1])
 
-    def adapters_buffer(self, client: int) -> memoryview:
+    def adapters_buffer(self, client: int, size: int | None = None) -> memoryview:
         """Buffer for that client's received adapters."""
-        return self._adapters[client]
+        self._adapters_place[client] = self._adapters[client][:size]
+        return self._adapters_place[client]
 
     def aggregate(self, clients: Collection[int], seen: Observations | None = None) -> None:
         """Aggregate these clients' models, weighted by their samples."""

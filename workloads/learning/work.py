@@ -9,7 +9,7 @@ studies. A pass is started by one call, and its result is returned by another, w
 wait for it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,10 +43,21 @@ class Evaluation:
 Observations = Mapping[int, tuple[float, Sequence[float]]]
 """By client: emulated seconds from the round's start until its adapters arrived, and the values of
 `workloads.aggregation.rules.Link`, or none of them."""
+Buffer = Callable[[int | None], memoryview]
+"""A buffer of a given size, for a payload that may be smaller than the largest one; None: of the
+largest size."""
+
+
+def place_for(buffer: Buffer, size: int, varies: bool) -> memoryview:
+    """The buffer for a payload of this size, which a header states. If it cannot have this size, a
+    buffer of another size, so that the frame is refused."""
+    whole = buffer(None)
+    return buffer(size) if varies and 0 < size < len(whole) else whole
 
 
 class ClientWork(Protocol):
-    """Client side of the split model. Buffers are plain bytes and valid until the next call."""
+    """Client side of the split model. Buffers are plain bytes and valid until the next call; those
+    for received data have a given size if it depends on the data."""
 
     @property
     def seconds(self) -> float:
@@ -56,7 +67,7 @@ class ClientWork(Protocol):
     def begin_round(self, round_: int, split: int, sizes: RoundSizes) -> None:
         """Prepare a round, outside of emulated time."""
 
-    def adapters_buffer(self) -> memoryview:
+    def adapters_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received broadcast."""
 
     def adapters_header(self) -> bytes:
@@ -71,10 +82,10 @@ class ClientWork(Protocol):
     def smashed(self) -> tuple[memoryview, memoryview]:
         """Smashed data and labels of the last forward pass."""
 
-    def gradient_buffer(self) -> memoryview:
+    def gradient_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received gradient, without aggregated gradients."""
 
-    def shared_gradient_buffer(self) -> memoryview:
+    def shared_gradient_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received gradients that are aggregated over the clients; they belong to
         the first samples of the batch."""
 
@@ -113,7 +124,7 @@ class ServerWork(Protocol):
     def broadcast(self, client: int) -> memoryview:
         """The global adapters of that client's part."""
 
-    def smashed_buffer(self, client: int) -> memoryview:
+    def smashed_buffer(self, client: int, size: int | None = None) -> memoryview:
         """Buffer for that client's received smashed data."""
 
     def labels_buffer(self, client: int) -> memoryview:
@@ -137,7 +148,7 @@ class ServerWork(Protocol):
         """The gradients of the first samples of the last batches, averaged over these clients and
         weighted by their samples."""
 
-    def adapters_buffer(self, client: int) -> memoryview:
+    def adapters_buffer(self, client: int, size: int | None = None) -> memoryview:
         """Buffer for that client's received adapters."""
 
     def aggregate(self, clients: Collection[int], seen: Observations | None = None) -> None:
@@ -212,7 +223,7 @@ class ZeroClient:
         """Return no observations."""
         return {}
 
-    def adapters_buffer(self) -> memoryview:
+    def adapters_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received broadcast."""
         return self._bytes[: self.sizes.adapters]
 
@@ -226,11 +237,11 @@ class ZeroClient:
         """Zeros with the sizes of smashed data and labels."""
         return self._bytes[: self.sizes.smashed], self._labels
 
-    def gradient_buffer(self) -> memoryview:
+    def gradient_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received gradient."""
         return self._bytes[: self.sizes.gradient]
 
-    def shared_gradient_buffer(self) -> memoryview:
+    def shared_gradient_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received aggregated gradients."""
         return self._bytes[: self.sizes.shared_gradient]
 
@@ -271,7 +282,7 @@ class ZeroServer:
         """Zeros with the size of the global adapters."""
         return self._bytes[: self.sizes[client - 1].adapters]
 
-    def smashed_buffer(self, client: int) -> memoryview:
+    def smashed_buffer(self, client: int, size: int | None = None) -> memoryview:
         """Buffer for received smashed data."""
         return self._bytes[: self.sizes[client - 1].smashed]
 
@@ -294,7 +305,7 @@ class ZeroServer:
         """Zeros with the size of the aggregated gradients."""
         return self._bytes[: self.sizes[0].shared_gradient]
 
-    def adapters_buffer(self, client: int) -> memoryview:
+    def adapters_buffer(self, client: int, size: int | None = None) -> memoryview:
         """Buffer for received adapters."""
         return self._bytes[: self.sizes[client - 1].adapters_up]
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from testbed.control.messages import (
     Credits,
@@ -66,6 +67,7 @@ from testbed.core.server_round import (
 from testbed.core.server_round import Computed as ComputingOver
 from testbed.transport import wire
 from testbed.transport.wire import Header, Kind
+from workloads.learning.work import Buffer, place_for
 from workloads.nodes.faults import Failed, RoundAbandoned
 from workloads.nodes.progress import ProgressReporter
 from workloads.nodes.station import Station
@@ -542,8 +544,9 @@ class EmulatedServerRound:
                 client,
                 Kind.SMASHED,
                 iteration,
-                self.work.smashed_buffer(client),
+                partial(self.work.smashed_buffer, client),
                 self.work.labels_buffer(client),
+                varies="smashed" in sizes.varying,
             )
             for _ in range(1 + (sizes.shared_gradient > 0 and sizes.gradient > 0)):
                 self._arrival(client, Kind.RECEIPT, iteration)
@@ -554,8 +557,9 @@ class EmulatedServerRound:
             client,
             Kind.ADAPTERS,
             last,
-            self.work.adapters_buffer(client),
+            partial(self.work.adapters_buffer, client),
             memoryview(given),
+            varies="adapters_up" in sizes.varying,
         )
         if given != self.work.adapters_header(client):
             raise wire.WireError(f"adapters: client {client} sent unexpected tensors")
@@ -565,11 +569,14 @@ class EmulatedServerRound:
         client: int,
         kind: Kind,
         iteration: int,
-        payload: memoryview = NOTHING,
+        buffer: Buffer = lambda size: NOTHING,
         extra: memoryview = NOTHING,
+        *,
+        varies: bool = False,
     ) -> None:
         link = self.station.links[client]
         header = link.receive_header(kind)
+        payload = place_for(buffer, header.payload_bytes, varies)
         header.expect(kind, self.terms.round, len(extra), len(payload))
         if header.client != client:
             raise wire.WireError(f"client: {header.client} sends on the link of {client}")

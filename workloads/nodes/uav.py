@@ -40,7 +40,8 @@ from testbed.system.waiting import wait_until
 from testbed.transport import wire
 from testbed.transport.interface import Link
 from testbed.transport.wire import Header, Kind
-from workloads.learning.work import ClientWork
+from workloads.codecs.codec import Direction
+from workloads.learning.work import Buffer, ClientWork, place_for
 from workloads.nodes.faults import RoundFaults
 from workloads.nodes.probe import exchange
 from workloads.nodes.traces import traces
@@ -217,7 +218,8 @@ class Uav:
 
     def _adapters(self, going: _Going, header: Header, iteration: int) -> float:
         """SM: receive the global adapters; returns their arrival time."""
-        names, place = self.work.adapters_header(), self.work.adapters_buffer()
+        names = self.work.adapters_header()
+        place = self._place(going, header, "adapters_down", self.work.adapters_buffer)
         end_s = self._take(going, header, Kind.BROADCAST, iteration, place, names)
         self.work.load_adapters()
         return end_s
@@ -248,17 +250,25 @@ class Uav:
             steps.end(end_s)
         return end_s
 
+    def _place(
+        self, going: _Going, header: Header, direction: Direction, buffer: Buffer
+    ) -> memoryview:
+        """The buffer for the payload of a frame."""
+        varies = direction in going.order.terms.sizes.varying
+        return place_for(buffer, header.payload_bytes, varies)
+
     def _gradient(self, going: _Going, iteration: int) -> float:
         """SG: receive the gradient of a batch; returns the start of the backward pass."""
         terms, steps = going.order.terms, going.steps
         if not terms.sizes.shared_gradient:
             header = self.link.receive_header(Kind.GRADIENT)
-            place = self.work.gradient_buffer()
+            place = self._place(going, header, "gradient", self.work.gradient_buffer)
             steps.begin(iteration, "SG", header.time_s, len(place))
             end_s = self._take(going, header, Kind.GRADIENT, iteration, place)
             steps.end(end_s)
             return end_s
-        header, shared = self.link.receive_header(Kind.SHARED), self.work.shared_gradient_buffer()
+        header = self.link.receive_header(Kind.SHARED)
+        shared = self.work.shared_gradient_buffer()
         own_bytes = terms.sizes.gradient
         steps.begin(iteration, "SG", header.time_s, len(shared) + own_bytes)
         end_s = self._take(going, header, Kind.SHARED, iteration, shared)

@@ -144,21 +144,22 @@ class OffloadClient(ZeroClient):
         """Prepare the round, and allocate its buffers."""
         self.sizes = sizes
         self._begun = self._ask("begin_round", [round_, split, vars(sizes)])
-        self._adapters = memoryview(bytearray(sizes.adapters))
-        self._gradient = memoryview(bytearray(sizes.gradient))
-        self._shared = memoryview(bytearray(sizes.shared_gradient))
+        self._adapters = self._adapters_place = memoryview(bytearray(sizes.adapters))
+        self._gradient = self._gradient_place = memoryview(bytearray(sizes.gradient))
+        self._shared = self._shared_place = memoryview(bytearray(sizes.shared_gradient))
 
     def adapters_header(self) -> bytes:
         """The safetensors header of the adapters."""
         return bytes(self._begun().data[0])
 
-    def adapters_buffer(self) -> memoryview:
+    def adapters_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received broadcast."""
-        return self._adapters
+        self._adapters_place = self._adapters[:size]
+        return self._adapters_place
 
     def load_adapters(self) -> None:
         """Start the round from the received broadcast."""
-        self._ask("load_adapters", data=[self._adapters])
+        self._ask("load_adapters", data=[self._adapters_place])
 
     def forward(self, iteration: int) -> None:
         """Request the forward pass of the iteration's batch."""
@@ -169,17 +170,19 @@ class OffloadClient(ZeroClient):
         smashed, labels = self._forward().data
         return memoryview(smashed), memoryview(labels)
 
-    def gradient_buffer(self) -> memoryview:
+    def gradient_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received gradient."""
-        return self._gradient
+        self._gradient_place = self._gradient[:size]
+        return self._gradient_place
 
-    def shared_gradient_buffer(self) -> memoryview:
+    def shared_gradient_buffer(self, size: int | None = None) -> memoryview:
         """Buffer for the received aggregated gradients."""
-        return self._shared
+        self._shared_place = self._shared[:size]
+        return self._shared_place
 
     def backward(self) -> None:
         """Request the backward pass and the optimiser step."""
-        self._ask("backward", data=[self._gradient, self._shared])
+        self._ask("backward", data=[self._gradient_place, self._shared_place])
 
     def adapters(self) -> memoryview:
         """The trained adapters."""
@@ -221,6 +224,7 @@ class OffloadServer(ZeroServer):
         self._smashed = {k: memoryview(bytearray(s.smashed)) for k, s in of_client.items()}
         self._label = {k: memoryview(bytearray(4 * s.labels)) for k, s in of_client.items()}
         self._adapters = {k: memoryview(bytearray(s.adapters_up)) for k, s in of_client.items()}
+        self._smashed_place, self._adapters_place = dict(self._smashed), dict(self._adapters)
 
     def adapters_header(self, client: int) -> bytes:
         """The safetensors header of that client's adapters."""
@@ -232,11 +236,13 @@ class OffloadServer(ZeroServer):
         if client in self._updates:
             return memoryview(self._updates[client]().data[0])
         begun = self._begun()
-        return memoryview(begun.data[begun.plain[client - 1]])[: self.sizes[client - 1].adapters]
+        place, size = begun.plain[client - 1]
+        return memoryview(begun.data[place])[:size]
 
-    def smashed_buffer(self, client: int) -> memoryview:
+    def smashed_buffer(self, client: int, size: int | None = None) -> memoryview:
         """Buffer for that client's received smashed data."""
-        return self._smashed[client]
+        self._smashed_place[client] = self._smashed[client][:size]
+        return self._smashed_place[client]
 
     def labels_buffer(self, client: int) -> memoryview:
         """Buffer for that client's received labels."""
@@ -244,7 +250,7 @@ class OffloadServer(ZeroServer):
 
     def forward_backward(self, clients: Sequence[int]) -> None:
         """Request one pass for these clients' batches."""
-        data = [part for k in clients for part in (self._smashed[k], self._label[k])]
+        data = [part for k in clients for part in (self._smashed_place[k], self._label[k])]
         pass_ = self._ask("forward_backward", clients, data)
         self._passes |= {k: (pass_, place) for place, k in enumerate(clients)}
 
@@ -258,15 +264,16 @@ class OffloadServer(ZeroServer):
         """The aggregated gradients of these clients' last batches."""
         return memoryview(self._ask("shared_gradient", list(clients))().data[0])
 
-    def adapters_buffer(self, client: int) -> memoryview:
+    def adapters_buffer(self, client: int, size: int | None = None) -> memoryview:
         """Buffer for that client's received adapters."""
-        return self._adapters[client]
+        self._adapters_place[client] = self._adapters[client][:size]
+        return self._adapters_place[client]
 
     def aggregate(self, clients: Collection[int], seen: Observations | None = None) -> None:
         """Aggregate these clients' models."""
         order = list(clients)
         plain = [order, [[client, *found] for client, found in (seen or {}).items()]]
-        self._ask("aggregate", plain, [self._adapters[k] for k in order])()
+        self._ask("aggregate", plain, [self._adapters_place[k] for k in order])()
 
     def begin_update(self, client: int) -> None:
         """Request the client's part of the current global model."""
@@ -274,7 +281,7 @@ class OffloadServer(ZeroServer):
 
     def mix(self, client: int, staleness: int) -> None:
         """Mix the client's received adapters into the global model."""
-        self._ask("mix", [client, staleness], [self._adapters[client]])
+        self._ask("mix", [client, staleness], [self._adapters_place[client]])
 
     def apply_buffer(self) -> None:
         """Apply the buffered updates to the global model."""

@@ -68,7 +68,7 @@ class _Client:
         return Message(data=[self._work.adapters_header()])
 
     def load_adapters(self, data: Data) -> Message:
-        self._work.adapters_buffer()[:] = data[0]
+        self._work.adapters_buffer(len(data[0]))[:] = data[0]
         self._work.load_adapters()
         return NOTHING
 
@@ -77,7 +77,9 @@ class _Client:
         return Message(data=self._work.smashed())
 
     def backward(self, data: Data) -> Message:
-        self._work.gradient_buffer()[:], self._work.shared_gradient_buffer()[:] = data
+        gradient, shared = data
+        self._work.gradient_buffer(len(gradient))[:] = gradient
+        self._work.shared_gradient_buffer(len(shared))[:] = shared
         self._work.backward()
         return NOTHING
 
@@ -104,8 +106,8 @@ class _Server:
     def begin_round(
         self, data: Data, round_: int, splits: Sequence[int], sizes: Sequence[Json]
     ) -> Message:
-        """The place of each client's broadcast in the data, of which it is a prefix; the data are
-        the different broadcasts, and then each client's header."""
+        """The place of each client's broadcast in the data, of which it is a prefix, and its size;
+        the data are the different broadcasts, and then each client's header."""
         self._work.begin_round(round_, splits, [RoundSizes(**each) for each in sizes])
         clients = range(1, len(splits) + 1)
         broadcasts = list(map(self._work.broadcast, clients))
@@ -114,14 +116,17 @@ class _Server:
             if not any(longer[: len(sent)] == sent for longer in different):
                 different.append(sent)
         places = [
-            next(n for n, longer in enumerate(different) if longer[: len(sent)] == sent)
+            [
+                next(n for n, longer in enumerate(different) if longer[: len(sent)] == sent),
+                len(sent),
+            ]
             for sent in broadcasts
         ]
         return Message(places, [*different, *map(self._work.adapters_header, clients)])
 
     def forward_backward(self, data: Data, *clients: int) -> Message:
         for client, smashed, labels in zip(clients, data[::2], data[1::2], strict=True):
-            self._work.smashed_buffer(client)[:] = smashed
+            self._work.smashed_buffer(client, len(smashed))[:] = smashed
             self._work.labels_buffer(client)[:] = labels
         self._work.forward_backward(clients)
         served = [self._work.served(client) for client in clients]
@@ -173,7 +178,7 @@ class _Server:
 
     def _take_adapters(self, clients: Sequence[int], data: Data) -> None:
         for client, adapters in zip(clients, data, strict=True):
-            self._work.adapters_buffer(client)[:] = adapters
+            self._work.adapters_buffer(client, len(adapters))[:] = adapters
 
 
 def _set_up(learning: Json, client: int | None) -> _Client | _Server:

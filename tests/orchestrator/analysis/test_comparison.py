@@ -12,6 +12,7 @@ import pytest
 from engine_cases import CONTENTION, by_hand
 
 from orchestrator.analysis.error_budget import (
+    CODEC,
     KEYS,
     PARTS,
     PARTS_OF_LATENCY,
@@ -22,10 +23,12 @@ from orchestrator.analysis.error_budget import (
     transfer_errors,
 )
 from orchestrator.engine.faults import RoundFaults
-from orchestrator.engine.plan import RoundPlan
+from orchestrator.engine.plan import RoundPlan, transfer_bytes, with_measured_bytes
 from orchestrator.engine.tcp_model import CONTROLS, RECEIVER_FRAMES, TcpModel
 from orchestrator.rounds.simulation import round_of, service_order_of, simulate
+from orchestrator.scenario.schema import Emulation
 from testbed.core.timeline import SG, STEPS, Round, Timeline
+from testbed.transport.wire import RoundSizes
 
 SLOT_S = 0.1
 GAIN = np.ones((3, 200))
@@ -135,7 +138,7 @@ def test_a_round_that_began_later_is_a_part_of_its_own():
         predicted.latency_s,
         measured.latency_s,
     )
-    assert list(found.steps) == [*KEYS, *(p for p in PARTS if p not in RADIO_PARTS)]
+    assert list(found.steps) == [*KEYS, *(p for p in PARTS if p not in (*RADIO_PARTS, CODEC))]
     assert set(found.steps["round"]) == {7}
     # Of every step: how much longer it took than predicted.
     late = found.steps.set_index(KEYS)["start"]
@@ -324,3 +327,31 @@ def test_clocks_that_are_apart_stretch_one_way_and_shorten_the_other():
     unknown = error_budget(predicted, measured, plan, plan, radio, GAIN, SLOT_S, None)
     assert unknown.steps["clock"].abs().max() == 0
     assert unknown.steps["rest"].abs().max() == pytest.approx(0.006)
+
+
+def test_real_sizes_of_encoded_data_are_a_part_of_their_own():
+    plan, radio = by_hand("cpsfl", **CONTENTION)
+    smaller = np.random.default_rng(3).uniform(0.3, 0.9, plan.sg_bytes.shape)
+    real = replace(plan, sg_bytes=(plan.sg_bytes * smaller).astype(np.int64))
+    real = replace(real, ca_bytes=plan.ca_bytes * 3 // 4, cm_bytes=plan.cm_bytes * 2 // 3)
+    measured = played(real, radio)
+    sizes = [RoundSizes(8, 8, 8, 4, 1, varying=("smashed", "gradient", "adapters_up"))] * 3
+    found = with_measured_bytes(plan, measured.spans, sizes)
+    for name in ("sm_bytes", "ca_bytes", "sg_bytes", "cm_bytes"):
+        assert np.array_equal(getattr(found, name), getattr(real, name)), name
+    budget = error_budget(
+        played(plan, radio), measured, plan, plan, radio, GAIN, SLOT_S, None, real_plan=found
+    )
+    assert budget.seconds["codec"] < -1e-3
+    apart_s = measured.latency_s - played(plan, radio).latency_s
+    assert budget.seconds["codec"] == pytest.approx(apart_s)
+    assert abs(budget.steps["rest"]).max() < 1e-9
+    fixed = error_budget(played(plan, radio), measured, plan, plan, radio, GAIN, SLOT_S, None)
+    assert "codec" not in fixed.seconds
+    assert fixed.seconds["rest"] == pytest.approx(apart_s)
+    choices = Emulation()
+    framed = with_measured_bytes(plan, measured.spans, sizes, choices)
+    assert framed.ca_bytes[1, 0] == transfer_bytes(choices, 4 * 4, int(real.ca_bytes[1, 0]))
+    assert framed.sg_bytes[2, 0] == transfer_bytes(choices, 0, int(real.sg_bytes[2, 0]))
+    assert framed.cm_bytes[0] == transfer_bytes(choices, 8, int(real.cm_bytes[0]))
+    assert np.array_equal(framed.sm_bytes, plan.sm_bytes)

@@ -4,7 +4,9 @@
 """What is learned once without a network is what runs learn, and is timed by any rounds."""
 
 import json
+import os
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,17 @@ import safetensors.torch
 import torch
 import yaml
 from console import TESTBED
+from in_guest import play
 from packages import importable, write_package
 from small_hierarchy import TOPOLOGY
+from sparse import Sparse
 from torch.nn import functional
 from typer.testing import CliRunner
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
+from orchestrator.archive.claims import ENCODED, examine
+from orchestrator.archive.rebuilt import emulation_of
 from orchestrator.cli.main import app
 from orchestrator.emulated import trajectory
 from orchestrator.emulated.inputs import inputs_of
@@ -38,10 +44,11 @@ from orchestrator.records.learned import (
 from orchestrator.records.reader import read_run
 from orchestrator.records.results import Result, read_results
 from orchestrator.scenario.loading import varied
-from orchestrator.scenario.profiles import data_of, model_of
+from orchestrator.scenario.profiles import data_of, model_of, profile_of
 from testbed.core.errors import InputError
 from testbed.core.timeline import S
 from testbed.system.folders import cache_folder
+from workloads.codecs.codec import DIRECTIONS
 from workloads.data.samples import client_data, open_data
 from workloads.learning.backbone import load_model
 from workloads.learning.cached import backbone_file
@@ -602,3 +609,102 @@ def test_a_folder_of_writers_trains_with_one_client_per_writer(tmp_path: Path, c
     ]
     with pytest.raises(InputError, match="'client' names 50 clients, fewer than the 51 UAVs"):
         tb.load("quickstart", KEYS | cnn | keys | {"uavs.count": 51})
+
+
+DECIDES = """
+
+from orchestrator.engine.plan import Allocation
+
+
+def policy(scenario: object) -> object:
+    equal = np.full(3, 1 / 3)
+    loads = {"batch_size": np.array([2, 4, 3]), "local_iterations": np.array([1, 2, 1])}
+    return lambda now: Allocation((1, 2, 3), equal, equal, equal, **loads)
+"""
+
+
+@pytest.fixture
+def sparse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    code = (Path(__file__).parents[2] / "support" / "sparse.py").read_text()
+    entries = "[testbed.codecs]\nsparse = coded:sparse\n[testbed.policies]\nloads = coded:policy\n"
+    write_package(tmp_path / "packages", "coded", code + DECIDES, entries)
+    # Nodes of a run find it there, too.
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"), prepend=os.pathsep)
+    with importable(tmp_path / "packages", "coded", monkeypatch):
+        yield {"workload.codecs": dict.fromkeys(DIRECTIONS, "sparse"), "rounds": 1}
+
+
+def test_sizes_that_depend_on_the_data_are_learned_with_and_bounded(
+    tmp_path: Path, sparse: dict[str, Any]
+) -> None:
+    made = tb.load("quickstart", KEYS | sparse | {"workload.wire_error": True})
+    assert made.workload.varying_sizes == DIRECTIONS
+    (folder := tmp_path / "out").mkdir()
+    table = learn(made, folder).table
+    train = table[table["data"] == "train"]
+    assert train["smashed_error"].between(0.1, 1).all()
+    assert np.isfinite(table["loss"]).all()
+    sizes = {s["step"]: s["bytes"] for s in tb.predict(made, trace=TRACE)[0].to_json()["steps"]}
+    sample = profile_of(made).smashed_bytes[1] // 4
+    assert sizes["CA"] == Sparse(0.1).size(sample * made.workload.batch_size)
+    with pytest.raises(InputError, match="gradient_aggregation: must be 0, because the sizes"):
+        tb.load(
+            "quickstart",
+            KEYS | sparse | {"paradigm": "sfl-sp", "workload.gradient_aggregation": 0.5},
+        )
+
+
+@pytest.mark.guest
+@pytest.mark.timeout(1200)
+def test_links_carry_the_real_bytes_of_encoded_data(tmp_path: Path, sparse: dict[str, Any]) -> None:
+    keys = KEYS | sparse | {"workload.evaluate_every": 0, "emulation.clock": "virtual"}
+    accompanied = {
+        "workload.codecs": dict.fromkeys(("smashed", "gradient"), "sparse"),
+        "workload.aggregation": "scaffold",
+        "workload.momentum": 0.0,
+        "workload.optimiser": "sgd",
+    }
+    runs = {"run": {}, "decided": {"allocation.policy": "loads"}, "scaffold": accompanied}
+    np.savez(tmp_path / "trace.npz", gain=TRACE["gain"], slot_s=0.1)
+    commands = {
+        name: [
+            *("run", "quickstart", "--trace", "trace.npz", "--out", name, "--json", f"{name}.json"),
+            *(w for k, v in (keys | more).items() for w in ("--set", f"{k}={json.dumps(v)}")),
+        ]
+        for name, more in runs.items()
+    }
+    for name, done in play(tmp_path, commands).items():
+        assert done.returncode == 0, done.stderr
+        coded = ("CA", "SG") if name == "scaffold" else ("SM", "CA", "SG", "CM")
+        assert_real_bytes(
+            tmp_path / name, json.loads((tmp_path / f"{name}.json").read_text()), coded
+        )
+
+
+def assert_real_bytes(folder: Path, tree: dict[str, Any], coded: Sequence[str]) -> None:
+    """Check that the transfers of these steps are smaller than their bounds, and that a run with
+    other bytes is found out."""
+    bounds, real = (
+        {(s["client"], s["iteration"], s["step"]): s["bytes"] for s in tree[kind][0]["steps"]}
+        for kind in ("predicted", "measured")
+    )
+    assert bounds.keys() == real.keys()
+    for place, size in real.items():
+        assert 0 < size < bounds[place] if place[2] in coded else size == bounds[place]
+    budget = tree["error_budget"][0]["parts"]
+    assert budget["codec"] < -1e-3
+    assert abs(budget["rest"]) < 1e-3
+    accounts = pd.read_parquet(folder / "accounts.parquet")
+    sent = accounts[(accounts["round"] == 0) & (accounts["kind"] == "SMASHED")]
+    assert sorted(sent["payload_bytes"]) == sorted(n for p, n in real.items() if p[2] == "CA")
+    tables = {file.stem: pd.read_parquet(file) for file in folder.glob("*.parquet")}
+    remade = emulation_of(read_run(folder), tables)
+    assert remade.rounds[0].budget.seconds == pytest.approx(budget, abs=1e-6)
+    extent = examine(read_run(folder), folder)
+    assert not extent.differences
+    assert ENCODED in extent.not_checked
+    measured = tables["measured"]
+    measured.loc[measured["step"] == "CA", "bytes"] = max(bounds.values()) + 1
+    measured.to_parquet(folder / "measured.parquet", index=False)
+    (first, *_) = examine(read_run(folder), folder).differences
+    assert "measured.parquet: DIFFERS" in first
