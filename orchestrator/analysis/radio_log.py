@@ -4,8 +4,8 @@
 """The log of a radio process: the grants of its scheduler, and the times at which data waited for
 them.
 
-With `emulation.air: ns3`, packets of the programs pass through ns-3's LTE. `read_log` reads the
-file that its process writes, `RadioLog` answers questions about a round, and `grants` makes a
+With `emulation.air: ns3`, packets of the programs pass through ns-3's LTE or NR. `read_log` reads
+the file that its process writes, `RadioLog` answers questions about a round, and `grants` makes a
 table of it.
 """
 
@@ -54,7 +54,7 @@ the time since the last packet before it, in units of 0.1 ms); a slot ends (`blo
 cell, `bytes`: the mean SINR of the downlink, see `SINR_OFFSET_DB`); new data leave the sending end
 (`bytes`: what they fill of their transport block); a scheduling request and the grant for it let
 data wait that came into an empty queue (`bytes`: the number of TTIs until now). A grant's time is
-that of the scheduler's decision."""
+that of the scheduler's decision, and with NR that at which its block has been received."""
 SINR_OFFSET_DB, SINR_STEPS, NO_SINR = 300, 100, 65535
 """A signal-to-interference-plus-noise ratio is noted as (ratio in dB + 300) * 100; 65535: there was
 no data to measure it."""
@@ -166,7 +166,7 @@ class LinkLog:
         # Before its first record, the state is the opposite of the one that it changes to.
         initially = not is_filled[0] if len(is_filled) else True
         self._is_filled = np.append(initially, is_filled)
-        taken_s = time_s + times.taken[direction] * tti_s
+        taken_s = time_s + (times.taken[direction] - times.noted[direction]) * tti_s
         self._again_s = taken_s[records["kind"] == AGAIN]
         asked = records["kind"] == ASKED
         requests = [

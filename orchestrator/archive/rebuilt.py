@@ -51,7 +51,7 @@ Tables = Mapping[str, pd.DataFrame]
 
 def has_log(scenario: Scenario) -> bool:
     """Whether errors and budgets need the log of ns-3's radio, whose clock is not stored."""
-    return scenario.emulation.air == "ns3" and scenario.radio.access == "lte"
+    return scenario.emulation.air == "ns3" and scenario.radio.kind.cell is not None
 
 
 def keeps_calibration(scenario: Scenario) -> bool:

@@ -54,6 +54,7 @@ from orchestrator.engine.faults import Fault, RoundFaults
 from orchestrator.engine.flight import with_flight
 from orchestrator.engine.links import shape_of, transport_settings_of
 from orchestrator.engine.lte import Cellular
+from orchestrator.engine.nr import grant_times
 from orchestrator.engine.plan import (
     RoundPlan,
     decided,
@@ -696,12 +697,13 @@ class Stage:
     def _radio_log(self, clock: EmulatedClock, table: RoundRates) -> RadioLog | None:
         """Records of the radio's log since the last call; None if no scheduler of ns-3 grants
         blocks."""
-        if self.network.radio is None or self.scenario.radio.access != "lte":
+        if self.network.radio is None or self.scenario.radio.kind.cell is None:
             return None
         records = read_log(self.network.folder / LOG, self.scenario.uavs.count, self._logged)
         self._logged += len(records)
         out_s = outages(table.rates, table.first, table.slot_s)
-        return RadioLog(records, clock.at, self.scenario.emulation.mtu, out_s)
+        times = grant_times(self.scenario)
+        return RadioLog(records, clock.at, self.scenario.emulation.mtu, out_s, times)
 
     def _clocks_ahead_s(self) -> npt.NDArray[np.float64] | None:
         """Error of the nodes' clocks relative to the assumed ones, positive if ahead, shape [1 +

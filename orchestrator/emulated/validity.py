@@ -279,7 +279,7 @@ def _rest_share(done: Emulation) -> Observed:
     # Effects of windows and losses come from a model, and are not errors of the emulation; with
     # Wi-Fi, which has no grants, the two cannot be separated.
     radio = done.scenario.radio
-    without_grants = _is_ns3(done) and radio.access != "lte"
+    without_grants = _is_ns3(done) and radio.kind.cell is None
     # Gradients that the scheduler orders overlap, which the prediction does not have.
     by_mac = _is_ns3(done) and radio.lte.downlink_order == "mac"
     if not (done.scenario.is_impaired or without_grants or by_mac):
@@ -344,7 +344,7 @@ def _off_rates(done: Emulation, *, of_broadcast: bool) -> Observed:
     rates and delay allow.
     """
     scenario = done.scenario
-    if scenario.links.vary_by_slot or (_is_ns3(done) and scenario.radio.access != "lte"):
+    if scenario.links.vary_by_slot or (_is_ns3(done) and scenario.radio.kind.cell is None):
         return
     dilation, shape = scenario.dilation, shape_of(scenario, scenario.dilation)
     transfers = pd.concat(done.tables("transfers"), ignore_index=True)

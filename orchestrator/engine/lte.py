@@ -80,6 +80,8 @@ class GrantTimes(NamedTuple):
     learning: tuple[float, float]
     taken: tuple[float, float]
     delivery: tuple[float, float]
+    noted: tuple[float, float] = (0.0, 0.0)
+    """From the beginning of the TTI of a grant until the log has it."""
 
 
 LTE_TIMES = GrantTimes(TTI_S, REQUEST_TTIS, LEARNING_TTIS, TAKEN_TTIS, DELIVERY_TTIS)

@@ -16,7 +16,15 @@ import numpy as np
 
 from orchestrator.engine import core_library
 from orchestrator.engine.arrays import Array, Ints
-from orchestrator.engine.lte import PACKET_BYTES, Cellular, Steps, climbing, turn
+from orchestrator.engine.lte import (
+    LTE_TIMES,
+    PACKET_BYTES,
+    Cellular,
+    GrantTimes,
+    Steps,
+    climbing,
+    turn,
+)
 from orchestrator.engine.lte_tables import Modulation
 from orchestrator.engine.nr_tables import (
     BlockSize,
@@ -26,7 +34,7 @@ from orchestrator.engine.nr_tables import (
     mcs_efficiency,
 )
 from orchestrator.scenario.cells import band_blocks, block_hz, left_blocks, noise_w_per_hz
-from orchestrator.scenario.duplex import slot_shares
+from orchestrator.scenario.duplex import ahead_slots, grant_delays_s, slot_shares
 from orchestrator.scenario.schema import Scenario
 
 MARGIN_DB = 8.197
@@ -36,6 +44,25 @@ HEADER_BYTES = 10, 5
 """Bytes of a transport block of uplink and downlink that carry no packets: 3 B of the MAC subheader
 (TS 38.321, section 6.1.2) and 2 B of RLC (TS 38.322, section 6.2.2.3); in the uplink, 5 B more of a
 buffer status report with its subheader, as measured in 5G-LENA."""
+
+HEARD_SLOTS = 1 / 14
+"""NR slots until a UAV has heard of a grant: one symbol of control information."""
+NOTED_SLOTS = 13 / 14, 1.0
+"""NR slots from the beginning of a transport block's NR slot until it has been received, where the
+log has it; as in 5G-LENA's logs."""
+
+
+def grant_times(scenario: Scenario) -> GrantTimes:
+    """Times of the grants of a scenario's cell, LTE or NR."""
+    if scenario.radio.kind.cell == "lte":
+        return LTE_TIMES
+    nr = scenario.radio.nr
+    request, delivery = (
+        (up_s / nr.slot_s, down_s / nr.slot_s) for up_s, down_s in grant_delays_s(nr)
+    )
+    up, down = ahead_slots(nr)
+    taken = HEARD_SLOTS - up, -down
+    return GrantTimes(nr.slot_s, request, (0.0, 0.0), taken, delivery, NOTED_SLOTS)
 
 
 class Rule(NamedTuple):

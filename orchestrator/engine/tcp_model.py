@@ -74,11 +74,10 @@ from orchestrator.engine.core_library import (
     library,
 )
 from orchestrator.engine.links import impairments_of, shape_of
-from orchestrator.engine.lte import LTE_TIMES
 from orchestrator.engine.lte import request_s as scheduling_s
+from orchestrator.engine.nr import grant_times
 from orchestrator.engine.plan import transfer_bytes
 from orchestrator.engine.slot_impairments import BROADCAST, DOWN, UP, SlotImpairments, lossless
-from orchestrator.scenario.duplex import grant_delays_s
 from orchestrator.scenario.schema import Scenario
 from testbed.core.clock import FILL_S
 from testbed.network.shaping import ACKNOWLEDGEMENT_BYTES, INITIAL_FRAMES, Shape
@@ -281,20 +280,15 @@ def _over_cell(scenario: Scenario) -> TcpModel:
     """The model of TCP over a cell of ns-3, LTE or NR."""
     choices, shape, count = scenario.emulation, shape_of(scenario), scenario.uavs.count
     kept = choices.connection == "kept"
-    learning_s, asks_s = np.zeros(2), 0.0
-    if scenario.radio.kind.cell == "nr":
-        nr = scenario.radio.nr
-        interval_s = nr.slot_s
-        request_s, delivery_s = map(np.array, grant_delays_s(nr))
-    else:
-        interval_s, times = LTE_TIMES.tti_s, LTE_TIMES
-        request_s, learning_s, delivery_s = (
-            np.array(t) * interval_s for t in (times.request, times.learning, times.delivery)
-        )
+    times, asks_s = grant_times(scenario), 0.0
+    request_s, learning_s, delivery_s = (
+        np.array(ttis) * times.tti_s for ttis in (times.request, times.learning, times.delivery)
+    )
+    if scenario.radio.kind.cell == "lte":
         asks_s = scheduling_s(scenario.radio.lte.scheduling_request_s)
         request_s[UP] += asks_s
     return TcpModel(
-        delay_s=np.repeat((request_s + interval_s + delivery_s)[:, None], count, axis=1),
+        delay_s=np.repeat((request_s + times.tti_s + delivery_s)[:, None], count, axis=1),
         jitter_s=np.zeros((2, count)),
         losses=np.zeros((2, count, 4)),
         control=CONTROLS.get(choices.congestion_control, CUBIC),

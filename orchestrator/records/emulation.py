@@ -89,7 +89,7 @@ class RoundRecord:
     resource_blocks: pd.DataFrame | None = None
     """See `orchestrator.analysis.resource_blocks`; None unless `radio.access` is 'lte' or 'nr'."""
     grants: pd.DataFrame | None = None
-    """See `orchestrator.analysis.radio_log.grants`; None unless ns-3's LTE carries the packets."""
+    """See `orchestrator.analysis.radio_log.grants`; None unless packets pass ns-3's LTE or NR."""
     cells: pd.DataFrame | None = None
     """See `orchestrator.analysis.radio_log.cells`; None in the same cases."""
     handovers: pd.DataFrame | None = None

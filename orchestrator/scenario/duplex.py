@@ -17,8 +17,9 @@ FIXED_S = 1.5e-3
 """Time on each way that does not depend on the length of NR slots."""
 GRANT_SLOTS = 5
 """Least number of NR slots from a UAV's request to the data of the grant for it."""
-DELIVERY_SLOTS = 2
-"""NR slots from the end of a transport block until its packets have arrived."""
+AHEAD_SLOTS = 2
+"""NR slots from a decision for the downlink, or from an uplink grant, to the data; 5G-LENA's
+`L1L2CtrlLatency` and `N2Delay`."""
 ENTRY_S = 0.5e-3
 """Part of `FIXED_S` before the request: packets enter ns-3 at whole milliseconds."""
 
@@ -36,21 +37,40 @@ def idle_delays_s(nr: Nr) -> tuple[float, float]:
     """Mean delay of a packet in an idle cell, in uplink and downlink.
 
     A packet waits for the next NR slot of its direction. In the uplink, this slot has the request;
-    the data follow in the first uplink slot that is at least `GRANT_SLOTS` later.
+    the data follow in the first uplink slot that is at least `GRANT_SLOTS` later. The scheduler
+    decides `AHEAD_SLOTS` earlier.
     """
     up, down = ("U", "D") if nr.duplex == "fdd" else (nr.tdd_pattern,) * 2
     wait, granted = _waits(up, "U", GRANT_SLOTS)
-    uplink = wait + granted + 1 + DELIVERY_SLOTS
-    downlink = _waits(down, "DS", 0)[0] + 1 + DELIVERY_SLOTS
+    uplink = wait + granted + 1 + AHEAD_SLOTS
+    downlink = _waits(down, "DS", 0)[0] + 1 + AHEAD_SLOTS
     return FIXED_S + nr.slot_s * uplink, FIXED_S + nr.slot_s * downlink
 
 
 def grant_delays_s(nr: Nr) -> tuple[tuple[float, float], tuple[float, float]]:
     """The delays of `idle_delays_s` in two parts, for uplink and downlink: until the NR slot of the
     data begins, and from its end until they have arrived."""
-    after_s = FIXED_S - ENTRY_S + DELIVERY_SLOTS * nr.slot_s
+    after_s = FIXED_S - ENTRY_S
     up_s, down_s = (whole_s - nr.slot_s - after_s for whole_s in idle_delays_s(nr))
     return (up_s, down_s), (after_s, after_s)
+
+
+def ahead_slots(nr: Nr) -> tuple[float, float]:
+    """Mean NR slots from the time at which data leave a queue until their own NR slot begins, in
+    uplink and downlink.
+
+    An uplink grant is sent in the last NR slot with a downlink that is at least `AHEAD_SLOTS`
+    before; the base station takes data from its queue as early as it decides.
+    """
+    if nr.duplex == "fdd":
+        return AHEAD_SLOTS, AHEAD_SLOTS
+    pattern, slots = nr.tdd_pattern, []
+    for slot in (n for n, way in enumerate(pattern) if way == "U"):
+        ahead = AHEAD_SLOTS
+        while pattern[(slot - ahead) % len(pattern)] == "U":
+            ahead += 1
+        slots.append(ahead)
+    return sum(slots) / len(slots), AHEAD_SLOTS
 
 
 def _waits(pattern: str, own: str, later: int) -> tuple[float, float]:

@@ -23,8 +23,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ns3_scenarios import build
-from ns3_scenarios.radio import Air, LteSettings, WifiSettings, cell_settings
+from ns3_scenarios import nr_module
+from ns3_scenarios.radio import (
+    Air,
+    LteSettings,
+    NrSettings,
+    WifiSettings,
+    cell_settings,
+    program_of,
+)
 from orchestrator.analysis.radio_log import (
     AGAIN,
     EMPTIED,
@@ -33,11 +40,14 @@ from orchestrator.analysis.radio_log import (
     JOINS_CELL,
     LEAVES_CELL,
     NEW,
+    SENT,
     SERVED,
     RadioLog,
     handovers,
     read_log,
 )
+from orchestrator.engine.nr import grant_times
+from orchestrator.scenario.loading import validate
 
 
 def has_io_uring() -> bool:
@@ -152,7 +162,7 @@ def live(
         "station_taps": taps[UAVS:],
     }
     process = subprocess.Popen(
-        [str(build.library("radio"))],
+        [str(program_of(settings))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=taps,
@@ -387,6 +397,34 @@ def test_frames_keep_coming_while_uavs_change_their_cell(tmp_path: Path) -> None
     served = log[(log["kind"] == SERVED) & (log["uav"] == 0)]["blocks"].tolist()
     assert served[0] == 0
     assert served[-1] == 1
+
+
+@pytest.mark.skipif(nr_module.find() is None, reason="5G-LENA is not built")
+@pytest.mark.parametrize("pattern", ["", "DDDU", "DDDSU"])
+def test_the_log_of_nr_has_the_blocks_in_which_data_were_sent(tmp_path: Path, pattern: str) -> None:
+    nr = {"duplex": "tdd", "tdd_pattern": pattern} if pattern else {}
+    fleet = {"count": UAVS, "tx_power_w": [1.0] * UAVS}
+    tree = {"paradigm": "sfl-sp", "uavs": fleet, "base_station": {"tx_power_w": 1.0}}
+    times = grant_times(validate(tree | {"radio": {"access": "nr", "nr": nr}}, "test"))
+    packets = 20
+    with live(tmp_path, NrSettings(tdd_pattern=pattern)) as radio:
+        ends = (radio.uavs[0], radio.station[0]), (radio.station[0], radio.uavs[0])
+        for sender, receiver in ends:
+            for _ in range(packets):
+                sender.send(ipv4(bytes(1400)))
+            assert all(received(receiver) for _ in range(packets))
+        radio.count()
+        log = read_log(radio.log, UAVS)
+    for direction in (0, 1):
+        own = log[(log["uav"] == 0) & (log["direction"] == direction)]
+        new, sent = (own[own["kind"] == kind] for kind in (NEW, SENT))
+        later_ns = 1e9 * times.tti_s * (times.noted[direction] - times.taken[direction])
+        apart_ns = np.abs(new["time_ns"] - (sent["time_ns"][:, None] + later_ns))
+        assert apart_ns.min(axis=1).max() < 40e3, "an NR slot has 500 us"
+        blocks = new[apart_ns.argmin(axis=1)]
+        assert (blocks["bytes"] > sent["bytes"]).all()
+        assert sent["bytes"].astype(int).sum() > packets * 1420
+        assert blocks["blocks"].max() == 51
 
 
 @ENTRIES

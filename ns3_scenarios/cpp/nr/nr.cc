@@ -44,8 +44,6 @@ constexpr uint32_t NR_PDCP_HEADER = 2;         // bytes
 constexpr int NR_ATTACH_STEP_MS = 10;
 constexpr double NR_CARRIER = 3.5e9; // Hz; the loss is given
 constexpr double NR_BLOCK = 180e3;   // Hz, with 15 kHz
-/// A record of the log has no more than so many resource blocks in a millisecond.
-constexpr double NR_LOG_BLOCKS = 100;
 
 template <auto Size>
 struct RevealedNrQueue
@@ -238,8 +236,6 @@ Nr::UseParts(const NrSettings& settings, const NetDeviceContainer& devices)
         SchedulerOf(direction)->Use(settings.resourceBlocks ? settings.resourceBlocks : blocks,
                                     std::pow(10, settings.leastSnr / 10),
                                     settings.ownBlocks[UP].empty() ? NrScheduler::Own() : own);
-        m_logged[direction] =
-            NR_LOG_BLOCKS / static_cast<double>(blocks * (1 << settings.numerology));
     }
     if (m_isFdd)
     {
@@ -248,10 +244,6 @@ Nr::UseParts(const NrSettings& settings, const NetDeviceContainer& devices)
         {
             NrHelper::GetBwpManagerUe(devices.Get(k))->SetOutputLink(0, 1);
         }
-    }
-    else
-    {
-        m_logged[UP] = m_logged[DOWN];
     }
 }
 
@@ -383,7 +375,11 @@ Nr::Watch(std::size_t uav)
         auto bearer = found.Get(0)->GetObject<NrRadioBearerInfo>();
         ue.queue[direction] = DynamicCast<NrRlcUm>(bearer->m_rlc);
         using Sent = Callback<void, uint16_t, uint8_t, uint32_t>;
-        auto left = [this, direction, uav](uint16_t, uint8_t, uint32_t) {
+        auto left = [this, direction, uav](uint16_t, uint8_t, uint32_t bytes) {
+            if (log)
+            {
+                log->Note(Log::SENT, direction, uav, bytes);
+            }
             if (drained)
             {
                 Simulator::ScheduleNow([this, direction, uav] { drained(direction, uav); });
@@ -444,7 +440,7 @@ Nr::Received(Direction direction, const RxPacketTraceParams& block)
                   direction,
                   uav,
                   block.m_tbSize,
-                  std::lround(m_logged[direction] * block.m_rbAssignedNum),
+                  block.m_rbAssignedNum,
                   block.m_mcs);
         if (block.m_corrupt)
         {

@@ -101,7 +101,6 @@ class Nr : public Stack
     const Air& m_air;
     const bool m_isFdd;
     const std::array<std::size_t, 2> m_bandBlocks;
-    std::array<double, 2> m_logged{0, 0}; // of a resource block in the log
     std::vector<ns3::BandwidthPartInfoPtr> m_parts; // of the band: one, or with FDD down and up
     ns3::Ptr<ns3::NrPointToPointEpcHelper> m_epc;
     ns3::Ptr<ns3::NrHelper> m_nr;

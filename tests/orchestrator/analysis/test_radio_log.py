@@ -132,6 +132,18 @@ def test_a_link_waits_repeats_serves_or_is_idle(rows, waiting, harq, served, idl
     assert found == pytest.approx(np.array([waiting, harq, served, idle, 0, 0, 0]) / 1e3, abs=1e-12)
 
 
+def test_retransmissions_count_from_their_slot_not_from_their_record() -> None:
+    times = LTE_TIMES._replace(taken=(-2.0, -2.0), noted=(1.0, 1.0))
+    rows = [(2, FILLED, DOWN), *((ms, SENT, DOWN) for ms in (3, 4, 6)), (6, EMPTIED, DOWN)]
+    # Blocks are noted 3 TTIs after their data have left; what leaves at 5 ms is sent again.
+    rows += [*((ms + 3, NEW, DOWN) for ms in (3, 4, 6)), (8, AGAIN, DOWN)]
+    log = replace(log_of(records(rows)), times=times)
+    found = log.link(DOWN, 1).activity(0.0, 0.02)
+    assert found == pytest.approx(np.array([1, 1, 3, 15, 0, 0, 0]) / 1e3, abs=1e-12)
+    due_s = 6e-3 + (2 + 1 + times.delivery[DOWN]) * TTI_S
+    assert log.link(DOWN, 1).due_s(0.0, 2500) == pytest.approx(due_s)
+
+
 @pytest.mark.parametrize("tti_ms", [0.5, 0.25])
 def test_all_times_are_counted_in_ttis(tti_ms: float) -> None:
     rows = [

@@ -6,7 +6,13 @@
 import numpy as np
 import pytest
 
-from orchestrator.scenario.duplex import GRANT_SLOTS, idle_delays_s, slot_shares
+from orchestrator.scenario.duplex import (
+    GRANT_SLOTS,
+    ahead_slots,
+    grant_delays_s,
+    idle_delays_s,
+    slot_shares,
+)
 from orchestrator.scenario.schema import Nr
 
 
@@ -28,6 +34,30 @@ def tdd(pattern, spacing_khz=30):
 def test_the_directions_share_the_carrier(pattern, up, down):
     assert slot_shares(tdd(pattern)) == pytest.approx((up, down))
     assert slot_shares(Nr(tdd_pattern=pattern)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "slots"),
+    [
+        (Nr(), 2),
+        (tdd("DDDU"), 2),
+        (tdd("DDDSU"), 2),
+        # The second uplink slot before is an uplink slot, too.
+        (tdd("DSUUU"), (2 + 2 + 3) / 3),
+        (tdd("DU"), 3),
+        (tdd("UUUD"), (5 + 2 + 3) / 3),
+    ],
+)
+def test_an_uplink_grant_is_sent_in_a_slot_with_a_downlink(cell, slots):
+    assert ahead_slots(cell) == pytest.approx((slots, 2))
+
+
+@pytest.mark.parametrize("cell", [Nr(), Nr(subcarrier_spacing_khz=60), tdd("DDDU")])
+def test_the_parts_of_the_delay_are_the_whole(cell):
+    before_s, after_s = grant_delays_s(cell)
+    assert np.add(before_s, after_s) + cell.slot_s == pytest.approx(idle_delays_s(cell))
+    # Data are decided upon before their slot begins, and after they have come.
+    assert (np.array(before_s) > np.multiply(ahead_slots(cell), cell.slot_s)).all()
 
 
 @pytest.mark.parametrize(
