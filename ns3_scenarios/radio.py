@@ -588,7 +588,7 @@ def program_of(settings: Mapping[str, Any]) -> Path:
         ChannelError: The program cannot be built.
         InputError: 5G-LENA is not built.
     """
-    if settings["radio"] != "nr":
+    if settings.get("radio") != "nr":
         return build.library("radio")
     return build.library("radio-nr", nr_module.required().folder)
 

@@ -295,7 +295,6 @@ def reproduce(
 
     Examples:
         testbed reproduce table2 fig3
-        testbed reproduce fig4 --rounds 20 --out results/fig4
         testbed reproduce all --radio lte --out results/lte
         testbed reproduce all --radio nr --out results/nr
     """

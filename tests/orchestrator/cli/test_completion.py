@@ -49,7 +49,7 @@ def test_a_key_and_its_values(tmp_path: Path, line: str, expected: list[str]) ->
 
 
 def test_keys_that_begin_so(tmp_path: Path) -> None:
-    found = offered("testbed up paper --set workload.loc", tmp_path)
+    found = offered("testbed up paper --set workload.local_it", tmp_path)
     assert found == ["workload.local_iterations="]
     found = offered("testbed up paper --set radio.wifi.", tmp_path)
     assert {"radio.wifi.standard=", "radio.wifi.width_mhz="} <= set(found)
@@ -71,7 +71,7 @@ def test_bash_gets_only_what_follows_the_equal_sign(tmp_path: Path, join: str) -
         ("testbed import m", ["mahimahi"]),
         ("testbed reproduce ", [*FIGURES, "all"]),
         ("testbed reproduce table2 fig", list(FIGURES[1:])),
-        ("testbed reproduce fig4 --radio ", ["lte", "fitted"]),
+        ("testbed reproduce fig4 --radio ", ["lte", "nr", "fitted"]),
         ("testbed train paper --variant ", list(VARIANTS)),
         ("testbed validate paper --model tau2", ["tau2", "tau2-hat"]),
         ("testbed fit a.npz --model rma", ["rma-av"]),
