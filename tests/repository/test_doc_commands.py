@@ -9,6 +9,8 @@ import pytest
 from documents import PAGES, Checkout, Command, judge, parse, read
 
 READ = {page.name: page for page in map(read, PAGES)}
+LONG = ("docs/plugins.md", "docs/validate.md")
+"""Pages that compute longest with what tests of their own cover."""
 
 
 def with_words(word: str) -> list[str]:
@@ -20,7 +22,14 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-@pytest.mark.parametrize("name", [name for name, page in READ.items() if page.commands])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.full] if name in LONG else [])
+        for name, page in READ.items()
+        if page.commands
+    ],
+)
 def test_commands_work_and_print_what_is_shown(name: str, checkout: Checkout) -> None:
     quick = [c for c in READ[name].commands if not c.words & {"full", "docker"}]
     faults = checkout.run(quick, limit_s=280)
