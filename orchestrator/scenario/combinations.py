@@ -36,6 +36,7 @@ from orchestrator.scenario.facts import (
     FLIES,
     FROZEN_HEAD,
     GATED,
+    HAS_MEMORY,
     HIDES,
     IN_TURN,
     IS_GUIDED,
@@ -894,7 +895,7 @@ COMBINATIONS: tuple[Combination, ...] = (
         "run",
         {
             "cells-on-links": (ON_LINKS, CELLS, "the emulated links are those of one cell"),
-            "guided-run-with-memory": (REMEMBERS, IS_GUIDED, _MADE_AGAIN),
+            "guided-run-with-memory": (HAS_MEMORY, IS_GUIDED, _MADE_AGAIN),
         },
     ),
     *_rows(
@@ -1013,7 +1014,7 @@ COMBINATIONS: tuple[Combination, ...] = (
         MISSING,
         "cross-check",
         {
-            "guided-packets-with-memory": (REMEMBERS, IS_GUIDED, _MADE_AGAIN),
+            "guided-packets-with-memory": (HAS_MEMORY, IS_GUIDED, _MADE_AGAIN),
             "packets-of-another-transport": (
                 is_not("emulation.transport", "tcp"),
                 None,

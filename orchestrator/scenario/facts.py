@@ -418,7 +418,7 @@ LOSSY = fact(
 DROPS = is_value("faults.on_loss", "drop", "wait", "abort")
 TOPOLOGY = given("topology")
 IS_GUIDED = is_value("mobility.model", "guided", otherwise="must not be 'guided'")
-REMEMBERS = fact(
+HAS_MEMORY = fact(
     "radio",
     "the channel depends on earlier positions",
     "must have a built-in channel without fading, chance, fit and further cells",

@@ -3,7 +3,9 @@
 
 """The table of values that do not go together: each row refuses its example, at the right time."""
 
+import ast
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from console import run_testbed
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.scenario import combinations
+from orchestrator.scenario import combinations, facts
 from orchestrator.scenario.combinations import COMBINATIONS, Combination, check, refusals
 from orchestrator.scenario.loading import validate
 from testbed.core.errors import InputError
@@ -34,6 +36,15 @@ def without(row: Combination) -> tuple[Combination, ...]:
 def test_each_row_has_a_name_and_an_example() -> None:
     assert len({row.name for row in COMBINATIONS}) == len(COMBINATIONS)
     assert EXAMPLES.keys() == {row.name for row in COMBINATIONS}
+
+
+def test_no_fact_takes_the_name_of_another() -> None:
+    """Otherwise the rows of the first would refuse by the second, and let their values pass."""
+    body = ast.parse(Path(facts.__file__).read_text()).body
+    targets = [each for line in body if isinstance(line, ast.Assign) for each in line.targets]
+    names = [each.id for each in targets if isinstance(each, ast.Name)]
+    assert len(names) > 50
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("row", AT_LOAD, ids=lambda row: row.name)
