@@ -38,6 +38,12 @@ X_TITLES = {
     "bytes": "Payload of all transfers (bytes)",
 }
 """Quantities over which a curve may be drawn, with their titles."""
+Y_TITLES = {
+    "accuracy": "Held-out accuracy (%)",
+    "loss": "Held-out loss",
+    "perplexity": "Held-out perplexity",
+}
+"""Titles of `MEASURES` on a vertical axis."""
 ALIKE = 0.01
 """Share of the axes within which curves of a chart count as the same."""
 CURVE = ("round", "time_s", "energy_j", "bytes", *MEASURES)

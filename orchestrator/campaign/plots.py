@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from orchestrator.analysis.axes import Label
-from orchestrator.analysis.learned import Group, Target
+from orchestrator.analysis.learned import Y_TITLES, Group, Target
 from orchestrator.campaign.spec import Campaign, Plot, Study
 from orchestrator.campaign.summary import (
     against_predictions,
@@ -97,9 +97,7 @@ def curve_plots(name: str, study: Study, curves: pd.DataFrame) -> Iterator[Curve
                 where = [f"{axis_label(study, c)} = {_shown(c, v)}" for c, v in values_of]
                 yield CurvePlot(
                     "-".join([*words, *map(_file_name, combination)]),
-                    ", ".join(
-                        [learning_plots.Y_TITLES[plot.y].partition(" (")[0], *several, *where]
-                    ),
+                    ", ".join([Y_TITLES[plot.y].partition(" (")[0], *several, *where]),
                     plot,
                     groups_of(part, plot.lines),
                     [line_style(plot.lines, str(value), k) for k, value in enumerate(values)],

@@ -12,10 +12,9 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.analysis.learned import ALIKE, X_TITLES, Group, band, coinciding
+from orchestrator.analysis.learned import ALIKE, X_TITLES, Y_TITLES, Group, band, coinciding
 from orchestrator.reporting import xy
 from orchestrator.reporting.formatting import equal_curves
-from orchestrator.reporting.learning_plots import Y_TITLES
 from orchestrator.reporting.legend import DASHES, Style
 
 UNITS = {"bytes": ("Payload of all transfers (MB)", 1e-6)}

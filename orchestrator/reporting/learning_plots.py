@@ -20,6 +20,7 @@ from orchestrator.analysis.learned import (
     ALIKE,
     COSTS,
     X_TITLES,
+    Y_TITLES,
     Group,
     Race,
     Target,
@@ -30,11 +31,6 @@ from orchestrator.reporting.formatting import equal_curves
 from orchestrator.reporting.legend import Style, numbered
 from orchestrator.reporting.plots import WIDTH_IN, from_zero, write_plot
 
-Y_TITLES = {
-    "accuracy": "Held-out accuracy (%)",
-    "loss": "Held-out loss",
-    "perplexity": "Held-out perplexity",
-}
 COST_OF = {column: cost for cost, (column, _) in COSTS.items()} | {"round": "rounds"}
 """By quantity of a horizontal axis: the cost of reaching a target."""
 LETTERS = 60

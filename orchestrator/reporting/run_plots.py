@@ -16,11 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from orchestrator.analysis.learned import X_TITLES, curve_of
+from orchestrator.analysis.learned import X_TITLES, Y_TITLES, curve_of
 from orchestrator.records.reader import Run, read_run
 from orchestrator.records.summary import link_rates
 from orchestrator.reporting.formatting import milliseconds
-from orchestrator.reporting.learning_plots import Y_TITLES
 from orchestrator.reporting.legend import STEP_COLOURS, part_title, style_of
 from orchestrator.reporting.plots import WIDTH_IN, drawn_uavs, from_zero, uav_label, write_plot
 from testbed.core.errors import InputError
