@@ -317,8 +317,8 @@ def test_the_pages_controls_do_what_they_say(page: Page, done: CampaignFolder) -
             "new PointerEvent('pointermove', {clientX: 300, clientY: 300}))")  # fmt: skip
     assert "none: nothing varied" in page.js("document.getElementById('tip').textContent")
     # The filter leaves what contains all words.
-    page.js("{ const f = document.getElementById('filter'); f.value = 'sfl-pp run';"
-            "f.dispatchEvent(new Event('input')) }")  # fmt: skip
+    page.js("{ const f = document.querySelector('[data-of=point-table] input[type=search]');"
+            "f.value = 'sfl-pp run'; f.dispatchEvent(new Event('input')) }")  # fmt: skip
     rows = "[...document.querySelectorAll('#point-table tbody tr')].filter(r => !r.hidden).length"
     assert page.js(rows) == 1
     page.js("document.getElementById('theme').click()")
