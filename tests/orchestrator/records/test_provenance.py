@@ -142,4 +142,4 @@ def test_every_page_of_results_has_a_provenance() -> None:
     ]
     without = {p.stem for p in pages if '{% include "provenance.html" %}' not in p.read_text()}
     assert len(pages) > 10
-    assert without == {"live", "live_session"}
+    assert without == {"index", "live", "live_session"}

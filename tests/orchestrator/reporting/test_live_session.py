@@ -58,7 +58,9 @@ def test_the_page_is_told_what_links_did_and_each_look_once(
             return urllib.request.urlopen(found[0] + rest, timeout=20).read().decode()
 
         page = get("")
-        assert "live_session" not in page.partition("<script>")[0]
+        kind = '<meta name="testbed-page" content="live_session">'
+        assert page.count(kind) == 1
+        assert "live_session" not in page.replace(kind, "").partition("<script>")[0]
         assert '"shared":true' in page
         assert "<p>Links are slower.</p>" in page
         assert json.loads(get("state?steps=0")) == {
