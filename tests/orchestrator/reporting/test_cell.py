@@ -194,7 +194,7 @@ def test_a_run_without_the_table_says_so(run_dir: Path) -> None:
 def test_a_table_with_impossible_values_is_refused(run_dir: Path) -> None:
     path = run_dir / "resource_blocks.parquet"
     table = pd.read_parquet(path).reset_index(drop=True)
-    for column, value in (("mcs", 29), ("mcs", -2), ("resource_blocks", 100.5), ("layers", 3)):
+    for column, value in (("mcs", 29), ("mcs", -2), ("resource_blocks", 275.5), ("layers", 3)):
         wrong = table.copy()
         wrong.loc[1, column] = value
         wrong.to_parquet(path)
