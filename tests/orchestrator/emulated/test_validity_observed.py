@@ -558,6 +558,7 @@ def test_a_session_is_judged_by_its_radio(air: str) -> None:
         scenario=scenario,
         report=SimpleNamespace(uplink=[way(), way()], downlink=ends, clock_error_s=0.0),
         recorder=recorder,
+        reacts=False,
         calibration=None,
         machine=machine(),
     )

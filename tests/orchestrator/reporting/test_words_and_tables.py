@@ -449,7 +449,9 @@ def test_a_run_says_what_its_budget_shows(name: str, monkeypatch: pytest.MonkeyP
         predicted_error=payload,
         predicted_s=None if payload is None else 2.0 / (1 + payload),
     )
-    run: Any = SimpleNamespace(manifest={}, scenario=small(), valid=True, tables={})
+    run: Any = SimpleNamespace(
+        manifest={}, scenario=small(), valid=True, tables={}, is_guided=False, measured=[]
+    )
     monkeypatch.setattr(report, "budget_means", lambda run: parts or None)
     text = report.reading(run, headline)  # type: ignore[arg-type]
     for error, what in ((wire, "with frames"), (payload, "for the payload only")):
