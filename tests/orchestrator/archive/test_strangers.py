@@ -174,7 +174,7 @@ def _npy() -> bytes:
 def _round(door: Door) -> None:
     (folder := door.folder / checkpoint.FOLDER).mkdir()
     _npz(folder / "round-000000.npz")
-    checkpoint.Checkpoint(door.folder)._kept(0)
+    checkpoint.Checkpoint(door.folder)._kept(0, "round")
 
 
 ATTEMPTS: dict[str, Callable[[Door], object]] = {

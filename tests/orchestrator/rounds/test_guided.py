@@ -209,7 +209,7 @@ def test_a_measured_round_is_predicted_on_its_flight():
         (START * np.nan, "position_m of UAV 1 must be 0 to 5000 m from the base station"),
         (START * [1, 1, np.inf], "position_m of UAV 1 must be 0 to 5000 m"),
         (START * [1, 100, 1], "position_m of UAV 2 must be 0 to 5000 m from the base station"),
-        (START * [1, 1, 0.36], "position_m of UAV 1 must be 0 to 5000 m from the base station"),
+        (START * [1, 1, 0.07], "position_m of UAV 1 must be 0 to 5000 m from the base station"),
         (START - [0, 0, 40], "1.5 to 300 m high, where the channel holds, not at [400.0, 0.0, -20"),
         (
             START + np.array([0, 0, 300]),
