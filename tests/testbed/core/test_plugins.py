@@ -297,7 +297,10 @@ def test_a_channel_may_be_fitted_on_a_packages_model(tmp_path: Path) -> None:
     [
         (["radio.channel=fog"], "radio.channel: 'fog' is not one of rma-av, uma-av, umi-av, free"),
         (["radio.channel=rain"], "radio.parameters.db_per_km: is missing; 'rain' needs it"),
-        (["mobility.model=spirals"], "mobility.model: 'spirals' is not one of gauss-markov, cir"),
+        (
+            ["mobility.model=spirals"],
+            "mobility.model: 'spirals' is not one of gauss-markov, steered, guided, circles, ",
+        ),
         (["mobility.model=circles"], "mobility.parameters.radius_m: is missing; 'circles' needs"),
         ([*CIRCLES, "mobility.parameters.colour=1"], "mobility.parameters.colour: 'circles' has"),
         ([*CIRCLES, "mobility.parameters.radius_m=-1"], "mobility.parameters: radius_m must be"),

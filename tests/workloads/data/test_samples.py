@@ -90,6 +90,9 @@ def test_any_image_folder(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=says):
             open_data(DataConfig(source=str(tmp_path)), classes, Images(16))
     (tmp_path / "train" / "ants" / "0.png").write_bytes(b"no image")
+    # Samples that were asked for before are kept.
+    torch.testing.assert_close(data.images([0]), images[:1], atol=0, rtol=0)
+    data = open_data(DataConfig(source=str(tmp_path)), classes=2, input_=Images(16))
     with pytest.raises(InputError, match=r"^workload\.data\.source: .*0\.png"):
         data.images([0])
 
