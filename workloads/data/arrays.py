@@ -9,6 +9,7 @@ pictures with labels, or texts. The part of a file (training, held out) follows 
 the file and its folders.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from testbed.core.errors import InputError
 from testbed.core.words import by_number
-from testbed.system.files import MOST_DATA_BYTES, check_regular, json_value
+from testbed.system.files import MOST_DATA_BYTES, check_regular, json_value, opened_regular
 from workloads.data.clients import CLIENT
 from workloads.data.config import DataConfig
 from workloads.data.parts import FIELD, Division, divided, part_of_file, shown_names
@@ -34,6 +35,9 @@ from workloads.models.language import BYTES
 LEAF, TFF = (".json",), (".h5", ".hdf5")
 MOST_JSON_BYTES = 512 << 20
 """Size limit of a JSON file. In memory, its numbers need several times this size."""
+BEGINNING = re.compile(rb'\s*\{\s*"(users|num_samples|user_data|hierarchies)"\s*:')
+"""What LEAF's files begin with."""
+BEGINNING_BYTES = 4096
 SAFE_BYTES, MOST_EXPANSION = 256 << 20, 200
 """An HDF5 file that claims more bytes, and more than this multiple of its size, is refused."""
 FIELDS = (("pixels", "image"), ("label",), ("snippets",))
@@ -55,6 +59,9 @@ class Samples:
 def array_files(root: Path) -> Division[Path] | None:
     """The JSON or HDF5 files of a folder by their use; None if there are none.
 
+    Tables, tokenizers and pictures also have JSON files beside them, so a folder with other files
+    is LEAF's only if a JSON file begins as LEAF's do.
+
     Raises:
         InputError: There are both, or it is not clear which files are for training.
     """
@@ -67,6 +74,9 @@ def array_files(root: Path) -> Division[Path] | None:
                 found.setdefault(kind, []).extend(files)
             if place == "test/*" and found.get(kind):
                 break
+    leaf = found.get(LEAF, [])
+    if leaf and not any(map(_begins_as_leaf, leaf)) and _has_other_files(root):
+        del found[LEAF]
     if not found:
         return None
     if len(found) > 1:
@@ -78,6 +88,21 @@ def array_files(root: Path) -> Division[Path] | None:
 
 def _is_hidden(file: Path, root: Path) -> bool:
     return any(name.startswith(".") for name in file.relative_to(root).parts)
+
+
+def _begins_as_leaf(file: Path) -> bool:
+    try:
+        with opened_regular(file, MOST_JSON_BYTES) as (opened, _):
+            return bool(BEGINNING.match(opened.read(BEGINNING_BYTES)))
+    except (OSError, ValueError):
+        return False
+
+
+def _has_other_files(root: Path) -> bool:
+    return any(
+        file.suffix not in LEAF and not file.is_dir() and not _is_hidden(file, root)
+        for file in root.rglob("*")
+    )
 
 
 class ArrayPictures(Pictures):

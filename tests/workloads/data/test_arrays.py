@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from torchvision.io import write_png
 
 from testbed.core.errors import InputError
 from workloads.data.config import DataConfig
@@ -157,6 +158,33 @@ BROKEN: dict[str, tuple[Any, str]] = {
         "x that",
     ),
 }
+
+
+@pytest.mark.parametrize("notes", [{"licence": "CC0"}, [{"id": 1}]])
+def test_pictures_and_texts_may_have_json_files_beside_them(tmp_path: Path, notes: Any) -> None:
+    shade = torch.full((3, 4, 4), 60, dtype=torch.uint8)
+    for part in ("train", "test"):
+        (tmp_path / "texts").mkdir(exist_ok=True)
+        (tmp_path / "texts" / f"{part}.txt").write_text("abcdefghi")
+        for label in "abc":
+            folder = tmp_path / "pictures" / part / label
+            folder.mkdir(parents=True)
+            write_png(shade, str(folder / "1.png"))
+        (tmp_path / "pictures" / part / "notes.json").write_text(json.dumps(notes))
+    for kind in ("pictures", "texts"):
+        (tmp_path / kind / "notes.json").write_text(json.dumps(notes))
+    pictures = open_data(DataConfig(source=str(tmp_path / "pictures")), 3, Images(4))
+    assert pictures.labels.tolist() == [0, 1, 2]
+    tokens = Tokens(4, 256)
+    texts = open_data(DataConfig(source=str(tmp_path / "texts")), 256, tokens)
+    assert bytes(texts.batch(np.array([0]))[0][0].tolist()) == b"abcd"
+
+
+def test_leaf_may_have_other_files_beside_it(tmp_path: Path) -> None:
+    femnist(tmp_path)
+    femnist(tmp_path, "test")
+    (tmp_path / "README.txt").write_text("about")
+    assert len(opened(tmp_path, train=False)[0].labels) == 16
 
 
 @pytest.mark.parametrize(("tree", "why"), BROKEN.values(), ids=BROKEN)
