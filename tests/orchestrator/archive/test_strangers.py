@@ -337,7 +337,10 @@ NAMED = {
     "relative folder": ({"model": "hf:pipe"}, "it needs pipe, which is not in the bundle"),
     "folder above": ({"model": "hf:../../pipe"}, "which is not in the bundle"),
     "home": ({"model": "hf:~/pipe"}, "it needs ~/pipe, which is not in the bundle"),
-    "home of an unknown user": ({"model": "hf:~nobody-here/x"}, "which is not in the bundle"),
+    "home directory of an unknown user": (
+        {"model": "hf:~no-such-user/x"},
+        "which is not in the bundle",
+    ),
     "link": ({"model": "hf:/proc/self/cwd/pipe"}, "which is not in the bundle"),
     "a folder with a family's name": ({"model": "hf:llama"}, "it needs llama, which is not in"),
 }

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The energy of flight, held against the equation of Zeng, Xu and Zhang (2019) in numpy."""
+"""The energy of flight, compared with the equation of Zeng, Xu and Zhang (2019) in numpy."""
 
 import json
 

@@ -82,8 +82,11 @@ def test_a_decided_round_is_that_of_a_scenario_with_these_keys(keys, wire):
         tx_power_w=POWER, compute_flops=SPEED, batch_size=BATCH, local_iterations=TIMES
     )
     same(tb.predict(plain, TRACE, policy, wire=wire), tb.predict(wanted, TRACE, wire=wire))
+
     # Nothing that is decided leaves a trace in the next round, which has no decision.
-    once = lambda now: policy(now) if now.index == 0 else answers()(now)  # noqa: E731
+    def once(now):
+        return policy(now) if now.index == 0 else answers()(now)
+
     assert len(tb.predict(plain, TRACE, once, wire=wire)[1].spans) == len(
         tb.predict(plain, TRACE, answers(), wire=wire)[1].spans
     )
@@ -94,9 +97,10 @@ def test_the_latency_and_energy_of_a_decided_round_by_hand():
     gain, flops, watts, batch, iterations = 2e-11, 8e11, 0.3, 7, 4
     one = tb.load("quickstart", KEYS | {"rounds": 1, "uavs.tx_power_w": [1.0]})
     whole = np.ones(1)
-    policy = lambda now: Allocation(  # noqa: E731
-        2, whole, whole, whole, None, [watts], [flops], [batch], [iterations]
-    )
+
+    def policy(now):
+        return Allocation(2, whole, whole, whole, None, [watts], [flops], [batch], [iterations])
+
     (round_,) = tb.predict(one, ChannelTrace(np.full((1, 9000), gain), 0.1), policy)
     costs, radio, ratio = profile_of(one), one.radio, one.workload.backward_ratio
     noise_w = 1e-3 * 10 ** (radio.noise_dbm_per_mhz / 10) / 1e6

@@ -82,7 +82,7 @@ def test_a_page_updates_the_index_of_its_folder_and_of_the_one_above(tmp_path: P
     html = PAGE.format(kind="report", day=1)
     (tmp_path / "run").mkdir()
     save_page(tmp_path / "run" / "report.html", html)
-    assert not (tmp_path / "index.html").exists(), "nobody asked for one"
+    assert not (tmp_path / "index.html").exists(), "only `testbed index` makes the first one"
     write_index(tmp_path)
     save_page(tmp_path / "both.html", html)
     (tmp_path / "second").mkdir()

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""UAVs that a policy flies, held against flights and latencies that are computed here in numpy."""
+"""UAVs that a policy flies, compared with flights and latencies that numpy computes here."""
 
 import numpy as np
 import pytest
@@ -235,7 +235,10 @@ def test_a_way_point_that_is_not_possible_is_one_line(position, says):
 
 def test_only_guided_uavs_have_way_points():
     share = np.full(3, 1 / 3)
-    policy = lambda now: Allocation(2, share, share, share, position_m=START)  # noqa: E731
+
+    def policy(now):
+        return Allocation(2, share, share, share, position_m=START)
+
     with pytest.raises(RunError, match=r"position_m must be None where mobility.model is 'gauss"):
         tb.predict("quickstart", policy=policy)
 
