@@ -3,6 +3,8 @@
 
 #include "nr.h"
 
+#include "../radio/epc.h"
+
 #include "ns3/boolean.h"
 #include "ns3/bwp-manager-gnb.h"
 #include "ns3/bwp-manager-ue.h"
@@ -10,7 +12,6 @@
 #include "ns3/config.h"
 #include "ns3/double.h"
 #include "ns3/internet-stack-helper.h"
-#include "ns3/ipv4.h"
 #include "ns3/isotropic-antenna-model.h"
 #include "ns3/multi-model-spectrum-channel.h"
 #include "ns3/nr-amc.h"
@@ -24,7 +25,6 @@
 #include "ns3/simulator.h"
 #include "ns3/string.h"
 #include "ns3/uinteger.h"
-#include "ns3/virtual-net-device.h"
 
 #include <cmath>
 #include <cstdio>
@@ -254,18 +254,9 @@ Nr::InstallInternet()
     for (std::size_t k = 0; k < m_ues.size(); ++k)
     {
         internet.Install(m_ues[k].node);
-        auto ipv4 = m_ues[k].node->GetObject<Ipv4>();
-        const auto interface = ipv4->AddInterface(m_ues[k].device);
-        ipv4->AddAddress(interface, Ipv4InterfaceAddress(AddressOf(k), Ipv4Mask("255.0.0.0")));
-        m_ues[k].node->RegisterProtocolHandler(
-            [this, k](Ptr<NetDevice>,
-                      Ptr<const Packet> packet,
-                      uint16_t,
-                      const Address&,
-                      const Address&,
-                      NetDevice::PacketType) { ComesOut(DOWN, k, packet); },
-            ANY_PROTOCOL,
-            m_ues[k].device);
+        InstallUe(m_ues[k].node, m_ues[k].device, k, [this, k](Ptr<const Packet> packet) {
+            ComesOut(DOWN, k, packet);
+        });
         m_nr->AttachToGnb(m_ues[k].device, m_gnb.Get(0));
     }
 }
@@ -273,36 +264,11 @@ Nr::InstallInternet()
 void
 Nr::FindGateway()
 {
-    auto node = m_epc->GetPgwNode();
-    Ptr<NetDevice> tunnel;
-    for (uint32_t i = 0; i < node->GetNDevices(); ++i)
-    {
-        if (DynamicCast<VirtualNetDevice>(node->GetDevice(i)))
-        {
-            tunnel = node->GetDevice(i);
-        }
-    }
-    for (uint32_t i = 0; i < node->GetNApplications(); ++i)
-    {
-        if (auto found = DynamicCast<NrEpcPgwApplication>(node->GetApplication(i)))
-        {
-            m_gateway = found;
-        }
-    }
-    auto ipv4 = node->GetObject<Ipv4>();
-    ipv4->SetDown(ipv4->GetInterfaceForDevice(tunnel));
-    node->RegisterProtocolHandler(
-        [this](Ptr<NetDevice>,
-               Ptr<const Packet> packet,
-               uint16_t,
-               const Address&,
-               const Address&,
-               NetDevice::PacketType) {
+    m_gateway =
+        InstallGateway<NrEpcPgwApplication>(m_epc->GetPgwNode(), [this](Ptr<const Packet> packet) {
             const Mark mark = Mark::Of(packet);
             ComesOut(UP, mark.serial ? mark.uav : m_ues.size(), packet);
-        },
-        ANY_PROTOCOL,
-        tunnel);
+        });
 }
 
 Ptr<NrScheduler>

@@ -3,12 +3,13 @@
 
 #include "lte.h"
 
+#include "epc.h"
+
 #include "ns3/boolean.h"
 #include "ns3/callback.h"
 #include "ns3/config.h"
 #include "ns3/double.h"
 #include "ns3/internet-stack-helper.h"
-#include "ns3/ipv4.h"
 #include "ns3/lte-common.h"
 #include "ns3/lte-enb-rrc.h"
 #include "ns3/lte-pdcp-header.h"
@@ -25,7 +26,6 @@
 #include "ns3/spectrum-signal-parameters.h"
 #include "ns3/string.h"
 #include "ns3/uinteger.h"
-#include "ns3/virtual-net-device.h"
 
 #include <algorithm>
 #include <array>
@@ -345,20 +345,9 @@ Lte::InstallUes(const Air& air, const LteSettings& settings)
     {
         m_ues.push_back({nodes.Get(k), DynamicCast<LteUeNetDevice>(devices.Get(k))});
         m_ues[k].device->GetPhy()->SetTxPower(settings.uplinkPower[k]);
-        // The bearer needs an address. The interface stays down: packets are handed over below it,
-        // and ns-3's IP must not answer them.
-        auto ipv4 = m_ues[k].node->GetObject<Ipv4>();
-        const auto interface = ipv4->AddInterface(m_ues[k].device);
-        ipv4->AddAddress(interface, Ipv4InterfaceAddress(AddressOf(k), Ipv4Mask("255.0.0.0")));
-        m_ues[k].node->RegisterProtocolHandler(
-            [this, k](Ptr<NetDevice>,
-                      Ptr<const Packet> packet,
-                      uint16_t,
-                      const Address&,
-                      const Address&,
-                      NetDevice::PacketType) { Arrives(DOWN, k, packet); },
-            ANY_PROTOCOL,
-            m_ues[k].device);
+        InstallUe(m_ues[k].node, m_ues[k].device, k, [this, k](Ptr<const Packet> packet) {
+            Arrives(DOWN, k, packet);
+        });
         auto received = [&](std::size_t cell) {
             return settings.downlinkPower[cell] + air.Gain(DOWN, k, cell);
         };
@@ -375,36 +364,11 @@ Lte::InstallUes(const Air& air, const LteSettings& settings)
 void
 Lte::FindGateway()
 {
-    auto node = m_epc->GetPgwNode();
-    Ptr<NetDevice> tunnel;
-    for (uint32_t i = 0; i < node->GetNDevices(); ++i)
-    {
-        if (DynamicCast<VirtualNetDevice>(node->GetDevice(i)))
-        {
-            tunnel = node->GetDevice(i);
-        }
-    }
-    for (uint32_t i = 0; i < node->GetNApplications(); ++i)
-    {
-        if (auto found = DynamicCast<EpcPgwApplication>(node->GetApplication(i)))
-        {
-            m_gateway = found;
-        }
-    }
-    auto ipv4 = node->GetObject<Ipv4>();
-    ipv4->SetDown(ipv4->GetInterfaceForDevice(tunnel));
-    node->RegisterProtocolHandler(
-        [this](Ptr<NetDevice>,
-               Ptr<const Packet> packet,
-               uint16_t,
-               const Address&,
-               const Address&,
-               NetDevice::PacketType) {
+    m_gateway =
+        InstallGateway<EpcPgwApplication>(m_epc->GetPgwNode(), [this](Ptr<const Packet> packet) {
             const Mark mark = Mark::Of(packet);
             Arrives(UP, mark.serial ? mark.uav : m_ues.size(), packet);
-        },
-        ANY_PROTOCOL,
-        tunnel);
+        });
 }
 
 std::vector<std::size_t>
