@@ -21,7 +21,7 @@ from console import TESTBED
 from in_guest import play
 from packages import importable, write_package
 from small_hierarchy import TOPOLOGY
-from sparse import Sparse
+from sparse_codec import Sparse
 from torch.nn import functional
 from typer.testing import CliRunner
 
@@ -625,7 +625,7 @@ def policy(scenario: object) -> object:
 
 @pytest.fixture
 def sparse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    code = (Path(__file__).parents[2] / "support" / "sparse.py").read_text()
+    code = (Path(__file__).parents[2] / "support" / "sparse_codec.py").read_text()
     entries = "[testbed.codecs]\nsparse = coded:sparse\n[testbed.policies]\nloads = coded:policy\n"
     write_package(tmp_path / "packages", "coded", code + DECIDES, entries)
     # Nodes of a run find it there, too.
