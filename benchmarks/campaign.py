@@ -26,11 +26,11 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.campaign.cluster import plain_point
-from orchestrator.campaign.folder import CampaignFolder, distinct
-from orchestrator.campaign.results import write_results
-from orchestrator.campaign.spec import Campaign, cells, load_campaign, to_yaml
-from orchestrator.campaign.worker import play
+from orchestrator.campaigning.cluster import plain_point
+from orchestrator.campaigning.folder import CampaignFolder, distinct
+from orchestrator.campaigning.results import write_results
+from orchestrator.campaigning.spec import Campaign, cells, load_campaign, to_yaml
+from orchestrator.campaigning.worker import play
 from orchestrator.records.manifest import source_sha256
 
 FILE = Path(__file__).parents[1] / "campaigns" / "paper.yaml"

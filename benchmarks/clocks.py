@@ -25,8 +25,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from orchestrator.campaign.report import short
-from orchestrator.campaign.spec import load_campaign, to_yaml
+from orchestrator.campaigning.report import short
+from orchestrator.campaigning.spec import load_campaign, to_yaml
 
 FILE = Path(__file__).parents[1] / "campaigns" / "paper.yaml"
 CLOCKS = ("real", "virtual")

@@ -26,7 +26,7 @@ from rich.progress import track
 from rich.table import Table
 
 from orchestrator.api import load
-from orchestrator.campaign.spec import Campaign, Point, load_campaign, point_of
+from orchestrator.campaigning.spec import Campaign, Point, load_campaign, point_of
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.rounds.loop import predict
 from orchestrator.rounds.packet_rounds import play

@@ -22,6 +22,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from orchestrator.analysis.statistics import half_width
+from orchestrator.analytical.lower_bound import lower_bound
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.policies.registry import evaluate, policy
 from orchestrator.reporting.formatting import plus_minus
@@ -30,7 +31,6 @@ from orchestrator.scenario.channel import Channel, ns3_source
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
-from orchestrator.theory.lower_bound import lower_bound
 
 PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
 MIXED = [0.5e12, 1e12, 2.5e12, 5e12, 10e12] * 2

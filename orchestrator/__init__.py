@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ns3_scenarios.trace import both_ways as both_ways
+    from orchestrator.analytical.models import Interval as Interval
     from orchestrator.api import compare as compare
     from orchestrator.api import comparison as comparison
     from orchestrator.api import load as load
@@ -25,13 +26,27 @@ if TYPE_CHECKING:
     from orchestrator.engine.fdma import ShannonFdma as ShannonFdma
     from orchestrator.engine.plan import Allocation as Allocation
     from orchestrator.engine.plan import RoundPlan as RoundPlan
+    from orchestrator.interface.campaigns import campaign as campaign
+    from orchestrator.interface.campaigns import report as report
+    from orchestrator.interface.channels import trace as trace
+    from orchestrator.interface.figures import plot as plot
+    from orchestrator.interface.flights import fit as fit
+    from orchestrator.interface.flights import forecast as forecast
+    from orchestrator.interface.learning import evaluate as evaluate
+    from orchestrator.interface.learning import export as export
+    from orchestrator.interface.learning import learn as learn
+    from orchestrator.interface.learning import train as train
+    from orchestrator.interface.results import StudyResult as StudyResult
+    from orchestrator.interface.studies import cross_check as cross_check
+    from orchestrator.interface.studies import overhead as overhead
+    from orchestrator.interface.studies import theory as theory
+    from orchestrator.interface.studies import validate as validate
     from orchestrator.network import Network as Network
     from orchestrator.policies.environment import UavSflEnv as UavSflEnv
     from orchestrator.records.reader import Run as Run
     from orchestrator.rounds.loop import Situation as Situation
     from orchestrator.rounds.selection import RoundStart as RoundStart
     from orchestrator.scenario.schema import Scenario as Scenario
-    from orchestrator.theory.models import Interval as Interval
     from testbed.core.errors import InputError as InputError
     from testbed.core.errors import RunError as RunError
     from testbed.core.orders import ServiceRequest as ServiceRequest
@@ -58,7 +73,7 @@ _HOMES = {
     "Codec": "workloads.codecs.codec",
     "Images": "workloads.models.chain",
     "InputError": "testbed.core.errors",
-    "Interval": "orchestrator.theory.models",
+    "Interval": "orchestrator.analytical.models",
     "Network": "orchestrator.network",
     "Paradigm": "testbed.core.paradigm",
     "RadioAccess": "orchestrator.engine.access",
@@ -85,6 +100,21 @@ _HOMES = {
     "Sender": "workloads.aggregation.rules",
     "Update": "workloads.aggregation.rules",
     "both_ways": "ns3_scenarios.trace",
+    "StudyResult": "orchestrator.interface.results",
+    "campaign": "orchestrator.interface.campaigns",
+    "cross_check": "orchestrator.interface.studies",
+    "evaluate": "orchestrator.interface.learning",
+    "export": "orchestrator.interface.learning",
+    "fit": "orchestrator.interface.flights",
+    "forecast": "orchestrator.interface.flights",
+    "learn": "orchestrator.interface.learning",
+    "overhead": "orchestrator.interface.studies",
+    "plot": "orchestrator.interface.figures",
+    "report": "orchestrator.interface.campaigns",
+    "theory": "orchestrator.interface.studies",
+    "trace": "orchestrator.interface.channels",
+    "train": "orchestrator.interface.learning",
+    "validate": "orchestrator.interface.studies",
     "compare": "orchestrator.api",
     "comparison": "orchestrator.api",
     "load": "orchestrator.api",
@@ -120,6 +150,7 @@ __all__ = [
     "Situation",
     "Stream",
     "StreamTransport",
+    "StudyResult",
     "TcpStream",
     "Timeline",
     "Tokens",
@@ -127,12 +158,26 @@ __all__ = [
     "UavSflEnv",
     "Update",
     "both_ways",
+    "campaign",
     "compare",
     "comparison",
+    "cross_check",
+    "evaluate",
+    "export",
+    "fit",
+    "forecast",
+    "learn",
     "load",
+    "overhead",
+    "plot",
     "predict",
     "read_run",
+    "report",
     "run",
+    "theory",
+    "trace",
+    "train",
+    "validate",
 ]
 
 

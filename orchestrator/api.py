@@ -12,7 +12,6 @@ notebooks and coroutines may call them. A call blocks until its result is availa
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -20,18 +19,29 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ns3_scenarios.errors import ChannelError
-from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceError, trace_of
-from orchestrator.scenario.channel import check_comparable, is_open, open_source, replay
+from ns3_scenarios.trace import ChannelSource
+from orchestrator.interface.given import (
+    Policy,
+    Trace,
+    changed,
+    channel_of,
+    path_of,
+    shortened,
+    trace_from,
+)
+from orchestrator.interface.given import (
+    resolved as resolved_of,
+)
+from orchestrator.interface.progress import followed
+from orchestrator.scenario.channel import check_comparable, is_open
 from orchestrator.scenario.combinations import check
-from orchestrator.scenario.loading import changes_epochs, set_key, validate, with_epochs
 from orchestrator.scenario.loading import load as load_file
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import say_unused
-from testbed.core.errors import InputError, RunError
+from testbed.core.errors import InputError
 from testbed.core.paradigm import Paradigm
-from testbed.core.progress import Progress, silent
+from testbed.core.progress import Progress
 from testbed.core.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -49,16 +59,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Trace = str | Path | SlotTrace | Mapping[str, Any]
-"""A file, or its contents: `gain` of shape [K, S], linear, and `slot_s`; `position` if known.
-Instead of `gain`: `gain_up` and `gain_down`, or the rates `uplink_bps` and `downlink_bps`."""
-Policy: TypeAlias = "str | Decide"
-"""A name of `allocation.policy`, or a function from a `Situation` to an `Allocation`."""
 Comparable: TypeAlias = "Timeline | Run | str | Path"
 Capture = Literal["frames", "headers"]
 
-MOST_SHOWN = 60
-"""Most characters of a wrong value that a message repeats."""
 KEYS = ("round", "client", "iteration", "step")
 """The columns that identify a step of a timeline."""
 
@@ -76,13 +79,13 @@ def load(path: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) ->
         InputError: The file or a field is not valid. The one-line message names the field and the
             allowed values.
     """
-    file = _path(path, "`path`: must be the path or the name of a scenario")
+    file = path_of(path, "`path`: must be the path or the name of a scenario")
     if isinstance(overrides, Mapping):
-        return _changed(load_file(file), overrides, "`overrides`")
+        return changed(load_file(file), overrides, "`overrides`")
     if isinstance(overrides, str) or not all(isinstance(item, str) for item in overrides):
         raise InputError(
             "`overrides`: must be a list of texts such as 'rounds=3', or a mapping from keys to "
-            f"values, not {_short(overrides)}"
+            f"values, not {shortened(overrides)}"
         )
     return load_file(file, overrides)
 
@@ -94,7 +97,7 @@ def predict(
     rounds: int | None = None,
     *,
     wire: bool = False,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> Timeline:
     """Predict rounds with the slot-level engine. Round 0 starts at t = 0, and each of the other
     rounds starts when the previous one ends.
@@ -110,14 +113,16 @@ def predict(
         wire: Whether to take the size of whole frames and the delay and loss of links into account,
             as `run` does for `predicted_wire`. Otherwise, only the payload counts, as in the paper.
         progress: Called with a description of the current step, its progress, and its total.
+            Default: a bar in a notebook.
 
     Raises:
         InputError: The scenario, the trace or the policy is not valid; the message names the field.
         RunError: ns-3 or the policy failed.
     """
-    resolved = _resolved(scenario, policy, rounds)
+    resolved = resolved_of(scenario, policy, rounds)
     say_left_out(resolved, wire=wire)
-    with _channel(resolved, trace) as source:  # ns-3 starts while the engine is imported
+    # ns-3 starts while the engine is imported.
+    with channel_of(resolved, trace) as source, followed(progress) as show:
         from orchestrator.engine.plan import link_bytes, payload_bytes
         from orchestrator.rounds.loop import predict as predict_rounds
 
@@ -127,7 +132,7 @@ def predict(
             profile_of(resolved),
             sizing=link_bytes if wire else payload_bytes,
             decide=_decider(resolved, policy, source),
-            progress=lambda done: progress("predicted", done, resolved.rounds),
+            progress=lambda done: show("predicted", done, resolved.rounds),
         )
 
 
@@ -143,7 +148,7 @@ def run(
     capture: Capture | None = None,
     scheduler: str | None = None,
     key: str | Path | None = None,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> "Run":
     """Emulate rounds on real links and compare them with the prediction.
 
@@ -162,6 +167,7 @@ def run(
             Default: this machine.
         key: Key file of the scheduler.
         progress: Called with a description of the current step, its progress, and its total.
+            Default: a bar in a notebook.
 
     Returns:
         The result of `read_run` for the run directory.
@@ -174,7 +180,7 @@ def run(
     from orchestrator.emulated.options import RunOptions, check_options
     from testbed.system.leftovers import temporary_folder
 
-    resolved = _resolved(scenario, policy, rounds)
+    resolved = resolved_of(scenario, policy, rounds)
     options = RunOptions(
         overwrite=overwrite,
         resume=resume,
@@ -182,16 +188,15 @@ def run(
         keep=out is not None,
         scheduler=scheduler,
         key=None if key is None else Path(key),
-        progress=progress,
     )
     check_options(options, None if out is None else Path(out))
     check(resolved, "run")
     say_unused(resolved, "a run")
-    with temporary_folder("run") as temporary:
+    with temporary_folder("run") as temporary, followed(progress) as show:
         folder = temporary / "run" if out is None else Path(out)
         in_guest = scheduler is None and from_outside(resolved)
         play: Callable[..., object] = _emulate_in_guest if in_guest else emulate
-        play(resolved, trace, policy, folder, options)
+        play(resolved, trace, policy, folder, replace(options, progress=show))
         return read_run(folder)
 
 
@@ -214,7 +219,7 @@ def _emulate_in_guest(
     ):
         if trace is not None and not isinstance(trace, str | Path):
             saved = temporary / "trace.npz"
-            _trace(trace).save(saved)
+            trace_from(trace).save(saved)
             trace = saved
         run_in_guest(scenario, None if trace is None else Path(trace), folder, options)
 
@@ -247,7 +252,7 @@ def emulate(
     with (
         _hosts(scenario, options) as hosts,
         _run_folder(out, scenario, options) as folder,
-        _channel(scenario, trace) as source,
+        channel_of(scenario, trace) as source,
         view as observer,
     ):
         began = replace(
@@ -319,7 +324,7 @@ def play_session(
     from orchestrator.emulated.session_request import downlink_of, nodes_named
     from orchestrator.emulated.up import check_playable, play
 
-    resolved = _resolved(scenario, None, None)
+    resolved = resolved_of(scenario, None, None)
     check_options(options, out)
     downlink_of(resolved, options.downlink)
     say_unused(resolved, "a session")
@@ -331,7 +336,7 @@ def play_session(
         raise InputError(f"`until`: {idle[0]} has no command that could end")
     with (
         _hosts(resolved, options, learns=False) as hosts,
-        _channel(resolved, trace, by_slot=True) as source,
+        channel_of(resolved, trace, by_slot=True) as source,
     ):
         done = play(resolved, source, out, named, replace(options, until=awaited, hosts=hosts))
     report_session(out)
@@ -404,7 +409,11 @@ def compare(left: "Timeline | Run", right: "Timeline | Run") -> "pd.DataFrame":
 
 
 def comparison(
-    results: "Sequence[Comparable] | Mapping[str, Comparable]", out: str | Path | None = None
+    results: "Sequence[Comparable] | Mapping[str, Comparable]",
+    out: str | Path | None = None,
+    *,
+    target: str | None = None,
+    learned: Sequence[str | Path] = (),
 ) -> "Comparison":
     """Compare any number of results, as `testbed compare` does.
 
@@ -412,6 +421,8 @@ def comparison(
         results: Timelines, runs, and paths as for `testbed compare`, i.e. the directories of runs,
             sessions and cross-checks, and files written with `--json`. A mapping gives them names.
         out: HTML page to write.
+        target: A target that results are to reach, such as `accuracy=0.8`.
+        learned: Folders of `learn` for results without learning, one per random seed.
 
     Returns:
         The tables `table` (one row per result), `rounds`, `steps`, `budgets`, `sessions`, and
@@ -420,15 +431,22 @@ def comparison(
     Raises:
         InputError: A result cannot be compared, or has no rounds.
     """
+    from orchestrator.analysis.learned import Target
     from orchestrator.records.comparison import compare as hold
+    from orchestrator.records.learned import read_trajectories, with_learning
     from orchestrator.records.results import Result
 
+    own = [each for folder in learned for each in read_trajectories(Path(folder))]
     given = results.items() if isinstance(results, Mapping) else (("", each) for each in results)
     found = [(name, one) for name, each in given for one in _results_of(each)]
     rounds = [(name, one.execution) for name, one in found if isinstance(one, Result)]
     whose = [name for name, _ in rounds]
     names = [f"{name}, {by}" if whose.count(name) > 1 else name for name, by in rounds]
-    held = hold([one for _, one in found], names if isinstance(results, Mapping) else ())
+    held = hold(
+        with_learning([one for _, one in found], own),
+        names if isinstance(results, Mapping) else (),
+        None if target is None else Target.parse(target, "`target`"),
+    )
     if out is not None:
         from orchestrator.reporting.comparison import write_page
 
@@ -465,35 +483,6 @@ def _nothing(folder: Path) -> None:
     """Do nothing at the end, for a temporary folder."""
 
 
-def _resolved(
-    given: Scenario | str | Path, policy: "Policy | None", rounds: int | None
-) -> Scenario:
-    """The scenario with further options applied."""
-    scenario = given
-    if not isinstance(scenario, Scenario):
-        must = "`scenario`: must be a scenario, or the path or the name of one"
-        scenario = load_file(_path(scenario, must))
-    if policy is not None and not isinstance(policy, str) and not callable(policy):
-        raise InputError(f"`policy`: must be a name or a function, not {_short(policy)}")
-    asked = {"rounds": rounds, "policy": policy if isinstance(policy, str) else None}
-    keys = {"policy": "allocation.policy"}
-    for name, value in asked.items():
-        if value is not None:
-            scenario = _changed(scenario, {keys.get(name, name): value}, f"`{name}`")
-    return scenario
-
-
-def _path(given: object, must: str) -> Path:
-    """A path that the user gave; `must` begins the message about another type."""
-    if not isinstance(given, str | os.PathLike):
-        raise InputError(f"{must}, not {_short(given)}")
-    return Path(given)
-
-
-def _short(value: object) -> str:
-    return repr(value) if len(repr(value)) <= MOST_SHOWN else f"a {type(value).__name__}"
-
-
 def _decider(scenario: Scenario, policy: "Policy | None", source: ChannelSource) -> "Decide | None":
     """The function that decides; None if split and shares are those of the scenario."""
     from orchestrator.policies.registry import checked, decider
@@ -501,49 +490,3 @@ def _decider(scenario: Scenario, policy: "Policy | None", source: ChannelSource)
     if policy is None or isinstance(policy, str):
         return decider(scenario, source)
     return checked(scenario, getattr(policy, "__name__", "given"), policy)
-
-
-def _changed(scenario: Scenario, changes: Mapping[str, Any], argument: str) -> Scenario:
-    """The scenario with other values under dotted keys.
-
-    Raises:
-        InputError: A value does not fit; the message names the argument, and the key unless the
-            argument has only this one.
-    """
-    tree = scenario.model_dump(mode="json")
-    for key, value in changes.items():
-        set_key(tree, key, value, argument)
-    try:
-        return (with_epochs if changes_epochs(changes) else validate)(tree, argument)
-    except InputError as error:
-        if argument == "`overrides`":
-            raise
-        (key,) = changes
-        raise InputError(str(error).replace(f"{argument}: {key}: ", f"{argument}: ", 1)) from None
-
-
-@contextmanager
-def _channel(
-    scenario: Scenario, trace: Trace | None, *, by_slot: bool = False
-) -> Iterator[ChannelSource]:
-    """The channel, until the context ends; errors of ns-3 become `RunError`. See `ns3_source`."""
-    try:
-        if trace is None or isinstance(trace, str | Path):
-            file = None if trace is None else Path(trace)
-            with open_source(scenario, file, by_slot=by_slot) as source:
-                yield source
-        else:
-            yield replay(scenario, _trace(trace))
-    except ChannelError as error:
-        raise RunError(str(error)) from error
-
-
-def _trace(given: SlotTrace | Mapping[str, Any]) -> SlotTrace:
-    if isinstance(given, SlotTrace):
-        return given
-    if not isinstance(given, Mapping):
-        raise InputError(f"`trace`: must be a path, a trace or a mapping, not {_short(given)}")
-    try:
-        return trace_of(given, "`trace`")
-    except TraceError as error:
-        raise InputError(str(error)) from None

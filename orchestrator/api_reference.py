@@ -44,12 +44,17 @@ The following arguments have the same form in all functions:
 - A *policy* is a name that `allocation.policy` accepts, or a function that maps a `Situation` to
   an `Allocation`.
 - *Progress* is reported to a function with three arguments: a description of the current step, its
-  progress, and its total.
+  progress, and its total. By default, a notebook shows a bar.
 """
 
 SHOWN = {
-    "Functions": ("load", "predict", "run", "read_run", "compare", "comparison"),
-    "Results": ("Timeline", "Round", "Run"),
+    "Functions": (
+        *("load", "predict", "run", "read_run", "compare", "comparison", "plot", "report"),
+    ),
+    "Studies": ("theory", "cross_check", "validate", "overhead", "campaign"),
+    "Channels": ("trace", "fit", "forecast"),
+    "Training": ("learn", "train", "evaluate", "export"),
+    "Results": ("StudyResult", "Timeline", "Round", "Run"),
     "Your own programs": ("Network",),
     "Scheduling and allocation": (
         "Situation",

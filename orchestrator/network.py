@@ -21,6 +21,7 @@ from orchestrator.emulated.session import Session
 from orchestrator.emulated.session_request import nodes_named
 from orchestrator.emulated.session_table import SCHEMA
 from orchestrator.emulated.up import check_playable, held
+from orchestrator.interface.given import Trace, channel_of, resolved
 from orchestrator.records.emulation import Check
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
@@ -65,14 +66,14 @@ class Network:
     def __init__(
         self,
         scenario: Scenario | str | Path,
-        trace: api.Trace | None = None,
+        trace: Trace | None = None,
         *,
         out: str | Path | None = None,
         downlink: Literal["dedicated", "shared"] | None = None,
         capture: bool = False,
         overwrite: bool = False,
     ):
-        self.scenario = api._resolved(scenario, None, None)
+        self.scenario = resolved(scenario, None, None)
         self.programs: dict[str, Program] = {}
         """Programs of the scenario's commands, by node."""
         self._trace = trace
@@ -94,7 +95,7 @@ class Network:
             folder = self._out
             if folder is None:
                 folder = cleanup.enter_context(temporary_folder("session")) / "out"
-            source = cleanup.enter_context(api._channel(self.scenario, self._trace, by_slot=True))
+            source = cleanup.enter_context(channel_of(self.scenario, self._trace, by_slot=True))
             self._session, self._about = cleanup.enter_context(
                 held(self.scenario, source, folder, self._options, commands)
             )

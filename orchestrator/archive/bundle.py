@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.archive.crate import METADATA, README, About, metadata, readme
-from orchestrator.campaign.folder import CAMPAIGN, CampaignFolder, manifest_of, stored_point
-from orchestrator.campaign.spec import cells, named_files
+from orchestrator.campaigning.folder import CAMPAIGN, CampaignFolder, manifest_of, stored_point
+from orchestrator.campaigning.spec import cells, named_files
 from orchestrator.records.checkpoint import FOLDER as CHECKPOINT
 from orchestrator.records.directory import LOCK, MANIFEST
 from orchestrator.records.manifest import command_of, environment

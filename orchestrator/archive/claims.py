@@ -27,7 +27,7 @@ from orchestrator.archive.bundle import described as about_of
 from orchestrator.archive.crate import METADATA, README, metadata, readme
 from orchestrator.archive.rebuilt import emulation_of, has_log, keeps_calibration, why_not
 from orchestrator.archive.unpack import Unpacked, object_in
-from orchestrator.campaign.verify import PREDICTED
+from orchestrator.campaigning.verify import PREDICTED
 from orchestrator.emulated.run import tables_of
 from orchestrator.emulated.validity import CHECKS, validity
 from orchestrator.engine.faults import planned

@@ -24,9 +24,9 @@ from ns3_scenarios.trace import Replay, TraceExhausted
 from orchestrator.archive.claims import Extent, examine, examine_bundle, examine_point
 from orchestrator.archive.placed import missing, placed
 from orchestrator.archive.unpack import Unpacked, object_in, unpack
-from orchestrator.campaign.cluster import HERE
-from orchestrator.campaign.spec import Cell, Point, PointOptions, named_files, point_of
-from orchestrator.campaign.verify import (
+from orchestrator.campaigning.cluster import HERE
+from orchestrator.campaigning.spec import Cell, Point, PointOptions, named_files, point_of
+from orchestrator.campaigning.verify import (
     EXACT,
     PREDICTED,
     TOLERANCE,

@@ -11,7 +11,6 @@ import typer
 
 from orchestrator.cli import completion
 from orchestrator.cli.console import out, say, shown
-from orchestrator.cli.folders import check_resumable
 from orchestrator.cli.help import Application
 from orchestrator.cli.options import (
     FILES,
@@ -27,7 +26,7 @@ from orchestrator.cli.options import (
 from testbed.core.errors import InputError, RunError
 
 if TYPE_CHECKING:
-    from orchestrator.campaign.folder import CampaignFolder
+    from orchestrator.campaigning.folder import CampaignFolder
 
 app = Application(
     help="""Run the scenarios that a campaign file describes, on one or several machines.
@@ -89,31 +88,26 @@ def run(
         testbed campaign run my-campaign.yaml --workers 4
         testbed campaign run paper --scheduler tls://10.0.0.1:8786 --key campaign.key
     """
-    from orchestrator.campaign.cluster import run_campaign
-    from orchestrator.campaign.folder import CAMPAIGN
-    from orchestrator.campaign.spec import load_campaign
-    from testbed.host.dask_cluster import Cluster
+    from orchestrator.interface import campaigns
 
-    campaign, folder = load_campaign(given), _folder(given, output)
-    cluster = Cluster(scheduler, workers, key=key)
-    check_resumable(folder.path, CAMPAIGN, "campaign", overwrite=overwrite, resume=resume)
-    if overwrite:
-        folder.clear()
+    folder = campaigns.folder_of(given, output)
     with shown("points") as show:
-        done = run_campaign(
-            campaign,
+        done = campaigns.compute(
+            given,
             folder,
-            cluster=cluster,
+            overwrite=overwrite,
+            resume=resume,
             retry_invalid=retry_invalid,
-            progress=lambda now, total: show(campaign.name, now, total),
+            scheduler=scheduler,
+            key=key,
+            workers=workers,
+            progress=show,
         )
     out.print(f"{done.points} points, {done.made} of them computed now, {len(done.failed)} failed")
     _report(folder)
     if done.invalid:
         out.print(f"{done.invalid} emulated points are not valid; --retry-invalid repeats them")
-    if done.failed:
-        id_, why = next(iter(done.failed.items()))
-        raise RunError(f"{len(done.failed)} points failed; {id_}: {why}")
+    campaigns.complain(done)
 
 
 @app.command()
@@ -123,7 +117,7 @@ def status(given: Given, output: Output = None) -> None:
     Examples:
         testbed campaign status runs/campaign
     """
-    from orchestrator.campaign.results import study_counts
+    from orchestrator.campaigning.results import study_counts
     from orchestrator.cli.printed_tables import plain_table
 
     folder = _folder(given, output)
@@ -144,25 +138,13 @@ def report(given: Given, output: Output = None) -> None:
 
 
 def _report(folder: "CampaignFolder") -> None:
-    from orchestrator.campaign.report import write_campaign_report
-    from orchestrator.campaign.results import write_results
-    from orchestrator.campaign.summary import notes
-    from orchestrator.campaign.verdict import conclusions, problems
-    from orchestrator.records.tables import read_own
+    from orchestrator.interface.campaigns import collected
 
-    campaign = folder.campaign()
-    results = write_results(folder, campaign)
-    points, validity, curves = (
-        read_own(results / f"{name}.parquet") for name in ("points", "validity", "curves")
-    )
-    for line in [
-        *conclusions(campaign, points, curves),
-        *problems(points, validity),
-        *notes(campaign, points),
-    ]:
+    done = collected(folder)
+    for line in done.sentences:
         out.print(line, markup=False, highlight=False, soft_wrap=True)
-    out.print(f"results: {results}")
-    out.print(f"report: {write_campaign_report(folder, campaign)}")
+    out.print(f"results: {folder.path / 'results'}")
+    out.print(f"report: {done.found}")
 
 
 @app.command()
@@ -186,7 +168,7 @@ def verify(
     Examples:
         testbed campaign verify runs/campaign --sample 3
     """
-    from orchestrator.campaign.verify import verify as replay
+    from orchestrator.campaigning.verify import verify as replay
     from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
 
@@ -264,9 +246,6 @@ def serve_worker(
 
 
 def _folder(given: Path, output: Path | None) -> "CampaignFolder":
-    from orchestrator.campaign.folder import CampaignFolder
-    from orchestrator.campaign.spec import load_campaign
+    from orchestrator.interface.campaigns import folder_of
 
-    if output is None:
-        output = given if given.is_dir() else Path("runs") / load_campaign(given).name
-    return CampaignFolder(output)
+    return folder_of(given, output)

@@ -214,29 +214,10 @@ def report(
         testbed report runs/first
         testbed report runs/first --figures
     """
-    from orchestrator.records.learned import has_trajectories
-    from orchestrator.records.session_reader import SESSION
-    from orchestrator.reporting.report import write_report
-    from orchestrator.reporting.session_report import write_session_report
+    from orchestrator.interface.campaigns import report as write_again
 
-    if (run_dir / SESSION).is_file():
-        if figures:
-            raise InputError(f"--figures: only for runs; {run_dir} holds a session")
-        out.print(f"{write_session_report(run_dir)}")
-        return
-    if has_trajectories(run_dir):
-        from orchestrator.reporting.learned_report import write_learned_report
-
-        if figures:
-            raise InputError(f"--figures: only for runs; {run_dir} holds what was learned")
-        out.print(f"{write_learned_report(run_dir)}")
-        return
-    out.print(f"{write_report(run_dir)}")
-    if figures:
-        from orchestrator.reporting.run_plots import draw_run
-
-        for path in draw_run(run_dir, run_dir / "figures"):
-            out.print(f"{path}")
+    for path in write_again(run_dir, figures=figures):
+        out.print(f"{path}")
 
 
 def index(

@@ -10,9 +10,9 @@ import typer
 
 from orchestrator.cli import completion
 from orchestrator.cli.console import out
-from orchestrator.cli.folders import check_new
 from orchestrator.cli.options import FILES, Overrides, Overwrite
 from orchestrator.exchange.formats import FORMATS
+from orchestrator.interface.folders import check_new
 from testbed.core.words import not_one_of
 
 _RATES, _TABLES = "Options for mahimahi", "Options for csv"

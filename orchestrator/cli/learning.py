@@ -12,7 +12,6 @@ import typer
 
 from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.folders import check_resumable, empty, remove_results
 from orchestrator.cli.options import (
     JsonFile,
     Overrides,
@@ -23,14 +22,10 @@ from orchestrator.cli.options import (
     TraceFile,
     rounds_of,
 )
-from testbed.core.errors import InputError
-from testbed.system.files import check_folder
+from orchestrator.interface.learning import VARIANTS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-VARIANTS = ("drl", "drl-", "fixed-ra", "fixed-u")
-"""Variants of the agent; a list of its own, because help texts do without torch."""
 
 
 def learn(
@@ -70,35 +65,20 @@ def learn(
         testbed learn quickstart --set workload.evaluate_every=1 --seeds 3 --out runs/seeds
         testbed predict quickstart --learned runs/learned --json predicted.json
     """
-    from orchestrator.emulated.appraisal import learn_seeds
-    from orchestrator.emulated.trajectory import check
-    from orchestrator.records.learned import has_trajectories, is_trajectory
-    from orchestrator.reporting.learned_report import learned_lines, write_learned_report
+    from orchestrator.interface import learning
     from orchestrator.scenario.loading import load
 
     given = [*(overrides or []), *rounds_of(rounds)]
-    parsed = load(scenario, given)
-    if not resume:
-        replaced = has_trajectories if seeds > 1 else is_trajectory
-        _check_empty(output, replaces=overwrite and replaced(output))
-    check(parsed)
-    numbers = range(parsed.seed, parsed.seed + seeds)
-    scenarios = [load(scenario, [*given, f"seed={seed}"]) for seed in numbers]
+    first = load(scenario, given).seed
+    scenarios = [load(scenario, [*given, f"seed={n}"]) for n in range(first, first + seeds)]
     with shown("rounds") as show:
-        folders = learn_seeds(output, scenarios, overwrite=overwrite, resume=resume, progress=show)
-    if overwrite and seeds > 1:
-        empty(output, [folder.name for folder in folders])  # of other seeds, or of a single one
-    for line in learned_lines(output):
+        done = learning.learn_each(
+            output, scenarios, overwrite=overwrite, resume=resume, progress=show
+        )
+    for line in done.sentences:
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     out.print(f"learned: {output}", markup=False, highlight=False)
-    out.print(f"report: {write_learned_report(output)}", markup=False, highlight=False)
-
-
-def _check_empty(folder: Path, *, replaces: bool) -> None:
-    """Refuse an output folder that is not empty, unless its content is to be replaced."""
-    check_folder(folder)
-    if not replaces and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"--out: {folder} exists already and is not an empty folder")
+    out.print(f"report: {output / 'report.html'}", markup=False, highlight=False)
 
 
 def train(
@@ -146,36 +126,24 @@ def train(
         testbed train quickstart --rounds 500 --out results/agent
         testbed train paper --variant fixed-u --out results/fixed-u --resume
     """
-    from orchestrator.api import say_left_out
     from orchestrator.cli.virtual import enter
-    from orchestrator.emulated.backend import emulated_backend
-    from orchestrator.policies.agent import CHECKPOINT, HISTORY, Settings
-    from orchestrator.policies.agent import train as train_agent
-    from orchestrator.policies.environment import engine_backend
+    from orchestrator.interface import learning
     from orchestrator.scenario.loading import load
-    from testbed.system.leftovers import temporary_folder
 
-    check_resumable(output, CHECKPOINT, "trained agent", overwrite=overwrite, resume=resume)
-    if resume and emulated:
-        raise InputError("--resume: must be absent with --emulated, which cannot be resumed")
-    # One round precedes the first decision, and training goes by whole batches.
-    longest = [f"rounds={rounds + Settings().batch + 1}"] if emulated else []
-    parsed = load(scenario, [*(overrides or []), *longest])
-    if emulated:
+    parsed = load(scenario, overrides or [])
+    if emulated and not resume:
         enter(parsed, "rounds")
-    else:
-        say_left_out(parsed)
-    if overwrite:
-        remove_results(output, (CHECKPOINT, HISTORY, "events.out.*"))
-    with shown("rounds") as show, temporary_folder("train") as logs:
-        history = train_agent(
+    with shown("rounds") as show:
+        history = learning.train(
             parsed,
             output,
-            variant=variant,
-            rounds=rounds,
+            variant,
+            rounds,
+            overwrite=overwrite,
+            resume=resume,
             tensorboard=tensorboard,
-            backend=emulated_backend(logs) if emulated else engine_backend,
-            progress=lambda done: show("training", done, rounds),
+            emulated=emulated,
+            progress=show,
         )
     last = history.tail(1000)
     out.print(f"objective, mean of the last {len(last)} rounds: {last['objective'].mean():.3f}")
@@ -200,24 +168,16 @@ def evaluate(
         testbed evaluate quickstart --set allocation.policy=planner --rounds 100
         testbed evaluate paper --set allocation.agent=results/agent --set allocation.policy=agent
     """
-    from orchestrator.api import say_left_out
-    from orchestrator.policies.registry import evaluate as evaluate_policy
-    from orchestrator.policies.registry import policy
-    from orchestrator.scenario.channel import open_source
+    from orchestrator.interface import learning
     from orchestrator.scenario.loading import load
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
-    say_left_out(parsed)
     check_writable("json", json_file)
-    agent = None if parsed.allocation.agent is None else Path(parsed.allocation.agent)
 
-    def under(name: str) -> "pd.DataFrame":
-        with open_source(parsed, trace_file) as source, shown("rounds") as show:
-            decide = policy(parsed, name, agent, source)
-            return evaluate_policy(
-                parsed, source, decide, progress=lambda done: show(name, done, rounds)
-            )
+    def under(policy: str) -> "pd.DataFrame":
+        with shown("rounds") as show:
+            return learning.judged(parsed, trace_file, policy, show)
 
     table = under(parsed.allocation.policy)
     if json_file is not None:
@@ -229,10 +189,6 @@ def evaluate(
         common = under("planner")["objective"].mean()
         gain = 1 - table["objective"].mean() / common
         out.print(f"  objective of the best common split point {common:.4f}: gain {gain:.1%}")
-
-
-PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
-WEIGHT_FILES = ("model.safetensors", "config.json", "generation_config.json")
 
 
 class State(StrEnum):
@@ -304,110 +260,9 @@ def export(
         testbed export runs/first --out runs/adapters
         testbed export runs/first --to tensorboard --out runs/events
     """
-    from testbed.system.files import check_no_link
+    from orchestrator.interface import learning
 
-    check_no_link(folder)
-    if to in (Format.PEFT, Format.WEIGHTS):
-        _export_model(run_dir, folder, to, state, client, overwrite)
-        return
-    given = {"overwrite": overwrite, "state": state is not State.LAST, "client": client}
-    for name in (name for name, value in given.items() if value):
-        raise InputError(f"--{name}: has no effect with --to {to.value}")
-    _export_series(run_dir, folder, to)
-
-
-def _export_series(run_dir: Path, folder: Path, to: Format) -> None:
-    from orchestrator.records.directory import MANIFEST
-    from orchestrator.records.learned import has_trajectories
-    from orchestrator.records.reader import read_object
-    from orchestrator.records.results import Result, read_results
-    from orchestrator.reporting.trackers import write_mlflow, write_tensorboard
-
-    check_folder(folder)
-    if has_trajectories(run_dir):
-        _export_learned(run_dir, folder, to)
-        return
-    found = read_results(run_dir)
-    if len(found) > 1 or not isinstance(found[0], Result):
-        raise InputError(f"{run_dir}: must be one run or prediction to be exported")
-    if to is Format.TENSORBOARD:
-        out.print(f"event file: {write_tensorboard(found[0], folder)}")
-        return
-    about = read_object(run_dir / MANIFEST) if run_dir.is_dir() else {}
-    out.print(f"run of MLflow: {write_mlflow(found[0], folder, about)}")
-
-
-def _export_learned(run_dir: Path, folder: Path, to: Format) -> None:
-    """Export what was learned without a network, one run of the tracker per seed."""
-    from orchestrator.reporting.learned_report import read_learned
-    from orchestrator.reporting.trackers import write_mlflow, write_tensorboard
-
-    learned = read_learned(run_dir)
-    results = [each.trajectory.as_result(each.curve) for each in learned]
-    if to is Format.TENSORBOARD and len(learned) > 1:
-        _check_empty(folder, replaces=False)
-    for each, result in zip(learned, results, strict=True):
-        if to is Format.TENSORBOARD:
-            own = folder / f"seed-{each.seed}" if len(learned) > 1 else folder
-            out.print(f"event file: {write_tensorboard(result, own)}")
-        else:
-            out.print(f"run of MLflow: {write_mlflow(result, folder, each.manifest)}")
-
-
-def _export_model(
-    run_dir: Path, folder: Path, to: Format, state: State, client: int | None, overwrite: bool
-) -> None:
-    from orchestrator.records.learned import (
-        BEST,
-        STATE,
-        has_trajectories,
-        is_trajectory,
-        read_trajectory,
-    )
-    from orchestrator.records.reader import read_run
-    from orchestrator.scenario.profiles import model_of
-
-    learned = is_trajectory(run_dir)
-    if not learned and has_trajectories(run_dir):
-        raise InputError(f"{run_dir}: has several seeds; name the folder of one")
-    scenario = (read_trajectory if learned else read_run)(run_dir).scenario
-    if state is State.BEST and not learned:
-        raise InputError(
-            f"--state: must be last, because {run_dir} is no folder of `testbed learn`"
-        )
-    file = run_dir / (BEST if state is State.BEST else STATE)
-    if not file.is_file():
-        raise InputError(f"{run_dir}: has no trained model: {file.name} is missing")
-    from workloads.learning.settings import OWN
-    from workloads.learning.tensors import read_tensors
-
-    tensors, count = read_tensors(file, "export"), scenario.uavs.count
-    staying = scenario.workload.statistics_stay and any(n.startswith(OWN) for n in tensors)
-    if staying and client is None:
-        raise InputError(
-            f"--client: is needed, because with workload.batch_norm "
-            f"{scenario.workload.batch_norm!r} each UAV has tensors of its own; give 1 to {count}"
-        )
-    if client is not None and not staying:
-        raise InputError("--client: has no effect, because all UAVs have the same tensors")
-    if client is not None and client > count:
-        raise InputError(f"--client: must be from 1 to {count}, not {client}")
-    exported = any((folder / name).is_file() for name in PEFT_FILES + WEIGHT_FILES)
-    _check_empty(folder, replaces=overwrite and exported)
-    from testbed.system.folders import cache_folder
-    from workloads.learning.cached import backbone_file
-    from workloads.learning.export import BASE, export_peft, export_weights
-    from workloads.models.language import is_language
-
-    model = model_of(scenario)
-    backbone = backbone_file(model, cache_folder())
-    whose = "transformers'" if is_language(model.model) else "timm's"
-    if to is Format.WEIGHTS or model.adapters in ("full", "none"):
-        export_weights(tensors, folder, model, backbone, client)
-        remove_results(folder, (*PEFT_FILES, *(f"{BASE}/{name}" for name in WEIGHT_FILES)))
-        out.print(f"all weights, with {whose} names: {folder}")
-        return
-    export_peft(tensors, folder, model, backbone, client)
-    remove_results(folder, WEIGHT_FILES)
-    out.print(f"adapters and head: {folder}")
-    out.print(f"frozen weights, with {whose} names: {backbone}")
+    for line in learning.export(
+        run_dir, folder, to.value, state=state.value, client=client, overwrite=overwrite
+    ):
+        out.print(line)

@@ -95,6 +95,12 @@ FLAGS = {
         ),
     )
 } | {
+    **{name: f"--{name}" for name in ("emulated", "kernel", "packets", "samples", "space")},
+    **{
+        name: f"--{name}"
+        for name in ("reveal", "seeds", "state", "client", "variant", "tolerance", "to")
+    },
+    **{"delays_s": "--delay-ms", "file": "FILE", "flights": "FLIGHT.npz"},
     "FILE": "FILE",
     **{"overrides": "--set", "columns": "--column", "files": "FILE", "header": "--no-header"},
     **{"capture": "--capture", "live": "--live"},

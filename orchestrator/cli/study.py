@@ -11,7 +11,6 @@ import typer
 
 from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.folders import check_new, check_resumable, remove_results
 from orchestrator.cli.options import (
     JSON_FILES,
     JsonFile,
@@ -23,13 +22,12 @@ from orchestrator.cli.options import (
     TraceFile,
     rounds_of,
 )
+from orchestrator.interface.folders import check_new, check_resumable
 from testbed.core.errors import InputError
 from testbed.core.words import not_one_of
 
 FIGURES = ("table2", "fig3", "fig4", "fig5", "fig6", "fig7", "fig8")
 """What `testbed reproduce` can make, apart from `all`."""
-CROSS_CHECK_FILES = ("opinions.*", "cross-check.*", "delay.*", "trace.json")
-OVERHEAD_FILES = ("overhead.html", "bytes.csv", "waterfall.csv", "waterfall*.p*", "sweep.p*")
 REPRODUCE_FILES = ("report.html", "summary.*", "verdicts.*", "radios.csv")
 
 
@@ -55,18 +53,13 @@ def theory(
         testbed theory paper
         testbed theory paper --set workload.split=3 --json theory.json
     """
-    from orchestrator.api import say_left_out
-    from orchestrator.scenario.channel import open_source
+    from orchestrator.interface import studies
     from orchestrator.scenario.loading import load
-    from orchestrator.scenario.profiles import profile_of
-    from orchestrator.theory.claims import run as check_claims
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, overrides or [])
-    say_left_out(parsed)
     check_writable("json", json_file)
-    with open_source(parsed, trace_file) as source:
-        table = check_claims(parsed, source, profile_of(parsed))
+    table = studies.theory(parsed, trace_file)
     if json_file is not None:
         write_json(json_file, table.frame().to_dict(orient="records"))
     out.print(table)
@@ -114,31 +107,24 @@ def cross_check(
         testbed cross-check quickstart --set workload.compute=none --out results/cross-check
         testbed cross-check paper --no-emulated --delay-ms 0,5,20
     """
-    from contextlib import nullcontext
-
     from orchestrator.cli.printed_tables import cross_check_tables
-    from orchestrator.cli.virtual import enter
-    from orchestrator.records.directory import run_folder
-    from orchestrator.scenario.channel import open_source
+    from orchestrator.interface import studies
     from orchestrator.scenario.loading import load
-    from orchestrator.scenario.unused import say_unused
-    from orchestrator.studies import cross_check as study
-    from orchestrator.studies.cross_check_page import verdict, write
     from testbed.system.files import check_writable, write_json
 
     parsed = load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
-    check_new(output, CROSS_CHECK_FILES, overwrite=overwrite)
-    delays_s = [] if delay_ms is None else _delays(delay_ms)
-    say_unused(parsed, "a run" if emulated else "a prediction")
-    if emulated:
-        enter(parsed, "emulated s", trace=trace_file)
-    with (
-        run_folder(None, parsed) if emulated else nullcontext() as folder,
-        open_source(parsed, trace_file) as source,
-        shown("emulated s") as show,
-    ):
-        check = study.cross_check(parsed, source, folder, delays_s=delays_s, progress=show)
+    with shown("emulated s") as show:
+        done = studies.cross_check(
+            parsed,
+            trace_file,
+            emulated=emulated,
+            delays_s=[] if delay_ms is None else _delays(delay_ms),
+            out=output,
+            overwrite=overwrite,
+            progress=show,
+        )
+    check = done.found
     if json_file is not None:
         write_json(json_file, check.to_json(parsed))
     out.print(f"radio: {check.radio}", markup=False, highlight=False)
@@ -149,10 +135,8 @@ def cross_check(
         out.print()
     for complaint in check.complaints:
         out.print(f"the kernel's run is not valid: {complaint}", markup=False)
-    out.print(" ".join(verdict(check)), markup=False, highlight=False)
+    out.print(" ".join(done.sentences), markup=False, highlight=False)
     if output is not None:
-        remove_results(output, CROSS_CHECK_FILES)
-        write(check, parsed, output)
         out.print(f"written to {output}")
 
 
@@ -199,49 +183,36 @@ def overhead(
         testbed overhead quickstart --set workload.compute=none
         testbed overhead paper --sweep emulation.transport=tcp,tls,quic --out results/transports
     """
-    from orchestrator.cli.virtual import enter
-    from orchestrator.scenario.channel import check_comparable, is_open, open_source, read_trace
+    from orchestrator.interface import studies
     from orchestrator.scenario.loading import load
-    from orchestrator.studies import overhead as studies
-    from orchestrator.studies.overhead_page import sweep_verdict, verdict, write
+    from orchestrator.studies.overhead import bytes_table, sweep_of, sweep_table, waterfall_table
     from testbed.system.files import check_writable, write_json
 
-    given = [*(overrides or []), *rounds_of(rounds)]
-    points = [(value, load(scenario, [*given, *words])) for value, words in studies.sweep_of(sweep)]
+    given, key = [*(overrides or []), *rounds_of(rounds)], (sweep or "").partition("=")[0]
+    points = [(value, load(scenario, [*given, *words])) for value, words in sweep_of(sweep)]
     check_writable("json", json_file)
-    check_new(output, OVERHEAD_FILES, overwrite=overwrite)
-    if len({parsed.emulation.clock for _, parsed in points}) > 1:
-        raise InputError("--sweep: emulation.clock cannot be swept; run once for each")
-    if trace_file is not None:
-        trace = read_trace(trace_file)
-        check_comparable(parsed.scheme for _, parsed in points if is_open(parsed, trace))
-    enter(points[0][1], "emulated s", trace=trace_file)
     with shown("emulated s") as show:
-        outcomes = studies.study(
-            points,
-            lambda parsed: open_source(parsed, trace_file),
-            lambda value: lambda text, done, total: show(f"{value} {text}".strip(), done, total),
+        done = studies.overheads(
+            key, points, trace_file, out=output, overwrite=overwrite, progress=show
         )
-    key = (sweep or "").partition("=")[0]
+    outcomes = done.found
     for outcome in outcomes:
         if key:
             out.print(f"[bold]{key} {outcome.value}[/bold]")
-        for table in (studies.bytes_table(outcome), studies.waterfall_table(outcome)):
+        for table in (bytes_table(outcome), waterfall_table(outcome)):
             out.print(table)
             out.print()
         for complaint in outcome.complaints:
             out.print(f"not valid: {complaint}", markup=False)
     if key:
-        out.print(studies.sweep_table(key, outcomes))
-    sentences = sweep_verdict(key, outcomes) if key else verdict(outcomes[0])
-    out.print(" ".join(sentences), markup=False, highlight=False)
+        out.print(sweep_table(key, outcomes))
+    out.print(" ".join(done.sentences), markup=False, highlight=False)
     if json_file is not None:
-        scenarios = [parsed.model_dump(mode="json") for _, parsed in points]
+        scenarios = [one.model_dump(mode="json") for _, one in points]
         values = [o.to_json() | {"scenario": s} for o, s in zip(outcomes, scenarios, strict=True)]
         write_json(json_file, {"sweep": key, "points": values})
     if output is not None:
-        remove_results(output, OVERHEAD_FILES)
-        out.print(f"written to {write(output, key, outcomes, points[0][1])}")
+        out.print(f"written to {output / 'overhead.html'}")
 
 
 def reproduce(
@@ -298,8 +269,8 @@ def reproduce(
         testbed reproduce all --radio lte --out results/lte
         testbed reproduce all --radio nr --out results/nr
     """
-    from orchestrator.campaign.folder import CAMPAIGN, CampaignFolder
-    from orchestrator.campaign.spec import load_campaign
+    from orchestrator.campaigning.folder import CAMPAIGN, CampaignFolder
+    from orchestrator.campaigning.spec import load_campaign
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.paper_figures import run as reproduce_all
 
@@ -354,7 +325,7 @@ def _check_reproduced(output: Path, what: list[str], *, overwrite: bool, resume:
 def _judge(
     what: list[str], output: Path, rounds: int | None, radio: Radio, fit: Path | None
 ) -> None:
-    from orchestrator.campaign.spec import load_campaign
+    from orchestrator.campaigning.spec import load_campaign
     from orchestrator.scenario.loading import OWN, read_fit
     from orchestrator.studies.radio_figures import ROUNDS
     from orchestrator.studies.radio_figures import run as judge
@@ -375,7 +346,7 @@ def _judge(
 
 
 def _reproduce_fig8(output: Path) -> None:
-    from orchestrator.campaign.spec import load_campaign
+    from orchestrator.campaigning.spec import load_campaign
     from orchestrator.cli.printed_tables import plain_table
     from orchestrator.scenario.loading import OWN
     from orchestrator.studies.figure_8 import run as reproduce_figure

@@ -3,7 +3,6 @@
 
 """`testbed validate`: compare an analytical model with the network."""
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,6 @@ import typer
 
 from orchestrator.cli import completion
 from orchestrator.cli.console import out, shown
-from orchestrator.cli.folders import check_resumable, empty
 from orchestrator.cli.options import (
     JsonFile,
     Overrides,
@@ -22,7 +20,6 @@ from orchestrator.cli.options import (
     Workers,
     WorkScheduler,
 )
-from testbed.core.errors import InputError
 
 
 def validate(
@@ -115,46 +112,34 @@ def validate(
         testbed validate paper --model cpsfl-bounds --out results/bounds --json bounds.json
     """
     from orchestrator.cli.printed_tables import validation_lines
+    from orchestrator.interface import studies
     from orchestrator.scenario.loading import load
-    from orchestrator.studies.validation import study
-    from orchestrator.studies.validation.outcome import Request
-    from orchestrator.studies.validation.space import default_space, load_space
-    from orchestrator.studies.validation.verdict import verdict
-    from orchestrator.theory.models import model as check_model
-    from testbed.host.dask_cluster import Cluster
     from testbed.system.files import check_writable, write_json
-    from testbed.system.leftovers import temporary_folder
 
     parsed = load(scenario, overrides or [])
-    check_model(model, parsed)
-    varied = default_space(parsed) if space is None else load_space(space, parsed)
-    if max(packets or 0, kernel) > samples:
-        raise InputError("--packets, --kernel: must not be above --samples")
     check_writable("json", json_file)
-    request = Request(parsed, model, varied, samples, packets, kernel, tolerance, metric, seed)
-    cluster = Cluster(scheduler, workers, pool=scheduler is None, key=key)
-    check_resumable(output, study.SETTINGS, "validation", overwrite=overwrite, resume=resume)
-    if output is not None:
-        from orchestrator.studies.validation.page import write
-
-        if overwrite:
-            empty(output)
-        study.check_folder(request, output)
-    with (
-        temporary_folder("validate") if output is None else nullcontext(output) as folder,
-        shown("points") as show,
-    ):
-        found = study.validate(
-            request,
-            folder,
-            cluster=cluster,
+    with shown("points") as show:
+        done = studies.validate(
+            parsed,
+            model,
+            space,
+            samples=samples,
+            packets=packets,
+            kernel=kernel,
+            tolerance=tolerance,
+            metric=metric,
+            seed=seed,
+            out=output,
+            overwrite=overwrite,
+            resume=resume,
+            scheduler=scheduler,
+            key=key,
+            workers=workers,
             progress=show,
         )
-        if output is not None:
-            write(found, output)
     if json_file is not None:
-        write_json(json_file, found.to_json())
-    for line in [*validation_lines(found), " ".join(verdict(found))]:
+        write_json(json_file, done.found.to_json())
+    for line in [*validation_lines(done.found), " ".join(done.sentences)]:
         out.print(line, markup=False, highlight=False, soft_wrap=True)
     if output is not None:
         out.print(f"written to {output}")

@@ -29,7 +29,7 @@ from testbed.system.folders import cache_folder
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("orchestrator/engine", "orchestrator/theory", "orchestrator/flights", "testbed/core")
+SOURCES = ("orchestrator/engine", "orchestrator/analytical", "orchestrator/flights", "testbed/core")
 """Folders of everything that is compiled, or is a constant in compiled code."""
 
 

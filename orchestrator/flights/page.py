@@ -50,13 +50,7 @@ def fit_page(fit: FlightFit) -> str:
     made, uplink = fit.document(), fit.uplink
     measured = made.uplink if uplink is not None and uplink.is_measured else None
     title, unit = UNITS[made.level]
-    charts = _level_charts(fit, title, unit) | _residual_charts(fit.level, fit.ranking.chosen)
-    if uplink is not None and uplink.is_measured:
-        charts |= _heading_chart(uplink.level, uplink.fit, UNITS["snr_up_db"][0])
-    else:
-        charts |= _heading_chart(fit.level, fit.ranking.chosen, title)
-    if uplink is not None and uplink.carried is not None:
-        charts |= _link_charts(uplink.carried)
+    charts = fit_charts(fit)
     return render_page(
         "fit.html",
         SCRIPTS,
@@ -76,6 +70,20 @@ def fit_page(fit: FlightFit) -> str:
         environment=provenance(),
         charts=charts,
     )
+
+
+def fit_charts(fit: FlightFit) -> Charts:
+    """The charts of the page of a fit by name, see `orchestrator.reporting.xy`."""
+    uplink = fit.uplink
+    title, unit = UNITS[fit.document().level]
+    charts = _level_charts(fit, title, unit) | _residual_charts(fit.level, fit.ranking.chosen)
+    if uplink is not None and uplink.is_measured:
+        charts |= _heading_chart(uplink.level, uplink.fit, UNITS["snr_up_db"][0])
+    else:
+        charts |= _heading_chart(fit.level, fit.ranking.chosen, title)
+    if uplink is not None and uplink.carried is not None:
+        charts |= _link_charts(uplink.carried)
+    return charts
 
 
 def _uplink_sentences(uplink: Uplink | None) -> list[str]:
@@ -438,7 +446,7 @@ def forecast_page(made: Forecast, flight: Flown) -> str:
     return render_page(
         "forecast.html",
         SCRIPTS,
-        {"charts": (charts := _forecast_charts(made, flight, reveal))},
+        {"charts": (charts := forecast_charts(made, flight, reveal))},
         made=made,
         title=UNITS[made.level][0],
         sentences=sentences_of(made, flight),
@@ -468,7 +476,7 @@ MISSING = {"offered_bps": "no limit: data always wait", "like": "any"}
 """The text for an input that is absent."""
 
 
-def _forecast_charts(made: Forecast, flight: Flown, reveal: Reveal | None) -> Charts:
+def forecast_charts(made: Forecast, flight: Flown, reveal: Reveal | None) -> Charts:
     """Charts of the bands against time, and of the distribution of the goodput."""
     title, unit = UNITS[made.level]
     aloft = flight.is_aloft & (reveal is not None)

@@ -115,7 +115,7 @@ def render(name: str, learned: Sequence[Learned]) -> str:
     scenario, manifest = first.trajectory.scenario, dict.fromkeys(SHOWN) | first.manifest
     seeds, clients, confusion = _seed_rows(learned), _client_rows(learned), _Confusion.of(learned)
     measure = measure_of(scenario)
-    charts = _charts(learned, measure, clients)
+    charts = charts_of(learned)
     bars = holdings(first.manifest.get("partition"))
     timed = any(row["time_s"] is not None for row in seeds)
     evaluations = [row for each in learned for row in _evaluation_rows(each)]
@@ -250,11 +250,19 @@ def _finite(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _charts(
-    learned: Sequence[Learned], measure: str, clients: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def frames(learned: Sequence[Learned]) -> dict[str, pd.DataFrame]:
+    """Tidy tables: `curves`, one row per evaluation, and `clients`, one row per client."""
+    curves = pd.concat([each.curve.assign(seed=each.seed) for each in learned], ignore_index=True)
+    return {
+        "curves": curves[["seed", *(name for name in curves if name != "seed")]],
+        "clients": pd.DataFrame(_client_rows(learned)),
+    }
+
+
+def charts_of(learned: Sequence[Learned]) -> dict[str, Any]:
     """Curves of the measure and the loss, and the accuracy of each client."""
-    scenario = learned[0].trajectory.scenario
+    scenario, clients = learned[0].trajectory.scenario, _client_rows(learned)
+    measure = measure_of(scenario)
     style = style_of(scenario.paradigm)
     timed = all(len(e.curve) and np.isfinite(e.curve["time_s"]).all() for e in learned)
     over = ["round", *(x for x in X_TITLES if x != "round")] if timed else ["round"]

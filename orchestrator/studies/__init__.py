@@ -5,5 +5,5 @@
 
 A study defines what is varied and what is plotted. Campaigns compute the points. `validation` finds
 the region in which an analytical model is accurate. The analytical models are in
-`orchestrator.theory`.
+`orchestrator.analytical`.
 """

@@ -13,7 +13,6 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,13 @@ import pandas as pd
 
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.error_budget import KEYS, join
-from orchestrator.emulated.options import RunOptions
-from orchestrator.emulated.run import run
+from orchestrator.analytical import closed_forms as theory
+from orchestrator.analytical import models
 from orchestrator.engine.links import impairments_of
 from orchestrator.engine.plan import fixed_allocation, link_bytes, payload_bytes, plan_round
 from orchestrator.engine.radio import describe_radio, radio_access
 from orchestrator.policies.registry import decider
+from orchestrator.records.reader import Run
 from orchestrator.rounds.loop import predict
 from orchestrator.rounds.packet_rounds import check_packets, play, simulated_radio
 from orchestrator.rounds.selection import selection
@@ -34,8 +34,6 @@ from orchestrator.scenario.channel import Channel
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.failed_checks import failed_checks
-from orchestrator.theory import closed_forms as theory
-from orchestrator.theory import models
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.registry import ANALYTICAL_MODELS
@@ -108,24 +106,23 @@ class CrossCheck:
 def cross_check(
     scenario: Scenario,
     source: ChannelSource,
-    folder: Path | None,
+    emulated: Run | None = None,
     *,
     delays_s: Sequence[float] = (),
     progress: Progress = silent,
 ) -> CrossCheck:
-    """Predict, simulate and emulate the scenario's rounds.
+    """Predict and simulate the scenario's rounds, and compare them with an emulated run of it.
 
     Args:
         scenario: The scenario.
         source: The channel.
-        folder: Existing folder for the emulation's run; None: no emulation.
+        emulated: A run of the scenario on this channel; None: no emulation.
         delays_s: One-way delays of ns-3's links, s (default: the scenario's delays). The first one
             is used in the comparison; if there are several, ns-3 simulates the rounds with each.
         progress: Called with the current activity.
 
     Raises:
-        InputError: The trace is too short, or this machine or ns-3 does not support the scenario.
-        RunError: The emulation failed.
+        InputError: The trace is too short, or ns-3 does not support the scenario.
         ChannelError: ns-3 ended, or its models cannot be built.
     """
     check_packets(scenario, delays=bool(delays_s))
@@ -150,21 +147,13 @@ def cross_check(
         for delay_s in delays_s or [own_s]
     ]
     timelines[PACKETS] = played[0][1]
-    complaints: list[str] = []
-    if folder is not None:
-        done = run(
-            scenario,
-            source,
-            folder,
-            RunOptions(decide=decider(scenario, source), progress=progress),
-        )
-        timelines[KERNEL] = Timeline(done.measured)
-        complaints = failed_checks(done.checks, done.scenario)
+    if emulated is not None:
+        timelines[KERNEL] = emulated.measured
     return CrossCheck(
         closed_forms=closed_forms(scenario, source),
         timelines=timelines,
         delay_s=played[0][0],
-        complaints=complaints,
+        complaints=[] if emulated is None else failed_checks(emulated),
         by_delay=played,
         radio=describe_radio(scenario, Channel.of(source).now),
         packets_over=simulated_radio(scenario),

@@ -3,27 +3,24 @@
 
 """Failed validity checks in words, for studies that emulate."""
 
-from collections.abc import Sequence
-
 from orchestrator.emulated.validity import CHECKS, remedy
-from orchestrator.records.emulation import Check
+from orchestrator.records.reader import Run
 from orchestrator.reporting.formatting import observed
-from orchestrator.scenario.schema import Scenario
 
 
-def failed_checks(checks: Sequence[Check], scenario: Scenario) -> list[str]:
+def failed_checks(run: Run) -> list[str]:
     """One text per failed check: its title, value and limit, where it was observed, and advice."""
-    emulation = scenario.emulation
+    emulation = run.scenario.emulation
     found = []
-    for check in checks:
-        if not check.ok:
-            where = f" ({check.detail})" if check.detail else ""
+    for check in run.checks.to_dict("records"):
+        if not check["ok"]:
+            name, value, limit, detail = (check[k] for k in ("check", "value", "limit", "detail"))
+            where = f" ({detail})" if detail else ""
             advice = remedy(
-                *(check.check, check.value, check.limit, emulation.dilation, emulation.clock),
-                detail=check.detail,
+                *(name, value, limit, emulation.dilation, emulation.clock), detail=detail
             )
             found.append(
-                f"{CHECKS[check.check].title}: {observed(check.value, check.check)}, at most "
-                f"{observed(check.limit, check.check)} is allowed{where}; advice: {advice}"
+                f"{CHECKS[name].title}: {observed(value, name)}, at most {observed(limit, name)} "
+                f"is allowed{where}; advice: {advice}"
             )
     return found

@@ -22,9 +22,9 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from orchestrator.analysis.statistics import half_width, varies
-from orchestrator.campaign.cluster import HERE, Progress, run_campaign
-from orchestrator.campaign.folder import CampaignFolder, distinct
-from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
+from orchestrator.campaigning.cluster import HERE, Progress, run_campaign
+from orchestrator.campaigning.folder import CampaignFolder, distinct
+from orchestrator.campaigning.spec import Campaign, Cell, cells, narrowed
 from orchestrator.records.tables import read_own
 from orchestrator.reporting.formatting import plus_minus
 from orchestrator.reporting.legend import COLOURS, STYLES

@@ -5,7 +5,6 @@
 
 import textwrap
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,26 +13,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 from rich.table import Table
 
-from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis.byte_accounts import BYTES, SET_UP
 from orchestrator.analysis.error_budget import RADIO_PARTS
 from orchestrator.analysis.waterfall import PART_OF, PARTS
-from orchestrator.emulated.dilation import settle
-from orchestrator.emulated.network import check_machine
-from orchestrator.emulated.options import RunOptions
-from orchestrator.emulated.rounds import emulate
-from orchestrator.emulated.validity import validity
-from orchestrator.policies.registry import decider
-from orchestrator.records.emulation import Emulation
+from orchestrator.records.reader import Run
 from orchestrator.reporting.formatting import milliseconds
 from orchestrator.reporting.legend import CAUSE_TITLES, part_title
 from orchestrator.reporting.plots import WIDE_IN, WIDTH_IN, from_zero
-from orchestrator.scenario.profiles import profile_of
-from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.failed_checks import failed_checks
 from testbed.core.errors import InputError
-from testbed.core.progress import Progress
-from testbed.system.leftovers import temporary_folder
 
 COLOURS = {
     "payload_bytes": "#999999",
@@ -131,48 +119,7 @@ def sweep_of(text: str | None) -> list[tuple[str, list[str]]]:
     return [(value, [f"{key}={value}"]) for value in values.split(",")]
 
 
-def study(
-    points: Sequence[tuple[str, Scenario]],
-    open_channel: Callable[[Scenario], Any],
-    progress: Callable[[str], Progress],
-) -> list[Outcome]:
-    """Emulate scenarios, one after the other.
-
-    Args:
-        points: Values of the swept key, each with its scenario.
-        open_channel: Makes a context with a scenario's channel.
-        progress: For a value, returns the function to call with the progress.
-
-    Raises:
-        InputError: This machine cannot run one of them; then none is run.
-        RunError: A run failed.
-    """
-    for _, scenario in points:
-        check_machine(scenario, None)
-    outcomes = []
-    for value, scenario in points:
-        with open_channel(scenario) as source:
-            outcomes.append(_outcome(value, _emulated(scenario, source, progress(value))))
-    return outcomes
-
-
-def _emulated(scenario: Scenario, source: ChannelSource, progress: Progress) -> Emulation:
-    profile = profile_of(scenario)
-    resolved, _, _ = settle(scenario, source, profile)
-    with temporary_folder("overhead") as folder:
-        rounds = emulate(
-            resolved,
-            source,
-            profile,
-            folder,
-            RunOptions(decide=decider(scenario, source), progress=progress),
-        )
-        with closing(rounds):
-            *_, done = rounds
-    return done
-
-
-def bytes_of_a_round(accounts: Sequence[pd.DataFrame], direction: str) -> dict[str, float]:
+def bytes_of_a_round(accounts: pd.DataFrame, direction: str) -> dict[str, float]:
     """Mean bytes per round in a direction, by `BYTES`.
 
     Bytes that a link carried before its UAV participated, e.g. when it reconnected, are excluded.
@@ -181,30 +128,53 @@ def bytes_of_a_round(accounts: Sequence[pd.DataFrame], direction: str) -> dict[s
         accounts: Accounts of all rounds; see `orchestrator.analysis.byte_accounts.account`.
         direction: `up` or `down`.
     """
-    table = pd.concat(accounts)
-    rounds = table[table["round"] != SET_UP]
+    rounds = accounts[accounts["round"] != SET_UP]
     way = rounds[rounds["direction"] == direction]
     # Old runs have no column for QUIC.
     sums = way.reindex(columns=list(BYTES), fill_value=0).sum()
     return {str(name): float(size) for name, size in (sums / rounds["round"].nunique()).items()}
 
 
-def _outcome(value: str, done: Emulation) -> Outcome:
-    failed = failed_checks(validity(done), done.scenario)
+def outcome_of(value: str, run: Run) -> Outcome:
+    """The overheads of a run.
+
+    Args:
+        value: Value of the swept key; empty without a sweep.
+        run: A finished run.
+    """
+    failed = failed_checks(run)
+    parts_s = run.tables["waterfall"].groupby("part", sort=False)["seconds"].mean()
     return Outcome(
         value=value,
-        up_bytes=bytes_of_a_round(done.accounts, "up"),
-        down_bytes=bytes_of_a_round(done.accounts, "down"),
-        parts_s={
-            part: float(np.mean([played.waterfall[part] for played in done.played]))
-            for part in done.played[0].waterfall
-        },
-        predicted_s=float(np.mean([r.latency_s for r in done.predicted])),
-        predicted_wire_s=float(np.mean([r.latency_s for r in done.predicted_wire])),
-        measured_s=float(np.mean([r.latency_s for r in done.measured])),
+        up_bytes=bytes_of_a_round(run.tables["accounts"], "up"),
+        down_bytes=bytes_of_a_round(run.tables["accounts"], "down"),
+        parts_s={str(part): float(seconds) for part, seconds in parts_s.items()},
+        predicted_s=float(np.mean([r.latency_s for r in run.predicted])),
+        predicted_wire_s=float(np.mean([r.latency_s for r in run.predicted_wire])),
+        measured_s=float(np.mean([r.latency_s for r in run.measured])),
         valid=not failed,
         complaints=failed,
     )
+
+
+def frames(outcomes: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
+    """The outcomes as tidy tables: `latencies`, `bytes` by purpose, and `waterfall` by part."""
+    latencies = [
+        (o.value, o.predicted_s, o.predicted_wire_s, o.measured_s, o.overhead, o.valid)
+        for o in outcomes
+    ]
+    rows = [
+        (outcome.value, name.removesuffix("_bytes"), *(b[name] for b in outcome.both_ways))
+        for outcome in outcomes
+        for name in BYTES
+    ]
+    parts = [(o.value, part, seconds) for o in outcomes for part, seconds in o.parts_s.items()]
+    columns = ["value", "predicted_s", "predicted_wire_s", "measured_s", "overhead", "valid"]
+    return {
+        "latencies": pd.DataFrame(latencies, columns=columns),
+        "bytes": pd.DataFrame(rows, columns=["value", "of", "up_bytes", "down_bytes"]),
+        "waterfall": pd.DataFrame(parts, columns=["value", "part", "seconds"]),
+    }
 
 
 def title(name: str) -> str:

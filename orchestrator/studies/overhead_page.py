@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from orchestrator.analysis.byte_accounts import BYTES
 from orchestrator.analysis.waterfall import PART_OF
 from orchestrator.records.manifest import provenance
@@ -20,7 +18,7 @@ from orchestrator.reporting.outcome import ROUNDING
 from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.plots import inline_svg, write_plot
 from orchestrator.scenario.schema import Scenario
-from orchestrator.studies.overhead import Outcome, sweep_figure, title, waterfall_figure
+from orchestrator.studies.overhead import Outcome, frames, sweep_figure, title, waterfall_figure
 from testbed.core.paradigm import title_of
 from testbed.system.files import write_csv
 
@@ -151,20 +149,9 @@ def write(folder: Path, key: str, outcomes: Sequence[Outcome], scenario: Scenari
         scenario: The scenario of the first value.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [
-        (outcome.value, name.removesuffix("_bytes"), *(b[name] for b in outcome.both_ways))
-        for outcome in outcomes
-        for name in BYTES
-    ]
-    write_csv(
-        folder / "bytes.csv",
-        pd.DataFrame(rows, columns=["value", "of", "up_bytes", "down_bytes"]),
-    )
-    parts = [(o.value, part, seconds) for o in outcomes for part, seconds in o.parts_s.items()]
-    write_csv(
-        folder / "waterfall.csv",
-        pd.DataFrame(parts, columns=["value", "part", "seconds"]),
-    )
+    tables = frames(outcomes)
+    for name in ("bytes", "waterfall"):
+        write_csv(folder / f"{name}.csv", tables[name])
     for outcome in outcomes:
         write_plot(folder / waterfall_name(outcome), partial(waterfall_figure, outcome))
     if key:

@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.campaign.cluster import POOL, Progress, compute_points
-from orchestrator.campaign.folder import distinct
-from orchestrator.campaign.results import MEANS
-from orchestrator.campaign.spec import Campaign, Cell, Study, cells, narrowed
-from orchestrator.campaign.worker import Files
+from orchestrator.campaigning.cluster import POOL, Progress, compute_points
+from orchestrator.campaigning.folder import distinct
+from orchestrator.campaigning.results import MEANS
+from orchestrator.campaigning.spec import Campaign, Cell, Study, cells, narrowed
+from orchestrator.campaigning.worker import Files
 from orchestrator.engine.plan import Array, fixed_allocation, plan_round
 from orchestrator.reporting import plots
 from orchestrator.reporting.formatting import equal_curves, plus_minus

@@ -24,8 +24,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ns3_scenarios.trace import both_ways
-from orchestrator.campaign.cluster import POOL, Progress
-from orchestrator.campaign.spec import Campaign, Cell, cells, narrowed
+from orchestrator.campaigning.cluster import POOL, Progress
+from orchestrator.campaigning.spec import Campaign, Cell, cells, narrowed
 from orchestrator.engine.lte import Cellular, assigned
 from orchestrator.engine.lte_tables import MCS_OF_CQI
 from orchestrator.engine.plan import fixed_allocation

@@ -40,8 +40,8 @@ def test_every_name_is_there_and_listed() -> None:
     assert set(tb.__all__) <= set(dir(tb))
     for name in tb.__all__:
         assert getattr(tb, name).__doc__, name
-    with pytest.raises(AttributeError, match="no attribute 'forecast'"):
-        tb.forecast  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'foresee'"):
+        tb.foresee  # noqa: B018
 
 
 def test_importing_imports_nothing_else(tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from small_campaign import write_campaign
 from small_scenario import TEXT
 from synthetic_run import make_run
 
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
 from testbed.host.dask_cluster import Cluster
 
 POINT = "c/points/*"

@@ -36,7 +36,7 @@ def loaded(*modules: str) -> set[str]:
         ),
         (
             (
-                "orchestrator.campaign.report",
+                "orchestrator.campaigning.report",
                 "orchestrator.reporting.report",
                 "orchestrator.reporting.comparison",
                 "orchestrator.reporting.live",

@@ -16,13 +16,13 @@ from typer.main import get_command
 
 import orchestrator
 from orchestrator import api_reference
+from orchestrator.analytical import models
 from orchestrator.cli import reference as cli_reference
 from orchestrator.cli.main import app
 from orchestrator.reporting.charts import TIME_CHARTS
 from orchestrator.reporting.run_plots import PLOTS
 from orchestrator.scenario import combinations
 from orchestrator.scenario.reference import reference
-from orchestrator.theory import models
 from testbed.core.registry import CHANNELS, ORDERS, PARADIGMS, POLICIES, TRANSPORTS
 
 

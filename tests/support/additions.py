@@ -593,7 +593,7 @@ def first_best(scenario: Scenario) -> Decide:
 
 
 def check_equation(_):
-    from orchestrator.theory.models import model
+    from orchestrator.analytical.models import model
 
     chosen = scenario(paradigm="sfl-pp")
     said = model("forward", chosen)(*plan_and_radio(chosen), GAIN, 0.1)
@@ -602,7 +602,7 @@ def check_equation(_):
 
 EQUATION = Addition(
     {
-        "orchestrator/theory/closed_forms.py": [
+        "orchestrator/analytical/closed_forms.py": [
             before(
                 "def iteration_of(",
                 '''\
@@ -614,7 +614,7 @@ def forward_s(d: Durations) -> float:
 ''',
             )
         ],
-        "orchestrator/theory/models.py": [
+        "orchestrator/analytical/models.py": [
             before(
                 '        Equation("tau-pp"',
                 '        Equation("forward", "forward computing", theory.forward_s, '

@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
 from testbed.host.dask_cluster import Cluster
 
 

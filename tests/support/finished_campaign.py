@@ -9,11 +9,11 @@ from pathlib import Path
 from small_campaign import campaign_tree, write_campaign
 from synthetic_run import make_run
 
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.report import write_campaign_report
-from orchestrator.campaign.results import write_results
-from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.report import write_campaign_report
+from orchestrator.campaigning.results import write_results
+from orchestrator.campaigning.spec import cells, load_campaign
 from testbed.host.dask_cluster import Cluster
 
 

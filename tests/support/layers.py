@@ -27,8 +27,18 @@ PACKAGES = {
         *("nodes", "costs", "offload", "learning", "data", "aggregation", "codecs", "models"),
     ],
     "orchestrator": [
-        *("cli", "exchange", "archive", "studies", "flights", "campaign", "reporting", "emulated"),
-        *("records", "theory", "policies", "analysis", "rounds", "engine", "scenario"),
+        *(
+            "cli",
+            "interface",
+            "exchange",
+            "archive",
+            "studies",
+            "flights",
+            "campaigning",
+            "reporting",
+            "emulated",
+        ),
+        *("records", "analytical", "policies", "analysis", "rounds", "engine", "scenario"),
     ],
 }
 """From the top layer down: a package imports only those after it."""

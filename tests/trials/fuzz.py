@@ -38,7 +38,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ns3_scenarios.trace import TraceError, load_trace
-from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.campaigning.spec import cells, load_campaign
 from orchestrator.scenario.loading import load
 from testbed.core.errors import InputError
 from testbed.transport import wire

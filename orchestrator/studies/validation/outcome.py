@@ -5,18 +5,21 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from orchestrator.analysis.statistics import resampled, share_of
+from orchestrator.analytical.models import ModelResult
 from orchestrator.engine.plan import Array
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.validation.region import Region
 from orchestrator.studies.validation.shrink import plain
 from orchestrator.studies.validation.space import Space
 from orchestrator.studies.validation.worker import ROUNDING
-from orchestrator.theory.models import ModelResult
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TOLERANCE = 0.05
 """Default relative tolerance of models that give a value."""
@@ -120,6 +123,28 @@ class Validation:
         ):
             found[name] = resampled(values, of, self.request.seed).to_json()
         return found | {"largest": float(errors[size.argmax()])}
+
+    def frames(self) -> "dict[str, pd.DataFrame]":
+        """The results as tidy tables.
+
+        methods: statistics of the errors by method, with the ends of their 95 % intervals.
+        points: values of the keys, and by method the metric and the relative error. sensitivity:
+        see `sensitivity`.
+        """
+        import pandas as pd
+
+        methods = pd.json_normalize(
+            [{"method": name, **self.distribution(name)} for name in self.values], sep="_"
+        )
+        points = pd.DataFrame(self.keys)
+        for name, values in self.values.items():
+            points[f"{name}_{self.metric}"] = values
+            points[f"{name}_error"] = self.errors(name)
+        return {
+            "methods": methods,
+            "points": points,
+            "sensitivity": pd.DataFrame(self.sensitivity),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """The results as JSON values; keys are kept for other programs that read them."""

@@ -3,11 +3,14 @@
 
 """The page of a validation, one file that needs nothing but itself; and all its files."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from orchestrator.analytical.models import model
 from orchestrator.records.manifest import provenance
 from orchestrator.reporting import xy
 from orchestrator.reporting.formatting import listed
@@ -19,8 +22,10 @@ from orchestrator.studies.validation.shrink import plain
 from orchestrator.studies.validation.space import tree_at
 from orchestrator.studies.validation.verdict import checked, verdict, worst_error
 from orchestrator.studies.validation.worker import PARTS, margin
-from orchestrator.theory.models import model
 from testbed.system.files import write_json, write_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 BINS = 40
 """Number of bars of the histogram, approximately."""
@@ -152,6 +157,15 @@ def _histogram(found: Validation) -> dict[str, Any] | None:
         ]
     label = f"Histogram of {len(values)} scenarios: {what}"
     return xy.chart(label, what, "Scenarios", parts, from_zero=True, digits=(2, 0))
+
+
+def figure(found: Validation) -> "Callable[[], Figure] | None":
+    """Draws the histogram of the page with matplotlib; None if all errors are equal."""
+    if (drawn := _histogram(found)) is None:
+        return None
+    from orchestrator.reporting import xy_plots
+
+    return partial(xy_plots.figure, drawn)
 
 
 def write(found: Validation, folder: Path) -> None:

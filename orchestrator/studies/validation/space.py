@@ -104,14 +104,18 @@ def load_space(path: Path, scenario: Scenario) -> Space:
     Raises:
         InputError: The file is not valid; the message names the file, the key and allowed values.
     """
-    tree = read_tree(path, "space")
+    return read_space(read_tree(path, "space"), str(path), scenario)
+
+
+def read_space(tree: Mapping[str, Any], where: str, scenario: Scenario) -> Space:
+    """A space from the content of its file; `where` begins messages. See `load_space`."""
     try:
         space = Space.model_validate(tree)
     except ValidationError as error:
-        raise InputError(f"{path}: {explain(error.errors(include_url=False), Space)}") from None
+        raise InputError(f"{where}: {explain(error.errors(include_url=False), Space)}") from None
     for key, range_ in space.keys.items():
         for value in _ends(range_):
-            at(scenario, {key: value}, f"{path}: keys")
+            at(scenario, {key: value}, f"{where}: keys")
     return space
 
 

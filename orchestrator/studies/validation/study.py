@@ -22,7 +22,8 @@ import numpy as np
 from scipy.stats import qmc, sobol_indices
 
 from orchestrator.analysis import metrics
-from orchestrator.campaign.cluster import POOL, run_jobs
+from orchestrator.analytical.models import ModelResult, model
+from orchestrator.campaigning.cluster import POOL, run_jobs
 from orchestrator.engine.plan import Array
 from orchestrator.records.manifest import source_sha256
 from orchestrator.scenario.combinations import check
@@ -47,7 +48,6 @@ from orchestrator.studies.validation.worker import (
     parts,
     play,
 )
-from orchestrator.theory.models import ModelResult, model
 from testbed.core.errors import InputError, RunError
 from testbed.core.progress import Progress, silent
 from testbed.core.registry import ANALYTICAL_MODELS
@@ -203,7 +203,8 @@ def _saltelli(request: Request) -> tuple[Array, Array, Array]:
 
 
 def _sensitivity(request: Request, responses: Array, n: int) -> list[dict[str, Any]]:
-    """Total Sobol indices of the error, the largest first; 0 for a constant error.
+    """Total Sobol indices of the error, the largest first; 0 for a constant error, and 1 for the
+    only key.
 
     Estimates from few samples can leave the range 0 <= first order <= total <= 1 of the indices;
     they are set to its limits.
@@ -217,9 +218,11 @@ def _sensitivity(request: Request, responses: Array, n: int) -> list[dict[str, A
     )
     filled = filled - filled.mean()
     first, second, exchanged = np.split(filled, [n, 2 * n])
-    if filled.std() < ROUNDING:
+    if filled.std() < ROUNDING or len(names) == 1:
+        known = float(filled.std() >= ROUNDING)
         return [
-            {"key": key, "index": 0.0, "first_order": 0.0, "low": 0.0, "high": 0.0} for key in names
+            {"key": key, **dict.fromkeys(("index", "first_order", "low", "high"), known)}
+            for key in names
         ]
     given = {"f_A": first[None], "f_B": second[None], "f_AB": exchanged.reshape(len(names), 1, n)}
     found = sobol_indices(func=given, n=n)

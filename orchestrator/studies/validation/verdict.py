@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from orchestrator.analytical.models import model
 from orchestrator.reporting.formatting import listed, percent
 from orchestrator.studies.validation.outcome import Validation
 from orchestrator.studies.validation.region import Region
-from orchestrator.theory.models import model
 
 QUANTITIES = {
     "latency_s": "the latency of a round",

@@ -18,6 +18,7 @@ import numpy as np
 
 from ns3_scenarios.trace import Replay, SlotValues, TraceExhausted, each_way
 from orchestrator.analysis import metrics
+from orchestrator.analytical.models import AnalyticalModel, ModelResult, model
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.plan import (
     Array,
@@ -36,7 +37,6 @@ from orchestrator.scenario.channel import Channel, channel_key, open_source
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.studies.validation.space import tree_at
-from orchestrator.theory.models import AnalyticalModel, ModelResult, model
 from testbed.core.errors import InputError, RunError
 from testbed.core.timeline import Round, Timeline
 from workloads.costs.profile import SplitProfile
@@ -277,8 +277,8 @@ def parts(analytical: AnalyticalModel, case: Case) -> dict[str, float]:
 
     Their sum is `Evaluation.error`, or `Evaluation.margin` for an interval.
     """
+    from orchestrator.analytical.closed_forms import without_adapters
     from orchestrator.rounds.simulation import simulate
-    from orchestrator.theory.closed_forms import without_adapters
 
     def error(plan: RoundPlan, gain: SlotValues, slot_s: float) -> float:
         result = analytical(plan, case.radio, gain, slot_s)

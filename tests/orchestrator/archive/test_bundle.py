@@ -25,9 +25,9 @@ from ns3_scenarios.trace import load_trace
 from orchestrator.archive.bundle import SUMS, bundle
 from orchestrator.archive.unpack import unpack
 from orchestrator.archive.verify import CampaignVerification, RunVerification, verify
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster

@@ -40,9 +40,9 @@ from orchestrator.archive.claims import (
 )
 from orchestrator.archive.unpack import Unpacked
 from orchestrator.archive.verify import RunVerification, _point, verify
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
 from orchestrator.emulated.validity import CHECKS
 from orchestrator.records.manifest import manifest
 from orchestrator.records.reader import read_run

@@ -29,9 +29,9 @@ from synthetic_run import make_run
 from orchestrator.archive.bundle import SUMS, bundle
 from orchestrator.archive.placed import missing
 from orchestrator.archive.verify import RunVerification, predicted_again, verify
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
 from orchestrator.policies import agent
 from orchestrator.records import checkpoint
 from orchestrator.records.reader import read_run

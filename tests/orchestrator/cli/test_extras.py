@@ -102,7 +102,7 @@ main()
     [
         ("matplotlib", ("reproduce", "fig3", "--out", "OUT"), "matplotlib"),
         ("matplotlib", ("--version",), "uav-sfl-testbed"),
-        ("orchestrator.theory.claims", ("theory", QUICKSTART), ""),
+        ("orchestrator.analytical.claims", ("theory", QUICKSTART), ""),
     ],
 )
 def test_a_package_whose_files_alone_are_there_is_to_be_installed(

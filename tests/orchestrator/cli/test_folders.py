@@ -11,9 +11,9 @@ import warm
 from small_campaign import write_campaign
 from small_scenario import TEXT
 
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
-from orchestrator.cli.folders import check_new, check_resumable, empty, remove_results
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
+from orchestrator.interface.folders import check_new, check_resumable, empty, remove_results
 from testbed.core.errors import InputError
 
 

@@ -34,7 +34,7 @@ from small_scenario import TREE
 
 from ns3_scenarios.trace import TraceError
 from orchestrator.archive.unpack import unpack
-from orchestrator.campaign.spec import digest_of, load_campaign
+from orchestrator.campaigning.spec import digest_of, load_campaign
 from orchestrator.exchange.importing import Options, imported
 from orchestrator.flights.document import Document
 from orchestrator.flights.forecast import Forecast

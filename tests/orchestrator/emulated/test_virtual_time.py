@@ -20,9 +20,9 @@ from processes import until
 from small_scenario import TEXT
 
 import orchestrator as tb
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
 from orchestrator.emulated import virtual
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.records.directory import MANIFEST

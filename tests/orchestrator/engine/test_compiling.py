@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.analytical.closed_forms import _serve
 from orchestrator.engine import compiling
-from orchestrator.theory.closed_forms import _serve
 from testbed.system.files import is_intact
 
 COMPILES = re.compile(r"^\s*(import|from) numba|import .*\bcompiled\b", re.MULTILINE)
@@ -121,7 +121,8 @@ def test_an_installed_package_stays_as_it_was_installed(
 def test_compiles_where_nothing_can_be_cached() -> None:
     # A cache only for modules inside a zip archive: no place for ours, as in a read-only install.
     program = (
-        "from orchestrator.theory.closed_forms import _serve as f; print(type(f._cache).__name__)"
+        "from orchestrator.analytical.closed_forms import _serve as f; "
+        "print(type(f._cache).__name__)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -10,6 +10,7 @@ import pytest
 from small_scenario import TREE
 
 from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.analytical import claims
 from orchestrator.engine.plan import (
     fixed_allocation,
     link_bytes,
@@ -27,7 +28,6 @@ from orchestrator.scenario.profiles import model_of, profile_of
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import unused
 from orchestrator.studies.validation.space import default_space
-from orchestrator.theory import claims
 from testbed.core.errors import InputError
 from testbed.core.timeline import CF, CM, SM
 from workloads.codecs.formats import int8, top_k

@@ -23,9 +23,11 @@ from ns3_scenarios.trace import (
     load_trace,
     trace_of,
 )
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.analytical import claims
+from orchestrator.analytical.lower_bound import lower_bound
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
 from orchestrator.engine.faults import RoundFaults
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import fixed_allocation, plan_round
@@ -36,8 +38,6 @@ from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.channel import _log_once
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.schema import Scenario
-from orchestrator.theory import claims
-from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.errors import InputError
 from testbed.core.timeline import CA, CM, SG, SM
 from testbed.host.dask_cluster import Cluster

@@ -10,6 +10,7 @@ import pytest
 
 from ns3_scenarios.rma_av import los_path_loss_db
 from ns3_scenarios.trace import ChannelTrace, Replay
+from orchestrator.analytical.lower_bound import lower_bound
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation
 from orchestrator.policies.planner import (
@@ -27,7 +28,6 @@ from orchestrator.policies.static import best_static
 from orchestrator.rounds.simulation import simulate_batch, split_costs
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.loading import load, validate
-from orchestrator.theory.lower_bound import lower_bound
 from testbed.core.errors import InputError
 from testbed.core.paradigm import BUILT_IN
 from workloads.costs.profile import PAPER

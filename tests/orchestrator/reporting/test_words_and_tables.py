@@ -18,9 +18,10 @@ from all_pages import overhead_outcome
 from packet_cases import small
 from small_scenario import TREE
 
-from orchestrator.campaign.spec import Study
-from orchestrator.campaign.summary import differences, means
-from orchestrator.campaign.verdict import study_conclusions
+from orchestrator.analytical.models import ModelResult
+from orchestrator.campaigning.spec import Study
+from orchestrator.campaigning.summary import differences, means
+from orchestrator.campaigning.verdict import study_conclusions
 from orchestrator.flights.fitting import AS_GOOD, Fit, Ranking
 from orchestrator.flights.likelihood import Estimate
 from orchestrator.flights.result import NOISELESS_DB, FlightFit
@@ -41,7 +42,6 @@ from orchestrator.studies.validation.region import Condition, Region
 from orchestrator.studies.validation.space import Space
 from orchestrator.studies.validation.verdict import verdict as validated
 from orchestrator.studies.validation.verdict import worst_error
-from orchestrator.theory.models import ModelResult
 from testbed.core.timeline import SPAN, STEPS, Round, Timeline
 
 NAN = math.nan

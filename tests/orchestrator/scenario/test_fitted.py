@@ -18,7 +18,7 @@ from small_campaign import write_campaign
 import orchestrator as tb
 from ns3_scenarios.aerial import free_space_db
 from ns3_scenarios.trace import ChannelTrace, load_trace
-from orchestrator.campaign.spec import cells, load_campaign, to_yaml
+from orchestrator.campaigning.spec import cells, load_campaign, to_yaml
 from orchestrator.records.manifest import plugins_of
 from orchestrator.rounds.ns3_radio import air_of, settings_of, slot_of
 from orchestrator.scenario.channel import (

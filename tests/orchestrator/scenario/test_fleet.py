@@ -11,6 +11,7 @@ import pytest
 
 from ns3_scenarios.trace import ChannelTrace, Replay
 from orchestrator.analysis.outline import outline
+from orchestrator.analytical import claims
 from orchestrator.engine.radio import WHILE_ALL_SEND
 from orchestrator.policies.environment import UavSflEnv
 from orchestrator.policies.planner import forecast
@@ -19,7 +20,6 @@ from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import channel_settings, ns3_source
 from orchestrator.scenario.loading import validate, varied
 from orchestrator.scenario.schema import Scenario
-from orchestrator.theory import claims
 from testbed.core.errors import InputError
 from workloads.costs.profile import PAPER
 

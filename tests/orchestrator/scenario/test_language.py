@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from small_scenario import TREE
 
-from orchestrator.campaign.spec import named_files
+from orchestrator.campaigning.spec import named_files
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.profiles import data_of, model_of, profile_of
 from orchestrator.scenario.schema import Scenario

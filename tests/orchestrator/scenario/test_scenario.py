@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.campaigning.spec import load_campaign
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.reference import reference
 from orchestrator.scenario.schema import Scenario

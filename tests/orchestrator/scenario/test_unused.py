@@ -13,7 +13,7 @@ from small_scenario import TREE
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace, trace_of
-from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.campaigning.spec import cells, load_campaign
 from orchestrator.scenario.loading import put, validate
 from orchestrator.scenario.schema import Scenario
 from orchestrator.scenario.unused import Use, _log_once, replaced_by, unused

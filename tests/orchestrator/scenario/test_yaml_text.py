@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from orchestrator.analysis.axes import labels
-from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.campaigning.spec import cells, load_campaign
 from orchestrator.scenario.loading import load
 from orchestrator.scenario.yaml_text import dump, parse
 from testbed.core.errors import InputError

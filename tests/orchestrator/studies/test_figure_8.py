@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import cells, load_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import cells, load_campaign
 from orchestrator.policies.agent import Settings
 from orchestrator.studies import figure_8 as fig8
 from testbed.core.errors import InputError

@@ -38,7 +38,7 @@ def test_what_a_uav_sends_to_come_back_is_no_bytes_of_a_round() -> None:
         # A UAV that was lost comes back before round 1, and greets again.
         accounts((SET_UP, "up", 500.0), (1, "up", 40.0), (1, "down", 7.0)),
     ]
-    up, down = bytes_of_a_round(run, "up"), bytes_of_a_round(run, "down")
+    up, down = (bytes_of_a_round(pd.concat(run), way) for way in ("up", "down"))
     assert up == dict.fromkeys(BYTES, 0.0) | {"payload_bytes": 35.0, "handshake_bytes": 35.0}
     assert (down["payload_bytes"], down["handshake_bytes"]) == (6.0, 6.0)
 

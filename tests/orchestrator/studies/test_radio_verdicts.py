@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from orchestrator.campaign.spec import cells, load_campaign, narrowed
+from orchestrator.campaigning.spec import cells, load_campaign, narrowed
 from orchestrator.studies import radio_figures
 from orchestrator.studies.paper_figures import Outcomes
 from orchestrator.studies.radio_figures import Judged, Verdicts, fitted_radios, radios

@@ -15,7 +15,7 @@ from markupsafe import escape
 from rich.console import Console
 
 from orchestrator.analysis.statistics import half_width
-from orchestrator.campaign.spec import cells, load_campaign, narrowed
+from orchestrator.campaigning.spec import cells, load_campaign, narrowed
 from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import ns3_source
 from orchestrator.scenario.profiles import profile_of

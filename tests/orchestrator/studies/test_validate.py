@@ -19,7 +19,8 @@ from packet_cases import small
 from small_scenario import TREE
 
 import orchestrator as tb
-from orchestrator.campaign.cluster import run_jobs
+from orchestrator.analytical.models import model
+from orchestrator.campaigning.cluster import run_jobs
 from orchestrator.cli.main import app
 from orchestrator.cli.printed_tables import validation_lines
 from orchestrator.scenario.loading import load
@@ -29,7 +30,6 @@ from orchestrator.studies.validation.page import page, write
 from orchestrator.studies.validation.shrink import _simpler, limit_of, margin_of
 from orchestrator.studies.validation.space import Space, default_space, load_space
 from orchestrator.studies.validation.worker import Player, channels
-from orchestrator.theory.models import model
 from testbed.core.errors import InputError, RunError
 from testbed.host.dask_cluster import Cluster
 

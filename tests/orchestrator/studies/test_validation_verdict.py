@@ -11,12 +11,12 @@ import pytest
 from packet_cases import small
 from page_parts import Page, embedded
 
+from orchestrator.analytical.models import ModelResult
 from orchestrator.studies.validation.outcome import Request, Validation
 from orchestrator.studies.validation.page import page
 from orchestrator.studies.validation.region import Region
 from orchestrator.studies.validation.space import Space
 from orchestrator.studies.validation.verdict import kind_of_bounds, verdict
-from orchestrator.theory.models import ModelResult
 
 SPACE = {"keys": {"uavs.compute_flops": [{"log_uniform": [1e11, 1e13]}, 1e12]}}
 WORST = {"uavs.compute_flops": {"log_uniform": [1e11, 1e13]}}

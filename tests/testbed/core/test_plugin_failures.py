@@ -14,12 +14,12 @@ from small_scenario import TREE
 import orchestrator as tb
 from ns3_scenarios.errors import ChannelError
 from orchestrator.analysis import metrics
+from orchestrator.analytical.models import model
 from orchestrator.rounds.packet_rounds import play
 from orchestrator.scenario import profiles
 from orchestrator.scenario.channel import open_source
 from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
-from orchestrator.theory.models import model
 from testbed.control.messages import Failed
 from testbed.core.errors import InputError, RunError
 from testbed.core.registry import CODECS, MODELS, installed, reason

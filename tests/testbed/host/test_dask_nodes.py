@@ -28,9 +28,9 @@ from processes import until
 from small_campaign import write_campaign
 from small_scenario import TEXT
 
-from orchestrator.campaign.cluster import run_campaign
-from orchestrator.campaign.folder import CampaignFolder
-from orchestrator.campaign.spec import load_campaign
+from orchestrator.campaigning.cluster import run_campaign
+from orchestrator.campaigning.folder import CampaignFolder
+from orchestrator.campaigning.spec import load_campaign
 from testbed.core.errors import InputError
 from testbed.host import dask_cluster, dask_nodes
 from testbed.host.dask_cluster import Cluster
