@@ -59,7 +59,7 @@ class Samples:
 def array_files(root: Path) -> Division[Path] | None:
     """The JSON or HDF5 files of a folder by their use; None if there are none.
 
-    Tables, tokenizers and pictures also have JSON files beside them, so a folder with other files
+    Folders of tables, tokenizers and pictures also have JSON files, so a folder with other files
     is LEAF's only if a JSON file begins as LEAF's do.
 
     Raises:
