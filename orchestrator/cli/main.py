@@ -192,7 +192,9 @@ def main() -> None:
             _exit(1, NO_PROCESS)  # A guest has said what failed because of it.
         sys.exit(status)
     except typer.TyperException as error:
-        _exit(2, error.format_message())
+        from orchestrator.cli.usage import described
+
+        _exit(2, described(error))
     except InputError as error:
         _exit(2, str(error))
     except (RunError, ChannelError) as error:

@@ -433,6 +433,13 @@ def _texts(path: Path, header: bool, notes: list[str]) -> pd.DataFrame:
             )
     except (ValueError, pd.errors.ParserWarning) as error:
         problem = " ".join(str(error).split())[:120]
+        if found := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", problem):
+            before, line, own = int(found[1]), numbers[int(found[2]) - 1] + 1, int(found[3])
+            raise InputError(
+                f"{path}: line {line} has {own} fields, and the lines before it have {before}"
+            ) from None
+        if problem.startswith("Length of header"):
+            problem = "a row has more fields than the header"
         raise InputError(f"{path}: is not a CSV file ({problem})") from None
     lines = [number + 1 for number in numbers[int(header) :]]
     if table.empty:

@@ -20,6 +20,7 @@ from orchestrator.exchange.files import local_m, text_of
 from orchestrator.exchange.reading import number
 from orchestrator.exchange.tracks import Above, Track, Tracks
 from testbed.core.errors import InputError
+from testbed.core.words import place_of
 
 WAYPOINT, LOITER_FOREVER, LOITER_TIME, RETURN, LAND, TAKE_OFF = 16, 17, 19, 20, 21, 22
 SPLINE, VTOL_TAKE_OFF, VTOL_LAND, DELAY, CHANGE_SPEED = 82, 84, 85, 93, 178
@@ -278,7 +279,7 @@ def read_qgc(path: Path, speed_m_s: float | None) -> Tracks:
     try:
         plan = json.loads(text_of(path))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: is not JSON ({str(error)[:80]})") from None
+        raise InputError(f"{path}: is not JSON{place_of(error)}") from None
     mission = plan.get("mission") if isinstance(plan, dict) else None
     if not isinstance(mission, dict) or not isinstance(mission.get("items"), list):
         raise InputError(f"{path}: is not a QGroundControl plan: it has no mission.items")

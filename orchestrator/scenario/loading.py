@@ -16,7 +16,7 @@ from orchestrator.scenario.schema import Fitted, Scenario
 from orchestrator.scenario.unused import say_unused
 from orchestrator.scenario.yaml_text import MOST_CHARACTERS, parse
 from testbed.core.errors import InputError
-from testbed.core.words import did_you_mean
+from testbed.core.words import did_you_mean, place_of
 from testbed.system.files import json_digest, json_value, read_regular
 
 log = logging.getLogger(__name__)
@@ -71,6 +71,8 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
         InputError: There is no such file, it is not a YAML mapping, or a fit cannot be read.
     """
     file = own_or(path, what)
+    if file.is_dir():
+        raise InputError(f"{path}: is a folder, not a {what} file")
     try:
         text = read_regular(file, 4 * MOST_CHARACTERS).decode()
     except FileNotFoundError:
@@ -89,6 +91,9 @@ def read_tree(path: Path, what: str) -> dict[str, Any]:
         raise InputError(
             f"{path}: this is a scenario, not a campaign: see `testbed predict` and `testbed run`"
         )
+    if what == "scenario" and tree and not tree.keys() & Scenario.model_fields.keys():
+        first = str(next(iter(tree)))[:40]
+        raise InputError(f"{path}: is not a scenario: none of its keys is known, such as {first!r}")
     made: dict[str, Any] = with_fits(tree, file.parent)
     return made
 
@@ -151,7 +156,7 @@ def read_fit(path: Path, key: str) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{where}: cannot be read ({error})") from None
     except ValueError as error:
-        raise InputError(f"{where}: not JSON ({_one_line(error)})") from None
+        raise InputError(f"{where}: is not JSON{place_of(error)}") from None
     channel = tree.get("channel") if isinstance(tree, dict) else None
     if isinstance(tree, dict) and "channel" in tree and channel is None:
         raise InputError(
@@ -231,6 +236,52 @@ def _of(source: str) -> Iterator[None]:
         raise InputError(f"{source}: {error}") from None
 
 
+_PATTERNS = dict.fromkeys(
+    (r"^[\w.-]+$", r"^[A-Za-z_][\w.-]*$", r"^\w[\w.-]*$"), "letters, digits, '_', '.' and '-'"
+) | {
+    "^[0-9a-f]{64}$": "64 hexadecimal digits",
+    "^[a-z0-9_]+$": "lower-case letters, digits and '_'",
+}
+"""By pattern of a text: of what it consists."""
+_MUST = {
+    "bool": "must be true or false",
+    "date": "must be a date",
+    "dict": "must have keys and values",
+    "float": "must be a number",
+    "int": "must be a whole number",
+    "list": "must be a list",
+    "model": "must have keys and values",
+    "string": "must be a text",
+    "finite_number": "must be a finite number",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": "must be a whole number",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must have at least {min_length} characters",
+    "too_long": "must have at most {max_length} values",
+    "too_short": "must have at least {min_length} values",
+}
+"""By kind of pydantic's errors, without `_type` and `_parsing`: what a value must be."""
+
+
+def must_be(error: Any) -> str:
+    """What a value must be, in one line and in our words; pydantic's, if there are none."""
+    kind = re.sub("_(type|parsing|parsing_size)$", "", error["type"])
+    pattern = error.get("ctx", {}).get("pattern")
+    if pattern in _PATTERNS:
+        return f"must consist of {_PATTERNS[pattern]}"
+    if kind in _MUST:
+        context = error.get("ctx", {})
+        numbers = {k: f"{v:.12g}" for k, v in context.items() if isinstance(v, float)}
+        return _MUST[kind].format(**context | numbers)
+    message: str = error["msg"].removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
 def explain(errors: Sequence[Any], model: type[BaseModel] = Scenario) -> str:
     """The first wrong field of a validation and its allowed values, in one line.
 
@@ -254,8 +305,7 @@ def explain(errors: Sequence[Any], model: type[BaseModel] = Scenario) -> str:
     may_be = " or a list" if "list_type" in others else ""
     may_be += " or a number" if others & {"float_type", "float_parsing"} else ""
     keys = [str(part) for part in _path(error)]
-    message = error["msg"].removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:] + may_be
+    message = must_be(error) + may_be
     if error["type"] == "extra_forbidden":
         return f"{'.'.join(keys)}: no such key{did_you_mean(keys[-1], _keys(model, error['loc']))}"
     if error["type"] == "missing":
@@ -264,7 +314,8 @@ def explain(errors: Sequence[Any], model: type[BaseModel] = Scenario) -> str:
     if error["type"] == "value_error" and ": " in message and isinstance(given, dict):
         return message if not keys else f"{'.'.join(keys)}.{message}"
     own_words = isinstance(given, (dict, list)) or error["type"] == "value_error"
-    shown = "" if own_words else f", not {str(given)[:60]!r}"
+    text = str(given)[:60]
+    shown = "" if own_words else f", not {repr(text) if isinstance(given, str) else text}"
     if error["type"] == "literal_error" and isinstance(given, str):
         shown += did_you_mean(given, re.findall("'([^']*)'", error["ctx"]["expected"]))
     return _one_line(f"{'.'.join(keys) or 'scenario'}: {message}{shown}")

@@ -1635,9 +1635,7 @@ class Workload(Section):
         else:
             return self  # Checked where the costs of the model are counted.
         if (deepest := self.deepest_split) > splits:
-            raise ValueError(
-                f"split: input should be less than or equal to {splits}, not '{deepest}'"
-            )
+            raise ValueError(f"split: must be at most {splits}, not {deepest}")
         return self
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 
 """Names: error messages for misspelt ones with suggestions, and their order."""
 
+import json
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -12,8 +13,13 @@ LONGEST = 150
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """End of an error message: `; did you mean 'swin'?`, or empty if no name is similar."""
-    close = get_close_matches(str(word), list(known), n=1)
+    """End of an error message: `; did you mean 'swin'?`, or empty if no name is similar.
+
+    A name that differs only in its digits, such as `uav3` for `uav9`, is another thing.
+    """
+    letters = re.sub(r"\d+", "0", str(word))
+    others = [name for name in known if re.sub(r"\d+", "0", name) != letters or name == word]
+    close = get_close_matches(str(word), others, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
@@ -24,6 +30,13 @@ def not_one_of(word: str, known: Iterable[str]) -> str:
         return f"{word!r} is not one of {named}{did_you_mean(word, words)}"
     close = get_close_matches(str(word), words, n=3) or words[:3]
     return f"{word!r} is not one of the {len(words)} known names, such as {', '.join(close)}"
+
+
+def place_of(error: Exception) -> str:
+    """Where a text is not JSON, as the end of a message; empty if that is not known."""
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    return f" (line {error.lineno}, column {error.colno})"
 
 
 def by_number(name: str) -> list[tuple[int, float, str]]:

@@ -237,7 +237,7 @@ def test_neither_calls_nor_more_uavs_change_a_trace() -> None:
         ({"channel": "uma"}, {}, "radio.channel: 'uma' is not one of rma-av, uma-av, umi-av"),
         ({"channel": "uma-av"}, {"rings_m": [[10, 5000]]}, "uavs.rings_m: must lie within 4000 m"),
         ({"channel": "uma-av", "line_of_sight": "never"}, {"height_m": 120}, "up to 100, not 120"),
-        ({"channel": "uma-av"}, {"height_m": 1.4}, "uavs.height_m: input should be greater than"),
+        ({"channel": "uma-av"}, {"height_m": 1.4}, "uavs.height_m: must be a"),
         (
             {"line_of_sight": "probability"},
             {"height_m": 10, "rings_m": [[100, 6000]]},

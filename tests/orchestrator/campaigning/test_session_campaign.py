@@ -147,7 +147,7 @@ def test_a_number_that_cannot_be_read_is_refused_by_name(
         ),
         ({"plot": [{"x": "size"}]}, "studies.s.plot.0.y: 'latency_s' is not one of b, rtt_ms"),
         ({"set": {"until": ["bs"]}}, "until: bs has no command that could end"),
-        ({"set": {"downlink": "both"}}, "downlink: input should be 'dedicated' or 'shared'"),
+        ({"set": {"downlink": "both"}}, "downlink: must be 'dedicated' or 'shared'"),
         ({"set": {"bound_rounds": 3}}, "bound_rounds: is not for sessions"),
         (
             {"set": {"allocation.policy": "planner"}},

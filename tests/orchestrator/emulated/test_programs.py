@@ -385,7 +385,7 @@ def test_more_cpus_than_the_daemons_machine_has_are_refused_by_name(
     ],
 )
 def test_limits_that_docker_refuses_are_refused_at_loading(key, value) -> None:
-    with pytest.raises(InputError, match=rf"nodes\.uav1\.{key}: input should be"):
+    with pytest.raises(InputError, match=rf"nodes\.uav1\.{key}: must be"):
         validate(TREE | {"nodes": {"uav1": {key: value}}}, "small")
 
 

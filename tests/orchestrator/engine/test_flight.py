@@ -143,15 +143,15 @@ def test_tables_keep_it():
         ),
         (
             {"propulsion__blade_w": -1},
-            "propulsion.blade_w: input should be greater than or equal to 0",
+            "propulsion.blade_w: must be at least 0",
         ),
         (
             {"propulsion__rotor_velocity_m_s": 0},
-            "propulsion.rotor_velocity_m_s: input should be greater than",
+            "propulsion.rotor_velocity_m_s: must be a",
         ),
         (
             {"propulsion__model": "fixed-wing"},
-            "propulsion.model: input should be 'none', 'rotary-wing' or",
+            "propulsion.model: must be 'none', 'rotary-wing' or",
         ),
         (
             {"propulsion__model": "none", "objective__flight_energy_weight": 1},

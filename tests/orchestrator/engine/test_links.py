@@ -92,8 +92,8 @@ def test_queue_and_marks_reach_the_links() -> None:
 @pytest.mark.parametrize(
     ("links", "message"),
     [
-        ({"loss": 1.0}, "links.loss: input should be less than 1"),
-        ({"loss": [0.1, -1]}, "links.loss.1: input should be greater than or equal to 0"),
+        ({"loss": 1.0}, "links.loss: must be below 1"),
+        ({"loss": [0.1, -1]}, "links.loss.1: must be at least 0"),
         ({"loss": [0.1]}, "links.loss: must have one value per UAV: 2, not 1"),
         ({"loss": {"up": [0.1] * 3}}, "links.loss.up: must have one value per UAV: 2, not 3"),
         ({"loss": {"upp": 0.1}}, "links.loss.upp: no such key; did you mean 'up'?"),
@@ -102,9 +102,9 @@ def test_queue_and_marks_reach_the_links() -> None:
             {"loss": {"model": "gilbert-elliott", "good_to_bad": 0.1}},
             "links.loss.bad_to_good: is missing",
         ),
-        ({"one_way_delay_s": "far"}, "links.one_way_delay_s: input should be a valid number"),
-        ({"one_way_delay_s": 11}, "links.one_way_delay_s: input should be less than or equal"),
-        ({"queue": "codel"}, "links.queue: input should be 'fifo', 'fq_codel', 'pie' or 'red'"),
+        ({"one_way_delay_s": "far"}, "links.one_way_delay_s: must be a number"),
+        ({"one_way_delay_s": 11}, "links.one_way_delay_s: must be at most"),
+        ({"queue": "codel"}, "links.queue: must be 'fifo', 'fq_codel', 'pie' or 'red'"),
         ({"loss": {"model": "snr"}}, "links.loss.threshold_db: give either this or table"),
         (
             {"loss": {"up": {"model": "snr", "table": [[3, 0.1], [1, 0.2]]}}},
@@ -112,14 +112,14 @@ def test_queue_and_marks_reach_the_links() -> None:
         ),
         (
             {"loss": {"model": "snr", "threshold_db": 3, "width_db": 0}},
-            "links.loss.width_db: input should be greater than 0",
+            "links.loss.width_db: must be above 0",
         ),
         (
             {"one_way_delay_s": {"model": "distance", "base_s": -1}},
-            "links.one_way_delay_s.base_s: input should be greater than or equal to 0",
+            "links.one_way_delay_s.base_s: must be at least 0",
         ),
         ({"one_way_delay_s": {"model": "snr"}}, "links.one_way_delay_s: input tag 'snr'"),
-        ({"jitter_s": {"model": "distance"}}, "links.jitter_s.model: input should be 'trace'"),
+        ({"jitter_s": {"model": "distance"}}, "links.jitter_s.model: must be 'trace'"),
         ({"jitter_s": 0.1}, "links.jitter_s: must be 0 where links.one_way_delay_s is 0"),
         (
             {"one_way_delay_s": 0.1, "reordering": True},

@@ -180,7 +180,7 @@ def test_defaults_leave_no_trace_in_a_scenarios_json() -> None:
     [
         ({"batch_size": [1, 2]}, {}, "batch_size: must have one entry per UAV: 3, not 2"),
         ({"batch_size": []}, {}, "batch_size: must have one entry per UAV: 3, not 0"),
-        ({"batch_size": [1, 0, 2]}, {}, "batch_size.1: input should be greater than or equal to 1"),
+        ({"batch_size": [1, 0, 2]}, {}, "batch_size.1: must be at least 1"),
         ({"local_iterations": [1]}, {}, "local_iterations: must have one entry per UAV: 3, not 1"),
         ({"learning_rate": [1, 1]}, {}, "learning_rate: must have one entry per UAV: 3, not 2"),
         ({"lora_rank": [1, 1]}, {}, "lora_rank: must have one entry per UAV: 3, not 2"),

@@ -348,7 +348,7 @@ CONTENDS = "emulation.air: must be 'ns3' where radio.access is 'wifi' in an emul
     [
         ("predict", {"allocation.rho": [0.3, 0.7]}, "allocation.rho: must be 'equal' where radio"),
         ("predict", {"allocation.beta": [0.3, 0.7]}, f"allocation.beta: must be 'equal' {DIVIDED}"),
-        ("predict", {"radio.wifi.standard": "b"}, "radio.wifi.standard: input should be 'n', 'ac'"),
+        ("predict", {"radio.wifi.standard": "b"}, "radio.wifi.standard: must be 'n', 'ac'"),
         (
             "predict",
             {"radio.wifi.width_mhz": 80},
@@ -362,19 +362,19 @@ CONTENDS = "emulation.air: must be 'ns3' where radio.access is 'wifi' in an emul
         (
             "predict",
             {"radio.wifi.access_point_power_w": 101},
-            "radio.wifi.access_point_power_w: input should be less than or equal to 100",
+            "radio.wifi.access_point_power_w: must be at most 100",
         ),
         (
             "predict",
             {"radio.wifi.access_point_power_w": 0},
-            "radio.wifi.access_point_power_w: input should be greater than 0",
+            "radio.wifi.access_point_power_w: must be above 0",
         ),
         (
             "predict",
             {"links.loss": {"model": "snr", "threshold_db": 3}},
             "links: must have no loss, no jitter, and one delay where the UAVs that send",
         ),
-        ("cross-check", {}, "--trace: has no positions; UAVs with Wi-Fi hear each other"),
+        ("cross-check", {}, "emulation.air: must be 'ns3' where radio.access is 'wifi'"),
         ("run", {}, CONTENDS),
         (
             "run",

@@ -155,8 +155,8 @@ def test_noise_of_positions_is_of_its_size_stays_and_reaches_the_agent() -> None
 @pytest.mark.parametrize(
     ("observation", "says"),
     [
-        ({"delay_slots": -1}, "allocation.observation.delay_slots: input should be greater"),
-        ({"noise_db": "loud"}, "allocation.observation.noise_db: input should be a valid number"),
+        ({"delay_slots": -1}, "allocation.observation.delay_slots: must be a"),
+        ({"noise_db": "loud"}, "allocation.observation.noise_db: must be a number"),
         ({"delay": 1}, "allocation.observation.delay: no such key; did you mean 'delay_slots'?"),
     ],
 )

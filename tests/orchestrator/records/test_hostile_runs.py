@@ -286,7 +286,7 @@ def test_a_number_is_no_text(run_dir: Path) -> None:
 
 PROGRAM = {"node": "uav1", "argv": ["true"], "start_s": 0, "end_s": 1, "status": 0}
 OF_SESSIONS = [
-    ({"kind": "run"}, "kind: input should be 'session', not 'run'"),
+    ({"kind": "run"}, "kind: must be 'session', not 'run'"),
     ({"downlink": 3}, "downlink: "),
     ({"valid": "yes"}, "valid: "),
     ({"validity": [{"check": "exhausted_slots", "limit": 0}]}, r"validity\.0\.value: "),

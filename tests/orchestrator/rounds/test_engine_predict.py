@@ -174,7 +174,7 @@ def test_rounds_of_a_split_for_each_client() -> None:
     ("override", "says"),
     [
         ("workload.split=[1,2]", "workload.split: must have one entry per UAV: 10, not 2"),
-        ("workload.split=[5,1,1,1,1,1,1,1,1,1]", "workload.split: input should be less than"),
+        ("workload.split=[5,1,1,1,1,1,1,1,1,1]", "workload.split: must be "),
         ("workload.split=[0,1,1,1,1,1,1,1,1,1]", "workload.split"),
     ],
 )

@@ -59,9 +59,9 @@ def test_the_number_of_uavs_is_given_or_that_of_the_lists(uavs: Any, count: int)
             {"count": 3, "height_m": [20, 30]},
             "uavs.height_m: must have one entry per UAV: 3, not 2",
         ),
-        ({"count": 2, "compute_flops": [1e12, -1]}, "uavs.compute_flops.1: input should be"),
+        ({"count": 2, "compute_flops": [1e12, -1]}, "uavs.compute_flops.1: must be"),
         ({"tx_power_w": [1, 1], "compute_power_w": [16]}, "uavs.compute_power_w: must have one"),
-        ({"count": 2, "tx_power_w": {"uniform": [1, 1e9]}}, "uavs.tx_power_w.uniform.1: input"),
+        ({"count": 2, "tx_power_w": {"uniform": [1, 1e9]}}, "uavs.tx_power_w.uniform.1: must be"),
         ({"count": 2, "tx_power_w": {"uniform": [2, 1]}}, "uavs.tx_power_w.uniform: 2 to 1 is no"),
         (
             {"count": 2, "height_m": {"normal": [50, 1, 20, 40]}},

@@ -9,6 +9,8 @@ from testbed.core.words import did_you_mean, not_one_of
 def test_a_word_that_resembles_another_is_asked_about() -> None:
     assert did_you_mean("spilt", ["split", "seed"]) == "; did you mean 'split'?"
     assert did_you_mean("nothing", ["split", "seed"]) == ""
+    assert did_you_mean("uav9", ["uav1", "uav10"]) == ""  # another UAV is no correction
+    assert did_you_mean("tau2-hta", ["tau2-hat", "tau3-hat"]) == "; did you mean 'tau2-hat'?"
 
 
 def test_short_lists_are_named_whole_and_long_ones_are_not() -> None:
