@@ -4,7 +4,7 @@
 """How close the emulated network is to the channel's rates: transfers, rounds, rate changes.
 
     python benchmarks/fidelity.py [PART...] [--json FILE] [--picture FILE]
-    python benchmarks/fidelity.py --publish
+    python benchmarks/fidelity.py --publish [PART...]
     python benchmarks/fidelity.py --redraw
 
 Parts: paper, schedules, fading, virtual, baselines, hundred, quickstart, dilation, docker. Left out
@@ -12,8 +12,9 @@ are the last two unless they are named: one takes long, the other needs a Docker
 needs a kernel (`testbed kernel build`), the baselines root. For all but `virtual` the machine must
 be idle: whoever else computes shows in the figures, and the table says how much that was.
 
-`--publish` measures the table of docs/accuracy.md and writes it there, with docs/fidelity.json and
-docs/fidelity.svg. `--redraw` draws the picture from docs/fidelity.json and measures nothing.
+`--publish` measures the table of docs/measured.md and writes it there, with docs/fidelity.json and
+docs/fidelity.svg. With PART, the published values of the other parts are kept. `--redraw` draws the
+picture from docs/fidelity.json and measures nothing.
 
 The error of a transfer is its duration against the integral of the slots' rates from its start
 on, for the bytes that its Ethernet frames take. Baselines carry the uploads of `fading`, and the
@@ -61,7 +62,7 @@ from testbed.virtual import kernel
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = ROOT / "scenarios"
 PAGE, RECORD, PICTURE = (
-    ROOT / name for name in ("docs/accuracy.md", "docs/fidelity.json", "docs/fidelity.svg")
+    ROOT / name for name in ("docs/measured.md", "docs/fidelity.json", "docs/fidelity.svg")
 )
 MARKS = "<!-- fidelity: written by benchmarks/fidelity.py -->", "<!-- end of fidelity -->"
 """The table of the page is between these lines."""
@@ -500,13 +501,17 @@ def record(figures: Figures) -> dict[str, Any]:
     revision = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True)
     changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True)
     cpu = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
-    return {
+    measurement = {
+        "parts": list(dict.fromkeys(row[0] for row in figures.rows)),
         "date": datetime.now(UTC).date().isoformat(),
         "revision": revision.stdout.decode().strip() + "+" * bool(changed.stdout),
         "machine": f"{os.cpu_count()} cores, {cpu[1] if cpu else platform.machine()}, "
         f"Linux {platform.release()}",
         "cpu_taken_by_others": figures.others,
         "loaded": figures.others > QUIET,
+    }
+    return {
+        "measurements": [measurement],
         "figures": [
             dict(zip(("part", "figure", "value", "target", "unit"), row, strict=True))
             for row in figures.rows
@@ -515,13 +520,31 @@ def record(figures: Figures) -> dict[str, Any]:
     }
 
 
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """A new record, with the old values of the parts that were not measured anew."""
+    again = set(new["measurements"][0]["parts"])
+    kept = [
+        {**each, "parts": parts}
+        for each in old["measurements"]
+        if (parts := [part for part in each["parts"] if part not in again])
+    ]
+    errors = {n: e for n, e in old["errors"].items() if n.partition(":")[0] not in again}
+    return {
+        "measurements": [*kept, *new["measurements"]],
+        "figures": [row for row in old["figures"] if row["part"] not in again] + new["figures"],
+        "errors": errors | new["errors"],
+    }
+
+
 def _short(value: float) -> str:
     """Two digits, or all of a large number."""
+    if 0 < value < 5e-5:
+        return "< 0.0001"
     return f"{value:.2g}" if value < 99.5 else f"{value:,.0f}"
 
 
 def published(measured: dict[str, Any]) -> str:
-    """The table of docs/accuracy.md, from a record."""
+    """The table of docs/measured.md, from a record."""
     errors = {name: 100 * np.abs(values) for name, values in measured["errors"].items()}
 
     def cell(series: str) -> str:
@@ -551,17 +574,19 @@ def published(measured: dict[str, Any]) -> str:
         for links in BASELINES:
             found = cell(f"baselines: {links}, {how} uploads")
             lines.append(f"| {rates} | {links} | | {found} | | |")
-    load = (
-        f"other programs used up to {100 * measured['cpu_taken_by_others']:.0f} % of the CPU time"
-    )
-    quiet = f"{load}: the machine was not idle" if measured["loaded"] else load
     lines.append(
         "\nAll values are in %. For transfers, the table gives the median and the 95th percentile "
         "of the error relative to the duration that follows from the integral of the rates. The "
-        "last column is the largest error of a round's latency relative to `predicted_wire`. "
-        f"Machine: {measured['machine']}; date: {measured['date']}; revision: "
-        f"{measured['revision']}. With the real clock, {quiet}."
+        "last column is the largest error of a round's latency relative to `predicted_wire`."
     )
+    for each in measured["measurements"]:
+        load = (
+            f"Other programs used up to {100 * each['cpu_taken_by_others']:.0f} % of the CPU time"
+        )
+        lines.append(
+            f"\nMeasured {each['date']} ({', '.join(each['parts'])}): {each['machine']}; revision "
+            f"{each['revision']}. {load}{': the machine was not idle' if each['loaded'] else ''}."
+        )
     return "\n".join(lines)
 
 
@@ -581,7 +606,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
     parser.add_argument(
-        "--publish", action="store_true", help="measure the table of docs/accuracy.md, and write it"
+        "--publish", action="store_true", help="measure the table of docs/measured.md, and write it"
     )
     parser.add_argument(
         "--redraw", action="store_true", help="only draw docs/fidelity.svg from docs/fidelity.json"
@@ -592,8 +617,6 @@ def main() -> None:
         return
     if unknown := set(wanted.parts) - set(PARTS):
         parser.error(f"PART: no such part: {', '.join(unknown)}")
-    if wanted.publish:
-        wanted.json, wanted.picture = wanted.json or RECORD, wanted.picture or PICTURE
     figures = Figures()
     for name in wanted.parts or (PUBLISHED if wanted.publish else usual):
         err.print(f"{name} …")
@@ -605,6 +628,9 @@ def main() -> None:
     if wanted.json:
         wanted.json.write_text(json.dumps(measured) + "\n")
     if wanted.publish:
+        measured = merged(json.loads(RECORD.read_text(encoding="utf-8")), measured)
+        RECORD.write_text(json.dumps(measured) + "\n")
+        draw(measured["errors"], PICTURE)
         publish(measured)
 
 

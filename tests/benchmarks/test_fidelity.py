@@ -38,11 +38,11 @@ def test_its_table_has_median_and_95th_percentile(fidelity: ModuleType) -> None:
     lines = fidelity.published(record).splitlines()
     assert "| the paper's | this testbed | 0.2 / 0.29 | – | – | 0.12 |" in lines
     assert "| jump in each slot | tc HTB | | 50 / 68 | | |" in lines
-    assert record["date"] in lines[-1]
-    assert record["machine"] in lines[-1]
+    (measurement,) = record["measurements"]
+    assert f"{measurement['date']} (paper, baselines): {measurement['machine']}" in lines[-1]
     assert "not idle" not in lines[-1]
     loaded = fidelity.published(a_record(fidelity, others=0.64))
-    assert "other programs used up to 64 % of the CPU time: the machine was not idle" in loaded
+    assert "Other programs used up to 64 % of the CPU time: the machine was not idle" in loaded
 
 
 def test_it_is_written_between_the_marks_of_the_page(
@@ -56,6 +56,16 @@ def test_it_is_written_between_the_marks_of_the_page(
     table = fidelity.published(record)
     text = f"before\n{fidelity.MARKS[0]}\n{table}\n{fidelity.MARKS[1]}\nafter\n"
     assert page.read_text() == text
+
+
+def test_parts_that_are_not_measured_again_keep_their_values(fidelity: ModuleType) -> None:
+    figures = fidelity.Figures()
+    figures.spread("paper", "broadcasts", [0.5], (None, None, None))
+    both = fidelity.merged(a_record(fidelity, 0), json.loads(json.dumps(fidelity.record(figures))))
+    assert [each["parts"] for each in both["measurements"]] == [["baselines"], ["paper"]]
+    text = fidelity.published(both)
+    assert "| the paper's | this testbed | 50 / 50 | – | – | – |" in text
+    assert "| jump in each slot | tc HTB | | 50 / 68 | | |" in text
 
 
 def test_the_page_shows_the_record(fidelity: ModuleType) -> None:
