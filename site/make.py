@@ -142,7 +142,7 @@ def navigation() -> list[dict[str, object]]:
     for heading, body in re.findall(
         r"^## (.+?)\n(.*?)(?=^## |\Z)", (ROOT / INDEX).read_text(encoding="utf-8"), re.M | re.S
     ):
-        rows = re.findall(r"^\| \[([^\]]+)\]\(([^)]+)\)", body, re.M)
+        rows = re.findall(r"^- \[([^\]]+)\]\(([^)]+)\)", body, re.M)
         pages: list[dict[str, str]] = [
             {name[0].upper() + name[1:]: str(_page_of(_target(INDEX, link)))} for name, link in rows
         ]
