@@ -156,13 +156,12 @@ def _lines() -> Iterator[str]:
     for top in reversed(PACKAGES):
         yield f"### `{top}/`"
         yield ""
-        yield f"{' '.join(_docstring(ROOT / top))}"
+        yield _docstring(ROOT / top)
         yield ""
-        yield "| package | purpose | what it contains, and what not |"
-        yield "|---|---|---|"
+        yield "| package | purpose |"
+        yield "|---|---|"
         for package in PACKAGES[top]:
-            question, other = _docstring(ROOT / top / package)
-            yield f"| `{package}` | {question} | {other} |"
+            yield f"| `{package}` | {_docstring(ROOT / top / package)} |"
         yield ""
         yield "```mermaid"
         yield "flowchart TD"
@@ -172,12 +171,10 @@ def _lines() -> Iterator[str]:
         yield ""
 
 
-def _docstring(folder: Path) -> tuple[str, str]:
-    """The first paragraph of a package's docstring, and the second."""
+def _docstring(folder: Path) -> str:
+    """The first paragraph of a package's docstring."""
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
-    first, _, rest = (ast.get_docstring(tree) or "").partition("\n\n")
-    second = rest.partition("\n\n")[0]
-    return " ".join(first.split()), " ".join(second.split())
+    return " ".join((ast.get_docstring(tree) or "").partition("\n\n")[0].split())
 
 
 if __name__ == "__main__":
