@@ -86,14 +86,3 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 def test_every_code_block_says_what_it_is(page: Path) -> None:
     faults = read(page).faults
     assert not faults, "\n".join(faults)
-
-
-def test_every_test_that_trust_names_is_there() -> None:
-    """Of the table of findings: a file's name stands in front of its first test."""
-    text = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    named = re.findall(r"`([\w/]+\.py)?::(\w+)`", text)
-    assert len(named) > 30
-    file = ""
-    for given, test in named:
-        file = given or file
-        assert f"def {test}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), (file, test)
