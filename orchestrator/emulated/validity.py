@@ -661,5 +661,5 @@ CHECKS = {
 }
 """Every check by its name in `emulation.limits`, in the order in which results list them.
 
-The limits in virtual time are above the values that docs/virtual-time.md has measured.
+The limits in virtual time are above the values that docs/measured.md lists.
 """
