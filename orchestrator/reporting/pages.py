@@ -8,8 +8,8 @@ The content security policy forbids all requests, and all scripts except the pag
 
 # No chart library is embedded: it would add 52 KB (uPlot) to 754 KB (Vega) to each page of 67 KB,
 # and none draws timelines. uPlot's labels on a canvas cannot be read by screen readers or tests.
-# Observable Plot (478 KB) cannot hide a series with a click and ignores the dark theme. For kinds of
-# charts that the scripts here do not draw, such as heat maps, consider Observable Plot first.
+# Observable Plot (478 KB) cannot hide a series with a click and ignores the dark theme. For charts
+# that the scripts here do not draw, such as heat maps, consider Observable Plot first.
 
 import base64
 import functools
