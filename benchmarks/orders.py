@@ -3,7 +3,7 @@
 
 """Whether engine, ns-3's packets and the kernel serve alike, order by order.
 
-python benchmarks/orders.py OUT [--paradigms NAME...] [--set dotted.key=value]... [--no-kernel]
+python benchmarks/orders.py OUT [--paradigms NAME...] [--set dotted.key=value]... [--no-emulated]
 
 Plays the first round of the paper's scenario under every service order that the testbed has: by the
 engine with frames, on ns-3's packets, and on the kernel, in virtual time where `testbed kernel
@@ -108,7 +108,7 @@ def main() -> int:
     parser.add_argument("--scenario", type=Path, default=PAPER)
     parser.add_argument("--paradigms", nargs="+", default=["cpsfl", "pipesfl"])
     parser.add_argument("--set", dest="overrides", action="append", default=[])
-    parser.add_argument("--no-kernel", action="store_true")
+    parser.add_argument("--no-emulated", action="store_true")
     given = parser.parse_args()
     scenario = load(given.scenario, given.overrides)
     points = [

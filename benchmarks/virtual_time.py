@@ -51,11 +51,11 @@ FAULTS = (
 MANY = ("uavs.tx_power_w=0.4", "radio.uplink_bandwidth_hz=2e8", "radio.downlink_bandwidth_hz=2e8")
 CASES: dict[str, tuple[str, ...]] = {
     "quickstart": ("quickstart", *NONE),
-    "captured": ("quickstart", *NONE, "--pcap"),
+    "captured": ("quickstart", *NONE, "--capture"),
     "learning": ("quickstart", "--rounds", "1"),
     "faults": ("quickstart", *NONE, *(word for fault in FAULTS for word in ("--set", fault))),
     "tls": ("quickstart", *NONE, "--set", "emulation.transport=tls"),
-    "grpc": ("quickstart", *NONE, "--set", "emulation.transport=grpc", "--pcap"),
+    "grpc": ("quickstart", *NONE, "--set", "emulation.transport=grpc", "--capture"),
     "quic": ("quickstart", *NONE, "--set", "emulation.transport=quic"),
     **{
         paradigm: ("paper", *NONE, "--set", f"paradigm={paradigm}")

@@ -181,15 +181,10 @@ __all__ = [
 ]
 
 
-_EARLIER_NAMES = {"Radio": "ShannonFdma"}
-"""Names that packages of earlier versions may still import."""
-
-
 def __getattr__(name: str) -> Any:
-    now = _EARLIER_NAMES.get(name, name)
-    if now not in _HOMES:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[now]), now)
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 
 

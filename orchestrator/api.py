@@ -273,7 +273,7 @@ def say_left_out(scenario: Scenario, *, wire: bool = False) -> None:
     say_unused(scenario, "a prediction")
     if scenario.is_impaired and not wire:
         own = "links.one_way_delay_s and links.loss are"
-        if not (scenario.links.are_impaired or scenario.emulation.one_way_delay_s):
+        if not scenario.links.are_impaired:
             own = f"the delay of radio.access {scenario.radio.access!r} is"
         log.warning(
             f"{own} ignored: only the payload counts, as in the paper; `wire` counts frames, delay "

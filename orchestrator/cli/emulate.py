@@ -65,7 +65,6 @@ def run(
         bool,
         typer.Option(
             "--capture",
-            "--pcap",
             help="Capture the frames of every link to pcap files in DIR/pcap.",
         ),
     ] = False,
@@ -73,7 +72,6 @@ def run(
         bool,
         typer.Option(
             "--capture-headers",
-            "--pcap-headers",
             help="Capture only the headers of the frames of every link.",
         ),
     ] = False,

@@ -52,17 +52,6 @@ def rows(command: Any, context: Any) -> list[Row]:
     return [_row(each) for each in shown]
 
 
-def former_names(parameter: Any) -> list[str]:
-    """The long names of an option after its first one, which are not shown."""
-    if parameter.param_type_name == "argument":
-        return []
-    return [
-        name
-        for names in (parameter.opts, parameter.secondary_opts)
-        for name in [each for each in names if each.startswith("--")][1:]
-    ]
-
-
 def _row(parameter: Any) -> Row:
     notes = [_range(getattr(parameter, "min", None), getattr(parameter, "max", None))]
     notes.append(REQUIRED if parameter.required else "")
@@ -71,9 +60,7 @@ def _row(parameter: Any) -> Row:
         name, value = _placeholder(parameter), ""
         repeated = parameter.nargs == -1
     else:
-        former = former_names(parameter)
-        names = (*parameter.opts, *parameter.secondary_opts)
-        name = ", ".join(each for each in names if each not in former)
+        name = ", ".join((*parameter.opts, *parameter.secondary_opts))
         value = "" if parameter.is_flag else _placeholder(parameter)
         repeated = parameter.multiple
     notes.append("can be repeated" if repeated and parameter.name not in ONCE else "")
@@ -125,12 +112,6 @@ class _Described:
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Names of commands and options, without former names."""
-        former = {name for each in self.get_params(ctx) for name in former_names(each)}  # type: ignore[attr-defined]
-        found = super().shell_complete(ctx, incomplete)  # type: ignore[misc]
-        return [each for each in found if each.value not in former]
 
 
 class Command(_Described, TyperCommand):

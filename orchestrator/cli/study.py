@@ -86,7 +86,6 @@ def cross_check(
         bool,
         typer.Option(
             "--emulated/--no-emulated",
-            "--kernel/--no-kernel",
             help="Include the emulation (the default), or leave it out.",
         ),
     ] = True,

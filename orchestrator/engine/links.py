@@ -93,7 +93,7 @@ def impairments_of(
         dilation: Real seconds per emulated second.
     """
     links, count = scenario.links, scenario.uavs.count
-    delay_s = links.one_way_delay_s or scenario.emulation.one_way_delay_s
+    delay_s = links.one_way_delay_s
     of_radio_s = idle_delays_s(scenario.radio.nr) if scenario.waits_for_slots else (0.0, 0.0)
 
     def way(down: bool) -> tuple[Impairment, ...]:

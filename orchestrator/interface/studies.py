@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.analytical.claims import TheoryTable
     from orchestrator.scenario.schema import Scenario
 
-CROSS_CHECK_FILES = ("opinions.*", "cross-check.*", "delay.*", "trace.json")
+CROSS_CHECK_FILES = ("cross-check.*", "delay.*", "trace.json")
 OVERHEAD_FILES = ("overhead.html", "bytes.csv", "waterfall.csv", "waterfall*.p*", "sweep.p*")
 MOST_DELAY_S = 10.0
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.engine.radio import OF_RATES, describe_radio
 from orchestrator.records.reader import Run, read_object, read_run
@@ -28,7 +28,6 @@ EXECUTIONS = {
 }
 """Name of the execution by kind of timeline, best first."""
 CROSS_CHECK = "cross-check.json"
-_FORMER_CROSS_CHECK = "opinions.json"
 MOST_JSON_BYTES = 256 << 20
 """Size limit of a JSON file."""
 
@@ -84,10 +83,7 @@ class _Rounds(BaseModel):
     predicted: list[_Round] = []
     predicted_wire: list[_Round] = []
     measured: list[_Round] = []
-    executions: dict[str, list[_Round]] = Field(
-        {}, validation_alias=AliasChoices("executions", "opinions")
-    )
-    """`opinions` is the former name of the key."""
+    executions: dict[str, list[_Round]] = {}
     error_budget: list[_Budget] = []
     learning: list[_Learned] = []
     valid: bool | None = None
@@ -138,9 +134,8 @@ def read_results(path: str | Path) -> list[Result | PlayedSession]:
         return [*_of_file(path, path.name)]
     if (path / SESSION).is_file():
         return [read_session(path)]
-    for name in (CROSS_CHECK, _FORMER_CROSS_CHECK):
-        if (path / name).is_file():
-            return [*_of_file(path / name, path.name)]
+    if (path / CROSS_CHECK).is_file():
+        return [*_of_file(path / CROSS_CHECK, path.name)]
     if (path / "campaign.yaml").is_file():
         raise InputError(f"{path}: is a campaign: its report.html compares its points")
     return [result_of(read_run(path))]

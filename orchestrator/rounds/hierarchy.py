@@ -142,7 +142,7 @@ def backhaul_scenario(scenario: Scenario) -> Scenario:
         "links": IDEAL_LINKS.model_copy(
             update={"one_way_delay_s": topology.backhaul.one_way_delay_s}
         ),
-        "emulation": scenario.emulation.model_copy(update={"one_way_delay_s": 0.0, "air": "links"}),
+        "emulation": scenario.emulation.model_copy(update={"air": "links"}),
         "workload": scenario.workload.model_copy(update={"compute": "none", "split": 1}),
         "allocation": type(scenario.allocation)(),
     }

@@ -523,11 +523,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 is_value("links.jitter_s", 0.0),
                 "frames overtake others only if their delays differ",
             ),
-            "delay-under-two-names": (
-                is_not("links.one_way_delay_s", 0.0),
-                is_not("emulation.one_way_delay_s", 0.0),
-                "the second is the former name of the first",
-            ),
             "tdd-with-two-bandwidths": (
                 fact(
                     "radio.downlink_bandwidth_hz",
@@ -625,7 +620,6 @@ COMBINATIONS: tuple[Combination, ...] = (
                 "only a guest has a memory of its own",
             ),
             "ns3-with-payload-rates": (PAYLOAD_RATES, NS3, "ns-3's radio carries whole packets"),
-            "ns3-with-former-delay": (is_not("emulation.one_way_delay_s", 0.0), NS3, _NS3_CARRIES),
             "ns3-with-delay": (is_not("links.one_way_delay_s", 0.0), NS3, _NS3_CARRIES),
             "ns3-with-loss": (is_not("links.loss", 0.0), NS3, _NS3_CARRIES),
             "ns3-with-queue": (is_not("links.queue", "fifo"), NS3, _NS3_CARRIES),

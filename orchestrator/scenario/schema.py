@@ -2130,8 +2130,6 @@ class Emulation(Section):
     initial_window: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Initial congestion window of TCP in segments, also after an idle period. Default: the
     kernel's value, ten segments."""
-    one_way_delay_s: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Former name of `links.one_way_delay_s`, with one number for all links."""
     rate_counts: Literal["frame", "payload"] = "frame"
     """Bytes that count towards the rate of the channel. `frame`: whole Ethernet frames; `payload`:
     only the payload, so that headers take additional time."""
@@ -2663,8 +2661,7 @@ class Scenario(Section):
     @property
     def is_impaired(self) -> bool:
         """Whether any link delays or loses frames."""
-        own = bool(self.emulation.one_way_delay_s) or self.links.are_impaired
-        return own or self.waits_for_slots
+        return self.links.are_impaired or self.waits_for_slots
 
     @property
     def waits_for_slots(self) -> bool:

@@ -244,12 +244,6 @@ def test_losses_come_back_from_the_tables() -> None:
     assert np.isnan(without[0].energy_j).all()
 
 
-def test_a_name_of_an_earlier_version_is_still_found() -> None:
-    assert tb.Radio is tb.ShannonFdma
-    with pytest.raises(AttributeError, match="has no attribute 'Nonsense'"):
-        _ = tb.Nonsense
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [

@@ -163,7 +163,7 @@ def test_what_a_transfer_takes_on_the_link_is_known_beforehand(run: tuple[str, P
 def test_tshark_reads_captures_with_and_without_what_frames_carry(tmp_path: Path) -> None:
     scenario = tmp_path / "small.yaml"
     scenario.write_text(TEXT)
-    for option in ("--pcap", "--capture-headers"):
+    for option in ("--capture", "--capture-headers"):
         out = tmp_path / option
         run_testbed("run", scenario, "--out", out, option)
         fields = ["frame.len", "frame.cap_len", "tcp.len", "tcp.hdr_len"]
@@ -179,8 +179,10 @@ def test_tshark_reads_captures_with_and_without_what_frames_carry(tmp_path: Path
         assert seen["frame.len"].sum() == accounts[accounts["client"] == 1][list(BYTES)].sum().sum()
         assert (seen["frame.len"] <= 1514).all()
         kept = seen["frame.cap_len"] - 34 - seen["tcp.hdr_len"]
-        assert (kept == (seen["tcp.len"] if option == "--pcap" else 0)).all()
-        assert (out / "pcap" / "uav1.pcap").stat().st_size > (200_000 if option == "--pcap" else 0)
+        assert (kept == (seen["tcp.len"] if option == "--capture" else 0)).all()
+        assert (out / "pcap" / "uav1.pcap").stat().st_size > (
+            200_000 if option == "--capture" else 0
+        )
 
 
 @pytest.mark.parametrize(

@@ -256,7 +256,7 @@ def test_the_command_shows_them(tmp_path: Path) -> None:
     scenario, trace = tmp_path / "s.yaml", tmp_path / "t.npz"
     scenario.write_text(small().model_dump_json())
     ChannelTrace(GAIN, 0.1).save(trace)
-    words = ("--trace", trace, "--no-kernel", "--json", tmp_path / "said.json")
+    words = ("--trace", trace, "--no-emulated", "--json", tmp_path / "said.json")
     app(["cross-check", str(scenario), *map(str, words)], standalone_mode=False)
     forms = json.loads((tmp_path / "said.json").read_text())["closed_forms"]
     assert "engine" in {form["what"] for form in forms}

@@ -304,7 +304,7 @@ def test_show_says_what_a_scenario_comes_to(tmp_path: Path) -> None:
 
 
 def test_what_a_prediction_leaves_out_is_said() -> None:
-    done = call("predict", PAPER, "--set", "emulation.one_way_delay_s=0.1")
+    done = call("predict", PAPER, "--set", "links.one_way_delay_s=0.1")
     assert done.returncode == 0, done.stderr
     assert "links.one_way_delay_s and links.loss are ignored" in done.stderr
     # A busy machine may show progress meanwhile.

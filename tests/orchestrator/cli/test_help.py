@@ -14,7 +14,7 @@ import typer
 import warm
 from typer.testing import CliRunner
 
-from orchestrator.cli.help import former_names, leaves, rows
+from orchestrator.cli.help import leaves, rows
 from orchestrator.cli.main import app
 from orchestrator.cli.reference import EXIT_STATUS
 
@@ -24,13 +24,6 @@ GROUPS = [("testbed", ROOT)] + [
 ]
 COMMANDS = [*leaves(ROOT), *GROUPS]
 IDS = [words for words, _ in COMMANDS]
-FORMER = {
-    "--pcap": "--capture",
-    "--pcap-headers": "--capture-headers",
-    "--kernel": "--emulated",
-    "--no-kernel": "--no-emulated",
-}
-"""By hidden name of an option: the name that replaces it."""
 
 
 def context_of(command: Any) -> Any:
@@ -88,20 +81,6 @@ def test_every_argument_and_option_is_described(words: str, command: Any) -> Non
     for each in command.params:
         if each.param_type_name == "option" and not each.is_flag:
             assert each.metavar, (words, each.name)
-
-
-def test_former_names_still_work_and_are_not_shown() -> None:
-    found = {}
-    for words, command in leaves(ROOT):
-        shown = " ".join(row.name for row in rows(command, context_of(command))).split()
-        for option in command.params:
-            for name in former_names(option):
-                assert name not in shown, words
-                same = option.opts if name in option.opts else option.secondary_opts
-                found[name] = same[0]
-    assert found == FORMER
-    run = parsed(["run", "quickstart", "--pcap-headers"])
-    assert run.name == "run"
 
 
 def test_options_mean_the_same_everywhere() -> None:

@@ -56,7 +56,7 @@ def test_nr_over_packets_is_refused_without_the_module(tmp_path: Path) -> None:
     for words in (
         ("trace", "quickstart", "--radio", "ns3-nr", "--slots", "2", "--out", "t.npz"),
         ("run", "quickstart", "--set", "emulation.air=ns3", "--out", "run"),
-        ("cross-check", "quickstart", "--no-kernel"),
+        ("cross-check", "quickstart", "--no-emulated"),
     ):
         done = warm.run(*words, *NR, cwd=tmp_path)
         assert done.returncode == 2, words

@@ -96,7 +96,7 @@ def runs() -> Iterator[Run]:
         yield name, SMALL | keys, []
     yield "air", SMALL | {"links": AIR}, ["--out", "air"]
     quic = SMALL | {"emulation": SMALL["emulation"] | {"transport": "quic"}}
-    yield "quic", quic, ["--pcap", "--out", "quic"]
+    yield "quic", quic, ["--capture", "--out", "quic"]
     keys = {"links": {"one_way_delay_s": 0.02}, "uploads": {"sharing": "sequential"}}
     opening = {"emulation": SMALL["emulation"] | {"connection": "per-transfer"}}
     yield "opening", SMALL | keys | opening, []

@@ -79,7 +79,7 @@ def runs() -> list[Run]:
             BASE | {"rounds": 2, "allocation": {"policy": "planner"}},
             ["--out", "planned"],
         ),
-        ("captured", HIERARCHY | VIRTUAL, ["--out", "captured", "--pcap"]),
+        ("captured", HIERARCHY | VIRTUAL, ["--out", "captured", "--capture"]),
     ]
 
 

@@ -69,7 +69,7 @@ def done(folder: Path) -> list[dict[str, Any]]:
         {
             "run": [
                 *(scenario, "--out", str(folder / "run"), "--json", str(folder / "run.json")),
-                "--pcap-headers",
+                "--capture-headers",
             ]
         },
         {"run": [scenario, *AIR, "--out", str(folder / "air")]},
@@ -339,7 +339,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[st
         {
             "run": [
                 *(scenario, "--set", "links.ecn=true", "--set", "emulation.calibrate=false"),
-                *("--pcap-headers", "--out", str(made / "marked")),
+                *("--capture-headers", "--out", str(made / "marked")),
             ]
         },
         {"run": [scenario, "--set", "links.queue=red", "--out", str(made / "queued")]},

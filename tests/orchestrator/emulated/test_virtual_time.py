@@ -67,7 +67,7 @@ def test_equal_runs_measure_the_same_bytes_whoever_asks_and_from_wherever(
     small: Path, tmp_path: Path
 ) -> None:
     out, result = tmp_path / "one", tmp_path / "one.json"
-    done = call("run", small, *VIRTUAL, "--rounds", 2, "--pcap", "--out", out, "--json", result)
+    done = call("run", small, *VIRTUAL, "--rounds", 2, "--capture", "--out", out, "--json", result)
     assert done.returncode == 0, done.stderr
     assert "valid: every check is within its limit" in done.stdout
     rounds = json.loads(result.read_text())
@@ -113,7 +113,7 @@ def test_rounds_and_their_captures_repeat_from_elsewhere(
         place.mkdir(parents=True)
         # Whom git answers nothing, as in a folder of another user's, starts fewer programs.
         (place / ".gitconfig").write_text(settings)
-        words = ["run", small, *VIRTUAL, "--set", f"emulation.transport={transport}", "--pcap"]
+        words = ["run", small, *VIRTUAL, "--set", f"emulation.transport={transport}", "--capture"]
         words += ["--out", place / "out", "--json", place / "run.json"]
         done = subprocess.run(
             [*TESTBED, *map(str, words)],

@@ -205,20 +205,16 @@ def test_json_of_predict_and_run_is_as_good(tmp_path: Path) -> None:
         read_results(emulated)
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [("cross-check.json", "executions"), ("opinions.json", "opinions")],  # the latter: old files
-)
-def test_a_cross_check_is_a_result_an_execution(tmp_path: Path, name: str, key: str) -> None:
+def test_a_cross_check_is_a_result_an_execution(tmp_path: Path) -> None:
     run = read_run(make_run(tmp_path / "run"))
     lines = {"engine, payload": run.predicted, "kernel": run.measured}
     check = {
         "scenario": run.scenario.model_dump(mode="json"),
-        key: {name: line.to_json() for name, line in lines.items()},
+        "executions": {name: line.to_json() for name, line in lines.items()},
         "kernel_complaints": ["late"],
     }
     (tmp_path / "check").mkdir()
-    (tmp_path / "check" / name).write_text(json.dumps(check))
+    (tmp_path / "check" / "cross-check.json").write_text(json.dumps(check))
     comparison = write_comparison([tmp_path / "check"], tmp_path / "page.html")
     assert comparison.labels == ["CPSFL, engine, payload", "CPSFL, kernel"]
     assert comparison.table["valid"].tolist() == [None, False]

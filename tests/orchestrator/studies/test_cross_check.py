@@ -179,7 +179,7 @@ def test_command_without_a_kernel(
 ) -> None:
     scenario, trace = files
     out = tmp_path / "out"
-    command(scenario, "--trace", trace, "--no-kernel", "--delay-ms", "0,2", "--out", out)
+    command(scenario, "--trace", trace, "--no-emulated", "--delay-ms", "0,2", "--out", out)
     printed = capsys.readouterr().out
     assert printed.startswith("radio: Shannon's rates, FDMA\n")
     assert "ns-3's TCP over" not in printed
@@ -200,7 +200,7 @@ def test_a_cell_that_uavs_share_is_checked_over_ns3_s_lte(
     scenario, trace = files
     result = tmp_path / "said.json"
     words = [f"--set=radio.{way}_bandwidth_hz=5e6" for way in ("uplink", "downlink")]
-    words += ["--set=radio.access=lte", "--delay-ms=0,20", "--no-kernel"]
+    words += ["--set=radio.access=lte", "--delay-ms=0,20", "--no-emulated"]
     command(scenario, "--trace", trace, *words, "--json", result)
     printed = capsys.readouterr().out.splitlines()
     assert printed[1] == "ns-3 packets: ns-3's TCP over ns-3's LTE"
@@ -225,15 +225,15 @@ def test_dilation_need_not_be_resolved_where_nothing_is_emulated(
     files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     result = tmp_path / "result.json"
-    words = ("--set", "emulation.dilation=auto", "--no-kernel", "--json", result)
+    words = ("--set", "emulation.dilation=auto", "--no-emulated", "--json", result)
     command(files[0], "--trace", files[1], *words)
     found = json.loads(result.read_text())["executions"]
     plain = tmp_path / "plain.json"
-    command(files[0], "--trace", files[1], "--no-kernel", "--json", plain)
+    command(files[0], "--trace", files[1], "--no-emulated", "--json", plain)
     assert found == json.loads(plain.read_text())["executions"]
 
 
 @pytest.mark.parametrize("delay", ["fast", "-1", "1,,2", "nan"])
 def test_what_is_no_delay_is_refused(delay: str, files: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match="--delay-ms"):
-        command(files[0], "--no-kernel", "--delay-ms", delay)
+        command(files[0], "--no-emulated", "--delay-ms", delay)
