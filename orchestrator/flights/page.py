@@ -30,7 +30,7 @@ from orchestrator.reporting.pages import render_page
 from orchestrator.reporting.xy import band, bars, chart, line, points
 from orchestrator.scenario.yaml_text import dump
 
-SCRIPTS = ("charts", "frame", "xy", "plain")
+SCRIPTS = ("charts", "frame", "xy", "tables", "plain")
 FLIGHT_COLOURS = ("ring-1", "ring-2", "ring-3", "ring-4")
 DASHES = ("7 4", "2 3", "9 3 2 3", "12 4", "4 4 1 4", "1 5")
 BINS = 30

@@ -96,7 +96,7 @@ def render(
     ]
     return render_page(
         "session.html",
-        ("charts", "frame", "plain"),
+        ("charts", "frame", "tables", "plain"),
         {},
         name=scenario.name,
         manifest=known,

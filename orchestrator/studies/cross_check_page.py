@@ -151,7 +151,7 @@ def page(check: CrossCheck, scenario: Scenario) -> str:
         figures["delay"] = plots.inline_svg(partial(plots.over_delay, lines), text)
     return render_page(
         "cross_check.html",
-        ("charts", "frame", "plain"),
+        ("charts", "frame", "tables", "plain"),
         {},
         name=scenario.name,
         paradigm=title_of(scenario.paradigm),

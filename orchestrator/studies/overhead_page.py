@@ -79,7 +79,7 @@ def page(key: str, outcomes: Sequence[Outcome], scenario: Scenario) -> str:
     """
     return render_page(
         "overhead.html",
-        ("charts", "frame", "plain"),
+        ("charts", "frame", "tables", "plain"),
         {},
         name=scenario.name,
         paradigm=title_of(scenario.paradigm),

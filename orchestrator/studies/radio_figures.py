@@ -588,7 +588,7 @@ def write_page(out: Path, made: Verdicts, sections: Sequence[dict[str, Any]]) ->
         groups.setdefault(condition_of(radio), []).append(radio)
     page = render_page(
         "radio.html",
-        ("charts", "frame", "plain"),
+        ("charts", "frame", "tables", "plain"),
         {},
         made=made,
         sections=sections,

@@ -152,7 +152,7 @@ class Reproduction:
         findings = self.findings
         return render_page(
             "reproduction.html",
-            ("charts", "frame", "plain"),
+            ("charts", "frame", "tables", "plain"),
             {},
             paper=PAPER,
             sections=self.sections,

@@ -3,12 +3,15 @@
 
 /* Tables that the reader sorts by a click on a heading, filters, and takes as CSV. */
 
-/* What a cell is sorted, filtered and saved by: the number that it shows a rounded form of, or its
-   text. */
+/* What a cell is sorted, filtered and saved by: the number that it shows a rounded form of, the
+   number that it shows, or its text. */
 function valueOf(cell) {
   const given = cell.dataset.value;
-  if (given === undefined) return cell.textContent.trim();
-  return given === "" ? null : Number(given);
+  if (given !== undefined) return given === "" ? null : Number(given);
+  const text = cell.textContent.trim();
+  const [, sign, digits] = /^([+−-]?)(\d[\d,]*\.?\d*(?:e[+-]?\d+)?)(?:\s?(?:%|ms|s))?$/.exec(text) ?? [];
+  if (digits === undefined) return text === "–" ? null : text;
+  return (/[−-]/.test(sign) ? -1 : 1) * Number(digits.replaceAll(",", ""));
 }
 
 const COMPARED = {
@@ -81,16 +84,33 @@ function tabulate(table) {
   const all = table.tBodies[0].rows.length;
   const sift = () => (controls.querySelector("output").textContent = `${apply()} of ${all} rows`);
   input.addEventListener("input", sift);
+  controls.append(saving(table, table.id));
+  sortable(table);
+  sift();
+  return sift;
+}
+
+/* A button that saves the visible rows of a table. */
+function saving(table, name) {
   const save = element("button", { type: "button", title: "The visible rows as a file" }, "CSV");
   save.addEventListener("click", () => {
     const titles = [...[...table.tHead.rows].at(-1).cells].map((head) => head.textContent.trim());
     const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
-    download(`${table.id}.csv`, csvText([titles, ...rows.map((row) => [...row.cells].map(valueOf))]));
+    download(`${name}.csv`, csvText([titles, ...rows.map((row) => [...row.cells].map(valueOf))]));
   });
-  controls.append(save);
+  return save;
+}
+
+/* Sorting and CSV for a table without controls of its own, in a region that scrolls. */
+function tabulatePlain(table) {
+  const region = table.closest("[role=region]");
+  if (!region || !table.tHead || table.tBodies[0].rows.length < 2) return;
+  if (table.querySelector("[rowspan], [colspan]")) return;
   sortable(table);
-  sift();
-  return sift;
+  const name = region.ariaLabel.trim().toLowerCase().replace(/[^\w]+/g, "-");
+  const line = element("p", { class: "saving" });
+  line.append(saving(table, name));
+  region.after(line);
 }
 
 /* The time at which each row first reaches an accuracy: `reached` has, by row, the times and values

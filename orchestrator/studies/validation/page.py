@@ -52,7 +52,7 @@ def page(found: Validation) -> str:
         text = dump(plain(found.counterexample))
     return render_page(
         "validation.html",
-        ("charts", "frame", "xy", "plain") if drawn else ("charts", "frame", "plain"),
+        ("charts", "frame", *(["xy"] if drawn else []), "tables", "plain"),
         {"charts": {"errors": drawn}} if drawn else {},
         title=f"{request.model} on {request.scenario.name}",
         model_title=model(request.model, request.scenario).title,

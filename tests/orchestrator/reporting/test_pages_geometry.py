@@ -259,6 +259,29 @@ def test_pages_of_runs_are_accessible_and_show_verdicts_on_a_phone(
     assert kind == "radio" or order[1] < order[2]
 
 
+def test_tables_of_studies_are_sorted_by_their_numbers_and_saved(
+    page: Page, pages: dict[str, Path]
+) -> None:
+    page.open(pages["cross-check"])
+    page.js("""globalThis.saved = [];
+      globalThis.download = (name, text) => saved.push([name, text]);
+      const table = document.querySelector('#latency table');
+      globalThis.column = () => [...table.tBodies[0].rows].map((row) => valueOf(row.cells[1]));
+      [...table.tHead.rows[0].cells][1].querySelector('.sort').click();""")
+    values = page.js("column()")
+    assert len({value for value in values if value is not None}) > 1
+    assert [v for v in values if v is not None] == sorted(v for v in values if v is not None)
+    page.js("document.querySelector('#latency th:nth-child(2) .sort').click()")
+    again = page.js("column()")
+    assert [v for v in again if v is not None] == sorted(
+        (v for v in again if v is not None), reverse=True
+    )
+    page.js("document.querySelector('#latency .saving button').click()")
+    ((name, text),) = page.js("saved")
+    assert name == "latency-of-a-round-by-method.csv"
+    assert text.splitlines()[0].startswith("Method,Difference,Mean (s)")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_paper_loses_no_column_and_has_no_ground(
     page: Page, pages: dict[str, Path], kind: str
@@ -274,6 +297,8 @@ def test_paper_loses_no_column_and_has_no_ground(
     assert page.js(rows) == before
     hidden = "[...document.querySelectorAll('td, th')].filter(c => !c.getClientRects().length)"
     assert page.js(f"{hidden}.map(c => c.textContent)") == []
+    unseen = "[...document.querySelectorAll('th .sort')].filter(b => !b.getClientRects().length)"
+    assert page.js(f"{unseen}.map(b => b.textContent)") == []
     cut = "[...document.querySelectorAll('.scroll, pre')].filter(e => e.scrollWidth > e.clientWidth"
     assert page.js(f"{cut} + 1 || e.scrollHeight > e.clientHeight + 1).map(e => e.ariaLabel)") == []
     for where in ("body", "section", ".tile", "thead", "pre"):
