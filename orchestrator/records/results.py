@@ -4,7 +4,7 @@
 """Results that can be compared: rounds with their scenario, read from directories or files."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -117,6 +117,8 @@ class Result:
     """Missing parts of the result, one line each."""
     radio: str = ""
     """The radio in a few words, see `describe_radio`; empty if only rounds were given."""
+    page: Path | None = None
+    """The page of the run or of the cross-check; None if there is none."""
 
 
 def read_results(path: str | Path) -> list[Result | PlayedSession]:
@@ -135,10 +137,15 @@ def read_results(path: str | Path) -> list[Result | PlayedSession]:
     if (path / SESSION).is_file():
         return [read_session(path)]
     if (path / CROSS_CHECK).is_file():
-        return [*_of_file(path / CROSS_CHECK, path.name)]
+        page = _page(path / "cross-check.html")
+        return [replace(one, page=page) for one in _of_file(path / CROSS_CHECK, path.name)]
     if (path / "campaign.yaml").is_file():
         raise InputError(f"{path}: is a campaign: its report.html compares its points")
-    return [result_of(read_run(path))]
+    return [replace(result_of(read_run(path)), page=_page(path / "report.html"))]
+
+
+def _page(path: Path) -> Path | None:
+    return path if path.is_file() else None
 
 
 def result_of(run: Run) -> Result:

@@ -6,9 +6,11 @@
 It is a single HTML page, like the report of one run (`orchestrator.reporting.report`).
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -81,12 +83,12 @@ def write_comparison(
 
 def write_page(comparison: Comparison, path: Path) -> None:
     """Write the page of a comparison atomically."""
-    page = render(comparison)
+    page = render(comparison, path.parent)
     save_page(path, page)
 
 
-def render(comparison: Comparison) -> str:
-    """The page of a comparison, as HTML."""
+def render(comparison: Comparison, folder: Path) -> str:
+    """The page of a comparison, as HTML; `folder` is that of the page, for its links."""
     labels, results = comparison.labels, comparison.results
     table = comparison.table
     learned = any(len(result.learning) for result in results)
@@ -117,6 +119,7 @@ def render(comparison: Comparison) -> str:
         radios=radios,
         executions=list(dict.fromkeys(result.execution for result in results)),
         rows=table.to_dict("records"),
+        pages=[None if result.page is None else _link(result.page, folder) for result in results],
         schemes=comparison.by_scheme.to_dict("records") if comparison.has_repeats else [],
         steps=comparison.steps.to_dict("index"),
         step_titles={step: STEP_TITLES[step] for step in STEPS if step in comparison.steps},
@@ -152,6 +155,11 @@ def render(comparison: Comparison) -> str:
         held_out=bool(results) and bool(table["held_out_loss"].notna().any()),
         environment=provenance(),
     )
+
+
+def _link(page: Path, folder: Path) -> str:
+    """The address of a page, relative to a folder."""
+    return quote(Path(os.path.relpath(page.resolve(), folder.resolve())).as_posix())
 
 
 def _title(comparison: Comparison) -> str:

@@ -73,7 +73,7 @@ def test_overrides_are_lines_or_a_mapping() -> None:
     by_mapping = tb.load(QUICK, {"workload.split": 3, "uavs.tx_power_w": [1, 2, 3]})
     assert by_lines == by_mapping
     assert by_lines.workload.split == 3
-    with pytest.raises(tb.InputError, match=r"`overrides`: workload\.split: .*not '9'"):
+    with pytest.raises(tb.InputError, match=r"`overrides`: workload\.split: .*not 9"):
         tb.load(QUICK, {"workload.split": 9})
 
 

@@ -223,6 +223,15 @@ def test_a_cross_check_is_a_result_an_execution(tmp_path: Path) -> None:
     )
 
 
+def test_results_lead_to_their_pages(tmp_path: Path) -> None:
+    with_page, without = make_run(tmp_path / "runs" / "a run"), make_run(tmp_path / "runs" / "b")
+    (with_page / "report.html").touch()
+    (tmp_path / "out").mkdir()
+    write_comparison([with_page, without], page := tmp_path / "out" / "page.html")
+    links = re.findall(r'<a href="(\.\./[^"]*)">([^<]*)</a>', page.read_text())
+    assert [link for link, _ in links] == ["../runs/a%20run/report.html"]
+
+
 def test_sessions_stand_beside_runs(tmp_path: Path) -> None:
     given = [make_session(tmp_path / "s", 50_000), make_run(tmp_path / "run")]
     given.append(make_session(tmp_path / "t", 25_000))
