@@ -4,10 +4,10 @@
 """Fits and forecasts of measured flights over LTE, and the paper's round on the fitted link.
 
     python benchmarks/flights.py FOLDER --base-station LAT,LON,HEIGHT [--offered-bps BPS]
-        [--rounds N] [--docs docs/flights.md]
+        [--rounds N] [--docs PAGE]
 
 FOLDER contains one folder per flight with the files `ue_radio_log.txt`, `enb_radio_log.txt` and
-`vehicleOut.txt`, like the AERPAW flights in docs/flights.md.
+`vehicleOut.txt`, like the AERPAW flights in examples/flights/README.md.
 """
 
 import argparse
@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from lte_radio import write_between
 
 TESTBED = Path(sys.executable).with_name("testbed")
 MARKS = "<!-- begin: flights -->", "<!-- end: flights -->"
@@ -200,11 +202,7 @@ def main() -> None:
     text = "\n".join(lines)
     print(text)
     if asked.docs is not None:
-        page = asked.docs.read_text(encoding="utf-8")
-        before, rest = page.split(MARKS[0])
-        after = rest.split(MARKS[1])[1]
-        written = f"{before}{MARKS[0]}\n\n{text}\n{MARKS[1]}{after}"
-        asked.docs.write_text(written, encoding="utf-8")
+        write_between(asked.docs, MARKS, text.strip())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 """Handovers in ns-3's LTE and in the model, by the speed of the UAV.
 
-    python benchmarks/handovers.py [--speeds M_S ...] [--flights N] [--docs docs/radio-reference.md]
+    python benchmarks/handovers.py [--speeds M_S ...] [--flights N] [--docs PAGE]
 
 A UAV flies from one of two base stations towards the other, 1200 m away, while a UAV near each of
 them sends and receives; all links have a backlog in both directions. Flights begin at different
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lte_radio import write_between
 
 from ns3_scenarios.cells import Cells
 from ns3_scenarios.radio import Air, Handover, LteSettings, simulate_lte
@@ -98,11 +99,7 @@ def main() -> None:
         lines.append(row(speed_m_s, given.flights))
         print(lines[-1], flush=True)
     if given.docs is not None:
-        text = given.docs.read_text()
-        before, rest = text.split(MARKS[0])
-        _, after = rest.split(MARKS[1])
-        table = "\n\n".join([MARKS[0], "\n".join(lines), MARKS[1]])
-        given.docs.write_text(before + table + after)
+        write_between(given.docs, MARKS, "\n".join(lines))
 
 
 if __name__ == "__main__":

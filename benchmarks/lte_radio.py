@@ -3,7 +3,7 @@
 
 """The model of LTE against ns-3's LTE: goodput of every UAV, with a backlog in both directions.
 
-    python benchmarks/lte_radio.py [--seconds S] [--json FILE] [--docs docs/lte.md] [--only WORD]
+    python benchmarks/lte_radio.py [--seconds S] [--json FILE] [--docs PAGE] [--only WORD]
 
 Two tables. By scheme: one UAV, at the signal-to-noise ratio at which a modulation and coding
 scheme begins and in the middle of its range, for each bandwidth. By case: several UAVs 250 m to
@@ -13,6 +13,7 @@ fading.
 
 import argparse
 import itertools
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -293,10 +294,22 @@ def write_table(page: Path, marks: tuple[str, str], lines: list[list[str]]) -> N
 
 
 def write_between(page: Path, marks: tuple[str, str], body: str) -> None:
-    """Write a text between two marks of a page."""
+    """Write a text, and the revision that was measured, between two marks of a page."""
     text, (begin, end) = page.read_text(), marks
     before, after = text[: text.index(begin) + len(begin)], text[text.index(end) :]
-    page.write_text(f"{before}\n\n{body}\n\n{after}")
+    page.write_text(f"{before}\n\n{body}\n\nRevision: `{revision()}`\n\n{after}")
+
+
+def revision() -> str:
+    """The commit of the working tree, with a plus sign if it has uncommitted changes of code."""
+    git = ["git", "-C", str(PAPER.parents[1])]
+    head = subprocess.run(
+        [*git, "rev-parse", "--short=8", "HEAD"], capture_output=True, check=True, text=True
+    )
+    changed = subprocess.run(
+        [*git, "status", "--porcelain", "-uno", "--", ":!docs"], capture_output=True, check=True
+    )
+    return head.stdout.strip() + "+" * bool(changed.stdout)
 
 
 def main() -> None:

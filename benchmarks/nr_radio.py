@@ -3,7 +3,7 @@
 
 """The model of 5G NR: peak rates, delays, and rates against stored ones of 5G-LENA.
 
-    python benchmarks/nr_radio.py [--json FILE] [--docs docs/nr.md] [--verdicts results/nr]
+    python benchmarks/nr_radio.py [--json FILE] [--docs PAGE] [--verdicts results/nr]
     python benchmarks/nr_radio.py --measure FILE.csv    # with 5G-LENA: hours
 
 ``nr_lena.csv`` says how 5G-LENA was run. Its scheduler gives the resource blocks that remain always

@@ -3,7 +3,7 @@
 
 """What packets of real programs over ns-3's radio cost in virtual time, with ns-3 alone beside it.
 
-    python benchmarks/radio_loop.py [CASE...] [--seconds S] [--json FILE] [--docs docs/radio.md]
+    python benchmarks/radio_loop.py [CASE...] [--seconds S] [--json FILE] [--docs PAGE]
 
 Each case is a cell with K UAVs, which do nothing, or which all send to the base station: by TCP
 with iperf3 in a session, and by backlogged senders in ns-3 alone. Both are played twice, once S

@@ -3,7 +3,7 @@
 
 """The model of Wi-Fi against ns-3's Wi-Fi: goodput with a backlog in one direction or in both.
 
-    python benchmarks/wifi_radio.py [--seconds S] [--json FILE] [--docs docs/radio-reference.md]
+    python benchmarks/wifi_radio.py [--seconds S] [--json FILE] [--docs PAGE]
 
 The UAVs are those of `lte_radio.py`, which do not move. Each case is a number of seconds of such a
 channel, with one seed. Cells have the sums of all UAVs in ns-3 and in the model in Mb/s, and the

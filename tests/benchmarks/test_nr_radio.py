@@ -4,6 +4,7 @@
 """The model of 5G NR against stored rates of 5G-LENA, as its benchmark compares them."""
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -57,7 +58,7 @@ def test_rates_are_those_of_5g_lena(benchmark: ModuleType) -> None:
 
 
 def test_rates_of_many_cells_are_those_of_5g_lena(benchmark: ModuleType) -> None:
-    """229 cells of all spacings, patterns, bandwidths and tables; see docs/nr.md for the rest."""
+    """229 cells of all spacings, patterns, bandwidths and tables."""
     found = benchmark.summary(benchmark.LENA_CELLS, benchmark.duplex_of)["all"]
     assert (found["rates"], found["sums"]) == (2022, 456)
     assert found["median"] < 1e-4
@@ -122,3 +123,18 @@ def test_the_cell_is_divided_as_in_5g_lena(benchmark: ModuleType) -> None:
         assert sum(part for _, part in grants) == pytest.approx(1)
         assert sum(n * part for n, part in grants) == pytest.approx(blocks / uavs)
         assert {n for n, _ in grants} == {blocks // uavs, -(-blocks // uavs)}
+
+
+def test_the_page_has_the_tables_that_are_printed(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    published = (BENCHMARKS.parent / "docs" / "measured-radio.md").read_text(encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(published, encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["nr_radio.py", "--docs", str(page)])
+    benchmark.main()
+    one, other = (
+        re.sub(r"Revision: `\w+\+?`", "Revision", text)
+        for text in (published, page.read_text(encoding="utf-8"))
+    )
+    assert one == other
