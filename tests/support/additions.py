@@ -229,7 +229,7 @@ def inverse_square(space: Surroundings, at_1_m: float = 1e-4) -> Gain:
             )
         ],
         "docs/channels.md": [
-            before("| `rma-av` | rural", "| `inverse-square` | 1/d² | anywhere | numpy |\n")
+            before("| `rma-av` | rural", "| `inverse-square` | 1/d² | anywhere |\n")
         ],
     },
     check_channel,
