@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from documents import PAGES, Checkout, Command, judge, parse, read
 
+from ns3_scenarios import nr_module
+
 READ = {page.name: page for page in map(read, PAGES)}
 LONG = ("docs/plugins.md", "docs/validate.md")
 """Pages that compute longest with what tests of their own cover."""
@@ -31,7 +33,7 @@ def checkout(tmp_path: Path) -> Checkout:
     ],
 )
 def test_commands_work_and_print_what_is_shown(name: str, checkout: Checkout) -> None:
-    quick = [c for c in READ[name].commands if not c.words & {"full", "docker"}]
+    quick = [c for c in READ[name].commands if not c.words & {"full", "docker", "lena"}]
     faults = checkout.run(quick, limit_s=280)
     assert not faults, "\n".join(faults)
 
@@ -40,7 +42,16 @@ def test_commands_work_and_print_what_is_shown(name: str, checkout: Checkout) ->
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", with_words("full"))
 def test_long_commands_work_too(name: str, checkout: Checkout) -> None:
-    faults = checkout.run([c for c in READ[name].commands if "docker" not in c.words], 3500)
+    commands = [c for c in READ[name].commands if not c.words & {"docker", "lena"}]
+    faults = checkout.run(commands, limit_s=3500)
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.full
+@pytest.mark.skipif(nr_module.find() is None, reason="5G-LENA is not built")
+@pytest.mark.parametrize("name", with_words("lena"))
+def test_commands_over_5g_lena_work(name: str, checkout: Checkout) -> None:
+    faults = checkout.run([c for c in READ[name].commands if "lena" in c.words], limit_s=280)
     assert not faults, "\n".join(faults)
 
 

@@ -14,7 +14,7 @@ What stands behind a block's opening fence says what it is:
 
 Words behind ``sh``, ``console`` and ``python``: ``about``: numbers in the output differ from run to
 run; ``status=N``: commands end with that status; ``full``: takes long, run under ``-m full`` only;
-``docker``: run where a daemon answers to root.
+``docker``: run where a daemon answers to root; ``lena``: run where 5G-LENA is built.
 """
 
 import os
@@ -35,7 +35,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 RUN = {"sh", "console", "python"}
 FILES = {"yaml", "python", "toml", "json", "text"}
 SHOWN = {"yaml", "toml", "json", "text", "mermaid"}
-WORDS = {"about", "full", "docker"}
+WORDS = {"about", "full", "docker", "lena"}
 NUMBER = r"[−+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?"
 
 
