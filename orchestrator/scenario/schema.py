@@ -1165,7 +1165,7 @@ class Data(Section):
     """`synthetic`, or a folder. The folder contains the binary files of CIFAR-100; or images and
     labels in Parquet files or in the format in which the library `datasets` saves to disk; or one
     folder per class. The training part and the held-out part are recognised by the names of files
-    and folders (see docs/learning.md). If there is no held-out part, a random tenth of each class,
+    and folders (see docs/data.md). If there is no held-out part, a random tenth of each class,
     determined by the random seed, is held out. For language models, a file or folder with texts or
     arrays of tokens (see docs/language-models.md). A folder with the JSON files of LEAF or the HDF5
     files of TensorFlow Federated has samples of named clients."""
@@ -1186,7 +1186,7 @@ class Data(Section):
     """With the partition `column`, the column of a table that names the client of each sample.
     Default: the clients of LEAF or TensorFlow Federated, or one folder per client. If there are
     more clients than UAVs, as many are chosen by the random seed, and the output names the others
-    (see docs/learning.md)."""
+    (see docs/data.md)."""
     concentration: Annotated[float, Field(ge=1e-3, le=1e6)] = 0.5
     """Concentration of the Dirichlet distributions. Small values give uneven distributions."""
     noise: Annotated[float, Field(ge=0, le=1e3)] = Field(
@@ -1371,7 +1371,7 @@ class Workload(Section):
     )
     """Choice of the samples of a batch. `draws`: each batch is a fresh draw; `epochs`: batches pass
     over the client's samples without replacement, in a new random order for each pass. Passes
-    continue from iteration to iteration and from round to round (see docs/learning.md)."""
+    continue from iteration to iteration and from round to round (see docs/data.md)."""
     last_batch: Literal["drop", "keep"] = Field(
         default="drop", exclude_if=lambda choice: choice == "drop"
     )
@@ -1480,8 +1480,8 @@ class Workload(Section):
     wire_dtype: str = "float32"
     """Encoding of smashed data and gradients on the links: `float32`, `float16`, `bfloat16`,
     `int8`, `int4`, `top-k`, or a codec that a package registers as `testbed.codecs` (see
-    docs/learning.md). The section `codecs` overrides this key for each direction, and it sets the
-    encoding of adapters."""
+    docs/aggregation.md). The section `codecs` overrides this key for each direction, and it sets
+    the encoding of adapters."""
     wire_parameters: dict[str, JsonValue] = Field(default={}, exclude_if=lambda given: not given)
     """Parameters of the codec, by name."""
     codecs: Codecs = Field(default=PLAIN_CODECS, exclude_if=lambda codecs: codecs == PLAIN_CODECS)
@@ -1518,7 +1518,7 @@ class Workload(Section):
     `fedyogi` and `fedadagrad`, with an optimiser at the server; `svd`, the mean of the products
     B A; `scaffold`, `feddyn`, `fednova` and `q-fedavg`, which correct for unequal clients;
     `trimmed-mean`, `median`, `krum` and `multi-krum`, which withstand wrong models; or a rule that
-    a package registers as `testbed.aggregators` (see docs/learning.md)."""
+    a package registers as `testbed.aggregators` (see docs/aggregation.md)."""
     aggregation_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
     )
@@ -1527,7 +1527,7 @@ class Workload(Section):
     """What clients do in addition to the steps of their optimiser: `proximal`, the proximal term of
     `fedprox` with any rule; `personal`, tensors of which each client keeps its own; `private`,
     clipping and noise for differential privacy; or a local step that a package registers as
-    `testbed.local_steps` (see docs/learning.md). Default: only what the aggregation rule asks
+    `testbed.local_steps` (see docs/aggregation.md). Default: only what the aggregation rule asks
     for."""
     local_step_parameters: dict[str, JsonValue] = Field(
         default={}, exclude_if=lambda given: not given
