@@ -7,8 +7,8 @@
 
 For each model, one round of two clients and two iterations is trained on both, and the largest
 difference of a trained tensor, relative to its norm, must lie below 1e-3. Steps are timed by the
-device's own clock, the fastest of some. `--publish` writes what it measured into docs/gpu.md.
-Without a CUDA device it ends with one line and status 2.
+device's own clock, the fastest of some. `--publish` writes what it measured into
+docs/measured-learning.md. Without a CUDA device it ends with one line and status 2.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from workloads.learning.stopwatch import Stopwatch
 from workloads.models.chain import Images
 
 MODELS = ["swin_large_patch4_window7_224", "vit_base_patch16_224"]
-PAGE = Path(__file__).resolve().parents[1] / "docs/gpu.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/measured-learning.md"
 MARKS = "<!-- gpu: written by benchmarks/gpu.py -->", "<!-- end of gpu -->"
 TRAINING = TrainingConfig(learning_rate=0.01, optimiser="sgd")
 CLOSE = 1e-3
@@ -146,7 +146,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--publish", action="store_true", help="into docs/gpu.md")
+    parser.add_argument("--publish", action="store_true", help="into docs/measured-learning.md")
     asked = parser.parse_args()
     try:
         device = torch_device(asked.device)
