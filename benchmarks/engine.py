@@ -333,7 +333,7 @@ PACKAGE = {
     "nearly-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: nearly\nVersion: 1.0\n",
     "nearly-1.0.dist-info/entry_points.txt": "[testbed.orders]\nnearly-done = nearly:nearly_done\n",
 }
-"""The service order of docs/plugins.md, as an installer leaves it."""
+"""The service order of examples/skyward, as an installer leaves it."""
 
 
 @contextmanager

@@ -362,12 +362,12 @@ def check_transport(_):
     assert 0 < prefixed.rounds[0].latency_s - plain.rounds[0].latency_s < 1e-3
 
 
-OF_A_PACKAGE = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+OF_A_PACKAGE = (ROOT / "examples" / "skyward" / "skyward.py").read_text(encoding="utf-8")
 TRANSPORT = Addition(
     {
         "testbed/transport/prefixed.py": LICENCE
         + '''
-"""The transport of docs/plugins.md, under another name."""
+"""The transport of examples/skyward, under another name."""
 
 from testbed.transport.streams import StreamTransport
 from testbed.transport.tcp import TcpStream

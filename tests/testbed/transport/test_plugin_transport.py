@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The transport of docs/plugins.md: found, validated, charged for its bytes, and run."""
+"""The transport of examples/skyward: found, validated, charged for its bytes, and run."""
 
 import os
 import re
@@ -46,12 +46,10 @@ gone = skyward:gone
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the page's package, as an installer leaves it."""
-    page = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
-    code = re.search(r"```python skyward/skyward\.py\n(.*?)```", page, re.DOTALL)
-    assert code
+    """A folder with the example's package, as an installer leaves it."""
+    code = (ROOT / "examples" / "skyward" / "skyward.py").read_text(encoding="utf-8")
     folder = tmp_path_factory.mktemp("packages")
-    write_package(folder, "skyward", code[1] + OTHERS, ENTRIES)
+    write_package(folder, "skyward", code + OTHERS, ENTRIES)
     return folder
 
 

@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: UAV-SFL testbed authors
 # SPDX-License-Identifier: MIT
 
-"""The causal transformer of docs/plugins.md: installed, counted, cut, trained and predicted."""
+"""The causal transformer of examples/prophet: installed, counted, cut, trained and predicted."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,12 +33,10 @@ CODECS = "[testbed.codecs]\nsigns = prophet:Signs\n"
 
 @pytest.fixture(autouse=True)
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The page's package as an installer leaves it, and a cache folder of its own."""
-    page = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
-    code = re.search(r"```python prophet/prophet\.py\n(.*?)```", page, re.DOTALL)
-    assert code
+    """The example's package as an installer leaves it, and a cache folder of its own."""
+    code = (ROOT / "examples" / "prophet" / "prophet.py").read_text(encoding="utf-8")
     folder = tmp_path / "packages"
-    write_package(folder, "prophet", code[1], f"{ENTRIES}\n{RULES}\n{STEPS}\n{CODECS}")
+    write_package(folder, "prophet", code, f"{ENTRIES}\n{RULES}\n{STEPS}\n{CODECS}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     torch.set_num_threads(1)
     with importable(folder, "prophet", monkeypatch):
