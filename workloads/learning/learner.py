@@ -36,6 +36,7 @@ from workloads.learning.model import (
 from workloads.learning.ranks import ranked
 from workloads.learning.settings import TrainingConfig
 from workloads.learning.stopwatch import Stopwatch
+from workloads.models.uncompiled import without_compiler
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,15 @@ class Local:
     there are none."""
     state: Mapping[str, Tensor] = field(default_factory=dict)
     """State from the client's earlier rounds."""
+
+
+def _optimiser(
+    trained: list[Tensor], training: TrainingConfig, rate: float
+) -> torch.optim.Optimizer:
+    decay = training.weight_decay
+    if training.optimiser == "adamw":
+        return torch.optim.AdamW(trained, rate, weight_decay=decay)
+    return torch.optim.SGD(trained, rate, momentum=training.momentum, weight_decay=decay)
 
 
 class Trainees:
@@ -115,19 +125,9 @@ class Trainees:
         if local is not None and local.steps and self._global:
             self._begin(local, layout, start, training.seed, rate, round_)
         self._optimiser: torch.optim.Optimizer | None = None
-        if not self._trained:
-            pass
-        elif training.optimiser == "adamw":
-            self._optimiser = torch.optim.AdamW(
-                self._trained, rate, weight_decay=training.weight_decay
-            )
-        else:
-            self._optimiser = torch.optim.SGD(
-                self._trained,
-                rate,
-                momentum=training.momentum,
-                weight_decay=training.weight_decay,
-            )
+        if self._trained:
+            with without_compiler():
+                self._optimiser = _optimiser(self._trained, training, rate)
 
     def _add(self, layout: Layout, start: int, values: Tensor) -> None:
         gradient = torch.zeros_like(values)
@@ -248,7 +248,8 @@ class Trainees:
                 self.part.steps += 1
             if self._clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self._trained, self._clip_norm)
-            self._optimiser.step()
+            with without_compiler():
+                self._optimiser.step()
             for gradient in gradients:
                 gradient.zero_()
         self._waiting = 0

@@ -19,8 +19,6 @@ from math import prod
 from typing import Any
 
 import torch
-from timm.layers import Conv2dSame
-from timm.layers.padding import pad_same
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -35,8 +33,12 @@ from workloads.learning.settings import STATISTICS as STATISTICS
 from workloads.learning.settings import UAV_STATE as UAV_STATE
 from workloads.learning.settings import ModelConfig
 from workloads.models.chain import Chain, Step, is_transposed
-from workloads.models.families import chain_of
+from workloads.models.families import chain_of, uncompiled
 from workloads.models.seeds import generator
+
+# isort: split
+from timm.layers import Conv2dSame
+from timm.layers.padding import pad_same
 
 MAGNITUDE = "lora_magnitude_vector"
 """Name of DoRA's magnitude in peft."""
@@ -385,7 +387,8 @@ class SplitModel(nn.Module):
         head of weights that fits, the network's own parameters, and statistics."""
         self.norms = _norms_of(net, config)
         """Layers with batch normalisation that keep statistics, by name."""
-        traced = _Traced(self)
+        with uncompiled(config):
+            traced = _Traced(self)
         self._single = traced.single
         self.feature_shapes = traced.shapes
         """Shape of one sample's smashed data, for u = 1, 2, …"""

@@ -6,12 +6,18 @@ of other packages."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
-import timm
 import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.overrides import TorchFunctionMode
+
+from workloads.models.uncompiled import timm, without_compiler
+
+# isort: split
 from timm.models.beit import Beit
 from timm.models.convnext import ConvNeXt
 from timm.models.efficientnet import EfficientNet
@@ -23,9 +29,6 @@ from timm.models.swin_transformer import SwinTransformer
 from timm.models.swin_transformer_v2 import SwinTransformerV2
 from timm.models.vgg import VGG
 from timm.models.vision_transformer import VisionTransformer
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
-from torch.overrides import TorchFunctionMode
 
 from testbed.core.errors import InputError
 from testbed.core.registry import MODELS
@@ -129,7 +132,8 @@ def chain_of(config: ModelConfig) -> Chain:
         known = [*OWN_MODELS, *timm.list_models(), *MODELS.plugins]
         raise InputError(f"workload.model: {not_one_of(config.model, known)}")
     try:
-        net = _without_memory(_own if config.model in OWN_MODELS else timm_model, config)
+        with uncompiled(config):
+            net = _without_memory(_own if config.model in OWN_MODELS else timm_model, config)
     except Exception as error:  # Networks raise any type for sizes that do not fit.
         why = " ".join(str(error).split())[:200] or type(error).__name__
         if config.image_size is None:
@@ -145,6 +149,12 @@ def chain_of(config: ModelConfig) -> Chain:
             f"these classes of timm can be: {', '.join(kind.__name__ for kind in CHAINS)}"
         )
     return make(net, _images(net, config))
+
+
+def uncompiled(config: ModelConfig) -> AbstractContextManager[None]:
+    """`without_compiler` for networks of timm; others may need the compiler."""
+    own = config.model not in MODELS.plugins and not is_language(config.model)
+    return without_compiler() if own else nullcontext()
 
 
 # --- creation of networks ------------------------------------------------------------------------
