@@ -50,8 +50,7 @@ RUN SETUPTOOLS_SCM_PRETEND_VERSION=${VERSION} \
 
 # All users share the compiled ns-3 models and the compiled engine, also with a read-only root.
 RUN export XDG_CACHE_HOME=/opt/testbed/share \
-    && python -c 'from ns3_scenarios.build import library; [*map(library, ("channel", "packets", "radio"))]' \
-    && testbed predict quickstart --wire --rounds 1 >/dev/null \
+    && python -m orchestrator.engine.prepared \
     && chmod -R a+rX /opt/testbed/share
 
 RUN useradd --create-home testbed && install -d -o testbed -g testbed /work && install -d -m 1777 /key

@@ -24,14 +24,17 @@ setup-dev: .venv/.dev
 
 .venv/.light: $(LOCKS)
 	@$(INSTALL) light
+	@$(BIN)/python -m orchestrator.engine.prepared
 	@touch $@
 
 .venv/.ready: $(LOCKS)
 	@$(INSTALL) full
+	@$(BIN)/python -m orchestrator.engine.prepared
 	@touch .venv/.light $@
 
 .venv/.dev: $(LOCKS)
 	@$(INSTALL) dev
+	@$(BIN)/python -m orchestrator.engine.prepared
 	@touch .venv/.light .venv/.ready $@
 
 lint: setup-dev

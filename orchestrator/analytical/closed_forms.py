@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from ns3_scenarios.trace import SlotValues
 from orchestrator.engine.access import RadioAccess
-from orchestrator.engine.compiling import compiled
+from orchestrator.engine.core_library import Chain, library, pointer
 from orchestrator.engine.plan import Array, RoundPlan
 from orchestrator.engine.rates import link_rates
 from orchestrator.rounds.simulation import RoundTimes
@@ -225,7 +225,8 @@ def pipeline(d: Durations) -> Pipeline:
 
 def order_latency_s(p: Pipeline, order: npt.NDArray[np.int64]) -> float:
     """Latency of CPSFL if, among the ready gradients, the first client in `order` is served, s."""
-    return float(_serve(p.ready_s, p.lag_s, p.sg_s, p.tail_s, p.iterations, order))
+    chain, places = _chain(p), np.ascontiguousarray(order, np.int64)
+    return float(library().engine_served_in(chain.address, pointer(places)))
 
 
 def best_order_s(p: Pipeline) -> float:
@@ -239,72 +240,12 @@ def best_sequence_s(p: Pipeline) -> float:
 
     No other schedule is faster. This is a branch-and-bound search for K I up to about 15.
     """
-    left = np.full(len(p.sg_s), p.iterations)
-    upper = order_latency_s(p, larger_lag_first(p.lag_s)) * (1 + 1e-12)
-    return float(_search(p.ready_s.copy(), left, 0.0, 0.0, upper, p.lag_s, p.sg_s, p.tail_s))
+    chain, upper = _chain(p), order_latency_s(p, larger_lag_first(p.lag_s)) * (1 + 1e-12)
+    return float(library().engine_best_sequence(chain.address, upper))
 
 
-@compiled
-def _serve(
-    ready_s: Array,
-    lag_s: Array,
-    sg_s: Array,
-    tail_s: Array,
-    iterations: int,
-    order: npt.NDArray[np.int64],
-) -> float:
-    ready, left = ready_s.copy(), np.full(ready_s.size, iterations)
-    free_s, end_s = 0.0, 0.0
-    for _ in range(ready.size * iterations):
-        now_s = np.inf
-        for k in order:
-            if left[k] > 0:
-                now_s = min(now_s, max(free_s, ready[k]))
-        for k in order:
-            if left[k] > 0 and ready[k] <= now_s:
-                free_s = now_s + sg_s[k]
-                ready[k] = free_s + lag_s[k]
-                left[k] -= 1
-                end_s = max(end_s, free_s + tail_s[k])
-                break
-    return end_s
-
-
-@compiled
-def _search(
-    ready: Array,
-    left: npt.NDArray[np.int64],
-    free_s: float,
-    end_s: float,
-    best_s: float,
-    lag_s: Array,
-    sg_s: Array,
-    tail_s: Array,
-) -> float:
-    """The earliest end that can follow from this state; `best_s` if it is not below `best_s`."""
-    total_s, first_s, last_s, bound_s = 0.0, np.inf, np.inf, end_s
-    for k in range(ready.size):
-        if left[k] > 0:
-            start_s = max(free_s, ready[k])
-            alone_s = left[k] * sg_s[k] + (left[k] - 1) * lag_s[k] + tail_s[k]
-            bound_s = max(bound_s, start_s + alone_s)
-            total_s += left[k] * sg_s[k]
-            first_s, last_s = min(first_s, start_s), min(last_s, tail_s[k])
-    if total_s == 0.0:
-        return min(best_s, end_s)
-    if max(bound_s, first_s + total_s + last_s) >= best_s:
-        return best_s
-    for k in range(ready.size):
-        if left[k] > 0:
-            was_s = ready[k]
-            done_s = max(free_s, was_s) + sg_s[k]
-            ready[k] = done_s + lag_s[k]
-            left[k] -= 1
-            end_here_s = max(end_s, done_s + tail_s[k])
-            best_s = _search(ready, left, done_s, end_here_s, best_s, lag_s, sg_s, tail_s)
-            ready[k] = was_s
-            left[k] += 1
-    return best_s
+def _chain(p: Pipeline) -> Chain:
+    return Chain(p.iterations, ready_s=p.ready_s, lag_s=p.lag_s, sg_s=p.sg_s, tail_s=p.tail_s)
 
 
 COUNTEREXAMPLE = Durations(

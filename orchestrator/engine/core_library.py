@@ -61,6 +61,9 @@ def library() -> ctypes.CDLL:
         ("engine_advance", _Long, [_Pointer, _Double, _Pointer]),
         ("engine_round", _Double, [*5 * pointers, _Double, *6 * pointers]),
         ("engine_rounds", _Long, [*7 * pointers, _Double, _Int, _Long, *12 * pointers]),
+        ("engine_served_in", _Double, 2 * pointers),
+        ("engine_best_sequence", _Double, [_Pointer, _Double]),
+        ("engine_whitened", _Double, [*2 * pointers, _Long, _Long, _Double, _Double, _Pointer]),
     ]
     try:
         return native("engine", _SOURCES / "core.cc", functions)
@@ -415,6 +418,19 @@ class Work(_Structure):
         bytes_ = [np.ascontiguousarray(each, np.int64) for each in (*sizes, iterations_of)]
         names = [name for name, *_ in self._fields_[:8]]
         self._keep(**dict(zip(names, [*times, *bytes_], strict=True)))
+
+
+class Chain(_Structure):
+    """CPSFL's downlink, see `orchestrator.theory.closed_forms.Pipeline`; arrays of shape [K]."""
+
+    _fields_ = (
+        *((name, _Pointer) for name in ("ready_s", "lag_s", "sg_s", "tail_s")),
+        *(("clients", _Long), ("iterations", _Long)),
+    )
+
+    def __init__(self, iterations: int, **arrays: Array):
+        super().__init__(clients=len(arrays["ready_s"]), iterations=iterations)
+        self._keep(**{name: np.ascontiguousarray(each, float) for name, each in arrays.items()})
 
 
 class Menu(_Structure):

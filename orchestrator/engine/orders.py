@@ -3,13 +3,16 @@
 
 """Service orders as machine code that the engine calls.
 
-An order's function is compiled by numba to a C function of plain numbers, whose address the engine
-gets. The two orders of the paper need none.
+The two orders of the paper need none, and those that come with the testbed are part of the engine's
+library. The function of a package is compiled by numba to a C function of plain numbers, whose
+address the engine gets.
 """
 
+import ctypes
 from functools import cache, partial
 from typing import Any
 
+from orchestrator.engine.core_library import library
 from testbed.core import orders
 from testbed.core.errors import InputError
 from testbed.core.orders import Ahead
@@ -24,7 +27,16 @@ def machine_code(paradigm: Paradigm) -> int | None:
     Raises:
         InputError: The order is unknown, or numba cannot compile it.
     """
-    return None if paradigm.order in orders.PAPERS else int(_c_function(paradigm).address)
+    if paradigm.order in orders.PAPERS:
+        return None
+    return _built_in(paradigm.order) or int(_c_function(paradigm).address)
+
+
+@cache
+def _built_in(order: str) -> int | None:
+    """The address of an order's function in the library of the engine; None: it has none."""
+    function = getattr(library(), f"engine_{order.replace('-', '_')}", None)
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
 
 
 @cache

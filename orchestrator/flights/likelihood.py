@@ -12,14 +12,14 @@ gives the exact likelihood in a time that is proportional to the number of value
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from orchestrator.engine.arrays import Array
-from orchestrator.engine.compiling import compiled
+from orchestrator.engine.core_library import library, pointer
 
 LEAST_M, MOST_M = 0.1, 1e4
 """Limits of the decorrelation distance in m."""
@@ -96,7 +96,7 @@ class Estimate:
         """
         distance_m, share = self.start
         rest = series.value_db - terms @ self.coefficients
-        white, log_scale = _whitened(rest[:, None].copy(), series.step_m, distance_m, share)
+        white, log_scale = _whitened(rest[:, None], series.step_m, distance_m, share)
         variance = self.shadowing_db**2
         n = len(rest)
         return -0.5 * float(
@@ -172,7 +172,7 @@ def _profiled(
     return log_likelihood, coefficients, variance, spread
 
 
-def _whitening(
+def _whitened(
     columns: Array, step_m: Array, distance_m: float, share: float
 ) -> tuple[Array, float]:
     """Normalised innovations of each column, for shadowing with a variance of 1.
@@ -187,23 +187,9 @@ def _whitening(
         The innovations divided by their standard deviations, shape [n, m], and the logarithm of the
         determinant of the covariance of the values.
     """
-    n, m = columns.shape
-    white = np.empty((n, m))
-    state = np.zeros(m)
-    variance, log_scale = 1.0, 0.0
-    for i in range(n):
-        kept = math.exp(-step_m[i] / distance_m)
-        variance = 1.0 + kept * kept * (variance - 1.0)
-        whole = variance + share
-        gain, scale = variance / whole, 1.0 / math.sqrt(whole)
-        log_scale += math.log(whole)
-        for j in range(m):
-            expected = kept * state[j]
-            innovation = columns[i, j] - expected
-            white[i, j] = innovation * scale
-            state[j] = expected + gain * innovation
-        variance *= 1.0 - gain
-    return white, log_scale
-
-
-_whitened: Callable[[Array, Array, float, float], tuple[Array, float]] = compiled(_whitening)
+    given = np.ascontiguousarray(columns, float), np.ascontiguousarray(step_m, float)
+    white = np.empty(columns.shape)
+    log_scale = library().engine_whitened(
+        *map(pointer, given), *columns.shape, distance_m, share, pointer(white)
+    )
+    return white, float(log_scale)

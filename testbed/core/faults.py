@@ -25,8 +25,7 @@ def slowed_end(start_s: float, work_s: float, slow: Sequence[Sequence[float]]) -
             computing takes factor times as long.
     """
     now_s, left_s = start_s, work_s
-    for row in range(len(slow)):  # numba also compiles this function, with an array for `slow`
-        begin_s, end_s, factor = slow[row][0], slow[row][1], slow[row][2]
+    for begin_s, end_s, factor in slow:
         if end_s <= now_s:
             continue
         if now_s + left_s <= begin_s:

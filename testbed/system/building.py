@@ -34,6 +34,10 @@ from testbed.system.folders import cache_folder
 
 log = logging.getLogger(__name__)
 
+SECONDS = {"engine": 3, "ns3-channel": 5, "ns3-packets": 8, "ns3-radio": 30, "ns3-radio-nr": 40}
+"""About how long the builds take, in s, by the first part of the file's name."""
+UNUSED_S = 30 * 86400.0
+"""Time in s after which a build that was not used is removed when another one is made."""
 BUILD_S = 600.0
 """Time limit of a build in s; a build usually takes some seconds."""
 
@@ -120,8 +124,21 @@ def _cached(built: Path, command: Sequence[str], sources: Sequence[Path]) -> Pat
         with (built.parent / "build.lock").open("w") as lock:
             _hold(lock)
             if not is_intact(built):
+                name = built.name.rpartition("-")[0]
+                log.info("compiling %s, once: about %d s", name, SECONDS.get(name, 10))
                 _build(command, sources, built)
+                _remove_unused(built.parent, f"{name}-*")
+    if time.time() - built.stat().st_mtime > UNUSED_S / 30:
+        os.utime(built)
     return built
+
+
+def _remove_unused(folder: Path, pattern: str) -> None:
+    """Remove builds that were not used for `UNUSED_S`, and machine code of earlier versions."""
+    for path in (*folder.glob(pattern), *folder.glob("machine-code-*")):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > UNUSED_S:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @cache
@@ -218,9 +235,6 @@ def _build(command: Sequence[str], sources: Sequence[Path], target: Path) -> Non
     """Compile the sources as one unit, which parses common headers once; write the target
     atomically."""
     unit = "".join(f'#include "{path}"\n' for path in sources)
-
-    log.debug("building %s, once", target)
-
     compile_whole(command, unit, target)
 
 

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "medium.h"
+#include "orders.h"
 #include "round.h"
+#include "sequences.h"
 #include "tcp.h"
 
 using namespace engine;
@@ -189,6 +191,35 @@ int64_t engine_rounds(const Rules *rules, const Menu *menu, const Work *work, co
     if (follow) start_s += latency_s[n];
   }
   return rounds;
+}
+
+double engine_served_in(const Chain *chain, const int64_t *order) { return served(*chain, order); }
+
+double engine_best_sequence(const Chain *chain, double best_s) {
+  std::vector<double> ready(chain->ready_s, chain->ready_s + chain->clients);
+  std::vector<int64_t> left(ready.size(), chain->iterations);
+  return searched(*chain, ready, left, 0.0, 0.0, best_s);
+}
+
+// Fill the normalised innovations [n, m] of columns [n, m], and return the logarithm of the
+// determinant; see `orchestrator.flights.likelihood`.
+double engine_whitened(const double *columns, const double *step_m, int64_t n, int64_t m,
+                       double distance_m, double share, double *white) {
+  std::vector<double> state(static_cast<std::size_t>(m), 0.0);
+  double variance = 1.0, log_scale = 0.0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double kept = std::exp(-step_m[i] / distance_m);
+    variance = 1.0 + kept * kept * (variance - 1.0);
+    const double whole = variance + share, gain = variance / whole, scale = 1.0 / std::sqrt(whole);
+    log_scale += std::log(whole);
+    for (int64_t j = 0; j < m; ++j) {
+      const double expected = kept * state[j], innovation = columns[i * m + j] - expected;
+      white[i * m + j] = innovation * scale;
+      state[j] = expected + gain * innovation;
+    }
+    variance *= 1.0 - gain;
+  }
+  return log_scale;
 }
 
 }  // extern "C"
