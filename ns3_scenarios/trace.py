@@ -197,6 +197,7 @@ class SlotTrace:
 
     Attributes:
         slot_s: Length of a slot, in seconds.
+        begin: Number of the first of these slots; above 0 if a channel has forgotten earlier ones.
         position_m: Shape [K, S, 3]; None if an outside trace has no positions.
         seed: The seed of the trace, if known.
         scenario: JSON text of the scenario from which the trace was made, if known.
@@ -206,6 +207,7 @@ class SlotTrace:
     """
 
     slot_s: float
+    begin: int = 0
     position_m: Array | None
     seed: int | None
     scenario: str | None
@@ -256,6 +258,11 @@ class SlotTrace:
     def slots(self) -> int:
         """S."""
         return int(self.values.shape[1])
+
+    @property
+    def end(self) -> int:
+        """Number of the slot after the last one."""
+        return self.begin + self.slots
 
     @property
     def bytes(self) -> int:
@@ -317,6 +324,7 @@ class ChannelTrace(SlotTrace):
     """Gains of the downlink in all cells, if they differ from the uplink's."""
     served: Served | None = None
     """The cell of each UAV with the fraction of its gains that interference leaves; not saved."""
+    begin: int = 0
 
     @cached_property
     def values(self) -> SlotValues:
@@ -901,12 +909,21 @@ class Kept:
             BeyondHorizon: They are more than the source can be asked for.
         """
         kept = self._kept
-        have = 0 if kept is None else kept.slots
+        begin, have = (0, 0) if kept is None else (kept.begin, kept.end)
         if kept is None or slots > have:
             check_horizon(self.horizon, have, slots)
-            ahead = max(slots, 1 if self.horizon else int(have * _GROWTH), 1)
-            self._kept = kept = self._extended(self.following(ahead - have))
+            more = begin + int((have - begin) * _GROWTH)
+            ahead = max(slots, 1 if self.horizon else more, 1)
+            self._kept = kept = self._extended(self.following(ahead - have), begin)
         return kept
+
+    def forget(self, slots: int) -> ChannelTrace:
+        """Forget the first slots; returns the trace of the others. Returned traces stay valid."""
+        kept = self._kept
+        assert kept is not None
+        self._grown = {}
+        self._kept = self._extended(kept.at(slice(slots - kept.begin, None)), slots)
+        return self._kept
 
     @property
     def flight(self) -> object:
@@ -918,15 +935,15 @@ class Kept:
         source without memory. Returned traces stay as they are."""
         if self._kept is not None and self._kept.slots > slots:
             kept, self._grown = self._kept.first(slots), {}
-            self._kept = self._extended(kept.at(np.arange(slots)))
+            self._kept = self._extended(kept.at(np.arange(slots)), 0)
             self._rewound(slots)
 
     def _rewound(self, slots: int) -> None:
         """Let the next slot that is made be this one."""
         raise NotImplementedError
 
-    def _extended(self, piece: ChannelTrace) -> ChannelTrace:
-        """The kept trace and its next slots."""
+    def _extended(self, piece: ChannelTrace, begin: int) -> ChannelTrace:
+        """The kept trace, whose first slot has this number, and its next slots."""
 
         def added(name: str, axis: int, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
             if name not in self._grown:
@@ -949,7 +966,7 @@ class Kept:
                 )
             elif values is not None:
                 whole[name] = added(name, axis, values)
-        return piece.replaced(**whole)
+        return piece.replaced(**whole, begin=begin)
 
     def close(self) -> None:
         """Release the resources of the source. Returned traces stay valid."""

@@ -180,16 +180,20 @@ class Slots(_Structure):
         slot_s: Length of a slot.
         edges_s: Shape [S + 1]: the moments at which slots begin, in place of the multiples of
             `slot_s`.
+        begin: Number of the first of these slots; see `SlotTrace.begin`.
     """
 
     _fields_ = (
-        *(("values", _Pointer), ("ways", _Long), ("clients", _Long), ("slots", _Long)),
+        ("values", _Pointer),
+        *((name, _Long) for name in ("ways", "clients", "slots", "begin")),
         *(("slot_s", _Double), ("edges_s", _Pointer), ("fading", _Pointer), ("blocks", _Long)),
         *((name, _Pointer) for name in ("cells", "strength", "load", "kept")),
         ("sites", _Long),
     )
 
-    def __init__(self, values: SlotValues, slot_s: float, edges_s: Array | None = None):
+    def __init__(
+        self, values: SlotValues, slot_s: float, edges_s: Array | None = None, begin: int = 0
+    ):
         fading, cells, sites, given = None, None, None, values
         if isinstance(values, TwoWay):
             fading, cells, sites, given = values.fading, values.cells, values.sites, values.values
@@ -197,7 +201,8 @@ class Slots(_Structure):
         if table.ndim == 2:
             table = table[None]
         ways, clients, slots = table.shape
-        super().__init__(ways=ways, clients=clients, slots=slots, slot_s=slot_s)
+        end = begin + slots
+        super().__init__(ways=ways, clients=clients, slots=end, begin=begin, slot_s=slot_s)
         self._keep(
             values=table,
             edges_s=None if edges_s is None else np.ascontiguousarray(edges_s, float),

@@ -108,13 +108,14 @@ class RoundFaults:
     deadline_s: float = math.inf
     """Time until which the round lasts if no client finishes; infinity: the run ends then."""
 
-    def silenced(self, gain: SlotValues) -> SlotValues:
-        """The gains [K, S] with every silent link at 0."""
+    def silenced(self, gain: SlotValues, begin: int = 0) -> SlotValues:
+        """The gains [K, S] of the slots from `begin` on, with every silent link at 0."""
         if not self.silent:
             return gain
         values = gain.values.copy() if isinstance(gain, TwoWay) else gain.copy()
         for client, first, end in self.silent:
-            values[..., client - 1, first:end] = 0.0
+            last = None if end is None else max(0, end - begin)
+            values[..., client - 1, max(0, first - begin) : last] = 0.0
         return replace(gain, values=values) if isinstance(gain, TwoWay) else values
 
     def of_uav(self, client: int) -> UavFaults:

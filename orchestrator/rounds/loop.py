@@ -147,6 +147,7 @@ def play_rounds(
         if not done and not index:
             check_rounds(channel, round_.latency_s, count)
         decisions.add(round_, decision.allocation)
+        channel.played(round_.end_s)
         yield round_
 
 
@@ -251,6 +252,8 @@ def predict(
             short.
     """
     channel = Channel.of(source)
+    if channel is not source and decide is None and not needs_past(scenario, sizing):
+        channel.may_forget()
     if rounds is not None and scenario.updates:
         scenario = scenario.model_copy(update={"rounds": rounds})
     check_steps(scenario if rounds is None else scenario.model_copy(update={"rounds": rounds}))
@@ -266,6 +269,15 @@ def predict(
     except RunEnds as ended:
         return replace(made, ended=ended)
     return made
+
+
+def needs_past(scenario: Scenario, sizing: Sizing) -> bool:
+    """Whether predictions use slots from before a round: to choose clients, for the energy of
+    flight, or for links whose delay or loss differs from slot to slot."""
+    tcp = tcp_model_of(scenario) if sizing is link_bytes else None
+    differs = tcp is not None and tcp.scenario is not None
+    chooses = scenario.topology is not None or selection(scenario) is not None
+    return chooses or differs or scenario.propulsion.model != "none"
 
 
 def engine_of(
@@ -584,6 +596,7 @@ def simulate_on(
                 trace.values,
                 trace.slot_s,
                 start_s,
+                begin=trace.begin,
                 faults=faults,
                 tcp=on_channel(tcp, plan, radio, trace),
             )
@@ -599,7 +612,8 @@ def check_range(radio: RadioAccess, shares: Allocation, trace: SlotTrace, start_
     Raises:
         InputError: The line names the UAVs.
     """
-    first, slots = int(start_s / trace.slot_s), math.ceil(LONGEST_OUTAGE_S / trace.slot_s)
+    first = int(start_s / trace.slot_s) - trace.begin
+    slots = math.ceil(LONGEST_OUTAGE_S / trace.slot_s)
     if trace.slots < first + slots:
         return
     values = trace.values[:, first : first + slots]

@@ -230,6 +230,7 @@ def simulate(
     start_s: float = 0.0,
     *,
     slot_edges_s: Array | None = None,
+    begin: int = 0,
     service_order: npt.NDArray[np.int64] = BY_RULES,
     faults: RoundFaults | None = None,
     tcp: TcpModel | None = None,
@@ -245,6 +246,7 @@ def simulate(
         start_s: Start of the round in s.
         slot_edges_s: Shape [S + 1], increasing: the moments at which the rates really changed, in
             place of the multiples of `slot_s`.
+        begin: Number of the first slot of `gain`; see `SlotTrace.begin`.
         service_order: Shape [2, K, I], see `service_order_of`: in which order sequential stations
             serve, in place of the paradigm's rules.
         faults: Faults of the round; lost clients are dropped, regardless of the scenario's
@@ -255,7 +257,8 @@ def simulate(
         TraceExhausted: The round lasts longer than the trace.
         InputError: The paradigm's order, from a package, cannot be compiled or gives no number.
     """
-    slots = Slots(gain if faults is None else faults.silenced(gain), slot_s, slot_edges_s)
+    heard = gain if faults is None else faults.silenced(gain, begin)
+    slots = Slots(heard, slot_s, slot_edges_s, begin)
     if plan.paradigm.is_plain and not plan.updates and faults is None and tcp is None:
         return _plain(plan, radio, slots, float(start_s), service_order)
     if faults is not None and faults.absent.all() and not plan.updates:

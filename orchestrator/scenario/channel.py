@@ -126,6 +126,8 @@ class Channel:
     def __init__(self, source: ChannelSource):
         self._source = source
         self._trace: SlotTrace | None = None
+        self.forgets = False
+        """Whether slots of rounds that were played are forgotten; see `may_forget`."""
 
     @classmethod
     def of(cls, source: "ChannelSource | Channel") -> "Channel":
@@ -168,8 +170,8 @@ class Channel:
             InputError: They would fill the memory.
             BeyondHorizon: They are not known yet.
         """
-        if self._trace is None or self._trace.slots < slots:
-            self.check_room(slots)
+        if self._trace is None or self._trace.end < slots:
+            self.check_room(slots - (0 if self._trace is None else self._trace.begin))
             try:
                 self._trace = self._source.trace(slots)
             except TraceExhausted as end:
@@ -177,20 +179,35 @@ class Channel:
         return self._trace
 
     def grow(self) -> SlotTrace:
-        """A trace twice as long as now, or as long as the memory or the horizon allow.
+        """A trace with twice as many slots as now, or as many as memory or horizon allow.
 
         Raises:
             TraceExhausted: The source has no more slots.
             InputError: More slots would fill the memory.
         """
-        before = self.now.slots
-        most = self._most_slots if self.horizon is None else before + self.horizon
-        if self.trace(max(before + 1, min(2 * before, most))).slots <= before:
+        before, begin = self.now.end, self.now.begin
+        most = begin + self._most_slots if self.horizon is None else before + self.horizon
+        if self.trace(max(before + 1, min(before + self.now.slots, most))).end <= before:
             raise TraceExhausted(before)
         return self.now
 
+    def may_forget(self) -> None:
+        """Allow the channel to forget slots after `played`; without effect on a given trace.
+
+        Nobody may ask for these slots any more: `until` and `held` would be wrong.
+        """
+        self.forgets = isinstance(self._source, Kept) and self.horizon is None
+
+    def played(self, until_s: float) -> None:
+        """Forget the slots before a moment, if the channel may, and if they are most of it."""
+        # A slot more than needed, since rounds are searched for their first slot from there on.
+        first = int(until_s / self.slot_s) - 2
+        if self.forgets and 2 * (first - self.now.begin) > self.now.slots:
+            assert isinstance(self._source, Kept)
+            self._trace = self._source.forget(min(first, self.now.end - 1))
+
     def check_room(self, slots: int) -> None:
-        """Refuse a number of slots that would fill the memory.
+        """Refuse a number of slots, kept together, that would fill the memory.
 
         Raises:
             InputError: They would.

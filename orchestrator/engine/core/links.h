@@ -230,12 +230,13 @@ inline Rate shared_bps(const Link &link, double value, int64_t active, int64_t o
   return rate;
 }
 
-// A channel trace; mirror of `core_library.Slots`.
+// A channel trace, of which the slots before `begin` are not kept: arrays of S slots hold those from
+// `begin` to `slots`. Mirror of `core_library.Slots`.
 struct Slots {
   const double *values;  // [ways, K, S]
-  int64_t ways, clients, slots;
+  int64_t ways, clients, slots, begin;
   double slot_s;
-  const double *edges_s;   // [S + 1]; null where slots are multiples of `slot_s`
+  const double *edges_s;   // [S + 1], with `begin` 0; null where slots are multiples of `slot_s`
   const float *fading;     // power of small-scale fading [2, K, S, B]; null: there is none
   int64_t blocks;          // B
   const int64_t *cells;    // number of the cell that serves each client [K, S]; null: there is one
@@ -249,25 +250,31 @@ struct Slots {
   int64_t sites;
 };
 
+// The place of a slot in an array with a row of S slots for each client.
+inline int64_t place_in(const Slots &slots, int64_t row, int64_t slot) {
+  return row * (slots.slots - slots.begin) + slot - slots.begin;
+}
+
 inline double strength_of(const Slots &slots, int way, int64_t cell, int64_t k, int64_t slot) {
-  return slots.strength[((side_of(way) * slots.sites + cell) * slots.clients + k) * slots.slots + slot];
+  const int64_t row = (side_of(way) * slots.sites + cell) * slots.clients + k;
+  return slots.strength[place_in(slots, row, slot)];
 }
 
 inline int64_t cell_of(const Slots &slots, int64_t k, int64_t slot) {
-  return slots.cells[k * slots.slots + slot];
+  return slots.cells[place_in(slots, k, slot)];
 }
 
 inline double kept_of(const Slots &slots, int64_t k, int64_t slot) {
-  return slots.kept ? slots.kept[k * slots.slots + slot] : 1.0;
+  return slots.kept ? slots.kept[place_in(slots, k, slot)] : 1.0;
 }
 
 inline double value_of(const Slots &slots, int way, int64_t k, int64_t slot) {
   const int64_t row = slots.ways > 1 ? side_of(way) : 0;
-  return slots.values[(row * slots.clients + k) * slots.slots + slot];
+  return slots.values[place_in(slots, row * slots.clients + k, slot)];
 }
 
 inline const float *fading_of(const Slots &slots, int way, int64_t k, int64_t slot) {
-  return slots.fading + ((side_of(way) * slots.clients + k) * slots.slots + slot) * slots.blocks;
+  return slots.fading + place_in(slots, side_of(way) * slots.clients + k, slot) * slots.blocks;
 }
 
 // The rate of a downlink while each other cell sends for a part of the time, `busy(cell)`, in the
@@ -392,7 +399,7 @@ inline int64_t slot_before(const Slots &slots, double time_s) {
   } else {
     first = static_cast<int64_t>(time_s / slots.slot_s) - 1;
   }
-  return most(int64_t{0}, first);
+  return most(slots.begin, first);
 }
 
 // When a link has carried a number of bits: when the integral of its slots' rates reaches them,

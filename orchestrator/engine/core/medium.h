@@ -71,7 +71,7 @@ inline int64_t sharing_with(const Slots &slots, const Medium &medium, int way, i
   int64_t count = 0;
   for (int64_t place = 0; place < medium.count[way]; ++place) {
     const int64_t other = medium.clients[way * medium.all + place];
-    count += slots.cells[other * slots.slots + slot] == slots.cells[k * slots.slots + slot] &&
+    count += cell_of(slots, other, slot) == cell_of(slots, k, slot) &&
              (!carrying || medium.bps[way * medium.all + other] > 0.0);
   }
   return count;
@@ -177,8 +177,7 @@ inline void reach(Medium &medium, const Slots &slots, int way, double until_s) {
       const double value = value_of(slots, way, k, until);
       same = same && medium.from[at] <= value && value < medium.below[at];
       if (slots.cells) {
-        const int64_t *cell = slots.cells + k * slots.slots + until;
-        same = same && cell[0] == cell[-1];
+        same = same && cell_of(slots, k, until) == cell_of(slots, k, until - 1);
       }
     }
     until += same;
