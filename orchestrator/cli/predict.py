@@ -24,6 +24,7 @@ from testbed.core.errors import InputError
 _RADIO = "Options for rates of an ns-3 radio"
 RADIOS = ("ns3-lte", "ns3-nr", "ns3-wifi")
 TRACES = completion.files(".npz")
+NO_STEPS = Path("none")
 
 
 def trace(
@@ -157,11 +158,21 @@ def predict(
     ] = False,
     learned: Learned = None,
     json_file: JsonFile = None,
+    steps: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.parquet|none",
+            help="Write the steps of all rounds to this Parquet file, a row per step, instead of "
+            "to the JSON file. With none, do not write them at all.",
+            autocompletion=completion.files(".parquet"),
+        ),
+    ] = None,
 ) -> None:
     """Predict the latency and energy of rounds without emulating them.
 
     Examples:
         testbed predict quickstart
+        testbed predict paper --rounds 10000 --json rounds.json --steps steps.parquet
         testbed predict paper --rounds 10 --set paradigm=pipesfl --json predicted.json
         testbed predict paper --trace paper.npz --wire
     """
@@ -171,6 +182,10 @@ def predict(
 
     parsed = api.load(scenario, [*(overrides or []), *rounds_of(rounds)])
     check_writable("json", json_file)
+    steps_file = None if steps == NO_STEPS else steps
+    if steps_file is not None and steps_file.suffix != ".parquet":
+        raise InputError(f"`steps`: must be a file *.parquet, or none, not {steps_file}")
+    check_writable("steps", steps_file)
     trajectory = learning = None
     if learned:  # Importing what reads learned values takes longer than predicting 100 rounds.
         from orchestrator.analysis.learned import curve_of
@@ -188,12 +203,16 @@ def predict(
             json_file,
             {
                 "scenario": parsed.model_dump(mode="json"),
-                "rounds": timeline.to_json(),
+                "rounds": (round_.to_json(steps=steps is None) for round_ in timeline),
                 **({"downlink_is_open": True} if timeline.downlink_is_open else {}),
                 **({"trace_has_rates": True} if timeline.trace_has_rates else {}),
                 **({} if learning is None else {"learning": plain_rows(learning)}),
             },
         )
+    if steps_file is not None:
+        from orchestrator.records.timelines import write_steps
+
+        write_steps(steps_file, timeline)
     out.print(rounds_table(timeline))
     if learning is not None:
         out.print(plain_table(curve_of(learning, timeline)))

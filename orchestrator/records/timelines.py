@@ -3,8 +3,9 @@
 
 """Converts timelines and decisions to tables of a run directory, and back without loss."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,10 @@ from testbed.core.timeline import (
     Round,
     Timeline,
 )
+from testbed.system.files import write_whole
+
+ROUNDS_AT_ONCE = 1000
+"""Number of rounds whose steps are written together."""
 
 
 def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
@@ -51,6 +56,28 @@ def energy_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:
         if round_.flight_energy_j is not None
     ]
     return table.assign(flight_energy_j=np.concatenate(flown)) if flown else table
+
+
+def write_steps(path: Path, timeline: Timeline) -> None:
+    """Write the steps of a timeline as Parquet, atomically: a row per step, with the columns of
+    `Timeline.frame` and `cut`, whether the step ended early. Few rounds are in memory at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def table(rounds: Sequence[Round]) -> pa.Table:
+        frame = Timeline(rounds).frame().astype({"step": str})
+        cut = [round_.cut for round_ in rounds]
+        return pa.Table.from_pandas(frame.assign(cut=np.concatenate([np.empty(0, bool), *cut])))
+
+    def write(part: Path) -> None:
+        rounds = timeline.rounds
+        first = table(rounds[:ROUNDS_AT_ONCE])
+        with pq.ParquetWriter(part, first.schema) as file:
+            file.write_table(first)
+            for at in range(ROUNDS_AT_ONCE, len(rounds), ROUNDS_AT_ONCE):
+                file.write_table(table(rounds[at : at + ROUNDS_AT_ONCE]))
+
+    write_whole(path, write)
 
 
 def backhaul_table(timelines: Mapping[str, Timeline]) -> pd.DataFrame:

@@ -126,6 +126,7 @@ class Channel:
     def __init__(self, source: ChannelSource):
         self._source = source
         self._trace: SlotTrace | None = None
+        self._widest = 0
         self.forgets = False
         """Whether slots of rounds that were played are forgotten; see `may_forget`."""
 
@@ -185,9 +186,12 @@ class Channel:
             TraceExhausted: The source has no more slots.
             InputError: More slots would fill the memory.
         """
-        before, begin = self.now.end, self.now.begin
+        before, begin, kept = self.now.end, self.now.begin, self.now.slots
+        self._widest = max(self._widest, kept)
         most = begin + self._most_slots if self.horizon is None else before + self.horizon
-        if self.trace(max(before + 1, min(before + self.now.slots, most))).end <= before:
+        # After slots were forgotten, at first as many as were kept before.
+        wished = begin + max(2 * kept, self._widest)
+        if self.trace(max(before + 1, min(wished, most))).end <= before:
             raise TraceExhausted(before)
         return self.now
 

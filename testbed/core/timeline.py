@@ -138,11 +138,9 @@ class Round:
         """The end of the last adapter upload."""
         return self.start_s + self.latency_s
 
-    def to_json(self) -> dict[str, Any]:
-        """The round as a JSON object in the documented format."""
-        columns = [self.spans[name].tolist() for name in SPAN.names or ()]
-        cut = self.cut.tolist()
-        return {
+    def to_json(self, *, steps: bool = True) -> dict[str, Any]:
+        """The round as a JSON object in the documented format, with or without its steps."""
+        whole: dict[str, Any] = {
             "round": self.index,
             "paradigm": self.paradigm,
             "split": list(self.split) if isinstance(self.split, tuple) else self.split,
@@ -158,7 +156,10 @@ class Round:
             **({"clients": here} if len(here := self.clients) < len(self.energy_j) else {}),
             **({"lost": [asdict(loss) for loss in self.lost]} if self.lost else {}),
             **({"backhaul": [asdict(each) for each in self.backhaul]} if self.backhaul else {}),
-            "steps": [
+        }
+        if steps:
+            columns = [self.spans[name].tolist() for name in SPAN.names or ()]
+            whole["steps"] = [
                 {
                     "client": client,
                     "iteration": iteration,
@@ -169,10 +170,10 @@ class Round:
                     **({"cut": True} if was_cut else {}),
                 }
                 for (client, iteration, step, start_s, end_s, size), was_cut in zip(
-                    zip(*columns, strict=True), cut, strict=True
+                    zip(*columns, strict=True), self.cut.tolist(), strict=True
                 )
-            ],
-        }
+            ]
+        return whole
 
 
 @dataclass(frozen=True)

@@ -272,9 +272,34 @@ def json_digest(value: Mapping[str, Any], without: Collection[str] = ("digest",)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as JSON, atomically."""
-    text = json.dumps(value, allow_nan=False)
-    write_whole(path, lambda part: part.write_text(text + "\n", encoding="utf-8"))
+    """Write a value as JSON, atomically.
+
+    If it is a mapping, a value that is an iterator becomes a list, of which only one element is in
+    memory at a time.
+    """
+
+    def pieces() -> Iterator[str]:
+        text = partial(json.dumps, allow_nan=False)
+        if not (isinstance(value, dict) and any(isinstance(v, Iterator) for v in value.values())):
+            yield text(value)
+            return
+        for at, (key, each) in enumerate(value.items()):
+            yield f"{', ' if at else '{'}{text(key)}: "
+            if not isinstance(each, Iterator):
+                yield text(each)
+                continue
+            yield "["
+            for place, item in enumerate(each):
+                yield f"{', ' if place else ''}{text(item)}"
+            yield "]"
+        yield "}"
+
+    def write(part: Path) -> None:
+        with part.open("w", encoding="utf-8") as file:
+            file.writelines(pieces())
+            file.write("\n")
+
+    write_whole(path, write)
 
 
 def write_csv(path: Path, table: "pd.DataFrame") -> None:
