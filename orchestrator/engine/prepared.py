@@ -3,7 +3,7 @@
 
 """Compiles the engine and the models of ns-3, so that no later command has to.
 
-    python -m orchestrator.engine.prepared
+python -m orchestrator.engine.prepared
 """
 
 import logging

@@ -198,7 +198,7 @@ class Channel:
     def may_forget(self) -> None:
         """Allow the channel to forget slots after `played`; without effect on a given trace.
 
-        Nobody may ask for these slots any more: `until` and `held` would be wrong.
+        These slots must not be asked for any more: `until` and `held` would be wrong.
         """
         self.forgets = isinstance(self._source, Kept) and self.horizon is None
 

@@ -9,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import typer
 from console import run_testbed
@@ -127,3 +128,20 @@ def test_a_comparison_is_a_web_page(name: str) -> None:
     assert done.returncode == 2
     assert "must end in .html" in done.stderr
     assert {path.name for path in Path().iterdir()} == {"s.yaml", "one"}
+
+
+def test_steps_are_written_as_parquet_instead() -> None:
+    words = ["predict", "s.yaml", "--rounds", "3", "--json"]
+    run_testbed(*words, "whole.json")
+    run_testbed(*words, "short.json", "--steps", "steps.parquet")
+    run_testbed(*words, "none.json", "--steps", "none")
+    whole, short = (json.loads(Path(f"{name}.json").read_text()) for name in ("whole", "short"))
+    table = pd.read_parquet("steps.parquet")
+    for round_ in whole["rounds"]:
+        rows = table[table["round"] == round_["round"]].drop(columns=["round", "paradigm", "cut"])
+        assert rows.to_dict(orient="records") == round_.pop("steps")
+    assert short == whole
+    assert Path("none.json").read_bytes() == Path("short.json").read_bytes()
+    refused = run_testbed("predict", "s.yaml", "--steps", "steps.csv", check=False)
+    assert refused.returncode == 2
+    assert refused.stderr == "testbed: `steps`: must be a file *.parquet, or none, not steps.csv\n"

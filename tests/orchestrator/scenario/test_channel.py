@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small_scenario import TREE
 
+import orchestrator
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.scenario.channel import FIRST_SLOTS, Channel, ns3_source
 from orchestrator.scenario.loading import validate
@@ -110,3 +112,22 @@ def test_a_mobility_model_may_react_and_is_then_asked_as_late_as_possible(
     stick.horizon = 5
     with pytest.raises(InputError, match="has a `horizon` of 5; it must be 1 or None"):
         ns3_source(scenario, by_slot=True)
+
+
+@pytest.mark.parametrize("more", [{}, {"fading": "rayleigh", "fading_block": "slot"}])
+def test_forgotten_slots_change_no_prediction(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timeline of a channel that forgets is that of one that is given whole."""
+    monkeypatch.setattr(orchestrator.scenario.channel, "FIRST_SLOTS", 32)
+    scenario = validate(TREE | {"rounds": 40, "radio": TREE.get("radio", {}) | more}, "test")
+    made: list[Channel] = []
+    init = Channel.__init__
+    monkeypatch.setattr(
+        Channel, "__init__", lambda self, source: (made.append(self), init(self, source))[1]
+    )
+    forgotten = orchestrator.predict(scenario)
+    with ns3_source(scenario) as source:
+        whole = orchestrator.predict(scenario, source.trace(made[0].now.end))
+    assert made[0].now.begin > 0
+    assert forgotten.to_json() == whole.to_json()

@@ -32,8 +32,10 @@ def test_compiling_is_said_once_and_removes_what_is_not_used(
         native("small", source, [])
         native("small", source, [])
     assert caplog.messages == ["compiling small, once: about 10 s"]
-    assert not old.exists() and not before.exists()
-    assert recent.exists() and other.exists()
+    assert not old.exists()
+    assert not before.exists()
+    assert recent.exists()
+    assert other.exists()
 
 
 def test_a_build_that_is_used_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
