@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -129,8 +130,8 @@ def row_blocks(array: AnyArray) -> Iterator[slice]:
 def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArray]:
     """Read the named arrays as far as an NPZ file has them, without any pickled object.
 
-    Arrays of at least `EASY_BYTES` that are stored without compression and aligned are mapped: they
-    are read-only, and the system reads the parts of them that are used.
+    Arrays that are stored without compression and aligned are not copied, but read-only. Those of
+    at least `EASY_BYTES` are mapped: the system reads the parts of them that are used.
 
     Raises:
         OSError: The file cannot be opened or read.
@@ -139,8 +140,10 @@ def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArra
     """
     with opened_regular(path, most_bytes) as (opened, size):
         file: IO[bytes] = opened
+        whole: bytes | None = None
         if size <= EASY_BYTES:  # then nothing that happens to the file later matters
-            file = io.BytesIO(read_whole(opened, size))
+            whole = read_whole(opened, size)
+            file = io.BytesIO(whole)
         check_entries(file, MOST_ENTRIES)
         with zipfile.ZipFile(file) as archive:
             members = {
@@ -151,7 +154,7 @@ def read(path: Path, names: Sequence[str], most_bytes: int) -> dict[str, AnyArra
             mapped = {
                 name: found
                 for name, member in members.items()
-                if (found := _mapped(file, archive, member)) is not None
+                if (found := _mapped(file, whole, archive, member)) is not None
             }
             _check_sizes(archive, members, mapped, size)
         file.seek(0)
@@ -177,29 +180,44 @@ def names(path: Path, most_bytes: int) -> list[str]:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
-def _mapped(file: IO[bytes], archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> AnyArray | None:
-    """The array of a member, mapped; None if it is small or cannot be mapped.
+def _mapped(
+    file: IO[bytes], whole: bytes | None, archive: zipfile.ZipFile, member: zipfile.ZipInfo
+) -> AnyArray | None:
+    """The array of a member, without a copy; None if it is small or cannot be used in its place.
+
+    Args:
+        file: The file.
+        whole: Its content, if it has been read; otherwise, the array is mapped.
+        archive: The file as an archive.
+        member: The member.
 
     Raises:
         zipfile.BadZipFile: The checksum of the member is wrong.
     """
     plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
-    if not plain or member.file_size < EASY_BYTES:
+    if not plain or member.file_size < (EASY_BYTES if whole is None else BLOCK_BYTES):
         return None
     with archive.open(member) as stream:
         shape, fortran, dtype = _head(stream)
         begin_bytes = stream.tell()
-        while stream.read(BLOCK_BYTES):
+        while whole is None and stream.read(BLOCK_BYTES):
             pass  # the end compares the checksum
     file.seek(member.header_offset)
     local = file.read(_LOCAL_BYTES)
     lengths = int.from_bytes(local[26:28], "little") + int.from_bytes(local[28:30], "little")
-    offset = member.header_offset + _LOCAL_BYTES + lengths + begin_bytes
+    begin = member.header_offset + _LOCAL_BYTES + lengths
+    if whole is not None:
+        data = memoryview(whole)[begin : begin + member.file_size]
+        if zlib.crc32(data) != member.CRC:
+            raise zipfile.BadZipFile(f"Bad CRC-32 for file {member.filename!r}")
+    offset = begin + begin_bytes
     count = math.prod(shape)
     if fortran or dtype.hasobject or dtype.kind not in "fiu" or offset % dtype.alignment:
         return None
     if count * dtype.itemsize != member.file_size - begin_bytes:
         return None
+    if whole is not None:
+        return np.frombuffer(whole, dtype, count, offset).reshape(shape)
     return np.asarray(np.memmap(file, dtype, "r", offset, shape))
 
 
@@ -225,7 +243,7 @@ def _check_sizes(
     Raises:
         ValueError: The file is refused; the message names the field.
     """
-    total = 0
+    total, free = 0, psutil.virtual_memory().available
     for name, member in members.items():
         if name in mapped:
             continue
@@ -233,7 +251,7 @@ def _check_sizes(
         if total > max(EASY_BYTES, MOST_GROWTH * size):
             raise ValueError(f"{name} claims {member.file_size:,} bytes of {size:,}")
         # Memory for the file, the array of one field, and its conversion to float64.
-        if 3 * total > (free := psutil.virtual_memory().available):
+        if 3 * total > free:
             raise ValueError(f"{name} needs {3 * total:,} bytes of memory, {free:,} are free")
         with archive.open(member) as file:
             shape, _, dtype = _head(file)

@@ -24,18 +24,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ns3_scenarios.trace import ChannelSource, TraceExhausted
+from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis import metrics
 from orchestrator.analysis.learned import curve_of
 from orchestrator.analytical.lower_bound import lower_bound
-from orchestrator.campaigning.spec import DEFAULT_OPTIONS, PointOptions, digest_of
+from orchestrator.campaigning.spec import PointOptions, digest_of
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Array
 from orchestrator.engine.radio import radio_access
 from orchestrator.policies.registry import Timed, decider, evaluate
 from orchestrator.records.directory import MANIFEST
 from orchestrator.records.manifest import environment, now, source_sha256
-from orchestrator.rounds.batch import is_known_beforehand, predict_at_once
 from orchestrator.rounds.loop import predict
 from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.channel import Channel, open_source
@@ -43,7 +42,7 @@ from orchestrator.scenario.loading import validate
 from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario
 from testbed.core.errors import InputError, RunError
-from testbed.core.timeline import DIFFERING, Timeline
+from testbed.core.timeline import Timeline
 from testbed.system.leftovers import temporary_folder
 
 log = logging.getLogger(__name__)
@@ -163,48 +162,15 @@ def _predicted(
     if options.train is not None:
         folder = None if unfinished is None else Path(unfinished) / point["id"]
         return _trained(scenario, source, options.train, folder)
-    if is_known_beforehand(scenario) and not options.metrics and not options.learn:
-        tables = _at_once(scenario, source, point["steps_rounds"])
-    else:
-        tables = _one_by_one(scenario, source, point["steps_rounds"], options)
+    tables = _tables(scenario, source, point["steps_rounds"], options)
     if options.bound_rounds:
         rounds = tables["rounds"]
         rounds["bound"] = _bound(scenario, source, rounds.iloc[-options.bound_rounds :])
     return _files(tables)
 
 
-def _at_once(scenario: Scenario, source: ChannelSource, steps_rounds: int) -> Tables:
-    profile = profile_of(scenario)
-    try:
-        times = predict_at_once(scenario, source, profile)
-    except TraceExhausted:
-        return _one_by_one(scenario, source, steps_rounds)  # it reports where the trace ends
-    rounds = pd.DataFrame(
-        {
-            "round": np.arange(scenario.rounds),
-            "paradigm": scenario.paradigm,
-            "split": DIFFERING
-            if scenario.workload.differing_splits
-            else scenario.workload.deepest_split,
-            "start_s": times.start_s,
-            "latency_s": times.latency_s,
-            "max_energy_j": times.energy_j.max(axis=1),
-            "objective": times.objective,
-            "kind": "predicted",
-        }
-    )
-    tables = {"rounds": rounds, "energy": _energy(times.energy_j)}
-    if steps_rounds:
-        first = predict(scenario, source, profile, rounds=min(steps_rounds, scenario.rounds))
-        tables["predicted"] = first.frame()
-    return tables
-
-
-def _one_by_one(
-    scenario: Scenario,
-    source: ChannelSource,
-    steps_rounds: int,
-    options: PointOptions = DEFAULT_OPTIONS,
+def _tables(
+    scenario: Scenario, source: ChannelSource, steps_rounds: int, options: PointOptions
 ) -> Tables:
     decide = decider(scenario, source)
     timed = None if decide is None else Timed(decide)

@@ -59,7 +59,7 @@ def library() -> ctypes.CDLL:
         ("engine_begin", None, [_Pointer, _Int, _Long, _Double, _Double]),
         ("engine_end", None, [_Pointer, _Int, _Long]),
         ("engine_advance", _Long, [_Pointer, _Double, _Pointer]),
-        ("engine_round", _Double, [*5 * pointers, _Double, *6 * pointers]),
+        ("engine_repeated", _Long, [*5 * pointers, _Double, _Long, *8 * pointers]),
         ("engine_rounds", _Long, [*7 * pointers, _Double, _Int, _Long, *12 * pointers]),
         ("engine_served_in", _Double, 2 * pointers),
         ("engine_best_sequence", _Double, [_Pointer, _Double]),

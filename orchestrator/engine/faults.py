@@ -254,6 +254,11 @@ class FaultSchedule:
         self._before = list(self._faults)
         """The faults when that round was started."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no round can have faults, unless one is added."""
+        return not self._planned and not self._before and self._deadline_s is None
+
     def round(
         self, index: int, start_s: float, clients: Collection[int] | None = None
     ) -> RoundFaults | None:

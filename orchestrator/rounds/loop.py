@@ -8,9 +8,11 @@ the kernel's links in real time. `play_rounds` is the loop; `predict` is the loo
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from time import perf_counter
 from typing import Protocol
 
@@ -19,6 +21,7 @@ import numpy as np
 from ns3_scenarios.errors import ChannelError
 from ns3_scenarios.trace import ChannelSource, RateTrace, SlotTrace, TraceExhausted, both_ways
 from orchestrator.engine.access import RadioAccess
+from orchestrator.engine.core_library import Slots
 from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
 from orchestrator.engine.flight import with_flight
 from orchestrator.engine.orders import OrderFailed
@@ -37,7 +40,7 @@ from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
 from orchestrator.rounds.hierarchy import BackhaulLinks, PredictedBackhaul, cloud_round
 from orchestrator.rounds.length import check_length, check_played, check_rounds, check_steps
 from orchestrator.rounds.selection import RoundStart, selection
-from orchestrator.rounds.simulation import RoundTimes, round_of, simulate
+from orchestrator.rounds.simulation import RoundTimes, repeated, round_of, simulate
 from orchestrator.rounds.windows import rounds_of
 from orchestrator.scenario.channel import Channel, is_open, observed
 from orchestrator.scenario.schema import Scenario
@@ -47,6 +50,8 @@ from workloads.costs.profile import SplitProfile
 
 LONGEST_OUTAGE_S = 600.0
 """Time after which a link that has carried nothing is taken for one that never will."""
+MOST_STEPS_AHEAD = 1 << 18
+"""Number of steps that are predicted together; each needs about 50 bytes until they are played."""
 TOO_WEAK = "the signal is too weak"
 """End of the message about a link that carries nothing for too long."""
 
@@ -132,7 +137,11 @@ def play_rounds(
     count = scenario.rounds if rounds is None else rounds
     # Edge servers decide on their own rounds.
     decisions = Decisions(scenario, channel, decide if scenario.topology is None else None, done)
+    ahead: deque[Round] = deque()
     for index in range(len(done), count):
+        if ahead:
+            yield ahead.popleft()
+            continue
         start_s = decisions.end_s
         try:
             decision = decisions.next(index, start_s)
@@ -149,6 +158,10 @@ def play_rounds(
         decisions.add(round_, decision.allocation)
         channel.played(round_.end_s)
         yield round_
+        if isinstance(backend, EngineBackend) and decisions.are_equal:
+            ahead.extend(backend.play_ahead(decision, round_.end_s, count - index - 1))
+            for later in ahead:
+                decisions.add(later, decision.allocation)
 
 
 class Decisions:
@@ -179,6 +192,11 @@ class Decisions:
         self._fixed = fixed_allocation(scenario)
         self._choose = None if scenario.topology is not None else selection(scenario)
         self._radio = radio_access(scenario, channel.now)
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether all rounds have the same decision, which no channel changes."""
+        return self._decide is None and self._choose is None
 
     @property
     def end_s(self) -> float:
@@ -358,6 +376,32 @@ class EngineBackend:
             return self._next_of_session(decision)
         self._channel.fly(decision.start_s, decision.allocation.position_m)
         return self.play_whole(decision)
+
+    def play_ahead(self, decision: Decision, start_s: float, rounds: int) -> list[Round]:
+        """Predict rounds that have the decision of the last one in a single call of compiled code.
+
+        Args:
+            decision: Decision of the last round.
+            start_s: Start of the next round in s.
+            rounds: Number of rounds.
+
+        Returns:
+            As many rounds as the slots that are known are enough for, but at most about
+            `MOST_STEPS_AHEAD` steps; none if the rounds may differ in more than their channel.
+        """
+        plan, scenario = self.plan(decision.allocation), self._scenario
+        plain = plan.paradigm.is_plain and not plan.updates and self._tcp is None
+        flies = self._channel.is_guided or scenario.propulsion.model != "none"
+        rounds = min(rounds, MOST_STEPS_AHEAD // (plan.clients * (5 * plan.iterations + 2)))
+        if rounds < 1 or not plain or flies or not self._faults.is_empty:
+            return []
+        trace, first, found = self._channel.now, decision.index + 1, []
+        slots = Slots(trace.values, trace.slot_s)
+        radio = self.radio(decision.allocation)
+        with suppress(TraceExhausted, OrderFailed):  # The next round refuses it, or adds slots.
+            found = repeated(plan, radio, slots, start_s, rounds)
+        made = [round_of(first + n, plan, times) for n, times in enumerate(found)]
+        return list(takewhile(lambda one: one.latency_s <= scenario.longest_round_s, made))
 
     def _next_of_session(self, decision: Decision) -> Round:
         """A round of an asynchronous run, all of which are predicted with the first one."""

@@ -23,7 +23,6 @@ from ns3_scenarios.trace import SlotValues, TraceExhausted
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.arrays import Ints
 from orchestrator.engine.core_library import (
-    EXHAUSTED,
     Links,
     Medium,
     Menu,
@@ -260,46 +259,66 @@ def simulate(
     heard = gain if faults is None else faults.silenced(gain, begin)
     slots = Slots(heard, slot_s, slot_edges_s, begin)
     if plan.paradigm.is_plain and not plan.updates and faults is None and tcp is None:
-        return _plain(plan, radio, slots, float(start_s), service_order)
+        (times,) = repeated(plan, radio, slots, float(start_s), 1, service_order)
+        return times
     if faults is not None and faults.absent.all() and not plan.updates:
         return _without_clients(plan, start_s, faults)
     return _conducted(plan, radio, slots, float(start_s), service_order, faults, tcp)
 
 
-def _plain(
-    plan: RoundPlan, radio: RadioAccess, slots: Slots, start_s: float, service_order: Ints
-) -> RoundTimes:
-    """A round on the fast path."""
+def repeated(
+    plan: RoundPlan,
+    radio: RadioAccess,
+    slots: Slots,
+    start_s: float,
+    rounds: int,
+    service_order: Ints = BY_RULES,
+) -> list[RoundTimes]:
+    """Rounds with the same plan on the fast path, each of which starts when the previous one ends.
+
+    Args:
+        plan: Plan of a synchronous round of the paper's protocol.
+        radio: Radio that converts gains to rates.
+        slots: The channel; slot 0 starts at t = 0.
+        start_s: Start of the first round in s.
+        rounds: Number of rounds. There are fewer if the slots are too few for all of them.
+        service_order: See `simulate`.
+
+    Raises:
+        TraceExhausted: The slots are too few for the first round.
+        InputError: The paradigm's order, from a package, gives no number in the first round.
+    """
     sizes = plan.sm_bytes, plan.ca_bytes, plan.sg_bytes, plan.cm_bytes
     durations = plan.cf_s, plan.cb_s, plan.s_s
     work = Work(durations, sizes, plan.iterations_of, float(plan.backward_ratio))
-    shape = plan.clients, 5 * plan.iterations + 2
-    begin, end, energy_j = np.full(shape, np.nan), np.full(shape, np.nan), np.empty(plan.clients)
+    begin, end = np.full((2, rounds, plan.clients, 5 * plan.iterations + 2), np.nan)
+    (starts_s, latency_s), energy_j = np.empty((2, rounds)), np.empty((rounds, plan.clients))
     turns = np.ascontiguousarray(service_order) if service_order.size else None
     medium = Medium(plan.clients) if radio.is_shared else None
     rules, links = _rules(plan.paradigm, plan.unicast), _links(plan, radio)
-    latency_s = library().engine_round(
+    played = library().engine_repeated(
         rules.address,
         work.address,
         slots.address,
         links.address,
         None if medium is None else medium.address,
         start_s,
+        rounds,
         pointer(turns),
         *map(pointer, _powers(plan.compute_power_w, radio)),
-        *map(pointer, (begin, end, energy_j)),
+        *map(pointer, (begin, end, starts_s, latency_s, energy_j)),
     )
-    if latency_s == EXHAUSTED:
-        raise TraceExhausted(slots.slots)
-    if math.isnan(latency_s):
-        raise refused(plan.paradigm)
-    return RoundTimes(
-        spans=_spans(plan, begin, end),
-        end_s=start_s + latency_s,
-        latency_s=latency_s,
-        energy_j=energy_j,
-        objective=latency_s + plan.energy_weight * float(energy_j.max()),
-    )
+    if not played:
+        raise refused(plan.paradigm) if math.isnan(latency_s[0]) else TraceExhausted(slots.slots)
+    latency_s, energy_j = latency_s[:played], energy_j[:played]
+    end_s = starts_s[:played] + latency_s
+    objective = latency_s + plan.energy_weight * energy_j.max(axis=1)
+    spans = _spans(plan, begin[:played], end[:played])
+    of_rounds = (each.tolist() for each in (end_s, latency_s, objective))
+    return [
+        RoundTimes(spans=spans[n], end_s=end, latency_s=took, energy_j=energy_j[n], objective=cost)
+        for n, (end, took, cost) in enumerate(zip(*of_rounds, strict=True))
+    ]
 
 
 def _powers(compute_w: Array | float, radio: RadioAccess) -> tuple[Array, Array]:
@@ -474,6 +493,7 @@ def round_of_spans(
 
 
 def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
+    """The steps of N rounds, shape [N, steps], from their begins and ends [N, K, 5 I + 2]."""
     iterations = plan.iterations
     spans = np.zeros(begin.shape, dtype=SPAN)
     spans["client"] = np.arange(1, plan.clients + 1)[:, None]
@@ -482,19 +502,19 @@ def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
     )
     spans["step"] = np.concatenate(([SM], np.tile([CF, CA, S, SG, CB], iterations), [CM]))
     spans["start_s"], spans["end_s"] = begin, end
-    spans["bytes"][:, 0], spans["bytes"][:, -1] = plan.sm_bytes, plan.cm_bytes
-    spans["bytes"][:, CA:-1:5] = plan.ca_bytes
-    spans["bytes"][:, SG:-1:5] = plan.sg_bytes
+    sizes = spans["bytes"]
+    sizes[..., 0], sizes[..., -1] = plan.sm_bytes, plan.cm_bytes
+    sizes[..., CA:-1:5], sizes[..., SG:-1:5] = plan.ca_bytes, plan.sg_bytes
     if plan.own_iterations is None:
-        return spans.ravel()
+        return spans.reshape(len(spans), -1)
     # CM follows the last iteration of each client, and there is nothing after it.
     last: Ints = 5 * plan.own_iterations + 1
     everyone = np.arange(plan.clients)
-    spans["step"][everyone, last] = CM
-    spans["iteration"][everyone, last] = plan.own_iterations
-    spans["bytes"][everyone, last] = plan.cm_bytes
-    there = np.arange(begin.shape[1])[None] <= last[:, None]
-    return spans.ravel()[there.ravel()]
+    spans["step"][:, everyone, last] = CM
+    spans["iteration"][:, everyone, last] = plan.own_iterations
+    sizes[:, everyone, last] = plan.cm_bytes
+    there = np.arange(begin.shape[2]) <= last[:, None]
+    return np.ascontiguousarray(spans[:, there])
 
 
 # --- many rounds ---------------------------------------------------------------------------------

@@ -785,7 +785,8 @@ def read_trace(trace_file: Path) -> SlotTrace:
 
 def log_description(trace_file: Path, trace: SlotTrace) -> None:
     """Log a line that describes a trace, once per file."""
-    _log_once(f"trace {trace_file}: {describe(trace)}")
+    if log.isEnabledFor(logging.INFO):  # It reads the whole trace.
+        _log_once(f"trace {trace_file}: {describe(trace)}")
 
 
 @cache

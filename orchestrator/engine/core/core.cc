@@ -135,14 +135,26 @@ int64_t engine_advance(LinkState *air, double until_s, double *at_s) {
   return ended.k < 0 ? -1 : 2 * ended.k + ended.way;
 }
 
-double engine_round(const Rules *rules, const Work *work, const Slots *slots, const Link *links,
-                    Medium *medium, double start_s, const int64_t *service_order,
-                    const double *compute_w, const double *uplink_w, double *begin, double *end,
-                    double *energy) {
-  const double latency_s =
-      PlainRound(*rules, *work, *slots, links, medium, start_s, service_order, begin, end).play();
-  if (latency_s < NEVER) fill_energy(*work, compute_w, uplink_w, begin, end, energy);
-  return latency_s;
+// Play rounds of equal work on equal links, each of which starts where the one before ended. Fill
+// their starts and latencies [N], the moments at which steps begin and end [N, K, 5 I + 2], and
+// energies [N, K]; returns the number of rounds that were played. If it is below N, the latency of
+// the next round is NEVER (the trace was too short) or NaN (the order gave no number).
+int64_t engine_repeated(const Rules *rules, const Work *work, const Slots *slots, const Link *links,
+                        Medium *medium, double start_s, int64_t rounds, const int64_t *service_order,
+                        const double *compute_w, const double *uplink_w, double *begin, double *end,
+                        double *starts_s, double *latency_s, double *energy_j) {
+  const int64_t clients = work->clients, steps = clients * (5 * work->iterations + 2);
+  for (int64_t n = 0; n < rounds; ++n) {
+    starts_s[n] = start_s;
+    latency_s[n] =
+        PlainRound(*rules, *work, *slots, links, medium, start_s, service_order, begin, end).play();
+    if (!(latency_s[n] < NEVER)) return n;
+    fill_energy(*work, compute_w, uplink_w, begin, end, energy_j + n * clients);
+    start_s += latency_s[n];
+    begin += steps;
+    end += steps;
+  }
+  return rounds;
 }
 
 // Costs of the splits, [u, K]; mirror of `core_library.Menu`.
@@ -181,10 +193,10 @@ int64_t engine_rounds(const Rules *rules, const Menu *menu, const Work *work, co
       }
     }
     fill_links(*bands, !rules->parallel[DOWNLINK], shares, rho + n * clients, links);
-    starts_s[n] = start_s;
-    latency_s[n] = engine_round(rules, work, slots, links, medium, start_s, nullptr, compute_w,
-                                uplink_w, begin, end, energy_j + n * clients);
-    if (!(latency_s[n] < NEVER)) return n;
+    if (!engine_repeated(rules, work, slots, links, medium, start_s, 1, nullptr, compute_w, uplink_w,
+                         begin, end, starts_s + n, latency_s + n, energy_j + n * clients)) {
+      return n;
+    }
     for (int64_t k = 0; k < clients; ++k) {
       finish_s[n * clients + k] = end[k * columns + 5 * work->iterations_of[k] + 1] - start_s;
     }

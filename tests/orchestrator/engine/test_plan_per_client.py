@@ -20,7 +20,6 @@ from orchestrator.engine.plan import (
     round_sizes,
 )
 from orchestrator.records.directory import claimed
-from orchestrator.rounds.batch import is_known_beforehand, predict_at_once
 from orchestrator.rounds.loop import predict
 from orchestrator.rounds.simulation import split_costs
 from orchestrator.scenario.loading import validate
@@ -254,18 +253,6 @@ def test_what_does_not_fit_is_refused(
 def test_gates_allow_an_average_after_each_iteration(paradigm: str) -> None:
     given = scenario({"server_adapters": "averaged"}, paradigm=paradigm)
     assert given.workload.server_adapters == "averaged"
-
-
-def test_rounds_of_own_loads_are_predicted_at_once() -> None:
-    own = scenario({"local_iterations": [1, 3, 2], "batch_size": [4, 2, 1]}, rounds=3)
-    assert is_known_beforehand(own)
-    profile = profile_of(own)
-    at_once = predict_at_once(own, Replay(trace()), profile)
-    timeline = predict(own, Replay(trace()), profile)
-    assert np.array_equal(at_once.objective, [r.objective for r in timeline])
-    assert np.array_equal(at_once.energy_j, [r.energy_j for r in timeline])
-    last = [r.spans["end_s"][r.spans["step"] == CM] - r.start_s for r in timeline]
-    np.testing.assert_allclose(at_once.finish_s, last, rtol=1e-12)
 
 
 def test_studies_of_equal_clients_name_the_key() -> None:

@@ -12,7 +12,6 @@ import pytest
 from ns3_scenarios.trace import ChannelTrace, Replay, TraceExhausted
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Allocation, fixed_allocation, link_bytes, plan_round
-from orchestrator.rounds.batch import predict_at_once
 from orchestrator.rounds.loop import predict
 from orchestrator.rounds.simulation import simulate
 from orchestrator.scenario.channel import FIRST_SLOTS
@@ -158,14 +157,31 @@ def test_a_split_for_each_client_costs_each_what_it_costs_alone() -> None:
             assert np.array_equal(getattr(plan, name)[k], getattr(other, name)[k]), name
 
 
+@pytest.mark.parametrize("paradigm", ["cpsfl", "pipesfl", "sfl-pp"])
+@pytest.mark.parametrize("access", ["shannon", "lte"])
+@pytest.mark.parametrize(
+    "override",
+    ["workload.split=[1,2,3,4,1,2,3,4,2,2]", "workload.local_iterations=[1,3,1,3,1,3,1,3,1,3]"],
+)
+def test_rounds_that_are_played_together_are_those_played_one_by_one(
+    paradigm: str, access: str, override: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = [override, f"paradigm={paradigm}", f"radio.access={access}", "rounds=6"]
+    scenario = load(PAPER_FILE, more)
+    gain = 10 ** (-np.random.default_rng(4).uniform(85, 103, (10, 4000)) / 10)
+    source = Replay(ChannelTrace(gain, 0.1))
+    together = predict(scenario, source, PAPER)
+    monkeypatch.setattr("orchestrator.rounds.loop.MOST_STEPS_AHEAD", 0)
+    alone = predict(scenario, source, PAPER)
+    assert together.to_json() == alone.to_json()
+    assert len(alone) == 6
+
+
 def test_rounds_of_a_split_for_each_client() -> None:
     gain = 10 ** (-np.random.default_rng(4).uniform(85, 103, (10, 4000)) / 10)
     source = Replay(ChannelTrace(gain, 0.1))
-    timeline, at_once = predict(MIXED, source, PAPER), predict_at_once(MIXED, source, PAPER)
-    rounds = timeline.to_json()
+    rounds = predict(MIXED, source, PAPER).to_json()
     assert rounds[0]["split"] == [1, 2, 3, 4, 1, 2, 3, 4, 2, 2]
-    assert np.array_equal(at_once.latency_s, [r.latency_s for r in timeline])
-    assert np.array_equal(at_once.objective, [r.objective for r in timeline])
     same = load(PAPER_FILE, ["workload.split=[2,2,2,2,2,2,2,2,2,2]"])
     assert predict(same, source, PAPER).to_json()[0]["split"] == 2
 

@@ -17,10 +17,8 @@ from annotated_types import Ge, Gt, Le, Lt
 
 import orchestrator as tb
 from ns3_scenarios.trace import TraceError, trace_of
-from orchestrator.rounds.batch import predict_at_once
 from orchestrator.scenario.channel import Channel, open_source
 from orchestrator.scenario.loading import load, put, validate
-from orchestrator.scenario.profiles import profile_of
 from orchestrator.scenario.schema import Scenario, Section
 from testbed.core.errors import InputError, RunError
 
@@ -77,12 +75,6 @@ def test_the_step_the_key_and_its_value_are_named(overrides: list[str], says: st
         tb.predict(quick(*overrides))
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_prediction_at_once_has_the_same_bound() -> None:
-    scenario = quick("radio.noise_dbm_per_mhz=0", "rounds=10")
-    with open_source(scenario, None) as source, pytest.raises(InputError, match="noise_dbm"):
-        predict_at_once(scenario, source, profile_of(scenario))
 
 
 def test_frames_that_are_always_lost_are_named() -> None:

@@ -21,7 +21,6 @@ from orchestrator.engine.plan import Allocation, fixed_allocation, plan_round
 from orchestrator.engine.radio import radio_access
 from orchestrator.policies.planner import planner
 from orchestrator.records.timelines import allocation_of, decision_table
-from orchestrator.rounds.batch import is_known_beforehand
 from orchestrator.rounds.loop import Decision, predict
 from orchestrator.rounds.packet_rounds import play
 from orchestrator.rounds.selection import RoundStart, selection
@@ -184,12 +183,6 @@ def test_a_round_of_clients_that_are_all_away_lasts_until_its_deadline() -> None
     for events, ended in ((gone, "no client is left"), (gone[:4], "None")):
         crash = five(**keys, faults=faults | {"events": events})
         assert ended in str(predict(crash, source, profile_of(crash), rounds=2).ended)
-
-
-def test_rounds_with_a_deadline_are_not_known_beforehand() -> None:
-    scenario = five(**LATE | {"participation": {"deadline_s": 0.01}})
-    assert not is_known_beforehand(scenario)
-    assert is_known_beforehand(five())
 
 
 def test_the_planner_plans_for_those_who_take_part() -> None:

@@ -15,7 +15,6 @@ from orchestrator.analytical import claims
 from orchestrator.engine.radio import WHILE_ALL_SEND
 from orchestrator.policies.environment import UavSflEnv
 from orchestrator.policies.planner import forecast
-from orchestrator.rounds.batch import predict_at_once
 from orchestrator.rounds.loop import predict
 from orchestrator.scenario.channel import channel_settings, ns3_source
 from orchestrator.scenario.loading import validate, varied
@@ -158,9 +157,6 @@ def test_steps_and_energy_are_each_uavs_own() -> None:
         sending_s = took[np.isin(own["step"], (2, 6))].sum()
         energy_j = power * 3 * 3 * forward_s + 0.4 * sending_s
         assert round_.energy_j[client - 1] == pytest.approx(energy_j, rel=1e-9)
-    at_once = predict_at_once(scenario, source, PAPER)
-    assert at_once.latency_s.tolist() == [round_.latency_s]
-    np.testing.assert_array_equal(at_once.energy_j[0], round_.energy_j)
 
 
 def test_ns3_flies_each_uav_at_its_height_and_speed() -> None:
