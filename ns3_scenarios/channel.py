@@ -129,8 +129,8 @@ class Ns3Channel(Kept):
         return ChannelTrace(gain, self.slot_s, position, self.settings.seed)
 
     def close(self) -> None:
-        """End ns-3's process. Returned traces stay valid."""
-        self._child.close()
+        """End ns-3's process, unless it is kept; see `child.keep`. Returned traces stay valid."""
+        self._child.release()
 
     def _fill(self, gain: Array, position: Array) -> None:
         """Fill `gain` [K, n] and `position` [K, n, 3] with the next n slots."""
@@ -138,7 +138,7 @@ class Ns3Channel(Kept):
             self._receive(gain, position)
         except BaseException:
             # The stream was interrupted within a chunk: later data would be misinterpreted.
-            self.close()
+            self._child.close()
             raise
 
     def _receive(self, gain: Array, position: Array) -> None:

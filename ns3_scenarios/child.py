@@ -66,8 +66,8 @@ class Child:
         answer_s: float | None = None,
     ) -> None:
         self._answer_s = answer_s
-        kind = (module, launch, tuple(arguments))
-        self.process, self._stderr = _ahead.pop(0)[1] if _is_ahead(kind) else _started(*kind)
+        self._kind = (module, launch, tuple(arguments))
+        self.process, self._stderr = _taken(self._kind) or _started(*self._kind)
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
@@ -131,6 +131,17 @@ class Child:
         """End the process."""
         self._finalizer()
 
+    def release(self) -> None:
+        """End the process, or keep it for the next `Child` of the same kind; see `keep`.
+
+        The process has answered all requests, and takes the first line of the next one.
+        """
+        if _keeps and not _ahead and self._finalizer.alive and self.process.poll() is None:
+            self._finalizer.detach()
+            self._finalizer = weakref.finalize(self, _nothing)
+            _ahead.append((self._kind, os.getpid(), (self.process, self._stderr)))
+        self.close()
+
     def _await(self, stream: IO[bytes], event: int, what: str) -> None:
         poll = select.poll()
         poll.register(stream, event)
@@ -152,18 +163,46 @@ class Child:
 
 
 _Kind = tuple[str, Launch, tuple[str, ...]]
-_ahead: list[tuple[_Kind, tuple["subprocess.Popen[bytes]", IO[bytes]]]] = []
-"""Processes that have been started beforehand, by their program; at most one."""
+_Process = tuple["subprocess.Popen[bytes]", IO[bytes]]
+_ahead: list[tuple[_Kind, int, _Process]] = []
+"""Processes for the next `Child` that runs the same, with their program and owner; at most one."""
+_keeps = False
+"""Whether a process that is released is kept."""
 
 
 def start_ahead(module: str, launch: Launch) -> None:
     """Start a process beforehand, which the next `Child` uses if it runs the same."""
     kind: _Kind = (module, launch, ())
-    _ahead.append((kind, _started(*kind)))
+    _ahead.append((kind, os.getpid(), _started(*kind)))
 
 
-def _is_ahead(kind: _Kind) -> bool:
-    return bool(_ahead) and _ahead[0][0] == kind
+def keep() -> None:
+    """From now on, keep a process that is released, for the next channel; see `end_kept`.
+
+    To start ns-3 takes more time than to compute the channel of some rounds.
+    """
+    global _keeps
+    _keeps = True
+
+
+def end_kept() -> None:
+    """End the process that is kept, and keep none from now on."""
+    global _keeps
+    _keeps = False
+    while _ahead:
+        _, owner, process = _ahead.pop()
+        _end(*process, owner)
+
+
+def _taken(kind: _Kind) -> _Process | None:
+    """The process that is there beforehand, if it runs this."""
+    if not _ahead or _ahead[0][:2] != (kind, os.getpid()):
+        return None
+    _, _, process = _ahead.pop()
+    if process[0].poll() is None:
+        return process
+    _end(*process, os.getpid())
+    return None
 
 
 def _started(
@@ -181,6 +220,10 @@ def _started(
         env=launch.env,
     )
     return process, stderr
+
+
+def _nothing() -> None:
+    """What ends a process that another `Child` uses."""
 
 
 def _end(process: "subprocess.Popen[bytes]", stderr: IO[bytes], owner: int) -> None:

@@ -5,9 +5,10 @@
 
 Stdin: one line of JSON (``{"library", "parent", "settings"}``), then for each requested chunk one
 line with its number of slots; if the settings name a mobility model in Python, the chunk's position
-[K, slots, 3] follows. Stdout: for each chunk gain [K, slots], then position [K, slots, 3]. All
-arrays are float64 in native byte order. The process ends when its stdin closes or its parent ends.
-It imports little, so that it starts in some tens of milliseconds.
+[K, slots, 3] follows. A further line of JSON starts another channel. Stdout: for each chunk gain
+[K, slots], then position [K, slots, 3]. All arrays are float64 in native byte order. The process
+ends when its stdin closes or its parent ends. It imports little, so that it starts in some tens of
+milliseconds.
 """
 
 import ctypes
@@ -27,12 +28,13 @@ def main() -> None:
     """Compute chunks of the channel until stdin ends."""
     start = begin()
     library = native.load(Path(start["library"]))
-    uavs = len(start["settings"]["ring_m"])
-    settings = _settings(start["settings"])
-    library.channel_open(settings)
+    settings = _open(library, start)
     chunk = native.doubles([])
     for line in sys.stdin.buffer:
-        slots = int(line)
+        if line.startswith(b"{"):
+            settings = _open(library, json.loads(line))
+            continue
+        slots, uavs = int(line), settings.uavs
         if len(chunk) != slots * uavs * 4:
             chunk = (ctypes.c_double * (slots * uavs * 4))()
         position = (ctypes.c_double * (slots * uavs * 3)).from_buffer(chunk, slots * uavs * 8)
@@ -41,6 +43,13 @@ def main() -> None:
         library.channel_advance(slots, chunk, position)
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
+
+
+def _open(library: ctypes.CDLL, start: dict[str, Any]) -> native.Settings:
+    """Start a channel."""
+    settings = _settings(start["settings"])
+    library.channel_open(settings)
+    return settings
 
 
 def begin() -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ns3_scenarios import child
 from ns3_scenarios.trace import ChannelSource
 from orchestrator.analysis import metrics
 from orchestrator.analysis.learned import curve_of
@@ -73,6 +74,7 @@ def play(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[dict[st
     answers: list[dict[str, Any]] = []
     first, *more = points
     try:
+        child.keep()  # ns-3's process, for the channels of further jobs
         _check(task, points)
         scenario = validate(json.loads(first["scenario"]), "campaign")
         trace = None if first["trace"] is None else Path(first["trace"])
@@ -88,10 +90,11 @@ def play(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> list[dict[st
 
 
 def release() -> None:
-    """End the guest that this thread keeps for further points."""
+    """End the guest that this thread keeps for further points, and the process of ns-3."""
     from orchestrator.emulated.guests import end_warm
 
     end_warm()
+    child.end_kept()
 
 
 def _check(task: dict[str, Any], points: Sequence[dict[str, Any]]) -> None:

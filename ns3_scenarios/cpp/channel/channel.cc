@@ -3,7 +3,7 @@
 
 /*
  * The channel of a scenario, slot by slot: a BS, K UAVs, and ns-3's simulator, behind a C
- * interface for ctypes. One channel per process, since ns-3 has one simulator per process.
+ * interface for ctypes. One channel at a time, since ns-3 has one simulator per process.
  * ns-3 aborts its process on errors (NS_ABORT), so it runs in a separate process.
  */
 #include "ring-gauss-markov-mobility-model.h"
@@ -222,11 +222,12 @@ std::unique_ptr<Channel> g_channel;
 extern "C"
 {
 
-/// Place the UAVs at t = 0.
+/// Place the UAVs at t = 0; a channel that was opened before ends.
 void
 channel_open(const Settings* settings)
 {
-    NS_ABORT_MSG_IF(g_channel, "a process has one channel");
+    g_channel.reset();
+    Simulator::Destroy(); // Its clock starts at 0 again, without the events of the last channel.
     RngSeedManager::SetSeed(1);
     // As ns-3 recommends: independent replications differ in the run number, not in the seed.
     RngSeedManager::SetRun(settings->run);
