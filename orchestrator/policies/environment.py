@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from ns3_scenarios import child
 from ns3_scenarios.trace import ChannelSource, SlotTrace, TraceExhausted
 from orchestrator.engine.access import RadioAccess
 from orchestrator.engine.plan import LOADED, Allocation, Array, split_of
@@ -67,8 +68,11 @@ def equal_allocation(scenario: Scenario) -> Allocation:
 # --- observations and actions --------------------------------------------------------------------
 
 
-def trajectory_of(scenario: Scenario, channel: SlotTrace, round_: Round) -> Floats:
+def trajectory_of(
+    scenario: Scenario, channel: SlotTrace, round_: Round, whole: bool = True
+) -> Floats:
     """χ_k(s) of all slots of a round, shape [M, K, 4]: coordinates and distance to the BS, in m.
+    If it is not `whole`, of its last slot alone.
 
     If the channel is known late, these are the round's number of slots up to the last known one.
 
@@ -83,10 +87,14 @@ def trajectory_of(scenario: Scenario, channel: SlotTrace, round_: Round) -> Floa
     )
     late = max(0, last - (channel.slots - 1))
     first, last = max(0, first - late), last - late
-    position = channel.position_m[:, first : last + 1].swapaxes(0, 1)
+    if not whole:
+        first = last
+    position = channel.position_m[:, first : last + 1]
     offset = position - np.array(scenario.base_station.position_m)
-    distance = np.linalg.norm(offset, axis=2, keepdims=True)
-    return np.concatenate([position, distance], axis=2).astype(np.float32)
+    x, y, z = (offset[..., axis] for axis in range(3))
+    made = np.empty((*position.shape[:2], 4), np.float32)
+    made[..., :3], made[..., 3] = position, np.sqrt(x * x + y * y + z * z)
+    return made.swapaxes(0, 1)
 
 
 def observe(
@@ -113,7 +121,7 @@ def observe(
         seen[name] = getattr(allocation, name).astype(np.float32)
     seen["energy_j"] = round_.energy_j.astype(np.float32)
     seen["latency_s"] = np.array([round_.latency_s], np.float32)
-    trajectory = trajectory_of(scenario, channel, round_)
+    trajectory = trajectory_of(scenario, channel, round_, whole)
     if whole:
         seen["trajectory"] = trajectory
     else:
@@ -303,6 +311,7 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
     def close(self) -> None:
         """Stop the process of ns-3 and the emulated network."""
         self._episode.close()
+        child.end_kept()
 
     @property
     def seed(self) -> int:
@@ -310,7 +319,8 @@ class UavSflEnv(gymnasium.Env[Observation, Action]):  # type: ignore[misc]  # un
         return self._seed
 
     def _begin(self, seed: int) -> None:
-        self.close()
+        child.keep()  # ns-3's process, for the next episode
+        self._episode.close()
         self._started = True
         scenario = self._flown = self.scenario.reseeded(seed)
         source = self._make_source(scenario)

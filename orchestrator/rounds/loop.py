@@ -26,6 +26,7 @@ from orchestrator.engine.faults import Fault, FaultSchedule, RoundFaults
 from orchestrator.engine.flight import with_flight
 from orchestrator.engine.orders import OrderFailed
 from orchestrator.engine.plan import (
+    LOADED,
     Allocation,
     RoundPlan,
     Sizing,
@@ -40,7 +41,14 @@ from orchestrator.engine.tcp_model import TcpModel, tcp_model_of
 from orchestrator.rounds.hierarchy import BackhaulLinks, PredictedBackhaul, cloud_round
 from orchestrator.rounds.length import check_length, check_played, check_rounds, check_steps
 from orchestrator.rounds.selection import RoundStart, selection
-from orchestrator.rounds.simulation import RoundTimes, repeated, round_of, simulate
+from orchestrator.rounds.simulation import (
+    RoundTimes,
+    SplitCosts,
+    repeated,
+    round_of,
+    simulate,
+    split_costs,
+)
 from orchestrator.rounds.windows import rounds_of
 from orchestrator.scenario.channel import Channel, is_open, observed
 from orchestrator.scenario.schema import Scenario
@@ -357,6 +365,7 @@ class EngineBackend:
         self._radio = radio_access(scenario, self._channel.now)
         self._faults = FaultSchedule(scenario)
         self._planned: tuple[Allocation, RoundPlan] | None = None
+        self._costs: SplitCosts | None = None
         self._rounds: list[Round] = []
         """Complete rounds of the asynchronous run that is being played."""
         self._ended: RunEnds | None = None
@@ -447,9 +456,17 @@ class EngineBackend:
     def plan(self, allocation: Allocation) -> RoundPlan:
         """The plan of a round with this allocation: computing times and transfer sizes."""
         if self._planned is None or self._planned[0] is not allocation:
-            plan = plan_round(self._scenario, self._profile, allocation, self._sizing)
-            self._planned = allocation, plan
+            self._planned = allocation, self._new_plan(allocation)
         return self._planned[1]
+
+    def _new_plan(self, allocation: Allocation) -> RoundPlan:
+        """The plan of a round: from the costs of all splits, as soon as decisions differ."""
+        given = (getattr(allocation, name) for name in ("clients", *LOADED))
+        if self._planned is None or self._scenario.updates or any(v is not None for v in given):
+            return plan_round(self._scenario, self._profile, allocation, self._sizing)
+        if self._costs is None:
+            self._costs = split_costs(self._scenario, self._profile, self._sizing)
+        return self._costs.plan(allocation)
 
     def radio(self, allocation: Allocation) -> RadioAccess:
         """The radio of a round with this allocation."""

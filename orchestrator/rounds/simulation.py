@@ -12,7 +12,7 @@ allocation, on the fast path.
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
@@ -144,9 +144,12 @@ class SplitCosts:
         def each(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
             return np.repeat(values[:, None], self.common.iterations, axis=1)
 
+        clients = self.common.allocation.clients
+        if allocation.clients != clients:
+            allocation = replace(allocation, clients=clients)
         return replace(
             self.common,
-            allocation=replace(allocation, clients=self.common.allocation.clients),
+            allocation=allocation,
             cf_s=each(self.cf_s[u, k]),
             cb_s=each(self.cb_s[u, k]),
             s_s=each(self.server_s[u, k] / share),
@@ -492,15 +495,21 @@ def round_of_spans(
     )
 
 
-def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
-    """The steps of N rounds, shape [N, steps], from their begins and ends [N, K, 5 I + 2]."""
-    iterations = plan.iterations
-    spans = np.zeros(begin.shape, dtype=SPAN)
-    spans["client"] = np.arange(1, plan.clients + 1)[:, None]
+@lru_cache(maxsize=16)
+def _unplayed(clients: int, iterations: int) -> npt.NDArray[np.void]:
+    """The steps of a round without their times and bytes, shape [1, K, 5 I + 2]."""
+    spans = np.zeros((1, clients, 5 * iterations + 2), dtype=SPAN)
+    spans["client"] = np.arange(1, clients + 1)[:, None]
     spans["iteration"] = np.concatenate(
         ([1], np.repeat(np.arange(1, iterations + 1), 5), [iterations])
     )
     spans["step"] = np.concatenate(([SM], np.tile([CF, CA, S, SG, CB], iterations), [CM]))
+    return spans
+
+
+def _spans(plan: RoundPlan, begin: Array, end: Array) -> npt.NDArray[np.void]:
+    """The steps of N rounds, shape [N, steps], from their begins and ends [N, K, 5 I + 2]."""
+    spans = np.repeat(_unplayed(plan.clients, plan.iterations), len(begin), axis=0)
     spans["start_s"], spans["end_s"] = begin, end
     sizes = spans["bytes"]
     sizes[..., 0], sizes[..., -1] = plan.sm_bytes, plan.cm_bytes
