@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,10 @@ from testbed.system.zips import check_entries
 
 CHECKPOINT = "agent.pt"
 HISTORY = "rounds.parquet"
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""What Adam keeps of a parameter."""
+_ALIGNED = 16
+"""Numbers of float32 after which a new tensor could begin: 64 bytes."""
 MOST_BYTES, MOST_ENTRIES, MOST_SIZE = 256 << 20, 10_000, 4096
 """Limits of an agent's file: bytes, arrays, and neurons of a layer."""
 
@@ -125,6 +130,9 @@ class ObservationBatch:
         return ObservationBatch(self.state[index], self.trajectory[index], self.slots[index])
 
 
+_NO_PATH = torch.zeros(0, 1, 4)
+
+
 def to_tensors(
     settings: Settings, splits: int, observations: list[Observation]
 ) -> ObservationBatch:
@@ -137,8 +145,11 @@ def to_tensors(
         if "distance_m" in one:
             parts.append(settings.metres * one["distance_m"])
         states.append(np.concatenate(parts))
-        paths.append(torch.from_numpy(one.get("trajectory", np.empty((0, 1, 4), np.float32))))
-    padded = settings.metres * nn.utils.rnn.pad_sequence(paths, batch_first=True)
+        paths.append(torch.from_numpy(one["trajectory"]) if "trajectory" in one else _NO_PATH)
+    longest = max(map(len, paths))
+    padded = torch.zeros(len(paths), longest, 1, 4)
+    if longest:
+        padded = settings.metres * nn.utils.rnn.pad_sequence(paths, batch_first=True)
     return ObservationBatch(
         torch.tensor(np.array(states), dtype=torch.float32),
         padded.transpose(1, 2).contiguous(),
@@ -175,6 +186,7 @@ class Attention(nn.Module):
         return features
 
 
+@lru_cache(maxsize=4)  # An update needs those of one length some forty times.
 def positions(count: int, size: int) -> Tensor:
     """Sinusoidal positional encodings of the slots 0, 1, ..., shape [count, size]."""
     rates = torch.exp(torch.arange(0, size, 2) * (-math.log(10_000.0) / size))
@@ -246,10 +258,11 @@ class Policy(nn.Module):
         made: dict[str, Categorical | Dirichlet] = {}
         for name, branch in self.branches.items():
             if name == "split":
-                made[name] = Categorical(logits=branch(hidden))
+                made[name] = Categorical(logits=branch(hidden), validate_args=False)
             else:
                 logits = self.settings.logit_scale * branch(hidden)
-                made[name] = Dirichlet(self.settings.concentration * logits.exp())
+                concentration = self.settings.concentration * logits.exp()
+                made[name] = Dirichlet(concentration, validate_args=False)
         return made
 
 
@@ -281,7 +294,8 @@ class Agent(nn.Module):
         self.variant, self.settings = variant, settings
         self.policy = Policy(settings, clients, state_size, variant, names, splits)
         self.value = Value(settings, clients, state_size, variant.trajectories)
-        self.optimizer = torch.optim.Adam(self.parameters(), lr=settings.learning_rate, eps=1e-5)
+        self._flat, self._begins = _flat(self)
+        self.optimizer = torch.optim.Adam([self._flat], lr=settings.learning_rate, eps=1e-5)
 
     @torch.no_grad()
     def act(self, observation: Observation, explore: bool) -> dict[str, Tensor]:
@@ -304,7 +318,6 @@ class Agent(nn.Module):
         batch = everything.take(slice(len(actions)))
         taken = {name: torch.cat([action[name] for action in actions]) for name in actions[0]}
         with torch.no_grad():
-            old_log_prob = self._log_prob(batch, taken)[0]
             values = self.value(everything)
             advantages = torch.empty_like(rewards)
             carried = torch.zeros(())
@@ -314,18 +327,26 @@ class Agent(nn.Module):
                 advantages[t] = carried
             returns = advantages + values[:-1]
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        for _ in range(s.epochs):
+        gradient = self._flat.grad
+        assert gradient is not None
+        grads = [[each.grad for each in net.parameters()] for net in (self.policy, self.value)]
+        end = self._begins[len(grads[0])]
+        parts = list(zip((gradient[:end], gradient[end:]), grads, strict=True))
+        for epoch in range(s.epochs):
             log_prob, entropy = self._log_prob(batch, taken)
+            if not epoch:
+                old_log_prob = log_prob.detach()
             ratio = (log_prob - old_log_prob).exp()
             clipped = ratio.clamp(1 - s.clip, 1 + s.clip)
             policy_loss = -torch.min(ratio * advantages, clipped * advantages).mean()
             value_loss = 0.5 * (self.value(batch) - returns).square().mean()
             loss = policy_loss - s.entropy * entropy.mean() + value_loss
-            self.optimizer.zero_grad()
+            gradient.zero_()
             loss.backward()
             # Policy and value have separate parameters; their gradients are clipped separately.
-            for network in (self.policy, self.value):
-                nn.utils.clip_grad_norm_(network.parameters(), s.max_grad_norm)
+            for part, own in parts:
+                norm = nn.utils.get_total_norm(own)
+                part.mul_((s.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
             self.optimizer.step()
         return {
             "policy_loss": policy_loss.item(),
@@ -334,11 +355,49 @@ class Agent(nn.Module):
             "change": (ratio - 1).abs().mean().item(),
         }
 
+    def optimizer_state(self) -> dict[str, Any]:
+        """The state of the optimizer as if it had a tensor per parameter."""
+        whole, states = self.optimizer.state_dict(), {}
+        of_flat, (group,) = whole["state"][0], whole["param_groups"]
+        for number, (begin, each) in enumerate(zip(self._begins, self.parameters(), strict=False)):
+            own = slice(begin, begin + each.numel())
+            states[number] = {"step": of_flat["step"].clone()} | {
+                name: of_flat[name][own].view_as(each).clone() for name in MOMENTS
+            }
+        return {"state": states, "param_groups": [group | {"params": list(states)}]}
+
+    def load_optimizer_state(self, saved: dict[str, Any]) -> None:
+        """Restore what `optimizer_state` returned."""
+        states, (group,) = saved["state"], saved["param_groups"]
+        moments = {name: torch.zeros_like(self._flat) for name in MOMENTS}
+        for begin, state in zip(self._begins, states.values(), strict=False):
+            for name, whole in moments.items():
+                whole[begin : begin + state[name].numel()] = state[name].flatten()
+        state = {0: {"step": states[0]["step"], **moments}}
+        self.optimizer.load_state_dict({"state": state, "param_groups": [group | {"params": [0]}]})
+
     def _log_prob(self, batch: ObservationBatch, taken: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Log-probabilities of actions and entropies, each of shape [B]."""
         choices = self.policy(batch)
         log_prob = sum(choice.log_prob(taken[name]) for name, choice in choices.items())
         return log_prob, sum(choice.entropy() for choice in choices.values())
+
+
+def _flat(module: nn.Module) -> tuple[Tensor, list[Tensor]]:
+    """All parameters as one tensor, and where each of them begins in it, so that an optimizer needs
+    a few operations per step instead of a few for each parameter.
+
+    Each parameter begins where a new tensor could, because the last bits of a product depend on it.
+    """
+    parameters = list(module.parameters())
+    begins = np.cumsum([0, *(each.numel() + -each.numel() % _ALIGNED for each in parameters)])
+    whole, gradient = torch.zeros(2, int(begins[-1]))
+    for begin, each in zip(begins.tolist(), parameters, strict=False):
+        own = slice(begin, begin + each.numel())
+        whole[own] = each.detach().flatten()
+        each.data, each.grad = whole[own].view_as(each), gradient[own].view_as(each)
+    whole.grad = gradient
+    return whole, begins.tolist()
 
 
 def action_of(scenario: Scenario, made: dict[str, Tensor]) -> Action:
@@ -453,7 +512,7 @@ def _start(agent: Agent, environment: UavSflEnv, saved: dict[str, Any] | None) -
     if saved is None:
         return environment.reset()[0]
     agent.load_state_dict(saved["networks"])
-    agent.optimizer.load_state_dict(saved["optimizer"])
+    agent.load_optimizer_state(saved["optimizer"])
     torch.set_rng_state(saved["rng"])
     return environment.resume(environment.scenario.seed, *_last_round(saved))
 
@@ -526,10 +585,12 @@ def _save(
     history: list[list[float]],
 ) -> None:
     played, allocation = environment.round, environment.allocation
+    networks = agent.state_dict()
+    networks.update({name: values.clone() for name, values in networks.items()})
     state = {
         "identity": identity,
-        "networks": agent.state_dict(),
-        "optimizer": agent.optimizer.state_dict(),
+        "networks": networks,
+        "optimizer": agent.optimizer_state(),
         "rng": torch.get_rng_state(),
         "history": torch.tensor(history, dtype=torch.float64),
         "start_s": played.start_s,

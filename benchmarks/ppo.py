@@ -1,0 +1,182 @@
+# SPDX-FileCopyrightText: UAV-SFL testbed authors
+# SPDX-License-Identifier: MIT
+
+"""What a round of PPO training costs, beside stable-baselines3 on the same environment.
+
+    pip install stable-baselines3
+    python benchmarks/ppo.py [--rounds N] [--repeats N] [--json FILE]
+
+Both train on the paper's scenario and the same trace, with the same rewards and hyperparameters
+(batches of 12 rounds, 10 epochs, hidden layers of 128, 64 and 32 for policy and value each), on one
+thread. The agent `drl-` and stable-baselines3 see the distances at the end of a round; `drl` is the
+paper's agent, with attention over all slots. stable-baselines3 has no Dirichlet distributions: it
+decides by a Gaussian over the weights of shares and splits. The last row is the environment alone.
+
+Times are CPU milliseconds per round, without start-up: the differences between trainings of two
+lengths, the least of the repeats.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import gymnasium
+import numpy as np
+import stable_baselines3
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ns3_scenarios.trace import ChannelSource, Replay
+from orchestrator.engine.plan import Array
+from orchestrator.policies import agent
+from orchestrator.policies.environment import Action, Observation, UavSflEnv
+from orchestrator.scenario.channel import ns3_source
+from orchestrator.scenario.loading import load
+from orchestrator.scenario.schema import Scenario
+
+PAPER = Path(__file__).parents[1] / "scenarios" / "paper.yaml"
+FEW = 48
+"""Rounds of the shorter training."""
+ROUND_S = 60.0
+"""Time of the trace per round."""
+
+Source = Callable[[Scenario], ChannelSource]
+
+
+class Flat(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """The environment with one box of observations, scaled as the agent scales them, and one of
+    actions: logits of splits and weights of shares."""
+
+    def __init__(self, environment: UavSflEnv):
+        super().__init__(environment)
+        self.splits = int(environment.action_space["split"].n)
+        self.clients, self.shares = environment.scenario.uavs.count, environment.shares
+        size = self.splits + len(self.shares) * self.clients
+        self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (size,), np.float32)
+        seen = self._flat(environment.reset()[0])
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, seen.shape, np.float32)
+
+    def _flat(self, seen: Observation) -> Array:
+        parts = [np.eye(self.splits)[int(seen["split"]) - 1], *(seen[name] for name in self.shares)]
+        parts += [0.01 * seen[name] for name in ("energy_j", "latency_s")]
+        return np.concatenate([*parts, 1e-3 * seen["distance_m"]]).astype(np.float32)
+
+    def reset(self, **options: Any) -> tuple[Array, dict[str, Any]]:
+        seen, about = self.env.reset(**options)
+        return self._flat(seen), about
+
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        logits, weights = action[: self.splits], action[self.splits :].reshape(-1, self.clients)
+        made: Action = {"split": int(logits.argmax()) + 1}
+        made |= dict(zip(self.shares, 1 + 0.3 * weights, strict=True))
+        seen, reward, *ends, about = self.env.step(made)
+        return (self._flat(seen), 0.01 * reward, *ends, about)
+
+
+def ours(scenario: Scenario, source: Source, variant: str) -> Callable[[int], float]:
+    def train(rounds: int) -> float:
+        def environment(*given: Any, **options: Any) -> UavSflEnv:
+            return UavSflEnv(*given, source=source, **options)
+
+        with tempfile.TemporaryDirectory() as out, patch.object(agent, "UavSflEnv", environment):
+            table = agent.train(scenario, Path(out), variant=variant, rounds=rounds)
+        return float(table["objective"].mean())
+
+    return train
+
+
+def theirs(scenario: Scenario, source: Source) -> Callable[[int], float]:
+    def train(rounds: int) -> float:
+        objectives: list[float] = []
+        environment = Flat(UavSflEnv(scenario, trajectories=False, source=source))
+        model = stable_baselines3.PPO(
+            "MlpPolicy",
+            environment,
+            learning_rate=3e-4,
+            n_steps=12,
+            batch_size=12,
+            n_epochs=10,
+            gamma=0.5,
+            gae_lambda=0.95,
+            ent_coef=0.01,
+            policy_kwargs={"net_arch": [128, 64, 32]},
+            seed=1,
+            device="cpu",
+        )
+        model.learn(
+            rounds,
+            callback=lambda held, _: objectives.append(held["infos"][0]["objective"]) is None,
+        )
+        return float(np.mean(objectives))
+
+    return train
+
+
+def alone(scenario: Scenario, source: Source) -> Callable[[int], float]:
+    def play(rounds: int) -> float:
+        environment = UavSflEnv(scenario, trajectories=False, source=source)
+        environment.reset()
+        rng = np.random.default_rng(1)
+        objectives = []
+        for _ in range(rounds):
+            shares = {name: 1 + 0.3 * rng.random(10) for name in environment.shares}
+            objectives.append(-environment.step({"split": 2, **shares})[1])
+        return float(np.mean(objectives))
+
+    return play
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=288)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    scenario = load(PAPER)
+    with ns3_source(scenario) as made:
+        trace = made.trace(int(ROUND_S * asked.rounds / scenario.slot_s))
+
+    def source(_: Scenario) -> ChannelSource:
+        return Replay(trace)
+
+    ways = {
+        "drl (attention over trajectories)": ours(scenario, source, "drl"),
+        "drl- (distances)": ours(scenario, source, "drl-"),
+        "stable-baselines3 (distances)": theirs(scenario, source),
+        "environment alone (distances)": alone(scenario, source),
+    }
+    for train in ways.values():  # imports and caches
+        train(12)
+    least: dict[str, float] = {}
+    objective: dict[str, float] = {}
+    for _ in range(asked.repeats):  # in turns, so that a busy machine disturbs all alike
+        for name, train in ways.items():
+            took = []
+            for rounds in (FEW, asked.rounds):
+                began = time.process_time()
+                objective[name] = train(rounds)
+                took.append(time.process_time() - began)
+            per_round_ms = 1e3 * (took[1] - took[0]) / (asked.rounds - FEW)
+            least[name] = min(least.get(name, np.inf), per_round_ms)
+    versions = {name: version(name) for name in ("stable_baselines3", "torch", "gymnasium")}
+    table = Table("", "CPU ms a round", "mean objective", box=None)
+    for name in ways:
+        table.add_row(name, f"{least[name]:.2f}", f"{objective[name]:.1f}")
+    console = Console()
+    console.print(table)
+    console.print(", ".join(f"{name} {number}" for name, number in versions.items()))
+    if asked.json is not None:
+        rows = {name: {"cpu_ms": least[name], "objective": objective[name]} for name in ways}
+        asked.json.write_text(json.dumps({"versions": versions, "ways": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
