@@ -69,10 +69,12 @@ class Flat(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.concatenate([*parts, 1e-3 * seen["distance_m"]]).astype(np.float32)
 
     def reset(self, **options: Any) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode."""
         seen, about = self.env.reset(**options)
         return self._flat(seen), about
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Play a round."""
         logits, weights = action[: self.splits], action[self.splits :].reshape(-1, self.clients)
         made: Action = {"split": int(logits.argmax()) + 1}
         made |= dict(zip(self.shares, 1 + 0.3 * weights, strict=True))

@@ -87,7 +87,7 @@ class Child:
 
     def send_bytes(self, data: bytes) -> None:
         """Write bytes to the stdin of the process, as `send` does."""
-        if self._stdin.closed:
+        if not self._finalizer.alive:
             raise ChannelError("ns-3's process was closed and no longer answers")
         left = memoryview(data)
         try:
@@ -138,7 +138,6 @@ class Child:
         """
         if _keeps and not _ahead and self._finalizer.alive and self.process.poll() is None:
             self._finalizer.detach()
-            self._finalizer = weakref.finalize(self, _nothing)
             _ahead.append((self._kind, os.getpid(), (self.process, self._stderr)))
         self.close()
 
@@ -220,10 +219,6 @@ def _started(
         env=launch.env,
     )
     return process, stderr
-
-
-def _nothing() -> None:
-    """What ends a process that another `Child` uses."""
 
 
 def _end(process: "subprocess.Popen[bytes]", stderr: IO[bytes], owner: int) -> None:

@@ -10,6 +10,7 @@ which gives none for a single value or for values that are all equal.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import numpy as np
@@ -77,15 +78,21 @@ def half_width(values: Array) -> float:
 
 def mean_of(values: Array) -> Interval:
     """The mean of independent values, shape [n], with its interval (Student's t)."""
-    from scipy import stats  # imported here, because it takes half a second
-
     mean = float(values.mean()) if len(values) else math.nan
 
     def ends() -> tuple[float, float]:
-        half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+        half = _t_quantile(len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
         return float(mean - half), float(mean + half)
 
     return Interval.of(mean, values, ends)
+
+
+@cache
+def _t_quantile(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t; the mean of each group of seeds needs the same one."""
+    from scipy import stats  # imported here, because it takes half a second
+
+    return float(stats.t.ppf(0.975, freedom))
 
 
 def share_of(count: float, total: float) -> Interval:

@@ -412,6 +412,10 @@ def _plain(value: Any) -> Any:
     return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
+_last: list[tuple[Campaign, list[Cell]]] = []
+"""The cells that `cells` returned last, which a report needs three times."""
+
+
 def cells(campaign: Campaign) -> list[Cell]:
     """All cells of all studies, in the order of the file.
 
@@ -419,6 +423,8 @@ def cells(campaign: Campaign) -> list[Cell]:
         InputError: A scenario is not valid; the message names study and axes. Or there are more
             cells than `MOST_CELLS`.
     """
+    if _last and _last[0][0] is campaign:
+        return list(_last[0][1])
     total = 0
     for name, study in campaign.studies.items():
         count = _count(campaign, study)
@@ -430,7 +436,9 @@ def cells(campaign: Campaign) -> list[Cell]:
             )
     if total > MANY_CELLS:
         log.info("%s: checking the scenarios of %s cells", campaign.name, f"{total:,}")
-    return [cell for name in campaign.studies for cell in _cells(campaign, name)]
+    found = [cell for name in campaign.studies for cell in _cells(campaign, name)]
+    _last[:] = [(campaign, found)]
+    return list(found)
 
 
 def _count(campaign: Campaign, study: Study) -> int:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from processes import assert_ends_with_its_parent
 
@@ -45,7 +46,7 @@ def made(slots: int, settings: ChannelSettings = SETTINGS) -> ChannelTrace:
 def test_a_process_that_was_started_ahead_is_used_once_for_what_it_runs() -> None:
     expected = made(5)
     child.start_ahead("ns3_scenarios.process", child.Launch(env={**os.environ, "OTHER": "1"}))
-    ((_, (other, _)),) = child._ahead
+    ((_, _, (other, _)),) = child._ahead
     try:
         with Ns3Channel(SETTINGS) as source:  # with another environment
             assert source.trace(5).gain.tobytes() == expected.gain.tobytes()
@@ -55,7 +56,7 @@ def test_a_process_that_was_started_ahead_is_used_once_for_what_it_runs() -> Non
         other.kill()
         other.wait()
     child.start_ahead("ns3_scenarios.process", child.LAUNCH)
-    ((_, (process, _)),) = child._ahead
+    ((_, _, (process, _)),) = child._ahead
     assert_same(made(5), expected)
     assert not child._ahead
     assert process.wait(60) == -signal.SIGKILL  # with the source that has used it
@@ -306,3 +307,29 @@ def test_process_imports_nothing_heavy() -> None:
     ).stdout.split()
     assert "ns3_scenarios.native" in loaded
     assert not {"numpy", "torch", "pandas", "cppyy", "ns3"} & set(loaded)
+
+
+def test_a_kept_process_makes_the_channels_of_fresh_ones() -> None:
+    """One process, one channel after the other, of other numbers of UAVs; then there is none."""
+    few = replace(SETTINGS, seed=9, ring_m=SETTINGS.ring_m[:2])
+
+    def channels() -> list[tuple[int, bytes]]:
+        found = []
+        for settings in (SETTINGS, few, SETTINGS):
+            with Ns3Channel(settings) as source:
+                gain = source.trace(300).gain
+            found.append((source._child.process.pid, gain.tobytes()))
+            with pytest.raises(ChannelError, match="was closed"):
+                source.trace(2000)
+        return found
+
+    fresh = channels()
+    child.keep()
+    try:
+        kept = channels()
+    finally:
+        child.end_kept()
+    assert [gain for _, gain in kept] == [gain for _, gain in fresh]
+    assert len({pid for pid, _ in fresh}) == 3
+    (pid,) = {pid for pid, _ in kept}
+    assert not psutil.pid_exists(pid)
