@@ -113,12 +113,18 @@ class Round:
     """One round as SimPy processes: a process a client, a resource for each station."""
 
     def __init__(
-        self, plan: RoundPlan, radio: RadioAccess, gain: Array, slot_s: float, tuned: bool
+        self,
+        plan: RoundPlan,
+        radio: RadioAccess,
+        gain: Array | list[list[float]],
+        slot_s: float,
+        tuned: bool,
+        start_s: float = 0.0,
     ):
         assert isinstance(radio, Fdma)
         self.plan, self.radio, self.slot_s, self.tuned = plan, radio, slot_s, tuned
-        self.gain = gain.tolist()
-        self.env = simpy.Environment()
+        self.gain = gain if isinstance(gain, list) else gain.tolist()
+        self.env, self.start_s = simpy.Environment(start_s), start_s
         paradigm, clients = plan.paradigm, plan.clients
         self.parallel_computing = paradigm.server_compute == "parallel"
         self.parallel_downlink = paradigm.gradient_transmission == "parallel"
@@ -134,7 +140,7 @@ class Round:
         for k in range(self.plan.clients):
             self.env.process(self.client(k))
         self.env.run()
-        return self.env.now, self.energy_j
+        return self.env.now - self.start_s, self.energy_j
 
     def transfer(
         self, k: int, size: int, bandwidth_hz: float, power_w: float

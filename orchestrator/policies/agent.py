@@ -329,7 +329,10 @@ class Agent(nn.Module):
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         gradient = self._flat.grad
         assert gradient is not None
-        grads = [[each.grad for each in net.parameters()] for net in (self.policy, self.value)]
+        grads = [
+            [each.grad for each in network.parameters() if each.grad is not None]
+            for network in (self.policy, self.value)
+        ]
         end = self._begins[len(grads[0])]
         parts = list(zip((gradient[:end], gradient[end:]), grads, strict=True))
         for epoch in range(s.epochs):
