@@ -32,9 +32,9 @@ from engine import Round, grown, setting
 
 import orchestrator as tb
 from ns3_scenarios.trace import ChannelTrace
-from orchestrator.campaign.cluster import plain_point
-from orchestrator.campaign.spec import point_of
-from orchestrator.campaign.worker import play, release
+from orchestrator.campaigning.cluster import plain_point
+from orchestrator.campaigning.spec import point_of
+from orchestrator.campaigning.worker import play, release
 from orchestrator.engine.fdma import ShannonFdma
 from orchestrator.engine.plan import Array, RoundPlan, fixed_allocation, plan_round
 from orchestrator.records.manifest import source_sha256
