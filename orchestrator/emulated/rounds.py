@@ -170,7 +170,7 @@ def open_rounds(
         if options.capture is not None:
             stage.capture(headers_only=options.capture == "headers")
         stage.set_up(learning)
-        if scenario.emulation.calibrate:
+        if scenario.emulation.calibrates:
             options.progress("calibrating links", 0, 1)
             network.calibrate(
                 rates,

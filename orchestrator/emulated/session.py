@@ -489,7 +489,7 @@ def opened(
             )
         )
         feed.air = network.radio
-        if scenario.emulation.calibrate:
+        if scenario.emulation.calibrates:
             network.calibrate(
                 expected,
                 feed.slot_s,

@@ -233,8 +233,8 @@ def read_run(
         absent["trace"] = "trace.npz is not in the run directory"
     elif trace.position_m is None:
         absent["trace"] = "the trace was given without positions"
-    if "calibration" in absent and not scenario.emulation.calibrate:
-        absent["calibration"] = "emulation.calibrate is off: the links were not calibrated"
+    if "calibration" in absent and (reason := scenario.emulation.uncalibrated):
+        absent["calibration"] = f"{reason}: the links were not calibrated"
     if "learning" in absent and scenario.workload.compute == "none":
         absent["learning"] = "workload.compute is none: no model was trained"
     return Run(

@@ -114,6 +114,7 @@ def render(
         size=(WIDTH, HEIGHT),
         cell_colours=CELL_COLOURS,
         is_ns3=scenario.emulation.air == "ns3",
+        uncalibrated=scenario.emulation.uncalibrated,
         check_title=check_title,
         checks=failed_first(known["validity"]),
         remedies=remedies(known["validity"], dilation, clock, "session"),

@@ -2133,9 +2133,9 @@ class Emulation(Section):
     rate_counts: Literal["frame", "payload"] = "frame"
     """Bytes that count towards the rate of the channel. `frame`: whole Ethernet frames; `payload`:
     only the payload, so that headers take additional time."""
-    calibrate: bool = True
+    calibrate: bool | None = Field(default=None, exclude_if=lambda asked: asked is None)
     """Whether every link is measured at its lowest, middle and highest rate before the run or
-    session."""
+    session. Default: with the real clock only. In virtual time, no link can be late."""
     docker_image: str = "host"
     """Image of the nodes with the Docker runtime. `host`: the read-only file system of this
     machine, so that no image needs to be built; otherwise the name of an image."""
@@ -2150,6 +2150,20 @@ class Emulation(Section):
             self._replaced = (*own, *(f"limits.{name}" for name in limits))
             self.__dict__ |= {**own, "limits": self.limits.model_copy(update=limits)}
         return self
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether links are measured before the run or session."""
+        return self.clock == "real" if self.calibrate is None else self.calibrate
+
+    @property
+    def uncalibrated(self) -> str:
+        """Why links are not measured before the run or session; empty: they are."""
+        if self.calibrates:
+            return ""
+        if self.calibrate is None:
+            return "emulation.clock is virtual, so no link can be late"
+        return "emulation.calibrate is off"
 
     @property
     def replaced(self) -> tuple[str, ...]:

@@ -51,7 +51,8 @@ def test_a_run_over_lte_is_valid_explained_and_repeats_to_the_byte(
     tmp_path: Path, names: list[str]
 ) -> None:
     # Six iterations, since waits for single grants are not predicted.
-    prepared(tmp_path, constant(1e-10, 3e-11), LTE, local_iterations=6)
+    asked = {"calibrate": True}
+    prepared(tmp_path, constant(1e-10, 3e-11), LTE, emulation=asked, local_iterations=6)
     for name in names:
         words = ("--trace", "t.npz", "--rounds", 1, "--out", name, "--json", f"{name}.json")
         done = call(tmp_path, "run", "s.yaml", *words)

@@ -37,7 +37,7 @@ def test_links_that_are_kept_busy_carry_their_rates(tmp_path: Path) -> None:
     noise_w = 4 * 1e-3 * 10 ** (-114 / 10)
     gains = [(2**efficiency - 1) * noise_w / 40 for efficiency in (3, 12, 6)]
     np.savez(tmp_path / "t.npz", gain=np.repeat(np.array(gains)[:, None], 400, axis=1), slot_s=0.1)
-    tree = TREE | {"emulation": {"clock": "virtual"}, "nodes": {}}
+    tree = TREE | {"emulation": {"clock": "virtual", "calibrate": True}, "nodes": {}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
     (tmp_path / "flood.py").write_text(FLOOD)
     flood = f"{sys.executable} {tmp_path}/flood.py"
@@ -77,7 +77,8 @@ def test_active_links_divide_an_lte_cell_in_both_directions(tmp_path: Path) -> N
     """Two of three uplinks, and a downlink; one uplink ends after 1.5 s."""
     np.savez(tmp_path / "t.npz", gain=np.full((3, 400), 1e-10), slot_s=0.1)
     radio = {"access": "lte", "uplink_bandwidth_hz": 5e6, "downlink_bandwidth_hz": 5e6}
-    tree = TREE | {"emulation": {"clock": "virtual"}, "radio": radio, "nodes": {}}
+    emulation = {"clock": "virtual", "calibrate": True}
+    tree = TREE | {"emulation": emulation, "radio": radio, "nodes": {}}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(tree))
     (tmp_path / "flood.py").write_text(FLOOD)
     flood = f"{sys.executable} {tmp_path}/flood.py bs"

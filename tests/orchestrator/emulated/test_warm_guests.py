@@ -57,7 +57,7 @@ def test_a_run_leaves_the_same_bytes_whatever_its_guest_was_copied_for_before(
     assert len(started) == 1
     alone = played(tmp_path / "alone")
     assert len(started) == 2
-    assert {"measured.parquet", "accounts.parquet", "calibration.parquet"} <= first.keys()
+    assert {"measured.parquet", "accounts.parquet"} <= first.keys()
     assert "uav1.pcap" in first
     assert first == third == alone
     assert other["measured.parquet"] != first["measured.parquet"]

@@ -223,3 +223,15 @@ def test_every_number_of_a_scenario_has_bounds() -> None:
         and not re.search(r" (From|At least|Above) -?\d| One of `-?\d", line)
     ]
     assert not unbounded
+
+
+def test_links_are_calibrated_with_the_real_clock_or_on_request() -> None:
+    why = "emulation.clock is virtual, so no link can be late"
+    for given, expected in (
+        ([], ""),
+        (["emulation.clock=virtual"], why),
+        (["emulation.clock=virtual", "emulation.calibrate=true"], ""),
+        (["emulation.calibrate=false"], "emulation.calibrate is off"),
+    ):
+        emulation = load(PAPER, given).emulation
+        assert (emulation.uncalibrated, emulation.calibrates) == (expected, not expected)
