@@ -98,6 +98,10 @@ class NodeSpec:
     """Environment variables in addition to those of the runtime; unused for a sandbox."""
     gpu: bool = False
     """Whether a container sees the machine's GPUs; processes always do."""
+    together: bool = False
+    """Whether nodes with the same modules and environment may be threads of one process, each in
+    its own network namespace: they then share memory, and only end together. Their program is a
+    `Module` with a function `live`."""
 
 
 MOST_LOG_BYTES = 4000

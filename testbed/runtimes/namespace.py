@@ -532,7 +532,8 @@ class _World:
             if spec.node in self._sandboxes:
                 continue
             born = _Node(spec, namespace, order.writable)
-            groups.setdefault(json.dumps([born.preload, spec.env]), []).append(born)
+            kind = json.dumps([born.preload, spec.env, spec.together])
+            groups.setdefault(kind, []).append(born)
         for group in groups.values():
             fork_server = self._fork(lambda g=group: self._be_fork_server(g))  # type: ignore[misc]
             self._fork_servers[fork_server] = group[0].spec.node
@@ -584,15 +585,20 @@ class _World:
         # Garbage collection writes into objects and would so copy shared memory.
         gc.collect()
         gc.freeze()
-        for node in nodes:
+        namespaces = {node.namespace for node in nodes}
+        processes = [nodes] if nodes[0].spec.together else [[node] for node in nodes]
+        for living in processes:
             linux.unshare(linux.CLONE_NEWPID)
             pid = os.fork()
             if pid == 0:
                 os.close(self._birth)
                 os.close(self._pids)
-                _run_and_exit(lambda: node.live({n.namespace for n in nodes}))  # noqa: B023
+                first, *others = living
+                _run_and_exit(
+                    lambda: _live_together(living) if others else first.live(namespaces)  # noqa: B023
+                )
             linux.enter(self._pids)
-            os.write(self._birth, f"{pid} {node.spec.node}\n".encode())
+            os.write(self._birth, f"{pid} {living[0].spec.node}\n".encode())
 
     def _serve_sandboxes(self) -> None:
         """Handle a request about a program."""
@@ -660,6 +666,12 @@ class _Node:
     def preload(self) -> Sequence[str]:
         return self.spec.program.preload if isinstance(self.spec.program, Module) else ()
 
+    @property
+    def module(self) -> str:
+        """The name of its program, which is a module."""
+        assert isinstance(self.spec.program, Module)
+        return self.spec.program.name
+
     def open_log(self) -> None:
         log = os.open(self.spec.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(log, 1)
@@ -684,6 +696,37 @@ class _Node:
         linux.name_process(program.name, str(self.spec.node))
         del sys.argv[1:]
         runpy.run_module(program.name, run_name="__main__", alter_sys=True)
+
+
+def _live_together(nodes: "Sequence[_Node]") -> None:
+    """Run nodes in one process, each as a thread in its own network namespace."""
+    nodes[0].open_log()
+    linux.unshare(linux.CLONE_NEWNS)
+    _show_own_processes(len(nodes) + PROCESSES)
+    linux.end_first_without_memory()
+    linux.name_process(nodes[0].module, "uavs")
+    program = import_module(nodes[0].module)
+
+    def live(node: _Node) -> None:
+        # Namespaces and rights belong to a thread.
+        try:
+            linux.enter(node.namespace)
+            os.close(node.namespace)
+            linux.confine(*node.writable)
+            status = program.live()
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        if status:
+            sys.stderr.flush()
+            os._exit(status)
+
+    threads = [threading.Thread(target=live, args=(node,)) for node in nodes]
+    for thread in threads:
+        thread.start()
+    linux.confine(*nodes[0].writable)
+    for thread in threads:
+        thread.join()
 
 
 def _wait_for_programs(processes: int, ready: int) -> NoReturn:

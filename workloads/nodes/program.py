@@ -81,5 +81,10 @@ def server_work(learning: Json | None) -> ServerWork:
     return RealServer(Settings.from_json(learning))
 
 
+def live() -> int:
+    """As `main`, of the node in whose network namespace this thread is."""
+    return main(at_node(connect_control()))
+
+
 if __name__ == "__main__":
-    sys.exit(main(at_node(connect_control())))
+    sys.exit(live())

@@ -24,6 +24,7 @@ from orchestrator.campaigning.cluster import run_campaign
 from orchestrator.campaigning.folder import CampaignFolder
 from orchestrator.campaigning.spec import load_campaign
 from orchestrator.emulated import virtual
+from orchestrator.emulated.stage import share_process
 from orchestrator.engine.plan import link_bytes, payload_bytes
 from orchestrator.records.directory import MANIFEST
 from orchestrator.scenario.loading import load
@@ -62,6 +63,23 @@ def test_both_predictions_are_compiled_before_a_guest_begins(
     assert set(sizings) == {payload_bytes, link_bytes}
 
 
+@pytest.mark.parametrize(
+    ("changes", "shared"),
+    [
+        ({}, False),
+        ({"emulation.clock": "virtual"}, True),
+        ({"emulation.clock": "virtual", "workload.compute": "real"}, False),
+        ({"emulation.clock": "virtual", "emulation.transport": "tls"}, False),
+        ({"emulation.clock": "virtual", "faults.random": {"count": 1}}, False),
+    ],
+    ids=str,
+)
+def test_uavs_share_a_process_unless_one_trains_or_may_end(
+    small: Path, changes: dict[str, Any], shared: bool
+) -> None:
+    assert share_process(tb.load(small, {"workload.compute": "none"} | changes)) is shared
+
+
 @pytest.mark.guest
 def test_equal_runs_measure_the_same_bytes_whoever_asks_and_from_wherever(
     small: Path, tmp_path: Path
@@ -96,7 +114,10 @@ def test_equal_runs_measure_the_same_bytes_whoever_asks_and_from_wherever(
     finally:
         notes.unlink(missing_ok=True)
     assert again.valid
-    for name in ("measured", "accounts", "calibration", "transfers"):
+    assert not (out / "calibration.parquet").exists()
+    page = (out / "report.html").read_text()
+    assert "emulation.clock is virtual, so no link can be late: the links were not calib" in page
+    for name in ("measured", "accounts", "transfers"):
         one, two = (folder / f"{name}.parquet" for folder in (out, other / "two"))
         assert one.read_bytes() == two.read_bytes(), name
     assert len(list(frames(out / "pcap" / "uav1.pcap"))) > 200

@@ -346,6 +346,27 @@ def test_a_module_that_cannot_be_imported_is_named_in_a_log(tmp_path):
         assert "No module named 'nonesuch'" in (tmp_path / "bs.log").read_text()
 
 
+def test_nodes_that_live_together_share_a_process_but_no_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(SMALL_WORLD.parent))
+    program = Module("living_together")
+    nodes = [
+        NodeSpec(node, program, tmp_path / f"{node}.log", together=node != BS)
+        for node in (BS, *uavs(3))
+    ]
+    with runtimes.start("namespace", nodes, Shape()) as world:
+        streams = world.connect(20)
+        said = {node: json.loads(stream.recv(999)) for node, stream in streams.items()}
+        assert len({place["net"] for place in said.values()}) == 4
+        assert len({place["pid"] for place in said.values()}) == 2
+        assert len({said[node]["pid"] for node in uavs(3)}) == 1
+        assert {place["rights"] for place in said.values()} == {0}
+        streams[uav(2)].sendall(b"0")
+        streams[uav(3)].sendall(b"5")
+        ended = []
+        until(lambda: ended.extend(world.exits()) or ended)
+        assert ended == [Exit(uav(1), 5)]
+
+
 def test_the_end_of_a_log_is_one_line(tmp_path):
     ended, log = Exit(BS, 1), tmp_path / "bs.log"
     plain = "bs exited with status 1 before it connected"
